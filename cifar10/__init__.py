@@ -1,0 +1,1 @@
+"""Training CIFAR-10 with tf.estimator; `cifar10.main.main` is the entry point."""

@@ -1,0 +1,236 @@
+"""The command line: `python -m data_prep [convert|download|verify|show]`, and its exit codes."""
+
+import argparse
+import errno
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn, Optional
+
+from cifar10 import schema
+from data_prep.errors import DataPrepError
+
+COMMANDS = ("convert", "download", "verify", "show")
+
+_DESCRIPTION = """\
+Turns CIFAR-10 into the TFRecords that cifar10_main.py trains on.
+
+  python -m data_prep download --out raw                    # 170 MB over https, checked
+  python -m data_prep --source raw/cifar-10-python.tar.gz --out data
+  python -m data_prep verify data                           # every CRC, label and count
+  python -m data_prep show data --out grid.png              # look at it
+
+No network? `python -m data_prep --source synthetic --out data` makes a learnable stand-in.
+
+commands (`python -m data_prep COMMAND --help` for their flags):
+  convert   archive, folder, image tree or `synthetic` -> records; the default
+  download  fetch the published archives: resumed, retried, checked by SHA-256
+  verify    check a folder of records, with or without a manifest
+  show      draw a labelled contact sheet
+"""
+
+_EPILOG = """\
+convert finds out what --source is:
+  cifar-10-python.tar.gz   the published Python archive, or its folder cifar-10-batches-py
+  cifar-10-binary.tar.gz   the published binary archive, or its folder cifar-10-batches-bin
+  an image tree            train/CLASS/*.png|jpg and test/CLASS/* with CIFAR-10's ten class names,
+                           32x32 pixels; a folder, a tar (none, gzip, bzip2, xz) or a zip;
+                           validation/CLASS/* is taken as it is when it is there
+  synthetic                ten drawn shapes, seeded; not CIFAR-10 (./synthetic for such a folder)
+
+The records are ready when the folder has a manifest.json and no file INCOMPLETE. A second run with
+the same input and options does nothing.
+
+exit codes: 0 done, 1 failed or damage found, 2 bad input or flags, 130 Ctrl-C, 143 SIGTERM
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"error: {message}; see {self.prog} --help\n")
+        raise SystemExit(2)
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception, so that temporary files are cleaned up on the way out."""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs one command and returns its exit code; errors are one line on stderr."""
+    arguments = _parse(sys.argv[1:] if argv is None else argv)
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _run(arguments)
+    except DataPrepError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()  # Nobody reads on; Python would complain once more at exit.
+        return 1
+    except OSError as error:
+        return _fail(_explain(error), 1)
+    except MemoryError:
+        return _fail("out of memory: building takes about 500 MB", 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted; run the same command again to go on", 130)
+    except _Terminated:
+        return _fail("terminated; run the same command again to go on", 143)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _terminate(signum: int, frame: Optional[FrameType]) -> NoReturn:
+    raise _Terminated
+
+
+def _fail(message: str, code: int) -> int:
+    # Names out of archives and file systems may hold anything: one line, printable.
+    line = "".join(c if c.isprintable() else " " for c in message)
+    sys.stderr.write(f"error: {line}\n".encode("utf-8", "replace").decode())
+    return code
+
+
+def _explain(error: OSError) -> str:
+    place = f"{error.filename}: " if error.filename else ""
+    if error.errno == errno.ENOSPC:
+        return f"{place}the disk is full; 400 MB are enough for building CIFAR-10's records"
+    return f"{place}{error.strerror or error}"
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    # Imported here, so that --help and flag errors need neither numpy nor requests.
+    from data_prep import commands
+
+    run = {
+        "convert": commands.convert,
+        "download": commands.download,
+        "verify": commands.verify,
+        "show": commands.show,
+    }[arguments.command]
+    return run(arguments)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    words = [_dashed(word) for word in argv]
+    if not words or words[0] in ("-h", "--help"):
+        _overview().print_help()
+        raise SystemExit(0 if words else 2)
+    command, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("convert", words)
+    parser = {
+        "convert": _convert_parser,
+        "download": _download_parser,
+        "verify": _verify_parser,
+        "show": _show_parser,
+    }[command]()
+    arguments = parser.parse_args(rest)
+    arguments.command = command
+    return arguments
+
+
+def _dashed(word: str) -> str:
+    """Accepts --validation_size for --validation-size."""
+    if not word.startswith("--"):
+        return word
+    flag, equals, value = word.partition("=")
+    return flag.replace("_", "-") + equals + value
+
+
+def _overview() -> argparse.ArgumentParser:
+    """The flags of convert, with the whole story around them."""
+    parser = _convert_parser()
+    parser.usage = "python -m data_prep [COMMAND] [flags]"
+    parser.prog, parser.description, parser.epilog = "python -m data_prep", _DESCRIPTION, _EPILOG
+    return parser
+
+
+def _parser(command: str, description: str) -> _Parser:
+    return _Parser(
+        f"python -m data_prep {command}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _convert_parser() -> _Parser:
+    parser = _parser("convert", "Turns a source into checked records.")
+    parser.epilog = _EPILOG
+    add = parser.add_argument
+    add("--source", required=True, metavar="PATH", help="archive, folder, or `synthetic`")
+    add("--out", default=schema.DEFAULT_DATA_DIR, metavar="DIR", help="(default %(default)s)")
+    add(
+        "--validation-size",
+        type=int,
+        metavar="N",
+        help="training images to hold out, stratified (default: a tenth; 5,000 of 50,000); 0: none",
+    )
+    add(
+        "--shards",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="files of the train split; validation and eval are one each (default %(default)s)",
+    )
+    add("--seed", type=_natural, default=0, metavar="N", help="of split, order and synthetic set")
+    add(
+        "--synthetic-size",
+        type=_positive,
+        metavar="N",
+        help="training images of the synthetic set, a fifth as many for eval (default 10,000)",
+    )
+    add("--force", action="store_true", help="rebuild, and replace foreign records in DIR")
+    return parser
+
+
+def _download_parser() -> _Parser:
+    parser = _parser("download", "Fetches a published archive; run it again to resume.")
+    add = parser.add_argument
+    add("--out", default=schema.DEFAULT_DATA_DIR, metavar="DIR", help="(default %(default)s)")
+    add(
+        "--archive",
+        choices=("python", "binary"),
+        default="python",
+        help="which of the published archives; both hold the same images (default %(default)s)",
+    )
+    add(
+        "--url",
+        metavar="MIRROR",
+        help="another address of the file, or of the folder that holds it (ends in /); "
+        "http is fine, too: the SHA-256 decides",
+    )
+    return parser
+
+
+def _verify_parser() -> _Parser:
+    parser = _parser("verify", "Reads every record and checks it; exit code 1 on any damage.")
+    parser.add_argument("folder", metavar="DIR")
+    return parser
+
+
+def _show_parser() -> _Parser:
+    parser = _parser("show", "Draws a contact sheet: a row of images for each class.")
+    add = parser.add_argument
+    add("folder", metavar="DIR")
+    add("--out", default="grid.png", metavar="FILE", help="PNG to write (default %(default)s)")
+    add("--split", choices=schema.SPLITS, default=schema.TRAIN, help="(default %(default)s)")
+    add("--count", type=_positive, default=12, metavar="N", help="images a class (default 12)")
+    add("--seed", type=_natural, default=0, metavar="N", help="which images (default 0)")
+    return parser
+
+
+def _positive(text: str) -> int:
+    return _whole(text, 1)
+
+
+def _natural(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, got {text!r}")
+    return value

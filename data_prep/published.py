@@ -1,0 +1,36 @@
+"""The archives that https://www.cs.toronto.edu/~kriz/cifar.html publishes."""
+
+from dataclasses import dataclass
+
+from data_prep.sources import binary_archive, python_archive
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A published file; `bytes` long."""
+
+    kind: str
+    url: str
+    bytes: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.url.rsplit("/", 1)[1]
+
+
+ARCHIVES = {
+    "python": Archive(
+        python_archive.KIND,
+        "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        170_498_071,
+        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+    ),
+    "binary": Archive(
+        binary_archive.KIND,
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        170_052_171,
+        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    ),
+}

@@ -1,0 +1,80 @@
+"""A tree of image files: train/CLASS/*.png|jpg and test/CLASS/*, optionally validation/CLASS/*."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from cifar10 import schema
+from data_prep.dataset import Dataset, Images
+from data_prep.errors import SourceError
+from data_prep.sources import decoder
+from data_prep.sources.members import Member
+
+KIND = "image-tree"
+MAX_IMAGE_BYTES = 1 << 20  # a 32x32 PNG takes about 2.5 kB
+EXTENSIONS = (".png", ".jpg", ".jpeg")
+
+_FOLDERS = {
+    "train": schema.TRAIN,
+    "validation": schema.VALIDATION,
+    "test": schema.EVAL,
+    "eval": schema.EVAL,
+}
+
+
+def is_ours(parts: tuple[str, ...]) -> bool:
+    """Tells whether a member's name is .../SPLIT/CLASS/FILE."""
+    return len(parts) >= 3 and parts[-3] in _FOLDERS
+
+
+def load(members: Iterable[Member]) -> Dataset:
+    """Decodes every image.
+
+    Raises:
+      SourceError: a file that is no 32x32 PNG or JPEG, or a folder that is no class.
+    """
+    # Byte arrays grow in place: the images are never held twice.
+    pixels = {split: bytearray() for split in schema.SPLITS}
+    labels = {split: bytearray() for split in schema.SPLITS}
+    places: deque[tuple[str, int]] = deque()
+    for image in decoder.decode_all(_files(members, places)):
+        split, label = places.popleft()
+        pixels[split] += image
+        labels[split].append(label)
+
+    def images(split: str) -> Images:
+        rows = np.frombuffer(pixels[split], np.uint8).reshape(-1, schema.IMAGE_BYTES)
+        return Images(rows, np.frombuffer(labels[split], np.uint8))
+
+    own_validation = images(schema.VALIDATION) if labels[schema.VALIDATION] else None
+    return Dataset(
+        KIND, schema.CLASS_NAMES, images(schema.TRAIN), images(schema.EVAL), own_validation
+    )
+
+
+def _files(
+    members: Iterable[Member], places: deque[tuple[str, int]]
+) -> Iterator[tuple[str, bytes]]:
+    """Yields (name, content) of each image, and notes its split and label in `places`."""
+    seen: set[str] = set()
+    for member in members:
+        if not is_ours(member.parts):
+            continue
+        if member.name in seen:
+            raise SourceError(f"{member.name}: there is more than one file of this name")
+        seen.add(member.name)
+        places.append(_place(member))
+        yield member.name, member.read(MAX_IMAGE_BYTES)
+
+
+def _place(member: Member) -> tuple[str, int]:
+    """Returns the split and the label that a file's folders say."""
+    folder, name, file = member.parts[-3:]
+    if name not in schema.CLASS_NAMES:
+        raise SourceError(
+            f"{member.name}: class folders must be {', '.join(schema.CLASS_NAMES)}, got {name!r}"
+        )
+    if not file.lower().endswith(EXTENSIONS):
+        raise SourceError(f"{member.name}: must be a PNG or JPEG file ({', '.join(EXTENSIONS)})")
+    return _FOLDERS[folder], schema.CLASS_NAMES.index(name)

@@ -1,0 +1,106 @@
+"""Reads the published archive's pickles without trusting them.
+
+A pickle is a program: `pickle.load` of a stranger's file runs what the stranger likes. The
+published batches name three globals, all to rebuild one uint8 array. Here those three names lead
+to stand-ins that only take notes, so that nothing of numpy, or of anything else, is called; every
+other name is refused.
+"""
+
+import io
+import pickle
+from typing import Any, NoReturn
+
+import numpy as np
+
+from cifar10 import schema
+from data_prep.dataset import Pixels
+from data_prep.errors import SourceError
+
+
+class _Dtype:
+    """Stands in for numpy.dtype: remembers its code and swallows its state."""
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and alignment mean nothing to single bytes."""
+
+
+class _Array:
+    """Stands in for numpy.ndarray: keeps what the pickle says of it, for `pixels` to check."""
+
+    def __init__(self) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+def _reconstruct(*_: Any) -> _Array:
+    return _Array()
+
+
+_ADMITTED = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ADMITTED[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, which the published files do not contain"
+            ) from None
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it refers to objects outside the file")
+
+
+def load(data: bytes, name: str) -> dict[bytes, Any]:
+    """Returns the dictionary that `data` holds; its arrays are for `pixels` to unwrap.
+
+    Raises:
+      SourceError: not a pickle, cut short, with a foreign global, or not a dictionary.
+    """
+    try:
+        value = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+    except Exception as error:  # A damaged pickle can raise nearly anything.
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise SourceError(f"{name}: not a readable CIFAR-10 batch: {reason}") from error
+    if not isinstance(value, dict):
+        raise SourceError(
+            f"{name}: must hold a dictionary, as the published batches do, "
+            f"holds a {type(value).__name__}"
+        )
+    return value
+
+
+def pixels(value: Any, name: str) -> Pixels:
+    """Turns a loaded array into uint8 [n, 3072], sharing the pickle's memory.
+
+    Raises:
+      SourceError: no array, another type, or bytes that do not fill the shape.
+    """
+    state = value.state if isinstance(value, _Array) else None
+    if not (isinstance(state, tuple) and len(state) == 5):
+        raise SourceError(f"{name}: data must be a numpy array, is a {type(value).__name__}")
+    _, shape, dtype, fortran, content = state
+    code = getattr(dtype, "code", None)
+    if code not in (b"u1", "u1") or fortran is not False:
+        raise SourceError(f"{name}: data must be uint8 in C order, is {code!r}")
+    rows = shape[0] if isinstance(shape, tuple) and len(shape) == 2 else None
+    if not isinstance(rows, int) or rows < 1 or shape[1] != schema.IMAGE_BYTES:
+        raise SourceError(
+            f"{name}: data must have the shape (images, {schema.IMAGE_BYTES}), has {shape!r}"
+        )
+    if not isinstance(content, bytes) or len(content) != rows * schema.IMAGE_BYTES:
+        held = len(content) if isinstance(content, bytes) else type(content).__name__
+        raise SourceError(
+            f"{name}: {rows} images need {rows * schema.IMAGE_BYTES} bytes, the file holds {held}"
+        )
+    return np.frombuffer(content, np.uint8).reshape(rows, schema.IMAGE_BYTES)

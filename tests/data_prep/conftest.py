@@ -1,0 +1,28 @@
+"""Sources and record folders that several tests read; none of them writes there."""
+
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from data_prep import cli
+from tests.data_prep import made
+
+
+@pytest.fixture(scope="session")
+def python_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("python")
+    return made.python_folder(folder / "cifar-10-batches-py")
+
+
+@pytest.fixture(scope="session")
+def built(python_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of 100 training images, 10 of them for validation, and 20 eval images."""
+    out = tmp_path_factory.mktemp("built")
+    assert cli.main(["--source", str(python_source), "--out", str(out)]) == 0
+    return out
+
+
+def pytest_make_parametrize_id(val: object) -> Optional[str]:
+    """File contents would make test names of a megabyte."""
+    return "bytes" if isinstance(val, bytes) and len(val) > 20 else None

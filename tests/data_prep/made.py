@@ -1,0 +1,112 @@
+"""Small sources with known content, in every shape that users hold them."""
+
+import io
+import struct
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from cifar10 import schema
+
+Pixels = npt.NDArray[np.uint8]
+TRAINING_BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
+BATCHES = [*TRAINING_BATCHES, "test_batch"]
+PER_BATCH = 20
+
+
+def pixels(batch: int, count: int = PER_BATCH) -> Pixels:
+    return np.random.default_rng(batch).integers(0, 256, (count, 3072), np.uint8)
+
+
+def labels(count: int = PER_BATCH) -> list[int]:
+    return [row % 10 for row in range(count)]
+
+
+class Raw(bytes):
+    """Pickle opcodes to put in as they are."""
+
+
+def python2_pickle(value: Any) -> bytes:
+    """Protocol-2 opcodes as Python 2 wrote them, where a str is a byte string."""
+    return b"\x80\x02" + _opcodes(value) + b"."
+
+
+def _opcodes(value: Any) -> bytes:
+    if isinstance(value, Raw):
+        return bytes(value)
+    if isinstance(value, bytes):
+        return b"T" + struct.pack("<i", len(value)) + value
+    if isinstance(value, int):
+        return b"J" + struct.pack("<i", value)
+    if isinstance(value, list):
+        return b"](" + b"".join(map(_opcodes, value)) + b"e"
+    if isinstance(value, dict):
+        items = b"".join(_opcodes(part) for item in value.items() for part in item)
+        return b"}(" + items + b"u"
+    return array_opcodes(value.shape, value.tobytes())
+
+
+def array_opcodes(
+    shape: tuple[int, ...], content: bytes, dtype: bytes = b"u1", fortran: bytes = b"\x89"
+) -> bytes:
+    def short(text: bytes) -> bytes:
+        return b"U" + bytes([len(text)]) + text
+
+    dimensions = b"(" + b"".join(map(_opcodes, shape)) + b"t"
+    made = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + short(b"b") + b"\x87R"
+    )
+    kind = b"cnumpy\ndtype\n" + short(dtype) + b"K\x00K\x01\x87R"
+    kind += b"(K\x03" + short(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    return made + b"(K\x01" + dimensions + kind + fortran + _opcodes(content) + b"tb"
+
+
+def batch_pickle(rows: Any, classes: Any) -> bytes:
+    return python2_pickle({b"batch_label": b"a batch", b"labels": classes, b"data": rows})
+
+
+def python_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for index, name in enumerate(BATCHES):
+        (folder / name).write_bytes(batch_pickle(pixels(index), labels()))
+    names = [name.encode() for name in schema.CLASS_NAMES]
+    (folder / "batches.meta").write_bytes(python2_pickle({b"label_names": names}))
+    return folder
+
+
+def binary_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for index, name in enumerate(BATCHES):
+        column = np.array(labels(), np.uint8)[:, None]
+        rows = np.concatenate([column, pixels(index)], axis=1)
+        (folder / f"{name}.bin").write_bytes(rows.tobytes())
+    (folder / "batches.meta.txt").write_text("\n".join(schema.CLASS_NAMES) + "\n\n")
+    return folder
+
+
+def image_folder(folder: Path, per_class: int = 5, extension: str = "png") -> Path:
+    """Class k's images are all of value 20 k + row, for exact comparison."""
+    for split in ("train", "test"):
+        for label, name in enumerate(schema.CLASS_NAMES):
+            place = folder / split / name
+            place.mkdir(parents=True)
+            for row in range(per_class):
+                image = Image.new("RGB", (32, 32), (20 * label, 20 * label + row, 7))
+                image.save(place / f"{row:04}.{extension}")
+    return folder
+
+
+def png(size: tuple[int, int] = (32, 32), mode: str = "RGB") -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, size).save(file, format="PNG")
+    return file.getvalue()
+
+
+def tar(path: Path, folder: Path, mode: str = "w:gz") -> Path:
+    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+        archive.add(folder, folder.name)
+    return path

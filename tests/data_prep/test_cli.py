@@ -1,0 +1,145 @@
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from data_prep import cli, publish, records
+from tests.data_prep import made
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = ["--source", "synthetic", "--synthetic-size", "100"]
+
+
+def _run(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "data_prep", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def _code(*words: str) -> int:
+    try:
+        return cli.main(words)
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def test_help_tells_the_whole_story(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _code("--help") == 0
+    text = capsys.readouterr().out
+    for word in ("download", "verify", "show", "synthetic", "--validation-size", "--force", "143"):
+        assert word in text
+    for command in cli.COMMANDS:
+        assert _code(command, "--help") == 0
+
+
+def test_a_run_ends_with_counts_balance_time_and_what_comes_next(
+    python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _code("--source", str(python_source), "--out", str(tmp_path)) == 0
+    output = capsys.readouterr().out
+    assert re.search(r"airplane +9 +1 +2\n", output)
+    assert re.search(r"all +90 +10 +20\n", output)
+    assert "not byte for byte the published archive" in output
+    assert re.search(r"Written and verified in \d+\.\d s", output)
+    assert output.endswith(
+        f"Next: python cifar10_main.py --data-dir {tmp_path} --train-batch-size=128\n"
+    )
+
+
+def test_the_synthetic_set_is_never_passed_off_as_cifar10(tmp_path: Path) -> None:
+    result = _run("--source", "synthetic", "--out", str(tmp_path), "--synthetic-size", "500")
+    assert result.returncode == 0
+    assert "This is not CIFAR-10" in result.stdout
+    assert re.search(r"disc +45 +5 +10\n", result.stdout)
+
+
+def test_convert_may_be_said_or_left_out(python_source: Path, tmp_path: Path) -> None:
+    assert _code("convert", "--source", str(python_source), "--out", str(tmp_path)) == 0
+    assert _code("--source", str(python_source), "--out", str(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--source", "/nowhere"], "/nowhere: no such file or folder"),
+        (["--source", "synthetic", "--shards", "0"], "--shards: must be a whole number from 1 on"),
+        (["--source", "synthetic", "--seed", "x"], "--seed: must be a whole number from 0 on"),
+        ([*SMALL, "--validation-size", "-1"], "must be 0 to 90 for 100"),
+        (["--source", "synthetic", "--synthetic-size", "5"], "must be 20 to 200000, got 5"),
+        (["--source", "x", "--synthetic-size", "50"], "is for --source synthetic, got it with x"),
+        ([*SMALL, "--shards", "200"], r"--shards must be 1 to 90 \(train images\), got 200"),
+        (["--out", "x"], "required: --source"),
+        (["--source", "synthetic", "--valid", "5"], "unrecognized arguments: --valid"),
+        (["frobnicate"], "error: "),
+        (["verify"], "required: DIR"),
+        (["download", "--archive", "matlab"], "invalid choice: 'matlab'"),
+    ],
+)
+def test_a_bad_flag_or_source_is_one_line_and_exit_2(
+    words: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = [] if words[0] in ("frobnicate", "verify", "--out") else ["--out", str(tmp_path)]
+    assert _code(*words, *place) == 2
+    error = capsys.readouterr().err
+    assert re.search(reason, error)
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+
+
+def test_a_name_with_control_characters_cannot_write_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    (tree / "train" / "cat" / "a\n\x1b[31mred.png").write_bytes(b"noise")
+    assert _code("--source", str(tree), "--out", str(tmp_path / "out")) == 2
+    error = capsys.readouterr().err
+    assert "\x1b" not in error
+    assert error.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    python_source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(*_: object) -> None:
+        # /dev/full gives the kernel's own error.
+        with open("/dev/full", "wb", buffering=0) as device:
+            device.write(b"x")
+
+    monkeypatch.setattr(records, "write_records", full)
+    assert _code("--source", str(python_source), "--out", str(tmp_path)) == 1
+    assert "the disk is full" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == [publish.LOCK_NAME]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_is_not_writable_is_one_line(
+    python_source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o500)
+        assert _code("--source", str(python_source), "--out", folder) == 1
+        assert "Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["/proc/nowhere", "/dev/null", "/dev/null/x"])
+def test_a_place_that_cannot_hold_records_is_one_line(
+    out: str, python_source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _code("--source", str(python_source), "--out", out) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {out}")
+    assert error.count("\n") == 1
+
+
+def test_nothing_is_imported_that_takes_seconds() -> None:
+    code = "import sys, data_prep.cli, data_prep.commands; print('tensorflow' in sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == "False\n"
