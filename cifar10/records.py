@@ -1,0 +1,215 @@
+"""Finds a split's files, counts its records, reads the manifest: data folder -> RecordSet."""
+
+import dataclasses
+import json
+import math
+import struct
+from typing import Any, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10 import schema
+from cifar10.errors import DataError
+
+# Mean and deviation of CIFAR-10's 50,000 training images, for records without a manifest.
+CIFAR10_MEAN = (125.31, 122.95, 113.87)
+CIFAR10_DEVIATION = (62.99, 62.09, 66.70)
+
+_HEADER = struct.Struct("<QI")  # length of the record, CRC of the length
+_FOOTER_BYTES = 4  # CRC of the record
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSet:
+    """The records of a data folder.
+
+    Attributes:
+      data_dir: the folder.
+      files: paths of each split's files, in order; splits without records are absent.
+      counts: records of each split.
+      channel_mean: of the training images, R, G, B, in [0, 255].
+      channel_deviation: likewise.
+      manifest: what data_prep wrote, or the like of it for records without one.
+    """
+
+    data_dir: str
+    files: dict[str, tuple[str, ...]]
+    counts: dict[str, int]
+    channel_mean: tuple[float, ...]
+    channel_deviation: tuple[float, ...]
+    manifest: dict[str, Any]
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether a validation split was held out."""
+        return self.counts.get(schema.VALIDATION, 0) > 0
+
+    def require(self, split: str) -> None:
+        """Raises DataError if `split` has no records."""
+        if not self.counts.get(split):
+            raise DataError(f"{self.data_dir} has no {split} records; {way_out(self.data_dir)}")
+
+
+def way_out(data_dir: str) -> str:
+    """The one command that makes the records."""
+    return (
+        f"`python -m data_prep --source SOURCE --out {data_dir}` makes them, where SOURCE is "
+        "cifar-10-python.tar.gz, an image folder, or synthetic"
+    )
+
+
+def open_records(data_dir: str) -> RecordSet:
+    """Looks into a data folder: data_prep's, or the tutorial's own three files.
+
+    Args:
+      data_dir: anything that tf.io.gfile opens.
+
+    Returns:
+      What is there; at least one split.
+
+    Raises:
+      DataError: nothing there, shards missing, half-written, or another format.
+    """
+    try:
+        names = sorted(tf.io.gfile.listdir(data_dir))
+    except (tf.errors.OpError, OSError) as error:
+        raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
+    names = [name.rstrip("/") for name in names]
+    if schema.INCOMPLETE_NAME in names:
+        raise DataError(
+            f"the records in {data_dir} are half-written; run the same data_prep command again"
+        )
+    files = _split_files(data_dir, names)
+    if schema.MANIFEST_NAME in names:
+        manifest = _read_manifest(data_dir)
+        counts = _check_against_manifest(data_dir, files, manifest)
+    else:
+        counts = {split: sum(map(count_records, paths)) for split, paths in files.items()}
+        manifest = _stand_in(counts)
+    if not files:
+        raise DataError(f"no records in {data_dir}; {way_out(data_dir)}")
+    if min(manifest["channel_deviation"]) <= 0:
+        raise DataError(
+            f"the training images in {data_dir} have the same value everywhere in a channel, R, G "
+            "or B, which leaves nothing to learn from it; make records of other images"
+        )
+    return RecordSet(
+        data_dir=data_dir,
+        files=files,
+        counts={split: count for split, count in counts.items() if count},
+        channel_mean=tuple(manifest["channel_mean"]),
+        channel_deviation=tuple(manifest["channel_deviation"]),
+        manifest=manifest,
+    )
+
+
+def _split_files(data_dir: str, names: list[str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, dict[int, set[int]]] = {}
+    for name in names:
+        parsed = schema.parse_file_name(name)
+        if parsed:
+            split, index, count = parsed
+            found.setdefault(split, {}).setdefault(count, set()).add(index)
+    files = {}
+    for split, by_count in found.items():
+        if len(by_count) > 1:
+            raise DataError(
+                f"{data_dir} holds {split} records cut into {sorted(by_count)} files each; "
+                "keep one of these sets, or run data_prep with --force"
+            )
+        ((count, indices),) = by_count.items()
+        missing = sorted(set(range(count)) - indices)
+        if missing:
+            name = schema.file_name(split, missing[0], count)
+            raise DataError(f"{data_dir}/{name} is missing; run the data_prep command again")
+        files[split] = tuple(
+            tf.io.gfile.join(data_dir, schema.file_name(split, index, count))
+            for index in range(count)
+        )
+    return files
+
+
+def _read_manifest(data_dir: str) -> dict[str, Any]:
+    path = tf.io.gfile.join(data_dir, schema.MANIFEST_NAME)
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            manifest = json.load(file)
+        version = manifest["format_version"]
+        if version == schema.FORMAT_VERSION:
+            _check_manifest(manifest)
+    except (tf.errors.OpError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(
+            f"{path} is no manifest of data_prep ({reason}); run data_prep with --force"
+        ) from error
+    if version != schema.FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format version {version}, this code reads {schema.FORMAT_VERSION}; "
+            "run data_prep with --force"
+        )
+    return dict(manifest)
+
+
+def _check_manifest(manifest: Any) -> None:
+    """Raises one of several errors where what training reads is not there or not of its kind."""
+    manifest["source"]["kind"]
+    for split, entry in manifest["splits"].items():
+        if entry["records"] != sum(file["records"] for file in entry["files"]):
+            raise ValueError(f"{split} counts {entry['records']} records, its files do not")
+        for file in entry["files"]:
+            file["name"], file["bytes"]
+    if len(manifest["class_names"]) != schema.NUM_CLASSES:
+        raise ValueError(f"{len(manifest['class_names'])} class names")
+    for key in ("channel_mean", "channel_deviation"):
+        if len(manifest[key]) != schema.CHANNELS or not all(map(math.isfinite, manifest[key])):
+            raise ValueError(f"{key} must be {schema.CHANNELS} numbers, got {manifest[key]}")
+
+
+def _check_against_manifest(
+    data_dir: str, files: dict[str, tuple[str, ...]], manifest: dict[str, Any]
+) -> dict[str, int]:
+    """Compares names and sizes (contents are for `data_prep verify`); returns the counts."""
+    counts = {}
+    for split, entry in manifest["splits"].items():
+        counts[split] = entry["records"]
+        for described in entry["files"]:
+            path = tf.io.gfile.join(data_dir, described["name"])
+            if path not in files.get(split, ()):
+                raise DataError(f"{path} is missing; run the data_prep command again")
+            size = tf.io.gfile.stat(path).length
+            if size != described["bytes"]:
+                raise DataError(
+                    f"{path} has {size:,} bytes, the manifest says {described['bytes']:,}; "
+                    "run data_prep with --force"
+                )
+    return counts
+
+
+def _stand_in(counts: dict[str, int]) -> dict[str, Any]:
+    return {
+        "source": {"kind": "unknown", "name": "records without a manifest", "fingerprint": None},
+        "class_names": list(schema.CLASS_NAMES),
+        "splits": {split: {"records": count, "files": []} for split, count in counts.items()},
+        "channel_mean": list(CIFAR10_MEAN),
+        "channel_deviation": list(CIFAR10_DEVIATION),
+    }
+
+
+def count_records(path: str) -> int:
+    """Counts the records of a TFRecord file by walking its framing.
+
+    Raises:
+      DataError: the file ends inside a record.
+    """
+    count, position = 0, 0
+    with tf.io.gfile.GFile(path, "rb") as file:
+        data = file.read()
+    while position < len(data):
+        end: Optional[int] = None
+        if position + _HEADER.size <= len(data):
+            length, _ = _HEADER.unpack_from(data, position)
+            end = position + _HEADER.size + length + _FOOTER_BYTES
+        if end is None or end > len(data):
+            raise DataError(f"{path} ends inside record {count}; make it again with data_prep")
+        count, position = count + 1, end
+    return count

@@ -1,0 +1,29 @@
+"""Record folders that several tests read; none of them writes there."""
+
+import pathlib
+
+import pytest
+
+from data_prep import cli
+from tests.cifar10 import record_files
+from tests.data_prep import made
+
+
+@pytest.fixture(scope="session")
+def tutorial_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The tutorial's three files, no manifest: 100 training, 7 validation, 23 eval images."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    record_files.write_numbered(folder, "train", 100)
+    record_files.write_numbered(folder, "validation", 7, first=300)
+    record_files.write_numbered(folder, "eval", 23, first=600)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def prepared_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """What data_prep makes: 90 training images in two shards, 10 for validation, 20 for eval."""
+    folder = tmp_path_factory.mktemp("prepared")
+    source = made.python_folder(folder / "cifar-10-batches-py")
+    data = folder / "data"
+    assert cli.main(["--source", str(source), "--out", str(data), "--shards", "2"]) == 0
+    return data

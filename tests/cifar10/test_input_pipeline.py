@@ -1,0 +1,218 @@
+"""Every epoch sees every image once; the same seed and position give the same batch."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import DataError
+from cifar10.input_pipeline import (
+    TrainInput,
+    evaluation_batches,
+    load_split,
+    shuffled_indices,
+    training_batches,
+)
+from cifar10.records import open_records
+from tests.cifar10 import record_files
+from tests.data_prep import made
+
+
+@pytest.fixture(scope="module")
+def records(tutorial_data):
+    """100 training, 7 validation and 23 eval images, each with a number of its own."""
+    return open_records(str(tutorial_data))
+
+
+def take(records, count, **settings):
+    """The images uint8 [count * batch, 32, 32, 3] and labels of the first `count` batches."""
+    settings = {"batch_size": 16, "seed": 1, "distort": False, **settings}
+    batches = itertools.islice(training_batches(records, TrainInput(**settings)), count)
+    images, labels = zip(*((images.numpy(), labels.numpy()) for images, labels in batches))
+    return np.concatenate(images), np.concatenate(labels)
+
+
+def take_numbers(records, count, **settings):
+    return record_files.numbers(take(records, count, **settings)[0])
+
+
+def test_a_batch_is_uint8_hwc_with_its_labels(records):
+    images, labels = take(records, 1)
+    assert (images.dtype, images.shape) == (np.uint8, (16, 32, 32, 3))
+    assert (labels.dtype, labels.shape) == (np.int64, (16,))
+    assert labels.tolist() == [number % 10 for number in record_files.numbers(images)]
+
+
+def test_pixels_are_those_of_the_source(prepared_data):
+    batches = evaluation_batches(open_records(str(prepared_data)), "eval", 20)
+    ((images, labels),) = ((images.numpy(), labels.numpy()) for images, labels in batches)
+    # data_prep's source holds CHW rows, of which image k of class k % 10 is the k-th.
+    source = made.pixels(5).reshape(20, 3, 32, 32).transpose(0, 2, 3, 1)
+    rows = [int(np.flatnonzero((source == image).all((1, 2, 3)))[0]) for image in images]
+    assert sorted(rows) == list(range(20))
+    assert labels.tolist() == [made.labels()[row] for row in rows]
+
+
+def test_every_epoch_sees_every_image_exactly_once(records):
+    # 3 epochs of 100 images in batches of 16 and a bit: batches reach over the epochs' ends.
+    seen = take_numbers(records, 19)
+    assert len(seen) == 304
+    epochs = [seen[:100], seen[100:200], seen[200:300]]
+    for epoch in epochs:
+        assert sorted(epoch) == list(range(100))
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
+def test_an_epoch_is_shuffled_over_the_whole_split(records):
+    first = np.array(take_numbers(records, 6))
+    # A shuffle of whole records keeps few neighbours and has no drift along the file.
+    assert np.sum(np.abs(np.diff(first)) == 1) < 10
+    assert abs(first[:48].mean() - 49.5) < 20
+
+
+def test_the_same_seed_gives_the_same_batches(records):
+    settings = {"distort": True, "cutout": 8, "seed": 3}
+    images, labels = take(records, 4, **settings)
+    again, labels_again = take(records, 4, **settings)
+    np.testing.assert_array_equal(images, again)
+    np.testing.assert_array_equal(labels, labels_again)
+
+
+def test_another_seed_gives_another_order(records):
+    assert take_numbers(records, 6, seed=1) != take_numbers(records, 6, seed=2)
+
+
+def test_a_continued_run_gets_the_very_batches_that_were_next(records):
+    settings = {"distort": True, "cutout": 8}
+    images, labels = take(records, 10, **settings)
+    rest, rest_labels = take(records, 3, start=7 * 16, **settings)
+    np.testing.assert_array_equal(images[7 * 16 :], rest)
+    np.testing.assert_array_equal(labels[7 * 16 :], rest_labels)
+
+
+def test_a_run_continued_with_another_batch_size_still_sees_every_image_once(records):
+    seen = take_numbers(records, 3) + take_numbers(records, 4, batch_size=13, start=48)
+    assert sorted(seen) == list(range(100))
+
+
+def test_replicas_share_the_split_without_overlap(records):
+    shares = [take_numbers(records, 17, batch_size=2, num_replicas=3, replica=k) for k in range(3)]
+    shares[1], shares[2] = shares[1][:33], shares[2][:33]
+    assert [len(set(share)) for share in shares] == [34, 33, 33]
+    assert sorted(itertools.chain(*shares)) == list(range(100))
+    assert {number % 3 for number in shares[1]} == {1}
+
+
+def test_replicas_share_a_split_of_several_files(tmp_path):
+    record_files.write_numbered(tmp_path, "train", 20, shards=3)
+    several = open_records(str(tmp_path))
+    for replica in (0, 1):
+        settings = {"batch_size": 10, "num_replicas": 2, "replica": replica}
+        assert sorted(take_numbers(several, 1, **settings)) == list(range(replica, 20, 2))
+
+
+def test_a_batch_may_be_larger_than_the_split(tmp_path):
+    record_files.write_numbered(tmp_path, "train", 3)
+    seen = take_numbers(open_records(str(tmp_path)), 1, batch_size=8)
+    assert sorted(seen[:3]) == sorted(seen[3:6]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 97, 1000])
+def test_shuffled_indices_are_a_permutation_of_each_epoch(count):
+    indices = np.array(shuffled_indices(tf.constant(0, tf.int64), 5 * count, count, seed=7))
+    for epoch in indices.reshape(5, count):
+        assert sorted(epoch) == list(range(count))
+
+
+def test_shuffled_indices_are_a_function_of_seed_and_position():
+    whole = np.array(shuffled_indices(tf.constant(0, tf.int64), 3000, 1000, seed=7))
+    late = np.array(shuffled_indices(tf.constant(1990, tf.int64), 20, 1000, seed=7))
+    np.testing.assert_array_equal(whole[1990:2010], late)
+    other = np.array(shuffled_indices(tf.constant(0, tf.int64), 3000, 1000, seed=8))
+    assert np.mean(whole == other) < 0.01
+
+
+def test_no_epoch_and_no_seed_repeats_another():
+    # The cipher behind the shuffle looks at 8 bits of each word of its key.
+    start = tf.constant(0, tf.int64)
+    epochs = np.array(shuffled_indices(start, 600 * 20, 20, seed=1)).reshape(600, 20)
+    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 600
+    orders = {tuple(np.array(shuffled_indices(start, 20, 20, s))) for s in (1, 257, 513, 2**31 - 1)}
+    assert len(orders) == 4
+
+
+def test_positions_are_shuffled_without_preference():
+    # Where image 0 goes in 1,000 epochs of 10: 100 times to each place, give or take 4 sigma.
+    indices = np.array(shuffled_indices(tf.constant(0, tf.int64), 10_000, 10, seed=1))
+    places = np.bincount(np.argmin(indices.reshape(1000, 10), axis=1), minlength=10)
+    assert np.abs(places - 100).max() < 4 * np.sqrt(100 * 0.9)
+
+
+def test_positions_far_into_a_run_are_in_range():
+    # 10,000 epochs of the published training images.
+    far = np.array(shuffled_indices(tf.constant(450_000_000, tf.int64), 1000, 45_000, seed=1))
+    assert (far >= 0).all()
+    assert (far < 45_000).all()
+    assert len(set(far)) == 1000
+
+
+def test_distortion_changes_pixels_not_labels_or_order(records):
+    plain, labels = take(records, 2)
+    distorted, same_labels = take(records, 2, distort=True)
+    assert labels.tolist() == same_labels.tolist()
+    assert (plain != distorted).any()
+    # Images of one colour: what the crop does not blacken is the image's own colour.
+    assert record_files.numbers(plain) == record_files.numbers(distorted)
+
+
+def test_without_distortion_images_are_as_recorded(records):
+    images, _ = take(records, 7)
+    for image, number in zip(images, record_files.numbers(images)):
+        assert image.tobytes() == np.full((32, 32, 3), [number % 256, 0, 7], np.uint8).tobytes()
+
+
+def test_evaluation_sees_every_image_once_in_order(records):
+    batches = [
+        (record_files.numbers(images.numpy()), labels.numpy().tolist())
+        for images, labels in evaluation_batches(records, "eval", 10)
+    ]
+    assert [len(numbers) for numbers, _ in batches] == [10, 10, 3]
+    assert sum((numbers for numbers, _ in batches), []) == list(range(600, 623))
+    assert sum((labels for _, labels in batches), []) == [n % 10 for n in range(600, 623)]
+
+
+def test_a_split_is_held_in_memory_as_uint8(records):
+    ((images, labels),) = load_split(records, "train")
+    assert (images.dtype, images.shape) == (tf.uint8, (100, 32, 32, 3))
+    assert (labels.dtype, labels.shape) == (tf.int64, (100,))
+
+
+def test_the_files_are_read_once(tmp_path):
+    record_files.write_numbered(tmp_path, "train", 20)
+    batches = iter(training_batches(open_records(str(tmp_path)), TrainInput(5, seed=1)))
+    next(batches)
+    (tmp_path / "train.tfrecords").unlink()
+    for _ in range(12):  # three epochs
+        next(batches)
+
+
+def test_batches_are_prepared_ahead_and_made_whole(records):
+    operations = {}
+    for batch_size in (2, 50):
+        with tf.Graph().as_default() as graph:
+            settings = TrainInput(batch_size, seed=1, cutout=8)
+            training_batches(records, settings)
+            definition = graph.as_graph_def()
+        assert "PrefetchDataset" in [node.op for node in definition.node]
+        bodies = [node.op for body in definition.library.function for node in body.node_def]
+        assert not {"While", "MapDefun", "PyFunc", "EagerPyFunc"} & set(bodies)
+        operations[batch_size] = len(bodies)
+    # As many ops for 50 images as for 2: none is made for an image.
+    assert operations[2] == operations[50]
+
+
+def test_a_split_without_records_is_refused(tmp_path):
+    record_files.write_numbered(tmp_path, "train", 2)
+    with pytest.raises(DataError, match="has no eval records"):
+        evaluation_batches(open_records(str(tmp_path)), "eval", 10)
