@@ -1,0 +1,346 @@
+"""One frozen, validated configuration; the command line is made from it. Standard library only.
+
+`TrainConfig` is the one home of every setting: its name, type, default, help, choices and the other
+names it goes by. `cifar10.flags` makes the command line from it, `result.json` records it.
+"""
+
+import dataclasses
+import math
+import posixpath
+from typing import Any, Optional
+
+from cifar10 import schema
+from cifar10.errors import ConfigError
+
+MODELS = ("resnet", "resnet_v2", "mlp")
+MODES = ("train_and_evaluate", "evaluate", "predict", "export")
+PRECISIONS = ("fp32", "bf16", "fp16")
+OPTIMIZERS = ("momentum", "nesterov", "adam")
+SCHEDULES = ("staged", "cosine", "constant")
+BATCH_NORMS = ("tower", "sync", "off")
+
+DEFAULT_NUM_LAYERS = 44
+DEFAULT_HIDDEN_UNITS = 100
+DEFAULT_TRAIN_STEPS = 80_000
+
+
+def _flag(
+    default: Any,
+    text: str,
+    *,
+    group: str,
+    choices: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+) -> Any:
+    """A dataclass field that knows its help text, its choices and the other names of its flag."""
+    metadata = {"help": text, "group": group, "choices": choices, "aliases": aliases}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides a run. None means: not set, choose what fits."""
+
+    mode: str = _flag("train_and_evaluate", "what to do", group="job", choices=MODES)
+    images: tuple[str, ...] = _flag((), "image files for --mode predict", group="job")
+    checkpoint: Optional[str] = _flag(
+        None,
+        "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
+        group="job",
+    )
+    max_minutes: Optional[float] = _flag(
+        None, "end training after this many minutes, then evaluate as usual", group="job"
+    )
+    verbose: bool = _flag(False, "show TensorFlow's own log lines", group="job")
+
+    data_dir: str = _flag(
+        schema.DEFAULT_DATA_DIR, "folder of TFRecords; anything tf.io.gfile opens", group="places"
+    )
+    output_dir: str = _flag(
+        "output",
+        "checkpoints, result.json, report.html; anything tf.io.gfile opens",
+        group="places",
+        aliases=("job-dir",),
+    )
+    log_dir: Optional[str] = _flag(
+        None, "TensorBoard event files (default: --output-dir)", group="places"
+    )
+    work_dir: Optional[str] = _flag(
+        None,
+        "folder that relative paths start from (default: the current folder)",
+        group="places",
+    )
+
+    model: str = _flag("resnet", "model family", group="model", choices=MODELS)
+    num_layers: Optional[int] = _flag(
+        None, f"layers of a resnet, 6n+2 (default: {DEFAULT_NUM_LAYERS})", group="model"
+    )
+    hidden_units: Optional[int] = _flag(
+        None, f"hidden units of the mlp (default: {DEFAULT_HIDDEN_UNITS})", group="model"
+    )
+    batch_norm: str = _flag(
+        "tower",
+        "statistics of one tower's images, of all towers' (sync), or no normalisation",
+        group="model",
+        choices=BATCH_NORMS,
+    )
+    batch_norm_decay: float = _flag(0.997, "decay of the moving statistics", group="model")
+    batch_norm_epsilon: float = _flag(1e-5, "added to the variance", group="model")
+
+    train_steps: Optional[int] = _flag(
+        None, f"global step to train to (default: {DEFAULT_TRAIN_STEPS:,})", group="training"
+    )
+    train_epochs: Optional[float] = _flag(
+        None, "passes over the training split, instead of --train-steps", group="training"
+    )
+    train_batch_size: int = _flag(128, "images a step, split over the towers", group="training")
+    eval_batch_size: int = _flag(100, "images a step of evaluation", group="training")
+    optimizer: str = _flag("momentum", "update rule", group="training", choices=OPTIMIZERS)
+    learning_rate: float = _flag(0.1, "highest learning rate", group="training")
+    schedule: str = _flag(
+        "staged",
+        "staged: x1, x.1, x.01, x.002 from epochs 82, 123 and 300; cosine: to 0 at the end",
+        group="training",
+        choices=SCHEDULES,
+    )
+    warmup_epochs: float = _flag(
+        0.0, "epochs over which the learning rate rises from 0", group="training"
+    )
+    momentum: float = _flag(0.9, "momentum of momentum and nesterov", group="training")
+    weight_decay: float = _flag(2e-4, "decay of the kernels, in the optimizer", group="training")
+    use_distortion_for_training: bool = _flag(
+        True, "random crops and flips of the training images", group="training"
+    )
+    cutout: int = _flag(0, "side of a square cut out of training images, pixels", group="training")
+    seed: int = _flag(1, "same seed, same run", group="training")
+    sync: bool = _flag(False, "synchronous updates across workers", group="training")
+
+    num_gpus: Optional[int] = _flag(
+        None, "GPUs to use (default: all there are)", group="devices", aliases=("num-gpu",)
+    )
+    num_towers: Optional[int] = _flag(
+        None, "towers (default: one a GPU, or one a CPU core)", group="devices"
+    )
+    variable_strategy: str = _flag(
+        "CPU",
+        "where variables live; GPU spreads them over the GPUs by bytes",
+        group="devices",
+        choices=("CPU", "GPU"),
+    )
+    precision: str = _flag(
+        "fp32", "arithmetic of convolutions and matrices", group="devices", choices=PRECISIONS
+    )
+    data_format: Optional[str] = _flag(
+        None,
+        "layout of images (default: what is fastest on the device)",
+        group="devices",
+        choices=("channels_last", "channels_first"),
+    )
+    num_intra_threads: Optional[int] = _flag(
+        None,
+        "threads inside an op; 0: TensorFlow chooses (default: fits the towers)",
+        group="devices",
+    )
+    num_inter_threads: Optional[int] = _flag(
+        None, "ops at once; 0: TensorFlow chooses (default: fits the towers)", group="devices"
+    )
+    log_device_placement: bool = _flag(False, "print each op's device", group="devices")
+
+    checkpoint_steps: Optional[int] = _flag(
+        None,
+        "steps between checkpoints, each followed by validation (default: an epoch)",
+        group="reporting",
+    )
+    keep_checkpoints: int = _flag(
+        2, "latest checkpoints to keep, beside the best", group="reporting"
+    )
+    log_steps: Optional[int] = _flag(
+        None, "steps between progress lines (default: chosen by speed)", group="reporting"
+    )
+    summary_steps: int = _flag(100, "steps between TensorBoard summaries", group="reporting")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a value out of range and for settings that contradict."""
+        _check_choices(self)
+        _check_ranges(self)
+        _check_paths(self)
+        _check_model_settings(self)
+        _check_contradictions(self)
+
+    def is_set(self, name: str) -> bool:
+        """Whether a setting differs from its default."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return bool(getattr(self, name) != defaults[name])
+
+    @property
+    def layers(self) -> int:
+        """Layers of the resnet, default included."""
+        return DEFAULT_NUM_LAYERS if self.num_layers is None else self.num_layers
+
+    @property
+    def units(self) -> int:
+        """Hidden units of the mlp, default included."""
+        return DEFAULT_HIDDEN_UNITS if self.hidden_units is None else self.hidden_units
+
+    @property
+    def model_title(self) -> str:
+        """The model's name for people, e.g. `ResNet-44 v1`."""
+        if self.model == "mlp":
+            return f"MLP, {self.units} hidden units"
+        return f"ResNet-{self.layers} {'v2' if self.model == 'resnet_v2' else 'v1'}"
+
+    def place(self, path: str) -> str:
+        """Resolves a relative path against --work-dir; URLs and absolute paths stay."""
+        if self.work_dir is None or "://" in path:
+            return path
+        return posixpath.join(self.work_dir, path)
+
+    @property
+    def data_place(self) -> str:
+        """--data-dir, resolved."""
+        return self.place(self.data_dir)
+
+    @property
+    def output_place(self) -> str:
+        """--output-dir, resolved."""
+        return self.place(self.output_dir)
+
+    @property
+    def log_place(self) -> str:
+        """--log-dir, resolved; --output-dir where unset."""
+        return self.output_place if self.log_dir is None else self.place(self.log_dir)
+
+    def total_steps(self, num_examples: int) -> int:
+        """The global step at which training ends, for `num_examples` training images."""
+        if self.train_epochs is not None:
+            steps = self.train_epochs * num_examples / self.train_batch_size
+            # 2.2 epochs of 45,000 images in batches of 100 are 990 steps, not 990.0000000000001.
+            return max(1, math.ceil(round(steps, 6)))
+        return DEFAULT_TRAIN_STEPS if self.train_steps is None else self.train_steps
+
+    def steps_per_epoch(self, num_examples: int) -> float:
+        """Steps that one pass over `num_examples` training images takes; not rounded."""
+        return num_examples / self.train_batch_size
+
+
+def flag_name(field_name: str) -> str:
+    """`data_dir` -> `--data-dir`."""
+    return "--" + field_name.replace("_", "-")
+
+
+def _check_choices(config: TrainConfig) -> None:
+    for field in dataclasses.fields(config):
+        value, choices = getattr(config, field.name), field.metadata["choices"]
+        if choices and value is not None and value not in choices:
+            raise ConfigError(
+                f"{flag_name(field.name)} must be one of {', '.join(choices)}, got {value}"
+            )
+
+
+_AT_LEAST_ONE = (
+    "train_steps",
+    "train_batch_size",
+    "eval_batch_size",
+    "hidden_units",
+    "num_towers",
+    "checkpoint_steps",
+    "keep_checkpoints",
+    "log_steps",
+    "summary_steps",
+)
+_AT_LEAST_ZERO = (
+    "cutout",
+    "num_gpus",
+    "num_intra_threads",
+    "num_inter_threads",
+    "warmup_epochs",
+    "weight_decay",
+    "seed",
+)
+_ABOVE_ZERO = ("learning_rate", "batch_norm_epsilon", "train_epochs", "max_minutes")
+_BELOW_ONE = ("momentum", "batch_norm_decay")
+_PATTERN_CHARACTERS = frozenset("*?[\\")
+
+
+def _check_ranges(config: TrainConfig) -> None:
+    def check(names: tuple[str, ...], rule: str, holds: Any) -> None:
+        for name in names:
+            value = getattr(config, name)
+            if value is not None and not (math.isfinite(value) and holds(value)):
+                raise ConfigError(f"{flag_name(name)} must be {rule}, got {value}")
+
+    check(_AT_LEAST_ONE, "at least 1", lambda value: value >= 1)
+    check(_AT_LEAST_ZERO, "at least 0", lambda value: value >= 0)
+    check(_ABOVE_ZERO, "above 0", lambda value: value > 0)
+    check(_BELOW_ONE, "at least 0 and below 1", lambda value: 0 <= value < 1)
+    check(("cutout",), f"at most {schema.HEIGHT}", lambda value: value <= schema.HEIGHT)
+    check(("seed",), "below 2**31", lambda value: value < 2**31)
+    if config.layers < 8 or config.layers % 6 != 2:
+        raise ConfigError(
+            f"--num-layers must be 6n+2 (8, 14, 20, 32, 44, ...), got {config.layers}"
+        )
+
+
+def _check_paths(config: TrainConfig) -> None:
+    for name in ("data_dir", "output_dir", "log_dir", "work_dir", "checkpoint"):
+        if getattr(config, name) == "":
+            raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
+    for name in ("output_dir", "checkpoint"):
+        path = config.place(getattr(config, name) or "")
+        if not _PATTERN_CHARACTERS.isdisjoint(path):
+            # It would save checkpoints there and never find them again.
+            raise ConfigError(
+                f"{flag_name(name)} must not contain *, ?, [ or \\, which TensorFlow takes for "
+                f"patterns, got {path}"
+            )
+
+
+def _refuse(message: str) -> None:
+    raise ConfigError(message)
+
+
+def _check_model_settings(config: TrainConfig) -> None:
+    if config.model == "mlp" and config.num_layers is not None:
+        _refuse("--num-layers is for resnets; --model mlp takes --hidden-units")
+    if config.model == "mlp" and config.batch_norm != "tower":
+        _refuse("--batch-norm is for resnets; --model mlp has none")
+    if config.model != "mlp" and config.hidden_units is not None:
+        _refuse(f"--hidden-units is for --model mlp; --model {config.model} takes --num-layers")
+    for name in ("batch_norm_decay", "batch_norm_epsilon"):
+        if config.is_set(name) and config.model == "mlp":
+            _refuse(f"{flag_name(name)} is for resnets; --model mlp has no batch normalisation")
+        if config.is_set(name) and config.batch_norm == "off":
+            _refuse(f"{flag_name(name)} is for batch normalisation, but --batch-norm is off")
+    if config.optimizer == "adam" and config.is_set("momentum"):
+        _refuse("--momentum is for --optimizer momentum and nesterov; adam has its own")
+
+
+def _check_contradictions(config: TrainConfig) -> None:
+    if config.train_steps is not None and config.train_epochs is not None:
+        _refuse("--train-steps and --train-epochs both say how long to train; give one")
+    if config.mode == "predict" and not config.images:
+        _refuse("--mode predict needs image files: --mode predict cat.png dog.jpg")
+    if config.mode != "predict" and config.images:
+        _refuse(
+            f"image files are for --mode predict, got {config.images[0]} with --mode {config.mode}"
+        )
+    if config.mode == "train_and_evaluate" and config.checkpoint is not None:
+        _refuse(
+            "--checkpoint is for --mode evaluate, predict and export; training continues by itself"
+        )
+    if config.variable_strategy == "GPU" and config.num_gpus == 0:
+        _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
+    if config.num_gpus and config.num_towers is not None and config.num_towers % config.num_gpus:
+        _refuse(
+            f"--num-towers must be a multiple of --num-gpus, got {config.num_towers} towers "
+            f"on {config.num_gpus} GPUs"
+        )
+    if config.num_towers is not None and config.train_batch_size % config.num_towers:
+        _refuse(
+            f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
+            f"images for {config.num_towers} towers"
+        )
+    if config.cutout and not config.use_distortion_for_training:
+        _refuse("--cutout distorts training images, but --use-distortion-for-training is false")
+    if config.sync:
+        _refuse("--sync is for several workers; this process trains alone")

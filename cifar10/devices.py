@@ -1,0 +1,186 @@
+"""Which devices a run uses: towers, where variables live, layout, precision, session settings."""
+
+import dataclasses
+import math
+import os
+import pathlib
+from typing import Any, Optional
+
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import TrainConfig
+from cifar10.errors import ConfigError
+
+# A tower with fewer images than this spends its time on the overhead of ops.
+MIN_IMAGES_A_TOWER = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class DevicePlan:
+    """What `plan_devices` decides.
+
+    Attributes:
+      tower_devices: device of each tower.
+      variable_devices: devices that the variables are spread over.
+      data_format: `channels_last` or `channels_first`.
+      compute_dtype: type of activations; variables stay float32.
+      loss_scaling: gradients may underflow, so scale the loss.
+      session_config: threads, memory growth, graph rewrites.
+      summary: one line for people.
+    """
+
+    tower_devices: tuple[str, ...]
+    variable_devices: tuple[str, ...]
+    data_format: str
+    compute_dtype: Any
+    loss_scaling: bool
+    session_config: Any
+    summary: str
+
+    @property
+    def num_towers(self) -> int:
+        """Towers that a batch is split over."""
+        return len(self.tower_devices)
+
+
+def plan_devices(config: TrainConfig) -> DevicePlan:
+    """Chooses devices for `config` on this machine.
+
+    Raises:
+      ConfigError: more GPUs than there are, a precision the device has not, towers that do not
+        divide the batch.
+    """
+    gpus = _use_gpus(config)
+    cores = count_cores()
+    if gpus:
+        num_towers = config.num_towers or gpus
+        if num_towers % gpus:
+            raise ConfigError(
+                f"--num-towers must be a multiple of the GPUs, got {num_towers} towers on {gpus} "
+                "GPUs; --num-gpus says how many to use"
+            )
+        tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(num_towers))
+    else:
+        num_towers = config.num_towers or _cpu_towers(config.train_batch_size, cores)
+        tower_devices = ("/cpu:0",) * num_towers
+    if config.mode == "train_and_evaluate" and config.train_batch_size % num_towers:
+        raise ConfigError(
+            f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
+            f"images for {num_towers} towers"
+        )
+    if config.variable_strategy == "GPU" and not gpus:
+        raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
+    _check_precision(config.precision, gpus)
+    on_gpus = config.variable_strategy == "GPU"
+    return DevicePlan(
+        tower_devices=tower_devices,
+        variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
+        data_format=config.data_format or _fastest_format(gpus, config.precision),
+        compute_dtype=_compute_dtype(config.precision, gpus),
+        loss_scaling=config.precision == "fp16",
+        session_config=_session_config(config, gpus, num_towers, cores),
+        summary=_summary(config, gpus, num_towers, cores),
+    )
+
+
+def count_cores(cgroup_dir: str = "/sys/fs/cgroup") -> int:
+    """CPU cores this process may use: affinity and the container's quota count."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _cgroup_quota(cgroup_dir)
+    return max(1, min(cores or 1, math.ceil(quota) if quota else cores or 1))
+
+
+def _cgroup_quota(folder: str) -> Optional[float]:
+    """CPUs that the container's cgroup (v2, or v1) grants, None without a limit."""
+    files = (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"])
+    for names in files:
+        try:
+            words = [word for n in names for word in pathlib.Path(folder, n).read_text().split()]
+            quota, period = map(int, words)
+        except (OSError, ValueError):  # Not this version of cgroups; or "max", without a limit.
+            continue
+        return quota / period if quota > 0 else None
+    return None
+
+
+def _use_gpus(config: TrainConfig) -> int:
+    """Returns how many GPUs to use, and hides the others from TensorFlow."""
+    physical = tf2.config.list_physical_devices("GPU")
+    wanted = len(physical) if config.num_gpus is None else config.num_gpus
+    if wanted > len(physical):
+        raise ConfigError(
+            f"--num-gpus must be at most the GPUs that TensorFlow sees, {len(physical)}, "
+            f"got {wanted}; --num-gpus=0 trains on the CPU"
+        )
+    tf2.config.set_visible_devices(physical[:wanted], "GPU")
+    return wanted
+
+
+def _cpu_towers(batch_size: int, cores: int) -> int:
+    """A tower a core, if that divides the batch and leaves each enough images."""
+    most = max(1, min(cores, batch_size // MIN_IMAGES_A_TOWER))
+    return max(count for count in range(1, most + 1) if batch_size % count == 0)
+
+
+def _fastest_format(gpus: int, precision: str) -> str:
+    # Tensor cores want channels last; cuDNN's float32 convolutions want channels first.
+    return "channels_first" if gpus and precision == "fp32" else "channels_last"
+
+
+def _compute_dtype(precision: str, gpus: int) -> Any:
+    if precision == "fp16":
+        return tf.float16
+    # On a CPU, oneDNN's graph rewrite decides op by op what runs in bfloat16.
+    return tf.bfloat16 if precision == "bf16" and gpus else tf.float32
+
+
+def _check_precision(precision: str, gpus: int) -> None:
+    reason = None
+    if precision == "fp16" and not gpus:
+        reason = "needs a GPU; no CPU that TensorFlow 2.15 knows computes in fp16"
+    elif precision != "fp32" and gpus:
+        needed = (7, 0) if precision == "fp16" else (8, 0)
+        device = tf2.config.list_physical_devices("GPU")[0]
+        have = tf2.config.experimental.get_device_details(device).get("compute_capability", (0, 0))
+        if have < needed:
+            numbers = [".".join(map(str, version)) for version in (needed, have)]
+            reason = f"needs compute capability {numbers[0]}, this GPU has {numbers[1]}"
+    elif precision == "bf16" and not cpu_flags() & {"avx512_bf16", "amx_bf16"}:
+        reason = "needs a CPU with avx512_bf16 or amx_bf16, and this one has neither"
+    if reason:
+        raise ConfigError(f"--precision {precision} {reason}; use --precision fp32")
+
+
+def cpu_flags(path: str = "/proc/cpuinfo") -> set[str]:
+    """The first CPU's feature flags; empty where the system does not say."""
+    try:
+        lines = pathlib.Path(path).read_text().splitlines()
+    except OSError:
+        return set()
+    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+
+
+def _session_config(config: TrainConfig, gpus: int, num_towers: int, cores: int) -> Any:
+    intra, inter = config.num_intra_threads, config.num_inter_threads
+    if not gpus:
+        # A tower a core: each op stays on its tower's core. Fewer towers share the cores.
+        intra = (1 if num_towers >= cores else cores) if intra is None else intra
+        inter = max(num_towers, 1) if inter is None else inter
+    result = tf.ConfigProto(
+        allow_soft_placement=True,
+        log_device_placement=config.log_device_placement,
+        intra_op_parallelism_threads=intra or 0,
+        inter_op_parallelism_threads=inter or 0,
+        # A session with a configuration of its own does not know which GPUs are hidden.
+        device_count={"GPU": gpus},
+    )
+    result.gpu_options.allow_growth = True
+    if config.precision == "bf16" and not gpus:
+        result.graph_options.rewrite_options.auto_mixed_precision_onednn_bfloat16 = 1
+    return result
+
+
+def _summary(config: TrainConfig, gpus: int, num_towers: int, cores: int) -> str:
+    device = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else f"{cores} CPU core{'s' * (cores != 1)}"
+    return f"{num_towers} tower{'s' * (num_towers != 1)} on {device}, {config.precision}"

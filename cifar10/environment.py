@@ -1,0 +1,57 @@
+"""What a result depends on beside the code: settings in force, versions, hardware."""
+
+import dataclasses
+import os
+import pathlib
+import platform
+from importlib import metadata
+from typing import Any
+
+import tensorflow as tf2
+
+from cifar10.config import TrainConfig
+from cifar10.devices import DevicePlan, count_cores
+
+_PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
+
+
+def describe_config(config: TrainConfig, plan: DevicePlan) -> dict[str, Any]:
+    """Every setting by name; what was left to the machine or the model is given as chosen."""
+    session = plan.session_config
+    chosen = {
+        "num_layers": None if config.model == "mlp" else config.layers,
+        "hidden_units": config.units if config.model == "mlp" else None,
+        "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
+        "num_towers": plan.num_towers,
+        "data_format": plan.data_format,
+        "num_intra_threads": session.intra_op_parallelism_threads,
+        "num_inter_threads": session.inter_op_parallelism_threads,
+    }
+    return {**dataclasses.asdict(config), **chosen}
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that training uses."""
+    return {"python": platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}}
+
+
+def hardware() -> dict[str, Any]:
+    """The machine: CPU, cores this process may use, memory in GiB, visible GPUs."""
+    gpus = tf2.config.get_visible_devices("GPU")
+    details = [tf2.config.experimental.get_device_details(gpu) for gpu in gpus]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": _cpu_name(),
+        "cores": count_cores(),
+        "memory_gib": round(memory / 2**30, 1),
+        "gpus": [detail.get("device_name", "GPU") for detail in details],
+    }
+
+
+def _cpu_name(path: str = "/proc/cpuinfo") -> str:
+    try:
+        lines = pathlib.Path(path).read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

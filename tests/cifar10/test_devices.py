@@ -1,0 +1,283 @@
+"""What a machine gives a run: cores, towers, threads, GPUs, precisions; and what it refuses."""
+
+import os
+from typing import Any, Optional
+
+import pytest
+import tensorflow as tf2
+
+from cifar10 import devices
+from cifar10.config import TrainConfig
+from cifar10.errors import ConfigError
+
+
+class Machine:
+    """Stands in for hardware that this computer has not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self.visible: Optional[list[str]] = None
+        self.has(cores=8)
+
+    def has(
+        self, cores: int = 8, gpus: int = 0, capability: Any = (9, 0), flags: str = "avx2"
+    ) -> None:
+        names = [f"GPU:{index}" for index in range(gpus)]
+        config = tf2.config
+        self._patch.setattr(devices, "count_cores", lambda: cores)
+        self._patch.setattr(devices, "cpu_flags", lambda: set(flags.split()))
+        self._patch.setattr(config, "list_physical_devices", lambda kind: names)
+        self._patch.setattr(config, "set_visible_devices", self._show)
+        self._patch.setattr(
+            config.experimental,
+            "get_device_details",
+            lambda gpu: {"compute_capability": capability},
+        )
+
+    def _show(self, names: list[str], kind: str) -> None:
+        assert kind == "GPU"
+        self.visible = names
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return Machine(monkeypatch)
+
+
+def plan(**settings: Any) -> devices.DevicePlan:
+    return devices.plan_devices(TrainConfig(**settings))
+
+
+@pytest.mark.parametrize(
+    ("cores", "batch_size", "towers"),
+    [
+        (1, 128, 1),
+        (2, 128, 2),
+        (2, 16, 2),
+        (2, 15, 1),  # 8 images a tower at least
+        (2, 129, 1),  # towers of equal size
+        (6, 128, 4),
+        (8, 128, 8),
+        (8, 40, 5),
+        (96, 128, 16),
+        (3, 127, 1),
+    ],
+)
+def test_a_cpu_gets_a_tower_a_core_if_that_divides_the_batch(machine, cores, batch_size, towers):
+    machine.has(cores=cores)
+    chosen = plan(train_batch_size=batch_size)
+    assert chosen.num_towers == towers
+    assert chosen.tower_devices == ("/cpu:0",) * towers
+
+
+def test_a_tower_a_core_runs_each_op_on_one_core(machine):
+    machine.has(cores=4)
+    session = plan(train_batch_size=128).session_config
+    assert session.inter_op_parallelism_threads == 4
+    assert session.intra_op_parallelism_threads == 1
+
+
+def test_fewer_towers_share_the_cores(machine):
+    machine.has(cores=4)
+    session = plan(num_towers=1).session_config
+    assert session.inter_op_parallelism_threads == 1
+    assert session.intra_op_parallelism_threads == 4
+
+
+def test_thread_flags_are_honoured(machine):
+    # The tutorial ignored --num-inter-threads.
+    session = plan(num_inter_threads=7, num_intra_threads=3).session_config
+    assert session.inter_op_parallelism_threads == 7
+    assert session.intra_op_parallelism_threads == 3
+
+
+def test_zero_threads_leave_the_choice_to_tensorflow(machine):
+    session = plan(num_inter_threads=0, num_intra_threads=0).session_config
+    assert session.inter_op_parallelism_threads == 0
+    assert session.intra_op_parallelism_threads == 0
+
+
+def test_the_session_knows_soft_placement_growth_and_logging(machine):
+    session = plan(log_device_placement=True).session_config
+    assert session.allow_soft_placement
+    assert session.gpu_options.allow_growth
+    assert session.log_device_placement
+    assert not plan().session_config.log_device_placement
+
+
+def test_a_cpu_plan_is_fp32_channels_last(machine):
+    machine.has(cores=2)
+    chosen = plan()
+    assert (chosen.data_format, chosen.compute_dtype) == ("channels_last", tf2.float32)
+    assert chosen.variable_devices == ("/cpu:0",)
+    assert not chosen.loss_scaling
+    assert chosen.summary == "2 towers on 2 CPU cores, fp32"
+    assert plan(num_towers=1).summary == "1 tower on 2 CPU cores, fp32"
+
+
+def test_a_layout_may_be_asked_for(machine):
+    assert plan(data_format="channels_first").data_format == "channels_first"
+
+
+def test_towers_that_do_not_divide_the_batch_are_refused(machine):
+    machine.has(gpus=3)
+    with pytest.raises(ConfigError, match="got 128 images for 3 towers"):
+        plan()
+
+
+def test_outside_training_the_training_batch_may_be_any(machine):
+    machine.has(gpus=3)
+    assert plan(mode="evaluate").num_towers == 3
+
+
+def test_gpus_that_are_not_there_are_refused(machine):
+    with pytest.raises(ConfigError) as refused:
+        plan(num_gpus=1)
+    assert str(refused.value) == (
+        "--num-gpus must be at most the GPUs that TensorFlow sees, 0, got 1; --num-gpus=0 trains "
+        "on the CPU"
+    )
+
+
+def test_a_thousand_gpus_are_refused_on_this_computer_too():
+    with pytest.raises(ConfigError, match="must be at most the GPUs that TensorFlow sees, "):
+        plan(num_gpus=1000)
+
+
+def test_variables_on_gpus_need_gpus(machine):
+    with pytest.raises(ConfigError, match="--variable-strategy GPU needs GPUs, and TensorFlow"):
+        plan(variable_strategy="GPU")
+
+
+def test_all_gpus_are_used_unless_fewer_are_asked_for(machine):
+    machine.has(gpus=4)
+    chosen = plan()
+    assert chosen.tower_devices == ("/gpu:0", "/gpu:1", "/gpu:2", "/gpu:3")
+    assert machine.visible == ["GPU:0", "GPU:1", "GPU:2", "GPU:3"]
+    assert chosen.summary == "4 towers on 4 GPUs, fp32"
+    assert plan(num_gpus=2).tower_devices == ("/gpu:0", "/gpu:1")
+    assert machine.visible == ["GPU:0", "GPU:1"]
+
+
+@pytest.mark.parametrize("num_gpus", [0, 1])
+def test_gpus_that_are_not_asked_for_are_hidden_from_sessions_too(machine, num_gpus):
+    machine.has(gpus=4)
+    chosen = plan(num_gpus=num_gpus)
+    # A v1 session with a ConfigProto of its own knows nothing of tf.config's visible devices.
+    assert chosen.session_config.device_count["GPU"] == num_gpus
+    assert "GPU" in chosen.session_config.device_count
+
+
+def test_no_gpus_asked_for_means_the_cpu(machine):
+    machine.has(cores=2, gpus=4)
+    chosen = plan(num_gpus=0)
+    assert chosen.tower_devices == ("/cpu:0", "/cpu:0")
+    assert machine.visible == []
+
+
+def test_several_towers_may_share_a_gpu(machine):
+    machine.has(gpus=2)
+    assert plan(num_towers=4).tower_devices == ("/gpu:0", "/gpu:1", "/gpu:0", "/gpu:1")
+
+
+def test_the_variable_strategy_places_the_variables(machine):
+    machine.has(gpus=2)
+    assert plan().variable_devices == ("/cpu:0",)
+    assert plan(variable_strategy="GPU").variable_devices == ("/gpu:0", "/gpu:1")
+
+
+@pytest.mark.parametrize(
+    ("precision", "data_format", "dtype", "scaled"),
+    [
+        ("fp32", "channels_first", tf2.float32, False),
+        ("bf16", "channels_last", tf2.bfloat16, False),
+        ("fp16", "channels_last", tf2.float16, True),
+    ],
+)
+def test_a_gpu_gets_the_layout_that_its_precision_wants(
+    machine, precision, data_format, dtype, scaled
+):
+    machine.has(gpus=1)
+    chosen = plan(precision=precision)
+    assert chosen.data_format == data_format
+    assert chosen.compute_dtype == dtype
+    assert chosen.loss_scaling == scaled
+
+
+def test_bf16_on_a_cpu_is_left_to_onednns_graph_rewrite(machine):
+    machine.has(flags="avx512f avx512_bf16")
+    chosen = plan(precision="bf16")
+    assert chosen.compute_dtype == tf2.float32
+    rewrite = chosen.session_config.graph_options.rewrite_options
+    assert rewrite.auto_mixed_precision_onednn_bfloat16 == 1
+    rewrite = plan().session_config.graph_options.rewrite_options
+    assert rewrite.auto_mixed_precision_onednn_bfloat16 == 0
+
+
+@pytest.mark.parametrize(
+    ("precision", "hardware", "reason"),
+    [
+        ("fp16", {}, "needs a GPU; no CPU that TensorFlow 2.15 knows computes in fp16"),
+        ("bf16", {}, "needs a CPU with avx512_bf16 or amx_bf16, and this one has neither"),
+        (
+            "fp16",
+            {"gpus": 1, "capability": (6, 1)},
+            "needs compute capability 7.0, this GPU has 6.1",
+        ),
+        (
+            "bf16",
+            {"gpus": 1, "capability": (7, 5)},
+            "needs compute capability 8.0, this GPU has 7.5",
+        ),
+    ],
+)
+def test_a_precision_that_the_device_has_not_is_refused_with_the_reason(
+    machine, precision, hardware, reason
+):
+    machine.has(**hardware)
+    with pytest.raises(ConfigError) as refused:
+        plan(precision=precision)
+    assert str(refused.value) == f"--precision {precision} {reason}; use --precision fp32"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
+def test_cores_are_those_that_the_process_may_run_on():
+    before = os.sched_getaffinity(0)
+    assert devices.count_cores("/nowhere") == len(before)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        assert devices.count_cores("/nowhere") == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+ALL_CORES = devices.count_cores("/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "100000 100000\n"}, 1),
+        ({"cpu.max": "150000 100000\n"}, min(2, ALL_CORES)),
+        ({"cpu.max": "9900000 100000\n"}, min(99, ALL_CORES)),
+        ({"cpu.max": "max 100000\n"}, ALL_CORES),
+        ({"cpu.max": "unheard of\n"}, ALL_CORES),
+        ({"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, ALL_CORES),
+        ({}, ALL_CORES),
+    ],
+)
+def test_cores_are_no_more_than_the_containers_quota(tmp_path, files, cores):
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert devices.count_cores(str(tmp_path)) == cores
+
+
+def test_cpu_flags_are_the_first_cpus(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor : 0\nflags\t\t: fpu avx512_bf16\n\nprocessor : 1\nflags : sse\n")
+    assert {"fpu", "avx512_bf16"} <= devices.cpu_flags(str(path))
+    assert "sse" not in devices.cpu_flags(str(path))
+    assert devices.cpu_flags(str(tmp_path / "none")) == set()

@@ -1,0 +1,55 @@
+"""result.json says what a result depends on: settings in force, versions, hardware."""
+
+import dataclasses
+import platform
+
+import tensorflow as tf2
+
+from cifar10 import environment
+from cifar10.config import TrainConfig
+from cifar10.devices import count_cores, plan_devices
+
+
+def test_every_setting_is_there_by_name():
+    config = TrainConfig(num_gpus=0)
+    described = environment.describe_config(config, plan_devices(config))
+    assert set(described) == {field.name for field in dataclasses.fields(TrainConfig)}
+    assert described["learning_rate"] == 0.1
+
+
+def test_what_was_left_to_choose_is_given_as_chosen():
+    config = TrainConfig(num_gpus=0, num_towers=1, num_inter_threads=3, num_intra_threads=2)
+    described = environment.describe_config(config, plan_devices(config))
+    assert described["num_layers"] == 44
+    assert described["hidden_units"] is None
+    assert described["data_format"] == "channels_last"
+    assert (described["num_gpus"], described["num_towers"]) == (0, 1)
+    assert (described["num_inter_threads"], described["num_intra_threads"]) == (3, 2)
+
+
+def test_an_mlp_has_units_and_no_layers():
+    config = TrainConfig(model="mlp", num_gpus=0)
+    described = environment.describe_config(config, plan_devices(config))
+    assert (described["hidden_units"], described["num_layers"]) == (100, None)
+
+
+def test_versions_are_those_that_run():
+    versions = environment.versions()
+    assert versions["python"] == platform.python_version()
+    assert versions["tensorflow"] == tf2.__version__
+    assert sorted(versions) == [
+        "matplotlib",
+        "numpy",
+        "pillow",
+        "python",
+        "tensorflow",
+        "tensorflow-estimator",
+    ]
+
+
+def test_hardware_is_this_machines():
+    hardware = environment.hardware()
+    assert hardware["cpu"]
+    assert hardware["cores"] == count_cores()
+    assert 0.1 < hardware["memory_gib"] < 100_000
+    assert isinstance(hardware["gpus"], list)

@@ -1,0 +1,173 @@
+"""The command line: both spellings, every flag of the tutorial and of the platform."""
+
+import pytest
+
+from cifar10.config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.flags import parse
+
+# Flag, a value, and the setting that it must become.
+TUTORIAL = [
+    ("data-dir", "/d", {"data_dir": "/d"}),
+    ("job-dir", "/j", {"output_dir": "/j"}),
+    ("variable-strategy", "GPU", {"variable_strategy": "GPU"}),
+    ("num-gpus", "2", {"num_gpus": 2}),
+    ("num-layers", "20", {"num_layers": 20}),
+    ("train-steps", "10", {"train_steps": 10}),
+    ("train-batch-size", "16", {"train_batch_size": 16}),
+    ("eval-batch-size", "50", {"eval_batch_size": 50}),
+    ("momentum", "0.8", {"momentum": 0.8}),
+    ("weight-decay", "0.001", {"weight_decay": 0.001}),
+    ("learning-rate", "0.05", {"learning_rate": 0.05}),
+    ("use-distortion-for-training", "False", {"use_distortion_for_training": False}),
+    ("num-intra-threads", "3", {"num_intra_threads": 3}),
+    ("num-inter-threads", "5", {"num_inter_threads": 5}),
+    ("data-format", "channels_first", {"data_format": "channels_first"}),
+    ("log-device-placement", "true", {"log_device_placement": True}),
+    ("batch-norm-decay", "0.9", {"batch_norm_decay": 0.9}),
+    ("batch-norm-epsilon", "0.001", {"batch_norm_epsilon": 0.001}),
+    ("sync", "false", {"sync": False}),
+]
+PLATFORM = [
+    ("output-dir", "/o", {"output_dir": "/o"}),
+    ("work-dir", "/w", {"work_dir": "/w"}),
+    ("log-dir", "/l", {"log_dir": "/l"}),
+    ("num-gpu", "4", {"num_gpus": 4}),
+]
+
+
+@pytest.mark.parametrize("equals", [True, False], ids=["equals", "space"])
+@pytest.mark.parametrize("underscores", [True, False], ids=["underscores", "dashes"])
+@pytest.mark.parametrize(("flag", "value", "settings"), TUTORIAL + PLATFORM)
+def test_a_flag_works_in_both_spellings(flag, value, settings, underscores, equals):
+    name = "--" + (flag.replace("-", "_") if underscores else flag)
+    argv = [f"{name}={value}"] if equals else [name, value]
+    assert parse(argv) == TrainConfig(**settings)
+
+
+def test_no_flags_give_the_defaults():
+    assert parse([]) == TrainConfig()
+
+
+def test_the_platforms_own_command_line_parses():
+    argv = "--train-batch-size=16 --data_dir /data/data --output_dir /data/output"
+    argv += " --work_dir /data --log_dir /data/output/log --num_gpus 0"
+    config = parse(argv.split())
+    assert config.train_batch_size == 16
+    assert (config.data_place, config.output_place) == ("/data/data", "/data/output")
+    assert (config.log_place, config.num_gpus) == ("/data/output/log", 0)
+
+
+def test_only_the_name_of_a_flag_is_respelt():
+    assert parse(["--data_dir=my_data_dir"]).data_dir == "my_data_dir"
+    assert parse(["--output_dir", "my_runs"]).output_dir == "my_runs"
+
+
+@pytest.mark.parametrize("word", ["true", "True", "TRUE", "t", "yes", "y", "1"])
+def test_words_for_true(word):
+    assert parse(["--log-device-placement", word]).log_device_placement is True
+    assert parse([f"--log-device-placement={word}"]).log_device_placement is True
+
+
+@pytest.mark.parametrize("word", ["false", "False", "FALSE", "f", "no", "n", "0"])
+def test_words_for_false(word):
+    # The tutorial took any word for true, "False" included.
+    assert parse(["--use-distortion-for-training", word]).use_distortion_for_training is False
+
+
+def test_a_boolean_flag_alone_is_true():
+    assert parse(["--verbose"]).verbose
+    assert parse(["--log_device_placement", "--train-steps=3"]).log_device_placement
+
+
+@pytest.mark.parametrize("word", ["maybe", "", "2", "None"])
+def test_a_word_that_is_no_boolean_is_refused(word):
+    with pytest.raises(ConfigError, match="must be true or false"):
+        parse([f"--use-distortion-for-training={word}"])
+
+
+def test_the_word_after_a_boolean_flag_is_its_value_only_if_it_reads_as_one():
+    config = parse(["--mode", "predict", "--verbose", "cat.png"])
+    assert config.verbose
+    assert config.images == ("cat.png",)
+
+
+def test_image_files_may_stand_anywhere():
+    config = parse(["cat.png", "--mode=predict", "dog.jpg", "--output-dir", "o", "my_bird.png"])
+    assert config.images == ("cat.png", "dog.jpg", "my_bird.png")
+    assert config.output_dir == "o"
+
+
+def test_words_after_two_dashes_are_files():
+    config = parse(["--mode=predict", "--", "--odd_name.png", "cat.png"])
+    assert config.images == ("--odd_name.png", "cat.png")
+
+
+@pytest.mark.parametrize(
+    "flag", ["--job_name=worker", "--task_index=0", "--train_step=3", "--learning-rate-decay=1"]
+)
+def test_an_unknown_flag_is_refused_by_name(flag):
+    with pytest.raises(ConfigError, match=flag.replace("_", "-")):
+        parse([flag])
+
+
+def test_a_flag_is_not_guessed_from_its_beginning():
+    with pytest.raises(ConfigError, match="--train-batch"):
+        parse(["--train-batch=16"])
+
+
+def test_a_flag_without_its_value_is_refused():
+    with pytest.raises(ConfigError, match="--data-dir: expected one argument"):
+        parse(["--data-dir", "--verbose"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--train-steps=many", "argument --train-steps: invalid int value: 'many'"),
+        ("--train-batch-size=16.5", "argument --train-batch-size: invalid int value: '16.5'"),
+        ("--learning-rate=fast", "argument --learning-rate: invalid float value: 'fast'"),
+        ("--precision=int8", "argument --precision: invalid choice: 'int8'"),
+        ("--num-layers=43", r"--num-layers must be 6n\+2 \(8, 14, 20, 32, 44, ...\), got 43"),
+        ("--sync", "--sync is for several workers"),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_the_flag(argument, message, capsys):
+    with pytest.raises(ConfigError, match=message) as refusal:
+        parse([argument])
+    assert "\n" not in str(refusal.value)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--output-dir=a", "--job-dir=b"],
+        ["--num_gpus=1", "--num-gpu=0"],
+        ["--train-steps=5", "--train_steps=6"],
+    ],
+    ids=" ".join,
+)
+def test_one_setting_given_twice_with_different_values_is_refused(argv):
+    with pytest.raises(ConfigError, match="contradict each other; give one"):
+        parse(argv)
+
+
+def test_one_setting_given_twice_with_the_same_value_is_fine():
+    assert parse(["--output-dir=a", "--job_dir=a"]).output_dir == "a"
+
+
+def test_negative_numbers_are_values_not_flags():
+    with pytest.raises(ConfigError, match="--learning-rate must be above 0, got -0.1"):
+        parse(["--learning-rate", "-0.1"])
+
+
+def test_help_names_every_flag_with_its_default(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(["--help"])
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for flag in ("--data-dir", "--output-dir", "--job-dir", "--num-gpus", "--num-gpu", "IMAGE"):
+        assert flag in text
+    assert "images a step, split over the towers (default: 128)" in text
+    assert "layers of a resnet, 6n+2 (default: 44)" in text
