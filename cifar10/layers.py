@@ -1,0 +1,211 @@
+"""Convolution, normalisation and dense layers: the only place that makes variables.
+
+A model is a function of `Layers` and images. `Layers` knows what the model need not: whether it
+trains, the layout and type of tensors, how towers share statistics, and how a variable is had.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, Optional
+
+import tensorflow.compat.v1 as tf
+
+KERNEL, BIAS, NORM = "kernel", "bias", "norm"  # what an optimizer's per-variable rules go by
+
+Tensor = Any  # TensorFlow 2.15 carries no type hints.
+
+
+class NormStatistics(NamedTuple):
+    """What one batch-norm layer saw in one tower, and where its moving statistics live."""
+
+    moving_mean: Tensor  # variable [channels]
+    moving_variance: Tensor  # variable [channels]
+    mean: Tensor  # [channels]
+    variance: Tensor  # [channels], population variance (divided by count)
+    count: Tensor  # scalar: values a channel
+
+
+class Weight(NamedTuple):
+    """A trainable variable as one tower sees it."""
+
+    variable: Any
+    copy: Tensor  # this tower's float32 copy of its value
+    kind: str  # KERNEL, BIAS or NORM
+
+
+@dataclasses.dataclass
+class Layers:
+    """Layers of one tower.
+
+    Attributes:
+      training: batch statistics and gradients (True) or moving statistics (False).
+      data_format: `channels_last` or `channels_first`.
+      compute_dtype: type of activations; variables and statistics stay float32.
+      norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
+      norm_decay: decay of the moving statistics.
+      norm_epsilon: added to the variance.
+      merge: averages a tensor over the towers (for `sync`).
+      reads: the value of each variable by name, shared by the towers: one read a step.
+      weights: trainable variables in the order of creation.
+      statistics: one entry a batch-norm layer, when training.
+    """
+
+    training: bool
+    data_format: str = "channels_last"
+    compute_dtype: Any = tf.float32
+    norm: str = "tower"
+    norm_decay: float = 0.997
+    norm_epsilon: float = 1e-5
+    merge: Optional[Callable[[Tensor], Tensor]] = None
+    reads: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    weights: list[Weight] = dataclasses.field(default_factory=list)
+    statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
+
+    def variable(
+        self, name: str, shape: Sequence[int], initializer: Any, kind: Optional[str]
+    ) -> Tensor:
+        """Makes or reuses a variable; every variable of every model comes from here.
+
+        Args:
+          name: name inside the current variable scope.
+          shape: its shape.
+          initializer: a TensorFlow initializer.
+          kind: KERNEL, BIAS or NORM for a trainable one; None for statistics.
+
+        Returns:
+          For a trainable one, this tower's float32 copy, read once a step; else the variable.
+        """
+        variable = tf.get_variable(
+            name, shape, tf.float32, initializer, trainable=kind is not None, use_resource=True
+        )
+        if kind is None:
+            return variable
+        if variable.name not in self.reads:
+            with tf.device(variable.device):
+                self.reads[variable.name] = variable.read_value()
+        copy = tf.identity(self.reads[variable.name])
+        self.weights.append(Weight(variable, copy, kind))
+        return copy
+
+    def cast_images(self, images: Tensor) -> Tensor:
+        """[N, 32, 32, 3] float32 -> this tower's layout and type."""
+        if self.data_format == "channels_first":
+            images = tf.transpose(images, [0, 3, 1, 2])
+        return tf.cast(images, self.compute_dtype)
+
+    def conv(self, x: Tensor, filters: int, kernel: int, strides: int = 1) -> Tensor:
+        """Convolution without bias, `SAME` padding, He initialisation (arXiv:1502.01852)."""
+        with tf.variable_scope(None, "conv"):
+            channels = x.shape[self._channel_axis]
+            weights = self.variable(
+                "kernel",
+                [kernel, kernel, channels, filters],
+                tf.variance_scaling_initializer(2.0, "fan_in", "truncated_normal"),
+                KERNEL,
+            )
+            return tf.nn.conv2d(
+                x,
+                tf.cast(weights, self.compute_dtype),
+                self._window(strides),
+                "SAME",
+                data_format=self._layout,
+            )
+
+    def dense(self, x: Tensor, units: int) -> Tensor:
+        """[N, features] -> [N, units] with bias; Glorot initialisation."""
+        with tf.variable_scope(None, "dense"):
+            initializer = tf.glorot_uniform_initializer()
+            kernel = self.variable("kernel", [x.shape[1], units], initializer, KERNEL)
+            bias = self.variable("bias", [units], tf.zeros_initializer(), BIAS)
+            kernel, bias = tf.cast(kernel, x.dtype), tf.cast(bias, x.dtype)
+            return tf.nn.bias_add(tf.matmul(x, kernel), bias)
+
+    def average_pool(self, x: Tensor, size: int) -> Tensor:
+        """Means over size x size windows, stride `size`."""
+        window = self._window(size)
+        return tf.nn.avg_pool2d(x, window, window, "VALID", data_format=self._layout)
+
+    def global_average_pool(self, x: Tensor) -> Tensor:
+        """[N, height, width, channels] (or channels first) -> [N, channels]."""
+        return tf.reduce_mean(x, [1, 2] if self.data_format == "channels_last" else [2, 3])
+
+    def pad_channels(self, x: Tensor, filters: int) -> Tensor:
+        """Pads with zero channels, half on each side, up to `filters`."""
+        missing = filters - x.shape[self._channel_axis]
+        paddings = [[0, 0]] * 4
+        paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
+        return tf.pad(x, paddings)
+
+    def batch_norm(self, x: Tensor) -> Tensor:
+        """Batch normalisation with scale and offset (arXiv:1502.03167); statistics in float32."""
+        with tf.variable_scope(None, "batch_norm"):
+            shape = [x.shape[self._channel_axis]]
+            ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
+            gamma = self.variable("gamma", shape, ones, NORM)
+            beta = self.variable("beta", shape, zeros, NORM)
+            if self.norm == "off":
+                return self._scale(x, gamma, beta)
+            moving_mean = self.variable("moving_mean", shape, zeros, None)
+            moving_variance = self.variable("moving_variance", shape, ones, None)
+            if not self.training:
+                return self._normalise(x, gamma, beta, moving_mean, moving_variance)
+            count = tf.size(x) // shape[0]
+            if self.norm == "sync":
+                y, mean, variance = self._synchronised(x, gamma, beta)
+            else:
+                y, mean, variance = self._fused(x, gamma, beta, tf.cast(count, tf.float32))
+            self.statistics.append(
+                NormStatistics(moving_mean, moving_variance, mean, variance, count)
+            )
+            return y
+
+    def _fused(self, x: Tensor, gamma: Tensor, beta: Tensor, count: Tensor) -> Any:
+        y, mean, variance = tf.nn.fused_batch_norm(
+            x, gamma, beta, epsilon=self.norm_epsilon, data_format=self._layout
+        )
+        # The op returns the sample variance; the towers' are combined as population variances.
+        return y, mean, variance * ((count - 1.0) / count)
+
+    def _synchronised(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Any:
+        if self.merge is None:
+            raise ValueError("norm='sync' needs a merge function")
+        axes = [axis for axis in range(4) if axis != self._channel_axis]
+        values = tf.cast(x, tf.float32)
+        mean = self.merge(tf.reduce_mean(values, axes))
+        deviation = values - self._along_channels(mean)
+        variance = self.merge(tf.reduce_mean(tf.square(deviation), axes))
+        factor = gamma * tf.rsqrt(variance + self.norm_epsilon)
+        y = deviation * self._along_channels(factor) + self._along_channels(beta)
+        return tf.cast(y, x.dtype), mean, variance
+
+    def _normalise(
+        self, x: Tensor, gamma: Tensor, beta: Tensor, mean: Any, variance: Any
+    ) -> Tensor:
+        return tf.nn.fused_batch_norm(
+            x,
+            gamma,
+            beta,
+            mean=mean,
+            variance=variance,
+            epsilon=self.norm_epsilon,
+            data_format=self._layout,
+            is_training=False,
+        )[0]
+
+    def _scale(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        gamma, beta = tf.cast(gamma, x.dtype), tf.cast(beta, x.dtype)
+        return x * self._along_channels(gamma) + self._along_channels(beta)
+
+    def _along_channels(self, vector: Tensor) -> Tensor:
+        return vector if self.data_format == "channels_last" else vector[:, None, None]
+
+    @property
+    def _channel_axis(self) -> int:
+        return 3 if self.data_format == "channels_last" else 1
+
+    @property
+    def _layout(self) -> str:
+        return "NHWC" if self.data_format == "channels_last" else "NCHW"
+
+    def _window(self, size: int) -> list[int]:
+        return [1, size, size, 1] if self.data_format == "channels_last" else [1, 1, size, size]

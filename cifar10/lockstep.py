@@ -1,0 +1,77 @@
+"""Builds towers side by side, so that a layer of one can use what the same layer of others gave.
+
+Graph-building code runs a tower from its first layer to its last. Where a layer needs the mean of
+a tensor over all towers, the towers have to meet in the middle. Here each tower is built in a
+thread of its own, exactly one of which runs at any time, in a fixed order, so that the graph is the
+same in every run. (`MirroredStrategy` solves it in the same way.)
+"""
+
+import threading
+from typing import Any, Callable, Optional
+
+import tensorflow.compat.v1 as tf
+
+
+class Lockstep:
+    """Runs `build(index)` for each tower in turn, switching at every `merge`.
+
+    Args:
+      num_towers: how many towers are built.
+    """
+
+    def __init__(self, num_towers: int) -> None:
+        self._num_towers = num_towers
+        self._turns = [threading.Semaphore(0) for _ in range(num_towers)]
+        self._deposits: list[Any] = []
+        self._merged: Any = None
+        self._error: Optional[BaseException] = None
+        self._current = threading.local()
+
+    def run(self, build: Callable[[int], Any]) -> list[Any]:
+        """Returns [build(0), build(1), ...]; raises what the first failing one raised."""
+        graph = tf.get_default_graph()
+        # From here on each thread has its own name, device and control-dependency scopes.
+        graph.switch_to_thread_local()
+        scope = tf.get_variable_scope()
+        results: list[Any] = [None] * self._num_towers
+
+        def work(index: int) -> None:
+            self._turns[index].acquire()
+            self._current.index = index
+            try:
+                if self._error is None:
+                    with graph.as_default(), tf.variable_scope(scope, auxiliary_name_scope=False):
+                        results[index] = build(index)
+            except BaseException as error:  # Handed to the caller below.
+                self._error = self._error or error
+            finally:
+                self._next(index)
+
+        threads = [
+            threading.Thread(target=work, args=(index,), daemon=True)
+            for index in range(self._num_towers)
+        ]
+        for thread in threads:
+            thread.start()
+        self._turns[0].release()
+        for thread in threads:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+        return results
+
+    def merge(self, tensor: Any) -> Any:
+        """Returns the mean of what every tower passes to its call with the same number."""
+        index = self._current.index
+        self._deposits.append(tensor)
+        if len(self._deposits) == self._num_towers:
+            self._merged = tf.add_n(self._deposits) / self._num_towers
+            self._deposits = []
+        self._next(index)
+        self._turns[index].acquire()
+        if self._error is not None:
+            raise RuntimeError("another tower failed while it was built")
+        return self._merged
+
+    def _next(self, index: int) -> None:
+        self._turns[(index + 1) % self._num_towers].release()

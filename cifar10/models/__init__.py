@@ -1,0 +1,23 @@
+"""The registry of models: functions of (Layers, images) -> logits, without devices or flags."""
+
+import functools
+from typing import Any, Callable
+
+from cifar10.config import TrainConfig
+from cifar10.layers import Layers
+from cifar10.models.mlp import mlp
+from cifar10.models.resnet import resnet, resnet_v2
+
+# Layers, images float32 [N, 32, 32, 3], standardised -> logits float32 [N, 10].
+Model = Callable[[Layers, Any], Any]
+
+REGISTRY: dict[str, Callable[[TrainConfig], Model]] = {
+    "resnet": lambda config: functools.partial(resnet, num_layers=config.layers),
+    "resnet_v2": lambda config: functools.partial(resnet_v2, num_layers=config.layers),
+    "mlp": lambda config: functools.partial(mlp, hidden_units=config.units),
+}
+
+
+def build(config: TrainConfig) -> Model:
+    """Returns the model that `config` names."""
+    return REGISTRY[config.model](config)

@@ -1,0 +1,49 @@
+"""Learning-rate schedules: examples seen -> learning rate.
+
+Time is counted in examples, not in steps, so that batch size, towers and workers do not shift it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import TrainConfig
+
+# The tutorial's stages: from these epochs on, these factors.
+STAGE_EPOCHS = (82.0, 123.0, 300.0)
+STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
+
+
+def learning_rate(
+    config: TrainConfig, examples_seen: Any, num_examples: int, total_examples: int
+) -> Any:
+    """Returns the learning rate, a float32 scalar.
+
+    Args:
+      config: schedule, highest rate and warm-up.
+      examples_seen: int64 scalar, training images seen so far by the whole job.
+      num_examples: images in the training split, that is in an epoch.
+      total_examples: images seen when training ends.
+    """
+    seen = tf.cast(examples_seen, tf.float64)
+    epochs = tf.cast(seen / num_examples, tf.float32)
+    if config.schedule == "staged":
+        factor = _staged(epochs, STAGE_EPOCHS, STAGE_FACTORS)
+    elif config.schedule == "cosine":
+        progress = tf.minimum(1.0, tf.cast(seen / total_examples, tf.float32))
+        factor = 0.5 * (1.0 + tf.cos(math.pi * progress))
+    else:
+        factor = tf.constant(1.0)
+    if config.warmup_epochs:
+        # The first step takes a small step, not none.
+        first = config.train_batch_size / num_examples
+        factor *= tf.minimum(1.0, (epochs + first) / config.warmup_epochs)
+    return config.learning_rate * factor
+
+
+def _staged(epochs: Any, boundaries: Sequence[float], factors: Sequence[float]) -> Any:
+    """The factor of the stage that `epochs` is in; a stage begins at its boundary."""
+    stage = tf.reduce_sum(tf.cast(epochs >= tf.constant(boundaries), tf.int32))
+    return tf.gather(tf.constant(factors), stage)

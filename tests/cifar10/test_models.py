@@ -1,0 +1,166 @@
+"""The registry: ten logits each, and the published numbers of layers and parameters."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import MODELS, TrainConfig
+from cifar10.layers import Layers
+from cifar10.models import REGISTRY, build
+from cifar10.models.resnet import resnet
+
+
+def build_graph(images: Any = None, layers: Any = None, **settings: Any) -> Any:
+    """Builds a model in the graph at hand; returns its logits."""
+    images = tf.zeros([2, 32, 32, 3]) if images is None else images
+    layers = layers or Layers(training=True)
+    with tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
+        return build(TrainConfig(**settings))(layers, images)
+
+
+def count_parameters() -> int:
+    return sum(variable.shape.num_elements() for variable in tf.trainable_variables())
+
+
+def names(ending: str = "") -> list[str]:
+    variables = [variable.name for variable in tf.global_variables()]
+    return [name[len("model/") : -2] for name in variables if name.endswith(ending + ":0")]
+
+
+def test_the_registry_has_every_model_that_a_flag_can_name():
+    assert tuple(REGISTRY) == MODELS
+
+
+@pytest.mark.parametrize(
+    ("settings", "convolutions", "parameters"),
+    [
+        # He et al. 2015, table 6, counts 0.27 and 0.66 million for 20 and 44 layers.
+        ({"num_layers": 8}, 7, 75_290),
+        ({"num_layers": 20}, 19, 269_722),
+        ({}, 43, 658_586),
+        ({"model": "resnet_v2", "num_layers": 20}, 19, 269_722),
+        # 3072 * 100 + 100 + 100 * 10 + 10.
+        ({"model": "mlp"}, 0, 308_310),
+        ({"model": "mlp", "hidden_units": 7}, 0, 21_591),
+    ],
+    ids=["resnet-8", "resnet-20", "default: resnet-44", "resnet_v2-20", "mlp-100", "mlp-7"],
+)
+def test_a_model_has_6n_plus_2_layers_ten_logits_and_so_many_parameters(
+    settings, convolutions, parameters
+):
+    with tf.Graph().as_default() as graph:
+        logits = build_graph(**settings)
+        operations = [operation.type for operation in graph.get_operations()]
+        # The tutorial had eleven logits for ten classes.
+        assert logits.shape.as_list() == [2, 10]
+        assert logits.dtype == tf.float32
+        # The last of the 6n+2 layers is dense; shortcuts have no weights and do not count.
+        assert operations.count("Conv2D") == convolutions
+        assert operations.count("MatMul") == (1 if convolutions else 2)
+        assert count_parameters() == parameters
+
+
+def test_v1_normalises_after_each_convolution_and_v2_before():
+    order = {}
+    for model in ("resnet", "resnet_v2"):
+        with tf.Graph().as_default():
+            build_graph(model=model, num_layers=8)
+            order[model] = [
+                name.replace("/kernel", "").replace("/gamma", "")
+                for name in names()
+                if name.endswith(("kernel", "gamma")) and name.startswith(("stem", "stage_0", "he"))
+            ]
+    assert order["resnet"] == [
+        "stem/conv",
+        "stem/batch_norm",
+        "stage_0/block_0/conv",
+        "stage_0/block_0/batch_norm",
+        "stage_0/block_0/conv_1",
+        "stage_0/block_0/batch_norm_1",
+        "head/dense",
+    ]
+    assert order["resnet_v2"] == [
+        "stem/conv",
+        "stage_0/block_0/batch_norm",
+        "stage_0/block_0/conv",
+        "stage_0/block_0/batch_norm_1",
+        "stage_0/block_0/conv_1",
+        "head/batch_norm",
+        "head/dense",
+    ]
+
+
+def test_stages_halve_the_image_and_double_the_filters():
+    with tf.Graph().as_default() as graph:
+        build_graph(num_layers=8)
+        shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
+    assert shapes == [[32, 32, 16]] * 3 + [[16, 16, 32]] * 2 + [[8, 8, 64]] * 2
+
+
+def test_without_normalisation_there_are_no_moving_statistics():
+    with tf.Graph().as_default():
+        build_graph(layers=Layers(training=True, norm="off"), num_layers=8)
+        assert names("moving_mean") == []
+        assert count_parameters() == 75_290
+
+
+def test_convolutions_have_no_bias():
+    with tf.Graph().as_default():
+        build_graph(num_layers=8)
+        assert names("bias") == ["head/dense/bias"]
+
+
+@pytest.mark.parametrize("num_layers", [2, 9, 43])
+def test_other_numbers_of_layers_are_refused(num_layers):
+    with pytest.raises(ValueError, match=rf"6n\+2 .*, got {num_layers}"):
+        resnet(Layers(training=False), None, num_layers=num_layers)
+
+
+@pytest.mark.parametrize("model", ["resnet", "resnet_v2"])
+def test_both_layouts_give_the_same_logits(model):
+    # Batches of two sizes: within one process, oneDNN's average-pooling takes the primitive that it
+    # made for one layout for the other one too, if the shapes are the same.
+    images = np.random.default_rng(0).normal(size=(13, 32, 32, 3)).astype(np.float32)
+    logits = {}
+    with tf.Graph().as_default(), tf.Session() as session:
+        for data_format, count in (("channels_last", 11), ("channels_first", 13)):
+            layers = Layers(training=False, data_format=data_format)
+            logits[data_format] = build_graph(
+                tf.constant(images[:count]), layers, model=model, num_layers=8
+            )
+        session.run(tf.global_variables_initializer())
+        last, first = session.run([logits["channels_last"], logits["channels_first"]])
+    np.testing.assert_allclose(last, first[:11], rtol=1e-4, atol=1e-4)
+
+
+def test_a_layout_does_not_change_names_or_shapes_of_variables():
+    shapes = []
+    for data_format in ("channels_last", "channels_first"):
+        with tf.Graph().as_default():
+            build_graph(layers=Layers(training=True, data_format=data_format), num_layers=8)
+            shapes.append([(one.name, one.shape.as_list()) for one in tf.global_variables()])
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("model", ["resnet", "mlp"])
+def test_low_precision_is_for_activations_alone(model, dtype):
+    settings = {"model": model, **({"num_layers": 8} if model == "resnet" else {})}
+    with tf.Graph().as_default() as graph:
+        logits = build_graph(layers=Layers(training=True, compute_dtype=dtype), **settings)
+        assert logits.dtype == tf.float32
+        assert {variable.dtype.base_dtype for variable in tf.global_variables()} == {tf.float32}
+        products = [op for op in graph.get_operations() if op.type in ("Conv2D", "MatMul")]
+        assert {op.outputs[0].dtype for op in products} == {dtype}
+
+
+def test_the_mlp_is_two_dense_layers_with_relu_between():
+    images = np.random.default_rng(0).normal(size=(3, 32, 32, 3)).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        logits = build_graph(tf.constant(images), model="mlp", hidden_units=5)
+        session.run(tf.global_variables_initializer())
+        (kernel, bias, kernel_1, bias_1), found = session.run([tf.global_variables(), logits])
+    hidden = np.maximum(images.reshape(3, 3072) @ kernel + bias, 0)
+    np.testing.assert_allclose(found, hidden @ kernel_1 + bias_1, rtol=1e-4, atol=1e-4)

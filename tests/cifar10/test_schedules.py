@@ -1,0 +1,96 @@
+"""The learning rate goes by examples seen, whatever the batch size."""
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import TrainConfig
+from cifar10.schedules import learning_rate
+
+NUM_EXAMPLES = 45_000
+
+
+def rate_at(epoch, total_epochs=400, **settings):
+    config = TrainConfig(**settings)
+    rate = learning_rate(
+        config,
+        tf.constant(round(epoch * NUM_EXAMPLES), tf.int64),
+        NUM_EXAMPLES,
+        total_epochs * NUM_EXAMPLES,
+    )
+    assert rate.dtype == tf.float32
+    return float(rate)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "rate"),
+    [
+        (0, 0.1),
+        (81.99, 0.1),
+        (82, 0.01),
+        (122.99, 0.01),
+        (123, 0.001),
+        (299.99, 0.001),
+        (300, 0.0002),
+        (1000, 0.0002),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [1, 128, 1000])
+def test_the_stages_are_the_tutorials_whatever_the_batch_size(epoch, rate, batch_size):
+    assert rate_at(epoch, train_batch_size=batch_size) == pytest.approx(rate, rel=1e-6)
+
+
+def test_the_last_image_before_a_stage_still_has_the_old_rate():
+    # The tutorial believed in 45,000 images and had 40,000: its stages came 12 % late.
+    before, after = 82 - 1 / NUM_EXAMPLES, 82
+    assert rate_at(before) == pytest.approx(0.1)
+    assert rate_at(after) == pytest.approx(0.01)
+
+
+def test_the_stages_scale_with_the_highest_rate():
+    assert rate_at(0, learning_rate=0.4) == pytest.approx(0.4)
+    assert rate_at(123, learning_rate=0.4) == pytest.approx(0.004)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "rate"), [(0, 0.1), (100, 0.0853553), (200, 0.05), (300, 0.0146447), (400, 0.0)]
+)
+def test_cosine_goes_from_the_highest_rate_to_zero(epoch, rate):
+    assert rate_at(epoch, schedule="cosine") == pytest.approx(rate, abs=1e-7)
+
+
+def test_cosine_stays_at_zero_beyond_the_end():
+    assert rate_at(500, schedule="cosine") == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize("epoch", [0, 82, 300, 399])
+def test_constant_is_constant(epoch):
+    assert rate_at(epoch, schedule="constant") == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "rate"),
+    [(0, 0.1 * 450 / 90_000), (0.49, 0.025), (0.99, 0.05), (1.99, 0.1), (2, 0.1), (81.99, 0.1)],
+)
+def test_warmup_rises_by_steps_to_the_highest_rate(epoch, rate):
+    # Two epochs of 100 steps; the first step takes 1/200 of the rate, the last one all of it.
+    settings = {"warmup_epochs": 2.0, "train_batch_size": 450}
+    assert rate_at(epoch, **settings) == pytest.approx(rate, rel=1e-5)
+
+
+def test_warmup_goes_with_every_schedule():
+    for schedule in ("staged", "cosine", "constant"):
+        config = {"schedule": schedule, "warmup_epochs": 4.0, "train_batch_size": 450}
+        assert rate_at(0.99, **config) == pytest.approx(0.025, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "later"), [("staged", 0.01), ("cosine", 0.0899842), ("constant", 0.1)]
+)
+def test_the_rate_follows_the_counter_in_a_graph(schedule, later):
+    # Graph mode converts types less readily than eager mode, which the other tests here use.
+    config = TrainConfig(schedule=schedule, warmup_epochs=1.0)
+    with tf.Graph().as_default(), tf.Session() as session:
+        seen = tf.placeholder(tf.int64, [])
+        rate = learning_rate(config, seen, NUM_EXAMPLES, 400 * NUM_EXAMPLES)
+        rates = session.run(rate, {seen: 0}), session.run(rate, {seen: 82 * NUM_EXAMPLES})
+    assert rates == pytest.approx((0.1 * 128 / NUM_EXAMPLES, later))
