@@ -1,0 +1,52 @@
+"""What training measured on its way: rows for the curves, kept beside the checkpoints."""
+
+import dataclasses
+import json
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.files import write_text
+
+FILE_NAME = "history.json"
+
+
+@dataclasses.dataclass
+class History:
+    """Rows in the order of steps.
+
+    Attributes:
+      path: where the rows are kept.
+      train: one row a progress line: step, epoch, loss, accuracy, learning_rate, images_per_sec,
+        seconds of training so far.
+      validation: one row a validation: step, epoch, loss, accuracy, seconds.
+    """
+
+    path: str
+    train: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    validation: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def load(cls, output_dir: str, last_step: int) -> "History":
+        """Reads the rows of earlier runs up to `last_step`; later ones were lost with their run."""
+        history = cls(tf.io.gfile.join(output_dir, FILE_NAME))
+        if last_step and tf.io.gfile.exists(history.path):
+            with tf.io.gfile.GFile(history.path) as file:
+                rows = json.load(file)
+            for kind in ("train", "validation"):
+                kept = [row for row in rows[kind] if row["step"] <= last_step]
+                getattr(history, kind).extend(kept)
+        return history
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training up to the last row, pauses for validation left out."""
+        return float(self.train[-1]["seconds"]) if self.train else 0.0
+
+    def save(self) -> None:
+        """Writes all rows; a reader sees the old file or the new one."""
+        write_text(self.path, json.dumps({"train": self.train, "validation": self.validation}))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The rows, for result.json."""
+        return {"train": self.train, "validation": self.validation}

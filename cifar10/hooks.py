@@ -1,0 +1,95 @@
+"""Session hooks: when training ends early, and what comes between a checkpoint and validation."""
+
+import time
+from typing import Any, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.history import History
+from cifar10.stopping import StopRequest
+
+
+class StepClock:
+    """Seconds spent on training steps; stands still while a checkpoint is validated."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._seconds = seconds
+        self._since: Optional[float] = None
+
+    def run(self) -> None:
+        """Starts the clock, if it stands."""
+        if self._since is None:
+            self._since = time.perf_counter()
+
+    def pause(self) -> None:
+        """Stops the clock."""
+        self._seconds = self.seconds
+        self._since = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the clock has run."""
+        running = 0.0 if self._since is None else time.perf_counter() - self._since
+        return self._seconds + running
+
+
+class StopHook(tf.train.SessionRunHook):
+    """Ends training after the step in which a signal came; breaks an evaluation off at once."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self._stop = stop
+
+    def begin(self) -> None:
+        """Does not even start a session when the signal came before."""
+        self._stop.check()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Lets the session close, which saves a checkpoint."""
+        if self._stop.requested:
+            run_context.request_stop()
+
+
+class StopEvaluationHook(tf.train.SessionRunHook):
+    """Breaks an evaluation off when a signal comes; there is nothing to save."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self._stop = stop
+
+    def before_run(self, run_context: Any) -> None:
+        """Raises Stopped."""
+        self._stop.check()
+
+
+class TimeLimitHook(tf.train.SessionRunHook):
+    """Ends training at a point in time (`time.monotonic`), as if it had reached its last step.
+
+    Attributes:
+      reached: whether it did.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self.reached = False
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Lets the session close, which saves a checkpoint and validates it."""
+        if time.monotonic() >= self._deadline:
+            self.reached = True
+            run_context.request_stop()
+
+
+class PauseListener(tf.train.CheckpointSaverListener):
+    """Comes before validation: stops the clock, keeps the history, ends here on a signal."""
+
+    def __init__(self, clock: StepClock, history: History, stop: StopRequest) -> None:
+        self._clock, self._history, self._stop = clock, history, stop
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        """The checkpoint is whole: what follows may take its time or be left out."""
+        self._clock.pause()
+        self._history.save()
+        self._stop.check()
+
+    def end(self, session: Any, global_step_value: int) -> None:
+        """Leaves the last validation out when a signal ended training."""
+        self._stop.check()

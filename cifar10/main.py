@@ -1,0 +1,79 @@
+"""The command: flags -> mode -> exit code. TensorFlow loads only once the flags are right.
+
+Exit codes: 0 done; 1 training failed; 2 a mistake of the user's, in one line; 128 + n ended by
+signal n, after saving.
+"""
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Optional
+
+from cifar10 import flags
+from cifar10.config import TrainConfig
+from cifar10.errors import Stopped, TrainingError, UserError
+from cifar10.stopping import StopRequest
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs the command line `argv` (default: this process's) and returns the exit code."""
+    started = time.monotonic()
+    stop = StopRequest()
+    try:
+        config = flags.parse(sys.argv[1:] if argv is None else argv)
+        _refuse_cluster()
+        stop.install()
+        _quieten(config.verbose)
+        _run(config, stop, started)
+        stop.check()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except TrainingError as error:
+        print(f"training failed: {error}", file=sys.stderr)
+        return 1
+    except Stopped as error:
+        print(f"{error}; run the same command to continue", file=sys.stderr)
+        return 128 + error.signum
+    return 0
+
+
+def _run(config: TrainConfig, stop: StopRequest, started: float) -> None:
+    # TensorFlow takes seconds to load: not for --help or a misspelt flag.
+    if config.mode == "train_and_evaluate":
+        from cifar10.train import train_and_evaluate
+
+        train_and_evaluate(config, stop, started)
+    elif config.mode == "evaluate":
+        from cifar10.evaluate import evaluate
+
+        evaluate(config, stop)
+    elif config.mode == "predict":
+        from cifar10.predict import predict
+
+        predict(config)
+    else:
+        from cifar10.export import export_mode
+
+        export_mode(config)
+
+
+def _refuse_cluster() -> None:
+    """This process trains alone; it must not seem to be a task of a cluster."""
+    if os.environ.get("TF_CONFIG", "").strip() not in ("", "{}"):
+        raise UserError(
+            "TF_CONFIG is set, but this version trains in one process; unset TF_CONFIG to train"
+        )
+
+
+def _quieten(verbose: bool) -> None:
+    """Silences TensorFlow's start-up; errors still come as exceptions."""
+    if verbose:
+        return
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    warnings.filterwarnings("ignore")
+    import tensorflow.compat.v1 as tf
+
+    tf.logging.set_verbosity(tf.logging.FATAL)

@@ -1,0 +1,107 @@
+"""What a progress line says: the figures of a status, in as many words as there is room for."""
+
+import math
+from dataclasses import dataclass
+from typing import Optional
+
+from rich.text import Text
+
+MIN_BAR_WIDTH = 4
+
+# What a line says, from the widest to the narrowest, and the bar that it leaves room for; the first
+# that fits is taken.
+_ALL = ("epoch", "step", "loss", "accuracy", "lr", "images/s", "left")
+_LAYOUTS = (
+    (_ALL, 16),
+    (("epoch", "step", "loss", "accuracy", "images/s", "left"), 8),
+    (("epoch", "step", "loss", "acc", "img/s", "left"), MIN_BAR_WIDTH),
+    (("epoch", "of steps", "loss", "acc", "img/s", "time"), MIN_BAR_WIDTH),
+    (("epoch", "loss", "acc", "img/s", "time"), MIN_BAR_WIDTH),
+    (("of epochs", "loss", "acc", "time"), 0),
+    (("of epochs", "loss"), 0),
+)
+
+
+@dataclass(frozen=True)
+class TrainingStatus:
+    """Where training stands; `seconds_left` is None until there is a rate to go by."""
+
+    step: int
+    epoch: float
+    loss: float
+    accuracy: float
+    learning_rate: float
+    images_per_sec: float
+    seconds_left: Optional[float]
+
+
+def format_duration(seconds: float) -> str:
+    """Formats a time span in its two largest units: `42s`, `4m12s`, `1h03m`, `2d04h`."""
+    if not math.isfinite(seconds):
+        return "?"
+    whole = max(0, round(seconds))
+    minutes, secs = divmod(whole, 60)
+    hours, mins = divmod(minutes, 60)
+    days, hrs = divmod(hours, 24)
+    if days:
+        return f"{days}d{hrs:02d}h"
+    if hours:
+        return f"{hours}h{mins:02d}m"
+    return f"{minutes}m{secs:02d}s" if minutes else f"{secs}s"
+
+
+# The words around a figure, and the figure: ("", "512", " images/s").
+_Piece = tuple[str, str, str]
+
+
+def _pieces(status: TrainingStatus, total_steps: int, total_epochs: float) -> dict[str, _Piece]:
+    epochs = f"{status.epoch:.1f}/{_short(total_epochs)}"
+    steps = f"{status.step:,}/{total_steps:,}"
+    loss = f"{status.loss:.3f}" if abs(status.loss) < 1_000 else f"{status.loss:.3g}"
+    accuracy = f"{status.accuracy:.3f}"
+    rate = status.images_per_sec
+    images = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+    pieces = {
+        "epoch": ("epoch ", epochs, ""),
+        "of epochs": ("", epochs, ""),
+        "step": ("step ", steps, ""),
+        "of steps": ("", steps, ""),
+        "loss": ("loss ", loss, ""),
+        "accuracy": ("accuracy ", accuracy, ""),
+        "acc": ("acc ", accuracy, ""),
+        "lr": ("lr ", f"{status.learning_rate:#.3g}", ""),
+        "images/s": ("", images, " images/s"),
+        "img/s": ("", images, " img/s"),
+    }
+    if status.seconds_left:  # nothing to say before there is a rate, nor at the end
+        left = format_duration(status.seconds_left)
+        pieces["left"] = ("", left, " left")
+        pieces["time"] = ("", left, "")
+    return pieces
+
+
+def _short(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")
+
+
+def _join(pieces: dict[str, _Piece], layout: tuple[str, ...]) -> Text:
+    words = [
+        Text.assemble((before, "dim"), (figure, "bold"), (after, "dim"))
+        for before, figure, after in (pieces[name] for name in layout if name in pieces)
+    ]
+    return Text("  ").join(words)
+
+
+def fit_line(status: TrainingStatus, total_steps: int, total_epochs: float, width: int) -> Text:
+    """Returns the fullest line that fits in `width` columns with its bar, else the narrowest."""
+    pieces = _pieces(status, total_steps, total_epochs)
+    for layout, bar_width in _LAYOUTS:
+        line = _join(pieces, layout)
+        if line.cell_len + (1 + bar_width if bar_width else 0) <= width:
+            break
+    return line
+
+
+def plain_line(status: TrainingStatus, total_steps: int, total_epochs: float) -> str:
+    """Returns everything there is to say, without style."""
+    return _join(_pieces(status, total_steps, total_epochs), _ALL).plain

@@ -1,0 +1,113 @@
+"""The confusion matrix: as a picture, and as what a reader wants to know from it."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+from matplotlib.figure import Figure
+
+_MAX_PAIRS = 6
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours of one picture: the surface, its ink, and the end of the colour scale."""
+
+    surface: str
+    ink: str
+    full: str
+    ink_on_full: str
+
+
+LIGHT = Theme(surface="#ffffff", ink="#4b5563", full="#1d4ed8", ink_on_full="#ffffff")
+DARK = Theme(surface="#171b21", ink="#a8b0bd", full="#7aa7ff", ink_on_full="#0c1118")
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """`count` images of class `label` were taken for class `predicted`."""
+
+    label: str
+    predicted: str
+    count: int
+
+
+def shares(matrix: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Divides each row by its sum: float64 [n, n], zeros where a class has no image."""
+    totals = matrix.sum(axis=1, keepdims=True)
+    return np.asarray(matrix / np.maximum(totals, 1), dtype=np.float64)
+
+
+def class_accuracies(matrix: npt.NDArray[np.int64]) -> list[Optional[float]]:
+    """Returns the share of each class that was recognised, None where it has no image."""
+    totals = matrix.sum(axis=1)
+    return [
+        float(matrix[label, label] / total) if total else None for label, total in enumerate(totals)
+    ]
+
+
+def most_confused(matrix: npt.NDArray[np.int64], class_names: Sequence[str]) -> list[Confusion]:
+    """Lists the most frequent mistakes, at most six, the most frequent first."""
+    found = [
+        Confusion(class_names[label], class_names[predicted], int(matrix[label, predicted]))
+        for label, predicted in np.argwhere(matrix > 0)
+        if label != predicted
+    ]
+    return sorted(found, key=lambda one: -one.count)[:_MAX_PAIRS]
+
+
+def confusion_matrix_png(
+    matrix: npt.NDArray[np.int64], class_names: Sequence[str], theme: Theme = LIGHT
+) -> bytes:
+    """Draws the matrix as a heat map with counts.
+
+    Args:
+      matrix: counts, [n, n]; rows are true classes, columns predicted ones.
+      class_names: n names.
+      theme: the picture's colours.
+
+    Returns:
+      A PNG, 1080 by 1000 pixels.
+    """
+    matrix = np.asarray(matrix)
+    figure = Figure(figsize=(5.4, 5.0), facecolor=theme.surface)
+    axes = figure.add_axes((0.17, 0.03, 0.81, 0.81), facecolor=theme.surface)
+    scale = LinearSegmentedColormap.from_list("counts", [theme.surface, theme.full])
+    row_shares = shares(matrix)
+    # Mistakes are a few per cent of a row; the square root lifts them out of the background.
+    axes.imshow(row_shares, cmap=scale, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
+    for (label, predicted), images in np.ndenumerate(matrix):
+        strong = row_shares[label, predicted] > 0.25
+        axes.text(
+            predicted,
+            label,
+            f"{images:,}" if images else "·",
+            ha="center",
+            va="center",
+            fontsize=8,
+            color=theme.ink_on_full if strong else theme.ink,
+        )
+    _dress(figure, class_names, theme)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=200, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def _dress(figure: Figure, class_names: Sequence[str], theme: Theme) -> None:
+    (axes,) = figure.axes
+    places = range(len(class_names))
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    axes.set_xticks(
+        places, class_names, rotation=40, ha="left", rotation_mode="anchor", parse_math=False
+    )
+    axes.set_yticks(places, class_names, parse_math=False)
+    axes.tick_params(length=0, labelsize=8, labelcolor=theme.ink)
+    axes.set_xlabel("predicted", fontsize=8, color=theme.ink, labelpad=4)
+    axes.set_ylabel("true", fontsize=8, color=theme.ink, labelpad=4)
+    for spine in axes.spines.values():
+        spine.set_visible(False)

@@ -1,0 +1,109 @@
+"""Writes numbers as the page shows them; what is missing or not finite becomes a dash or a word."""
+
+import math
+from datetime import datetime, timezone
+from typing import Any, Optional
+
+MISSING = "–"
+_NARROW_SPACE = "\u202f"
+_Z_95 = 1.959964  # the 97.5 % point of the normal distribution
+
+
+def as_float(value: Any) -> float:
+    """Returns `value` as a float, nan for None: what a missing figure is to a curve."""
+    return math.nan if value is None else float(value)
+
+
+def percent(value: Optional[float], digits: int = 2) -> str:
+    """Formats a share: 0.9125 is `91.25 %`."""
+    if value is None:
+        return MISSING
+    if not math.isfinite(value):
+        return "not a number"
+    return f"{100 * value:.{digits}f}{_NARROW_SPACE}%"
+
+
+def probability(value: float) -> str:
+    """Formats a probability, of which no network's is quite 0 or 1: `> 99.9 %`, `97.3 %`."""
+    if value >= 0.9995:
+        return f"> {percent(0.999, 1)}"
+    return percent(value, 1) if value >= 0.0005 else f"< {percent(0.001, 1)}"
+
+
+def fixed(value: Optional[float], digits: int = 3) -> str:
+    """Formats a figure such as a loss; very large and very small ones with an exponent."""
+    if value is None:
+        return MISSING
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "infinite"
+    if value != 0 and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.{digits}g}"
+    return f"{value:,.{digits}f}"
+
+
+def count(value: Optional[float]) -> str:
+    """Formats a whole number with thousands: 269,722."""
+    if value is None:
+        return MISSING
+    return f"{value:,.0f}" if math.isfinite(value) else "not a number"
+
+
+def duration(seconds: Optional[float]) -> str:
+    """Formats a time span in its two largest units: `42 s`, `4 min 12 s`, `1 h 03 min`."""
+    if seconds is None or not math.isfinite(seconds):
+        return MISSING
+    if seconds < 59.5:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, secs = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {secs:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24:02d} h"
+
+
+def size(num_bytes: Optional[float]) -> str:
+    """Formats a number of bytes: `123.5 MB`."""
+    if num_bytes is None:
+        return MISSING
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= factor:
+            return f"{num_bytes / factor:,.1f} {unit}"
+    return f"{num_bytes:,.0f} bytes"
+
+
+def day_and_time(text: Optional[str]) -> str:
+    """Formats an ISO 8601 time as `7 November 2025, 14:03 UTC`; leaves other text as it is."""
+    if not text:
+        return MISSING
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return text
+    zone = ""
+    if moment.tzinfo is not None:
+        moment, zone = moment.astimezone(timezone.utc), " UTC"
+    return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
+
+
+def setting(value: Any) -> str:
+    """Formats a value of the configuration as its flag would take it."""
+    if value is None or value == "":
+        return "not set"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(setting(item) for item in value) or "none"
+    return str(value)
+
+
+def accuracy_interval(accuracy: Optional[float], num_examples: Optional[int]) -> Optional[str]:
+    """Returns the 95 % confidence interval of an accuracy, for example `90.7 to 91.8 %`.
+
+    Source: the score interval of Wilson 1927, doi:10.1080/01621459.1927.10502953.
+    """
+    if accuracy is None or not math.isfinite(accuracy) or not num_examples:
+        return None
+    spread = _Z_95**2 / num_examples
+    middle = (accuracy + spread / 2) / (1 + spread)
+    half = math.sqrt(accuracy * (1 - accuracy) * spread + spread**2 / 4) / (1 + spread)
+    return f"{100 * (middle - half):.1f} to {percent(middle + half, 1)}"

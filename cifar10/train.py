@@ -1,0 +1,180 @@
+"""Training: train_and_evaluate from the last checkpoint to the last step, then the figures."""
+
+import time
+from typing import Any, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10 import checkpoints, finish, hooks, input_pipeline, model_fn, model_note
+from cifar10.config import TrainConfig
+from cifar10.console import say
+from cifar10.history import History
+from cifar10.job import Job, checkpoint_steps, evaluation_input, make_job, open_output
+from cifar10.progress import ProgressLine
+from cifar10.progress_hook import ProgressHook, RunLength
+from cifar10.records import open_records
+from cifar10.schema import EVAL, TRAIN, VALIDATION
+from cifar10.stopping import StopRequest
+from cifar10.tf_errors import clear_errors
+from cifar10.validation import ValidationRecorder
+
+
+def train_and_evaluate(config: TrainConfig, stop: StopRequest, started: float) -> None:
+    """Trains, validates after each checkpoint, evaluates the best one, reports and exports.
+
+    Args:
+      config: the settings.
+      stop: says whether a signal came.
+      started: when the process started (`time.monotonic`).
+
+    Raises:
+      UserError: the data or the settings are wrong.
+      Stopped: a signal came; a checkpoint has been saved.
+    """
+    records = open_records(config.data_place)
+    for split in (TRAIN, EVAL):
+        records.require(split)
+    open_output(config)
+    job = make_job(config, records)
+    model_note.write(config, job.class_names)
+    checkpoint = checkpoints.latest(config.output_place)
+    start_step = checkpoints.read_counter(checkpoint, "global_step")
+    if start_step >= job.total_steps and finish.is_finished(config, start_step):
+        say(finish.describe_finished(config))
+        return
+    _introduce(job, start_step)
+    history = History.load(config.output_place, start_step)
+    length = config.steps_per_epoch(job.num_examples)
+    with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
+        run = _Run(job, stop, history, progress, started)
+        run.train(checkpoint)
+    finish.finish(job, stop, history, run.outcome, time.monotonic() - started)
+
+
+class _Run:
+    """One process's share of training: the hooks and specs around `train_and_evaluate`."""
+
+    def __init__(
+        self,
+        job: Job,
+        stop: StopRequest,
+        history: History,
+        progress: ProgressLine,
+        started: float,
+    ) -> None:
+        self._job, self._stop, self._history, self._progress = job, stop, history, progress
+        self._clock = hooks.StepClock(history.seconds)
+        minutes = job.config.max_minutes
+        self._time_limit = hooks.TimeLimitHook(started + 60.0 * minutes) if minutes else None
+        self._recorder = ValidationRecorder(job, history, progress.message)
+
+    @property
+    def outcome(self) -> str:
+        """How training ended, for result.json."""
+        reached = self._time_limit is not None and self._time_limit.reached
+        return "stopped by --max-minutes" if reached else "completed"
+
+    def train(self, checkpoint: Optional[str]) -> None:
+        """Trains from `checkpoint` to the last step, with a validation after each checkpoint."""
+        job = self._job
+        self._validate_if_missing(checkpoint)
+        listener = hooks.PauseListener(self._clock, self._history, self._stop)
+        train_hooks = self._train_hooks()
+        start = checkpoints.read_counter(checkpoint, model_fn.EXAMPLES_SEEN)
+        with clear_errors(job.config):
+            if job.records.has_validation:
+                tf.estimator.train_and_evaluate(
+                    job.estimator,
+                    tf.estimator.TrainSpec(
+                        lambda: _train_input(job, start),
+                        job.total_steps,
+                        train_hooks,
+                        saving_listeners=[listener],
+                    ),
+                    self._eval_spec(),
+                )
+            else:
+                job.estimator.train(
+                    lambda: _train_input(job, start),
+                    train_hooks,
+                    max_steps=job.total_steps,
+                    saving_listeners=[listener],
+                )
+            self._validate_if_missing(checkpoints.latest(job.config.output_place))
+        self._stop.check()
+
+    def _eval_spec(self) -> Any:
+        return tf.estimator.EvalSpec(
+            lambda: evaluation_input(self._job, VALIDATION),
+            steps=None,
+            name=VALIDATION,
+            hooks=[hooks.StopEvaluationHook(self._stop)],
+            exporters=[self._recorder],
+            start_delay_secs=0,
+            throttle_secs=0,
+        )
+
+    def _train_hooks(self) -> list[Any]:
+        config, job = self._job.config, self._job
+        every = checkpoint_steps(config, job.num_examples)
+        result = [
+            ProgressHook(
+                self._progress,
+                self._history,
+                self._clock,
+                RunLength(job.total_steps, job.num_examples),
+                config.log_steps,
+                config.log_place,
+            ),
+            hooks.StopHook(self._stop),
+            SummaryHook(tf.GraphKeys.SUMMARIES, config.summary_steps, config.log_place),
+            SummaryHook(model_fn.SAMPLES, every, config.log_place),
+        ]
+        return result + ([self._time_limit] if self._time_limit else [])
+
+    def _validate_if_missing(self, checkpoint: Optional[str]) -> None:
+        """Validates a checkpoint whose run was killed before it got to it."""
+        output_dir = self._job.config.output_place
+        step = checkpoints.read_counter(checkpoint, "global_step")
+        seen = {row["step"] for row in self._history.validation}
+        if not self._job.records.has_validation or step == 0 or step in seen:
+            return
+        spec = self._eval_spec()
+        result = self._job.estimator.evaluate(
+            spec.input_fn, hooks=list(spec.hooks), checkpoint_path=checkpoint, name=VALIDATION
+        )
+        self._recorder.export(self._job.estimator, output_dir, str(checkpoint), result, False)
+
+
+class SummaryHook(tf.train.SummarySaverHook):
+    """Writes a collection's summaries every so many steps; the graph exists only in `begin`."""
+
+    def __init__(self, collection: str, steps: int, folder: str) -> None:
+        self._collection = collection
+        super().__init__(save_steps=steps, output_dir=folder, summary_op=tf.no_op)
+
+    def begin(self) -> None:
+        """Merges the summaries."""
+        self._summary_op = tf.summary.merge_all(self._collection)
+        super().begin()
+
+
+def _train_input(job: Job, start: int) -> Any:
+    config = job.config
+    settings = input_pipeline.TrainInput(
+        batch_size=config.train_batch_size,
+        seed=config.seed,
+        distort=config.use_distortion_for_training,
+        cutout=config.cutout,
+        start=start,
+    )
+    return input_pipeline.training_batches(job.records, settings)
+
+
+def _introduce(job: Job, start_step: int) -> None:
+    records, config = job.records, job.config
+    numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
+    say(f"{config.model_title}, {job.plan.summary}, batch {config.train_batch_size}")
+    say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
+    verb = f"continuing at step {start_step:,}" if start_step else "training"
+    say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")

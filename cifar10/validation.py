@@ -1,0 +1,82 @@
+"""Validation after each checkpoint: keeps the best, the curve, the pictures."""
+
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10 import checkpoints
+from cifar10.history import History
+from cifar10.job import Job
+from cifar10.report import confusion_matrix_png
+from cifar10.schema import VALIDATION
+
+
+class ValidationRecorder(tf.estimator.Exporter):
+    """Takes each validation's result; Estimator calls it where an exporter would run.
+
+    Args:
+      job: what is trained.
+      history: gets a row.
+      say: prints a line.
+    """
+
+    def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
+        self._job, self._history, self._say = job, history, say
+
+    @property
+    def name(self) -> str:
+        """The exporter's name for Estimator."""
+        return "validation"
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: dict[str, Any],
+        is_the_final_export: bool,
+    ) -> None:
+        """Records one validation and keeps the checkpoint if it is the best."""
+        step, accuracy = int(eval_result["global_step"]), float(eval_result["accuracy"])
+        output_dir = self._job.config.output_place
+        is_best = checkpoints.keep_if_best(output_dir, checkpoint_path, step, accuracy)
+        seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
+        self._history.validation = [row for row in self._history.validation if row["step"] < step]
+        self._history.validation.append(
+            {
+                "step": step,
+                "epoch": seen / self._job.num_examples,
+                "loss": float(eval_result["cross_entropy"]),
+                "accuracy": accuracy,
+                "seconds": self._history.seconds,
+            }
+        )
+        self._history.save()
+        write_summaries(self._job, step, eval_result)
+        best = " (best so far)" if is_best else ""
+        self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
+
+
+def write_summaries(job: Job, step: int, result: dict[str, Any]) -> None:
+    """Adds the confusion matrix of a validation to TensorBoard, beside Estimator's scalars.
+
+    Estimator writes its scalars below the output folder; where --log-dir is another one, they are
+    written there too.
+    """
+    config = job.config
+    folder = tf.io.gfile.join(config.log_place, f"eval_{VALIDATION}")
+    picture = tf.Summary.Image(
+        encoded_image_string=confusion_matrix_png(
+            np.asarray(result["confusion_matrix"]), job.class_names
+        )
+    )
+    values = [tf.Summary.Value(tag="confusion_matrix", image=picture)]
+    if config.log_place != config.output_place:
+        values += [
+            tf.Summary.Value(tag=tag, simple_value=float(result[tag]))
+            for tag in ("accuracy", "cross_entropy")
+        ]
+    writer = tf.summary.FileWriterCache.get(folder)
+    writer.add_summary(tf.Summary(value=values), step)
+    writer.flush()

@@ -1,0 +1,8 @@
+"""Trains CIFAR-10: `python cifar10_main.py --train-batch-size=16`; see --help."""
+
+import sys
+
+from cifar10.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

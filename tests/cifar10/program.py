@@ -1,0 +1,77 @@
+"""Runs cifar10_main.py as a person does: a process of its own, ended with the test."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROGRAM = ROOT / "cifar10_main.py"
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, str(PROGRAM), *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    return {**kept, "CI": "true"}
+
+
+def run(*arguments: object, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Runs the program to its end."""
+    return subprocess.run(
+        command(*arguments), cwd=cwd, env=environment(), capture_output=True, text=True, timeout=240
+    )
+
+
+@contextlib.contextmanager
+def started(*arguments: object, cwd: pathlib.Path) -> Iterator["subprocess.Popen[str]"]:
+    """Starts the program; kills it at the end if it still runs."""
+    process = subprocess.Popen(
+        command(*arguments),
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def wait_for(path: pathlib.Path, pattern: str, process: "subprocess.Popen[str]") -> None:
+    """Waits until a file of that pattern is there; fails if the process ends first."""
+    deadline = time.monotonic() + 120
+    while not list(path.glob(pattern)):
+        if process.poll() is not None:
+            out, err = process.communicate()
+            raise AssertionError(f"ended with {process.returncode} before {pattern}\n{out}\n{err}")
+        if time.monotonic() > deadline:
+            raise AssertionError(f"no {pattern} in {path} after 120 s")
+        time.sleep(0.05)
+
+
+def wait_for_line(start: str, process: "subprocess.Popen[str]") -> None:
+    """Reads the program's output up to a line that begins with `start`."""
+    lines = []
+    for line in process.stdout or ():
+        if line.startswith(start):
+            return
+        lines.append(line)
+    raise AssertionError(f"ended before a line {start!r}\n{''.join(lines)}")
+
+
+def interrupt(process: "subprocess.Popen[str]", signum: signal.Signals) -> tuple[int, str, str]:
+    """Sends a signal and waits for the end; returns exit code, output and errors."""
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err

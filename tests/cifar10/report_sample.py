@@ -1,0 +1,133 @@
+"""A result and mistakes as a training run leaves them, for the tests of the report."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from cifar10.report import Mistake
+from cifar10.schema import CLASS_NAMES
+
+STEPS_PER_EPOCH = 351.5625
+
+
+def history(num_epochs: int = 30) -> dict[str, Any]:
+    """Twelve records an epoch of training, one of validation; the curves bend as real ones do."""
+    random = np.random.default_rng(1)
+    train, validation = [], []
+    for record in range(1, 12 * num_epochs + 1):
+        epoch = record / 12
+        loss = 0.12 + 2.1 * math.exp(-epoch / 6) + 0.06 * float(random.normal())
+        rate = 0.1 if epoch < num_epochs / 2 else 0.01
+        train.append(
+            {
+                "step": round(epoch * STEPS_PER_EPOCH),
+                "epoch": epoch,
+                "loss": loss,
+                "accuracy": 1 - 0.36 * loss,
+                "learning_rate": rate,
+                "images_per_sec": 595 + 8 * float(random.normal()),
+                "seconds": 75.6 * epoch,
+            }
+        )
+        if record % 12 == 0:
+            held_out = 1.08 * loss + 0.1
+            validation.append(
+                {
+                    "step": train[-1]["step"],
+                    "epoch": epoch,
+                    "loss": held_out,
+                    "accuracy": 1 - 0.34 * held_out,
+                    "seconds": 75.6 * epoch,
+                }
+            )
+    return {"train": train, "validation": validation}
+
+
+def confusion_matrix() -> list[list[int]]:
+    """A thousand images of each class; cats and dogs are taken for each other."""
+    matrix = [[6] * 10 for _ in range(10)]
+    for label in range(10):
+        matrix[label][label] = 946
+    matrix[3][3], matrix[3][5] = 868, 84
+    matrix[5][5], matrix[5][3] = 880, 72
+    matrix[0][1], matrix[0][0] = 0, 952
+    return matrix
+
+
+def result() -> dict[str, Any]:
+    """A finished run of ResNet-20 over the published set."""
+    return {
+        "status": "completed",
+        "model": "ResNet-20 v1",
+        "command": ["python", "cifar10_main.py", "--train-batch-size=128", "--data-dir", "my data"],
+        "finished_at": "2025-11-07T14:03:21+00:00",
+        "figures": {
+            "eval_accuracy": 0.9125,
+            "eval_loss": 0.3127,
+            "eval_examples": 10_000,
+            "best_validation_accuracy": 0.9188,
+            "best_validation_step": 9_844,
+            "global_step": 10_547,
+            "epochs": 30.0,
+            "examples_seen": 1_350_016,
+            "training_seconds": 2_268.4,
+            "wall_seconds": 2_391.0,
+            "images_per_sec": 595.1,
+            "num_parameters": 269_722,
+        },
+        "configuration": {
+            "model": "resnet",
+            "num_layers": 20,
+            "train_batch_size": 128,
+            "learning_rate": 0.1,
+            "weight_decay": 0.0002,
+            "bfloat16": False,
+            "max_minutes": None,
+            "data_dir": "my data",
+        },
+        "versions": {"python": "3.11.7", "tensorflow": "2.15.1", "numpy": "1.26.4"},
+        "hardware": {"cpu": "AMD EPYC 9B45", "cores": 2, "memory_gib": 7.8, "gpus": []},
+        "data": manifest(),
+        "class_names": list(CLASS_NAMES),
+        "confusion_matrix": confusion_matrix(),
+        "history": history(),
+    }
+
+
+def manifest() -> dict[str, Any]:
+    """The manifest of the published set, in one file a split."""
+    splits = {}
+    for split, records in (("train", 45_000), ("validation", 5_000), ("eval", 10_000)):
+        file = {
+            "name": f"{split}.tfrecords",
+            "records": records,
+            "bytes": records * 3_123,
+            "sha256": "ab" * 32,
+        }
+        splits[split] = {"records": records, "files": [file]}
+    return {
+        "format_version": 1,
+        "source": {"kind": "python", "name": "CIFAR-10", "fingerprint": "c0ffee" * 10 + "beef"},
+        "class_names": list(CLASS_NAMES),
+        "seed": 0,
+        "splits": splits,
+        "channel_mean": [125.3, 122.95, 113.87],
+        "channel_deviation": [62.99, 62.09, 66.7],
+    }
+
+
+def mistakes(count: int = 40) -> list[Mistake]:
+    """Mistakes with coloured noise as images, the least confident first."""
+    random = np.random.default_rng(2)
+    return [
+        Mistake(
+            index=17 * number,
+            image=random.integers(0, 256, (32, 32, 3), dtype=np.uint8),
+            label=number % 10,
+            predicted=(number + 3) % 10,
+            probability=0.5 + number / 100,
+            label_probability=0.3 - number / 200,
+        )
+        for number in range(count)
+    ]

@@ -1,0 +1,281 @@
+"""The program from its command line to its exit code, in processes of its own."""
+
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from tests.cifar10 import program
+
+# 180 training, 20 validation and 40 eval images; a step takes milliseconds.
+SMALL = ("--model=mlp", "--train-batch-size=16", "--train-epochs=2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> pathlib.Path:
+    """A folder with records in its default place."""
+    path = tmp_path_factory.mktemp("work")
+    subprocess.run(
+        [sys.executable, "-m", "data_prep", "--source=synthetic", "--synthetic-size=200"]
+        + [f"--out={path / 'data'}"],
+        cwd=program.ROOT,
+        check=True,
+        capture_output=True,
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(folder) -> "subprocess.CompletedProcess[str]":
+    """A run from beginning to end with nothing but the defaults for its places."""
+    return program.run(*SMALL, cwd=folder)
+
+
+def weights(output: pathlib.Path) -> dict[str, np.ndarray]:
+    """Every variable of the latest checkpoint."""
+    reader = tf.train.load_checkpoint(str(output))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert sorted(one) == sorted(other)
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+
+
+def tags(folder: pathlib.Path, pattern: str) -> set[str]:
+    """The tags of all TensorBoard summaries in event files."""
+    return {
+        value.tag
+        for path in sorted(folder.glob(pattern))
+        for event in tf.train.summary_iterator(str(path))
+        for value in event.summary.value
+    }
+
+
+def test_a_run_prints_what_it_does_and_nothing_of_tensorflow(trained):
+    assert trained.stderr == ""
+    assert trained.returncode == 0
+    lines = trained.stdout.splitlines()
+    assert lines[0].startswith("MLP, 100 hidden units, 2 towers on") or "1 tower on" in lines[0]
+    assert lines[1] == "data: synthetic, 180 train, 20 validation, 40 eval (data)"
+    assert lines[2] == "training to step 23; output: output"
+    assert any(line.startswith("validation accuracy 0.") for line in lines)
+    assert lines[-4].startswith("eval accuracy 0.")
+    assert lines[-4].endswith(" on 40 images, completed")
+    assert lines[-3:-1] == ["report: output/report.html", "result: output/result.json"]
+    assert not [line for line in lines if "tensorflow" in line.lower() or "WARNING" in line]
+
+
+def test_a_run_leaves_result_report_best_checkpoint_and_export(trained, folder):
+    output = folder / "output"
+    result = json.loads((output / "result.json").read_text())
+    assert result["status"] == "completed"
+    assert result["model"] == "MLP, 100 hidden units"
+    assert result["figures"]["global_step"] == 23
+    assert result["figures"]["examples_seen"] == 23 * 16
+    assert result["figures"]["eval_examples"] == 40
+    assert result["figures"]["num_parameters"] == 3072 * 100 + 100 + 100 * 10 + 10
+    assert sum(map(sum, result["confusion_matrix"])) == 40
+    assert result["configuration"]["train_batch_size"] == 16
+    assert result["versions"]["tensorflow"] == "2.15.1"
+    assert result["data"]["source"]["kind"] == "synthetic"
+    assert [row["step"] for row in result["history"]["validation"]] == [12, 23]
+    assert "<html" in (output / "report.html").read_text()
+    assert list(output.glob("best/model.ckpt-*.index"))
+    assert list(output.glob("export/*/saved_model.pb"))
+
+
+def test_tensorboard_gets_scalars_samples_and_the_confusion_matrix(trained, folder):
+    output = folder / "output"
+    assert {"loss", "accuracy", "learning_rate", "images_per_sec"} <= tags(output, "events.*")
+    assert "augmented_samples/image/0" in tags(output, "events.*")
+    expected = {"accuracy", "cross_entropy", "confusion_matrix"}
+    assert expected <= tags(output, "eval_validation/events.*")
+
+
+def test_a_finished_run_is_not_trained_or_evaluated_again(trained, folder):
+    before = (folder / "output/result.json").read_bytes()
+    again = program.run(*SMALL, cwd=folder)
+    assert again.returncode == 0
+    assert again.stdout.startswith("already trained to step 23: eval accuracy 0.")
+    assert (folder / "output/result.json").read_bytes() == before
+
+
+def test_a_run_that_ended_before_its_figures_makes_them_without_training(trained, folder):
+    unfinished = folder / "unfinished"
+    shutil.copytree(folder / "output", unfinished)
+    (unfinished / "result.json").unlink()
+    again = program.run(*SMALL, "--output-dir=unfinished", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert "\nepoch " not in again.stdout
+    before, after = (
+        json.loads((folder / name / "result.json").read_text())["figures"]
+        for name in ("output", "unfinished")
+    )
+    assert after["eval_accuracy"] == before["eval_accuracy"]
+    assert after["training_seconds"] == before["training_seconds"]
+
+
+def test_the_same_seed_gives_the_same_weights_and_log_dir_takes_the_events(trained, folder):
+    other = program.run(*SMALL, "--job_dir=twin", "--log_dir=logs", cwd=folder)
+    assert other.returncode == 0
+    assert_same(weights(folder / "output"), weights(folder / "twin"))
+    assert {"loss", "images_per_sec"} <= tags(folder / "logs", "events.*")
+    expected = {"accuracy", "cross_entropy", "confusion_matrix"}
+    assert expected <= tags(folder / "logs", "eval_validation/events.*")
+    assert tags(folder / "twin", "events.*") == set()
+
+
+def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, folder):
+    arguments = (*SMALL, "--output-dir=killed", "--checkpoint-steps=5")
+    with program.started(*arguments, cwd=folder) as process:
+        program.wait_for(folder / "killed", "model.ckpt-10.index", process)
+        process.send_signal(signal.SIGKILL)
+    again = program.run(*arguments, cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert "continuing at step" in again.stdout
+    assert_same(weights(folder / "output"), weights(folder / "killed"))
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_ends_with_its_exit_code(folder, signum, code):
+    output = folder / f"stopped-{code}"
+    arguments = ("--model=mlp", "--train-batch-size=16", f"--output-dir={output}", "--log-steps=1")
+    with program.started(*arguments, "--checkpoint-steps=1000000", cwd=folder) as process:
+        # Only the signal can make a checkpoint with a step above 0.
+        program.wait_for_line("epoch ", process)
+        ended, _, err = program.interrupt(process, signum)
+    assert ended == code
+    assert err == f"stopped by signal {signum.value}; run the same command to continue\n"
+    assert int(weights(output)["global_step"]) > 0
+    assert not (output / "result.json").exists()
+
+
+def test_max_minutes_ends_a_run_with_all_its_figures(folder):
+    # Start-up takes longer than the limit, so training ends after its first steps.
+    arguments = ("--model=mlp", "--max-minutes=0.01", "--output-dir=short")
+    ended = program.run(*arguments, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads((folder / "short/result.json").read_text())
+    assert result["status"] == "stopped by --max-minutes"
+    assert 1 <= result["figures"]["global_step"] < 80_000
+    assert result["figures"]["best_validation_step"] == result["figures"]["global_step"]
+
+
+def test_places_may_be_given_relative_to_the_work_dir(trained, folder, tmp_path):
+    evaluated = program.run("--mode=evaluate", f"--work_dir={folder}", cwd=tmp_path)
+    assert evaluated.returncode == 0, evaluated.stderr
+    accuracy = json.loads((folder / "output/result.json").read_text())["figures"]["eval_accuracy"]
+    assert f"eval accuracy {accuracy:.4f}, loss" in evaluated.stdout
+
+
+def test_predict_names_the_likeliest_classes_of_each_file(trained, folder):
+    from PIL import Image
+
+    Image.new("RGB", (32, 32), "red").save(folder / "red.png")
+    Image.new("L", (100, 50), 128).save(folder / "grey.jpg")
+    predicted = program.run("--mode", "predict", "red.png", "grey.jpg", cwd=folder)
+    assert predicted.returncode == 0, predicted.stderr
+    lines = predicted.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["red.png", "grey.jpg"]
+    assert all(line.count("%") == 3 for line in lines)
+
+
+def test_export_is_quiet_unless_verbose(trained, folder):
+    quiet = program.run("--mode=export", cwd=folder)
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+    assert quiet.stdout.startswith("export: output/export/")
+    verbose = program.run("--mode=export", "--verbose", cwd=folder)
+    assert verbose.returncode == 0
+    assert "tensorflow" in verbose.stderr
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(trained, folder):
+    with program.started("--mode=evaluate", cwd=folder) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--mode=export", "--model=mlp", "--hidden-units=7"],
+            "output/model.json says --hidden-units=100, got 7; leave --hidden-units out",
+        ),
+        (["--num-layers=43"], "--num-layers must be 6n+2 (8, 14, 20, 32, 44, ...), got 43"),
+        (["--data-dir=nowhere"], "no records in nowhere; `python -m data_prep --source"),
+        (["--mode=export", "--output-dir=empty"], "no checkpoint in empty; train first"),
+        (["--mode=predict", "data/manifest.json"], "data/manifest.json is not a whole PNG or JPEG"),
+        (["--num-gpus=9", "--output-dir=gpus"], "--num-gpus must be at most the GPUs"),
+        (["--output-dir=data/manifest.json/x"], "--output-dir data/manifest.json/x cannot be"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(trained, folder, arguments, message):
+    ended = program.run(*arguments, cwd=folder)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: {message}")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_an_output_folder_of_another_model_is_refused(trained, folder):
+    ended = program.run("--model=mlp", "--hidden-units=7", cwd=folder)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: output holds a model with --hidden-units=100, this run")
+
+
+def test_a_damaged_record_is_named_not_trained_on(folder):
+    data = folder / "damaged"
+    data.mkdir()
+    for split in ("train", "eval"):
+        content = bytearray((folder / f"data/{split}.tfrecords").read_bytes())
+        content[-100] ^= 1
+        (data / f"{split}.tfrecords").write_bytes(content)
+    ended = program.run("--model=mlp", "--data-dir=damaged", "--output-dir=unused", cwd=folder)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "error: a file is damaged in damaged; `python -m data_prep verify damaged` names it\n"
+    )
+
+
+def test_records_without_manifest_or_validation_split_are_trained_on(folder):
+    data = folder / "tutorial"
+    data.mkdir()
+    for split in ("train", "eval"):
+        (data / f"{split}.tfrecords").write_bytes((folder / f"data/{split}.tfrecords").read_bytes())
+    arguments = ("--data-dir=tutorial", "--output-dir=tutorial-output")
+    ended = program.run(*SMALL, *arguments, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads((folder / "tutorial-output/result.json").read_text())
+    assert result["figures"]["best_validation_accuracy"] is None
+    assert result["figures"]["eval_examples"] == 40
+
+
+def test_a_loss_that_is_not_a_number_ends_with_exit_code_1(folder):
+    arguments = ("--model=mlp", "--learning-rate=1e30", "--output-dir=nan")
+    ended = program.run(*arguments, cwd=folder)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("training failed: the loss is not a number any more")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_task_of_a_cluster_is_refused_not_trained_alone(folder):
+    ended = subprocess.run(
+        program.command(*SMALL),
+        cwd=folder,
+        env={**program.environment(), "TF_CONFIG": '{"cluster": {"master": ["a:1"]}}'},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: TF_CONFIG is set")
