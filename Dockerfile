@@ -1,0 +1,37 @@
+# docker build -t cifar10 .
+# docker run --rm -v records:/data/data -v results:/data/output cifar10 \
+#     /data/cifar10_main.py --train-batch-size=16
+# With NVIDIA GPUs: build with --build-arg REQUIREMENTS=requirements-gpu.txt, run with --gpus all.
+ARG BASE_IMAGE=python:3.11-slim
+FROM ${BASE_IMAGE}
+
+LABEL org.opencontainers.image.title="cifar10-estimator-pipeline" \
+      org.opencontainers.image.description="Distributed CIFAR-10 training with tf.estimator" \
+      org.opencontainers.image.licenses="Apache-2.0"
+
+# HOME is writable for any --user; without the last two, no GPU shows inside.
+ENV PYTHONUNBUFFERED=1 \
+    HOME=/tmp \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+
+# Before the code: an edit to the code then costs seconds, not another download.
+ARG REQUIREMENTS=requirements.txt
+COPY requirements.txt requirements-gpu.txt /tmp/requirements/
+RUN python -m pip install --no-cache-dir --disable-pip-version-check \
+      --root-user-action=ignore -r /tmp/requirements/${REQUIREMENTS} \
+    && rm -r /tmp/requirements
+
+# A new named volume takes the folder's owner and mode: it is writable for 1000 and for any --user.
+RUN useradd --uid 1000 --no-create-home --home-dir /tmp cifar10 \
+    && mkdir -p /data/data /data/output \
+    && chown 1000:1000 /data/data /data/output \
+    && chmod 0777 /data/data /data/output
+
+COPY . /data/
+RUN python -m compileall -q /data
+
+WORKDIR /data
+USER 1000:1000
+ENTRYPOINT ["python"]
+CMD ["/data/cifar10_main.py", "--help"]

@@ -1,0 +1,79 @@
+# Each target sets up what it needs, by itself; all of them work on a fresh clone.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo venv check format test test-system clean
+
+PY := .venv/bin/python
+# --no-compile: Python compiles what is imported, which is a third of it.
+PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
+export PYTHONDONTWRITEBYTECODE :=
+DEMO := --num-layers 8 --train-epochs 4 --train-batch-size 128 --schedule cosine
+
+# What the venv was made from; empty if it is half made, or if its Python is gone.
+INSTALLED := $(shell $(PY) -c 'print(open(".venv/.installed").read())' 2>/dev/null)
+REQUIREMENTS ?= $(or $(INSTALLED),requirements.txt)
+
+help:
+	@echo 'make demo         train a small network end to end: about 3 minutes, set-up included'
+	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.txt: for NVIDIA GPUs'
+	@echo 'make check        format, lint, types'
+	@echo 'make test         the tests; ARGS="-k name" picks some'
+	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
+	@echo 'make format       let ruff mend format and lint'
+	@echo 'make clean        remove .venv, caches and the demo; data/ and output/ stay'
+
+# Run it again at any time: finished work is kept, and a stopped training goes on.
+demo: .venv/.installed
+	$(PY) -m data_prep --source synthetic --out demo/data
+	$(PY) cifar10_main.py --data-dir demo/data --output-dir demo/output $(DEMO)
+	@echo
+	@echo 'That was a small set of drawn shapes. For CIFAR-10 itself, get cifar-10-python.tar.gz:'
+	@echo '  $(PY) -m data_prep --source cifar-10-python.tar.gz'
+	@echo '  $(PY) cifar10_main.py --train-batch-size=128'
+
+venv: .venv/.installed
+
+# The first Python that fits and can make a venv; `make venv PYTHON=/path/to/python3.11` names one.
+PYTHON ?= $(shell for name in python3.11 python3.10 python3.9 python3 python; do \
+  $$name -c 'import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))' \
+  >/dev/null 2>&1 && echo $$name && break; done)
+
+# The stamp comes last, so that a venv whose making was stopped is made anew.
+.venv/.installed: $(REQUIREMENTS) requirements.txt
+	@python="$(PYTHON)"; test -n "$$python" || { echo >&2 'No Python 3.9, 3.10 or 3.11 that can\
+	 make a venv is on PATH. On Debian: apt-get install python3-venv. Elsewhere, name one:\
+	 make PYTHON=/path/to/python3.11'; exit 2; }; \
+	echo "Setting up .venv from $(REQUIREMENTS): one to two minutes, once."; \
+	rm -rf .venv; "$$python" -m venv .venv
+	@$(PIP_INSTALL) -r $(REQUIREMENTS)
+	@printf '%s' '$(REQUIREMENTS)' > $@
+
+ifneq ($(INSTALLED),$(REQUIREMENTS))
+.PHONY: .venv/.installed
+endif
+
+.venv/.installed-dev: .venv/.installed requirements-dev.txt
+	@echo 'Adding the tools of requirements-dev.txt.'
+	@$(PIP_INSTALL) -r requirements-dev.txt
+	@touch $@
+
+check: .venv/.installed-dev
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+format: .venv/.installed-dev
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+test: .venv/.installed-dev
+	$(PY) -m pytest -m 'not system' --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+
+test-system: .venv/.installed-dev
+	tests/system/install_packages.sh
+	$(PY) -m pytest -m system $(ARGS)
+
+clean:
+	rm -rf .venv demo .mypy_cache .pytest_cache .ruff_cache
