@@ -1,0 +1,39 @@
+"""The commands of README.md, and who runs each."""
+
+import ast
+import re
+from pathlib import Path
+
+_SHELL_BLOCK = re.compile(r"^```(?:bash|sh|shell|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def commands(markdown: str) -> list[str]:
+    """The command lines of all shell blocks, comments left out, continued lines joined."""
+    found = []
+    for block in _SHELL_BLOCK.findall(markdown):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = " ".join(line.split())
+            if command and not command.startswith("#"):
+                found.append(command)
+    return found
+
+
+def marked_commands(tests: Path) -> dict[str, list[str]]:
+    """Reads every `@pytest.mark.readme("command")`: command -> the tests that run it."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(tests.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                for command in _marks(node):
+                    found.setdefault(command, []).append(f"{path.name}::{node.name}")
+    return found
+
+
+def _marks(function: ast.FunctionDef) -> list[str]:
+    return [
+        str(mark.args[0].value)
+        for mark in function.decorator_list
+        if isinstance(mark, ast.Call)
+        and ast.unparse(mark.func) == "pytest.mark.readme"
+        and isinstance(mark.args[0], ast.Constant)
+    ]

@@ -1,0 +1,43 @@
+"""Runs command lines as a person would: in bash, in a folder that looks like the repository."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(
+    command: str,
+    cwd: Path,
+    *,
+    env: Optional[Mapping[str, str]] = None,
+    exit_code: int = 0,
+    timeout_secs: float = 240,
+) -> "subprocess.CompletedProcess[str]":
+    """Runs `command` and returns what it did; AssertionError if it ends with another exit code."""
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout_secs,
+        check=False,
+    )
+    assert done.returncode == exit_code, (
+        f"{command}\nexit code {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    )
+    return done
+
+
+def make_workspace(folder: Path) -> Path:
+    """Makes `folder` look like the repository after `make venv`; output lands in it."""
+    for name in ("cifar10", "data_prep", "cifar10_main.py"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / ".venv").symlink_to(sys.prefix)
+    return folder

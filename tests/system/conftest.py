@@ -1,0 +1,37 @@
+"""Copies of the repository for tests that must not see what else lies in it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.shell import ROOT
+from tests.system.containers import Docker
+
+# What .gitignore leaves out of a clone, at the top and anywhere.
+_LEFT_OUT_AT_TOP = {".git", ".venv", "data", "output", "demo"}
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*_cache", "*.tfrecords")
+
+
+def _ignore(folder: str, names: list[str]) -> set[str]:
+    left_out = _LEFT_OUT(folder, names)
+    return left_out | (_LEFT_OUT_AT_TOP & set(names) if Path(folder) == ROOT else set())
+
+
+def copy_repository(target: Path) -> Path:
+    """Makes `target` a copy of the repository as a fresh clone has it."""
+    return Path(shutil.copytree(ROOT, target, ignore=_ignore))
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A copy of the repository as a fresh clone has it."""
+    return copy_repository(tmp_path / "clone")
+
+
+@pytest.fixture(scope="session")
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
+    """A `docker` that works here; nothing of it is left afterwards."""
+    with Docker(tmp_path_factory.mktemp("containers") / "home") as running:
+        yield running

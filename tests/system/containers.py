@@ -1,0 +1,165 @@
+"""A `docker` for machines that have no Docker engine and no image registry.
+
+podman with settings, storage and a base image of its own, all in one folder, under the name
+`docker`: README's commands run as they stand. What a test machine needs besides (a base image from
+Debian packages, the machine's pip settings while an image is built, no network while it runs) is
+added by the wrapper, in one place.
+
+Needs root and Debian's podman, buildah, runc and mmdebstrap.
+"""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+BASE_IMAGE = "localhost/python:3.11-slim"
+_SUITE = "bookworm"  # Debian 12, whose python3 is 3.11
+
+# runc, since crun refuses machines with both kinds of cgroup; the limits are below the hard ones
+# of a machine that is itself a container, which podman would try to raise.
+_CONTAINERS_CONF = """\
+[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+"""
+
+_STORAGE_CONF = """\
+[storage]
+driver = "overlay"
+graphroot = "{home}/storage"
+runroot = "{home}/run"
+"""
+
+_DOCKER = """\
+#!/bin/sh
+verb=$1
+shift
+case "$verb" in
+  build) exec podman build --isolation chroot --build-arg BASE_IMAGE={base} {mounts} "$@" ;;
+  run) exec podman run --network none "$@" ;;
+  *) exec podman "$verb" "$@" ;;
+esac
+"""
+
+
+class Docker:
+    """The wrapper, its storage and its base image. Use as a context: leaving it removes them.
+
+    Attributes:
+      env: what the environment of a command that calls `docker` must hold.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        (home / "bin").mkdir(parents=True)
+        (home / "containers.conf").write_text(_CONTAINERS_CONF)
+        (home / "storage.conf").write_text(_STORAGE_CONF.format(home=home))
+        wrapper = home / "bin" / "docker"
+        mounts = " ".join(f"-v {path}:{inside}:ro" for path, inside in _pip_mounts(home).items())
+        wrapper.write_text(_DOCKER.format(base=BASE_IMAGE, mounts=mounts))
+        wrapper.chmod(0o755)
+        self.env = {
+            "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
+            "CONTAINERS_CONF": str(home / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(home / "storage.conf"),
+        }
+
+    def __enter__(self) -> "Docker":
+        self._import_base_image()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # reset ends containers and unmounts; what is left then are files.
+        self("system", "reset", "--force")
+        shutil.rmtree(self._home)
+
+    def __call__(self, *arguments: str, exit_code: int = 0, timeout_secs: float = 240) -> str:
+        """Runs `docker ARGUMENTS` and returns its output, both streams.
+
+        Raises:
+          AssertionError: it ended with another exit code.
+        """
+        done = subprocess.run(
+            ["docker", *arguments],
+            env={**os.environ, **self.env},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout_secs,
+            check=False,
+        )
+        output = done.stdout
+        assert done.returncode == exit_code, (
+            f"docker {' '.join(arguments)}: exit code {done.returncode}\n{output[-4000:]}"
+        )
+        return output
+
+    def _import_base_image(self) -> None:
+        archive = self._home / "base.tar"
+        packages = "python3,python3-venv,python3-pip,ca-certificates,python-is-python3"
+        subprocess.run(
+            [
+                "mmdebstrap",
+                "--quiet",
+                "--format=tar",
+                "--variant=minbase",
+                f"--include={packages}",
+                # The official image's pip installs for all, without asking.
+                '--customize-hook=rm -f "$1"/usr/lib/python3.11/EXTERNALLY-MANAGED',
+                _SUITE,
+                str(archive),
+                debian_mirror(Path("/etc/apt")),
+            ],
+            check=True,
+            timeout=600,
+        )
+        self("import", "--quiet", str(archive), BASE_IMAGE)
+        archive.unlink()
+
+
+def debian_mirror(apt: Path) -> str:
+    """The mirror that this machine installs from, by its apt settings.
+
+    Raises:
+      LookupError: they name none.
+    """
+    files = [*sorted(apt.glob("sources.list.d/debian.sources")), apt / "sources.list"]
+    for path in files:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        found = re.search(r"^(?:URIs:|deb(?:\s+\[[^]]*\])?)\s+(\S+/debian/?)(?=\s|$)", text, re.M)
+        if found:
+            return found[1]
+    raise LookupError(f"{apt} names no Debian mirror; the base image is made of Debian packages")
+
+
+def _pip_mounts(home: Path) -> dict[str, str]:
+    """Makes a pip.conf of this machine's settings, and finds the files that they name.
+
+    Returns:
+      path here -> path while an image is built.
+    """
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    )
+    settings = {}
+    for line in listed.stdout.splitlines():
+        name, _, value = line.partition("=")
+        settings[name.split(".", 1)[1]] = str(ast.literal_eval(value)).split()
+    conf = home / "pip.conf"
+    lines = [f"{name} = {' '.join(values)}" for name, values in settings.items()]
+    conf.write_text("\n".join(["[global]", *lines]) + "\n", encoding="utf-8")
+    mounts = {str(conf): "/etc/pip.conf"}
+    for word in (word for values in settings.values() for word in values):
+        # The files of an index lie beside it.
+        path = str(Path(word[len("file://") :]).parent) if word.startswith("file://") else word
+        if path.startswith("/") and Path(path).exists():
+            mounts[path] = path
+    return mounts

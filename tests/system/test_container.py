@@ -1,0 +1,152 @@
+"""The image: what is in it, who runs in it, what it leaves behind, how it stops."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import readme, shell
+from tests.system.conftest import copy_repository
+from tests.system.containers import Docker
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # the first test waits for the build
+
+IMAGE = "cifar10"
+MAIN = "/data/cifar10_main.py"
+SMALL = "--num-layers=8 --train-steps=20"
+SOMEONE = 1234  # a user whom the image does not know
+
+
+@pytest.fixture(scope="module")
+def image(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image, built by README's own command, from a folder with things that must stay out."""
+    context = copy_repository(tmp_path_factory.mktemp("context") / "clone")
+    for name in ("data", "output", ".git", ".venv", "demo"):
+        (context / name).mkdir()
+        (context / name / "stays-out").touch()
+    (context / "notes.txt").touch()
+    (build,) = (
+        command
+        for command in readme.commands((context / "README.md").read_text(encoding="utf-8"))
+        if command.startswith("docker build")
+    )
+    shell.run(build, context, env=docker.env, timeout_secs=800)
+    return IMAGE
+
+
+@pytest.fixture(scope="module")
+def records(docker: Docker, image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of records, written from inside by whoever runs the tests."""
+    folder = tmp_path_factory.mktemp("records")
+    folder.chmod(0o755)
+    mount = f"{folder}:/data/data"
+    user = f"{os.getuid()}:{os.getgid()}"
+    prepare = ["-m", "data_prep", "--source", "synthetic", "--synthetic-size", "500"]
+    docker("run", "--rm", "--user", user, "-v", mount, image, *prepare)
+    return folder
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """An empty folder that belongs to SOMEONE."""
+    folder = tmp_path / "output"
+    folder.mkdir()
+    os.chown(folder, SOMEONE, SOMEONE)
+    return folder
+
+
+def _not_readable_by_all(folder: Path) -> list[str]:
+    """The files and folders that another user could not read or enter."""
+    modes = [(path, path.stat().st_mode, 0o5 if path.is_dir() else 0o4) for path in _walk(folder)]
+    return [str(path) for path, mode, need in modes if mode & need != need]
+
+
+def _walk(folder: Path) -> list[Path]:
+    # Checkpoints come and go while a training runs.
+    return [path for path in folder.rglob("*") if path.exists()]
+
+
+@pytest.mark.readme("docker build -t cifar10 .")
+def test_the_image_holds_the_code_and_no_more(docker: Docker, image: str) -> None:
+    code = "import os; print(sorted(os.listdir('/data')), os.listdir('/data/data'))"
+    assert docker("run", "--rm", image, "-c", code).strip() == (
+        "['LICENSE', '__pycache__', 'cifar10', 'cifar10_main.py', 'data', 'data_prep', 'output', "
+        "'requirements-gpu.txt', 'requirements.txt'] []"
+    )
+
+
+def test_nothing_runs_as_root(docker: Docker, image: str) -> None:
+    code = "import os; print(os.getuid(), os.getgid())"
+    assert docker("run", "--rm", image, "-c", code).split() == ["1000", "1000"]
+
+
+def test_the_image_alone_shows_the_help(docker: Docker, image: str) -> None:
+    assert "--train-batch-size" in docker("run", "--rm", image)
+
+
+def test_records_and_results_live_in_named_volumes(docker: Docker, image: str) -> None:
+    data, results = ("-v", "records:/data/data"), ("-v", "results:/data/output")
+    prepare = ["-m", "data_prep", "--source", "synthetic", "--synthetic-size", "500"]
+    docker("run", "--rm", *data, image, *prepare)
+    docker("run", "--rm", *data, *results, image, MAIN, "--train-batch-size=16", *SMALL.split())
+    read = "print(open('/data/output/result.json').read())"
+    shown = docker("run", "--rm", "--user", str(SOMEONE), *results, image, "-c", read)
+    assert json.loads(shown)
+
+
+@pytest.mark.readme("mkdir -p output")
+@pytest.mark.readme(
+    'docker run --rm --user "$(id -u):$(id -g)" -v "$PWD/data:/data/data" '
+    '-v "$PWD/output:/data/output" cifar10 /data/cifar10_main.py --train-batch-size=16'
+)
+def test_the_output_belongs_to_the_user_who_runs_it(
+    docker: Docker, records: Path, output: Path, readme_command: str
+) -> None:
+    here = output.parent
+    (here / "data").symlink_to(records)
+    # These tests run as root, whose files would prove nothing.
+    command = readme_command.replace("$(id -u):$(id -g)", f"{SOMEONE}:{SOMEONE}")
+    shell.run(f"mkdir -p output && {command} {SMALL}", here, env=docker.env)
+    assert (output / "report.html").exists()
+    assert {path.stat().st_uid for path in _walk(output)} == {SOMEONE}
+    assert _not_readable_by_all(output) == []
+
+
+def test_an_output_folder_it_may_not_write_is_one_clear_line(
+    docker: Docker, image: str, records: Path, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    mounts = ("-v", f"{records}:/data/data", "-v", f"{tmp_path}:/data/output")
+    shown = docker("run", "--rm", *mounts, image, MAIN, *SMALL.split(), exit_code=2)
+    assert len(shown.strip().splitlines()) == 1
+    assert "--output-dir" in shown
+    assert "Permission denied" in shown
+
+
+def test_output_is_readable_while_it_trains_and_stop_saves(
+    docker: Docker, image: str, records: Path, output: Path
+) -> None:
+    mounts = ("-v", f"{records}:/data/data", "-v", f"{output}:/data/output")
+    # No checkpoint is due after the first one: what is saved then, the stop saves.
+    endless = ["--num-layers=8", "--train-steps=1000000", "--checkpoint-steps=1000000"]
+    name = "stopped"
+    docker("run", "-d", "--name", name, "--user", str(SOMEONE), *mounts, image, MAIN, *endless)
+    try:
+        deadline = time.monotonic() + 120
+        while "images/s" not in docker("logs", name):
+            assert time.monotonic() < deadline, docker("logs", name)
+            time.sleep(0.5)
+        assert _saved_steps(output) == [0]
+        assert _not_readable_by_all(output) == []
+        docker("stop", "--time", "60", name)
+        code = docker("inspect", "--format", "{{.State.ExitCode}}", name).strip()
+        assert code == "143", docker("logs", name)
+        assert max(_saved_steps(output)) > 0
+    finally:
+        docker("rm", "--force", name)
+
+
+def _saved_steps(output: Path) -> list[int]:
+    return [int(path.stem.split("-")[1]) for path in output.glob("model.ckpt-*.index")]

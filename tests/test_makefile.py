@@ -1,0 +1,59 @@
+"""make sets up .venv once, whole, and again when it must; shown with an empty requirements.txt."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import shell
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the Makefile, no requirements, and a finished .venv."""
+    folder = tmp_path_factory.mktemp("makefile")
+    (folder / "Makefile").write_bytes((shell.ROOT / "Makefile").read_bytes())
+    (folder / "requirements.txt").touch()
+    (folder / "requirements-gpu.txt").touch()
+    assert "Setting up .venv from requirements.txt" in shell.run("make venv", folder).stdout
+    return folder
+
+
+def test_a_finished_venv_is_left_alone(made: Path) -> None:
+    assert "Setting up" not in shell.run("make venv", made).stdout
+
+
+def test_a_half_made_venv_is_made_anew(made: Path) -> None:
+    (made / ".venv" / ".installed").unlink()
+    left_over = made / ".venv" / "left-over"
+    left_over.touch()
+    assert "Setting up" in shell.run("make venv", made).stdout
+    assert not left_over.exists()
+
+
+def test_a_venv_whose_python_is_gone_is_made_anew(made: Path) -> None:
+    (made / ".venv" / "bin" / "python").unlink()
+    assert "Setting up" in shell.run("make venv", made).stdout
+
+
+def test_other_requirements_make_another_venv(made: Path) -> None:
+    (made / "requirements.txt").write_text("# edited\n", encoding="utf-8")
+    assert "Setting up" in shell.run("make venv", made).stdout
+
+
+@pytest.mark.readme("make venv REQUIREMENTS=requirements-gpu.txt")
+def test_the_gpu_variant_replaces_the_venv_and_stays(made: Path, readme_command: str) -> None:
+    # With no requirements in the file: the real ones are gigabytes.
+    assert "from requirements-gpu.txt" in shell.run(readme_command, made).stdout
+    assert "Setting up" not in shell.run("make venv", made).stdout
+    assert (
+        "from requirements.txt" in shell.run("make venv REQUIREMENTS=requirements.txt", made).stdout
+    )
+
+
+def test_a_machine_without_a_fitting_python_is_told_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_bytes((shell.ROOT / "Makefile").read_bytes())
+    (tmp_path / "requirements.txt").touch()
+    done = shell.run("make venv PYTHON=", tmp_path, exit_code=2)
+    assert "No Python 3.9, 3.10 or 3.11" in done.stderr
+    assert "apt-get install python3-venv" in done.stderr
+    assert not (tmp_path / ".venv").exists()

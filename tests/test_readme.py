@@ -1,0 +1,157 @@
+"""Every command of README.md is run by a test, and the quick ones by the tests here.
+
+A test runs a command in the README's own words: it is marked with them, and gets them back as
+`readme_command`. What the README assumes (an archive, trained output) is made small first, and
+flags that only shorten the run are appended.
+"""
+
+import dataclasses
+import io
+import pickle
+import re
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cifar10 import schema
+from cifar10.config import TrainConfig, flag_name
+from tests import readme, shell
+
+# These start the suites, so no test can run them: CI does, in these words.
+RUN_BY_CI = ("make check", "make test", "make test-system")
+
+PREPARE = ".venv/bin/python -m data_prep --source cifar-10-python.tar.gz"
+TRAIN = ".venv/bin/python cifar10_main.py --train-batch-size=128"
+
+# A network and a run that take seconds.
+SAME_NETWORK = "--num-layers 8"
+SMALL = f"{SAME_NETWORK} --train-steps 20"
+
+
+def test_every_command_of_the_readme_is_run(root: Path) -> None:
+    in_readme = set(readme.commands((root / "README.md").read_text(encoding="utf-8")))
+    run = set(readme.marked_commands(root / "tests")) | set(RUN_BY_CI)
+    assert in_readme - run == set(), "mark a test with the command: @pytest.mark.readme(...)"
+    assert run - in_readme == set(), "no longer in README.md"
+
+
+def test_ci_runs_the_suites_in_the_readmes_words(root: Path) -> None:
+    lines = (root / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("make")] == list(RUN_BY_CI)
+
+
+def test_the_readmes_links_lead_somewhere(root: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (root / "README.md").read_text("utf-8"))
+    assert links
+    assert [link for link in links if not (root / link).exists()] == []
+
+
+def test_commands_are_read_from_shell_blocks_only() -> None:
+    markdown = """
+`make inline`
+
+```bash
+# a comment
+make a   # kept as it is written
+cd b && \\
+  make c
+```
+
+```text
+make output
+```
+
+```console
+make d
+```
+"""
+    assert readme.commands(markdown) == [
+        "make a # kept as it is written",
+        "cd b && make c",
+        "make d",
+    ]
+
+
+def test_marks_are_read_with_their_command(tmp_path: Path) -> None:
+    source = '@pytest.mark.readme("make a")\n@pytest.mark.system\ndef test_a(): pass\n'
+    (tmp_path / "test_one.py").write_text(source + "def test_b(): pass\n", encoding="utf-8")
+    assert readme.marked_commands(tmp_path) == {"make a": ["test_one.py::test_a"]}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with an archive, its records and a trained network."""
+    workspace = shell.make_workspace(tmp_path_factory.mktemp("readme"))
+    _write_archive(workspace / "cifar-10-python.tar.gz", images_per_batch=100)
+    shell.run(PREPARE, workspace)
+    shell.run(f"{TRAIN} {SMALL}", workspace)
+    return workspace
+
+
+@pytest.mark.readme(".venv/bin/python -m data_prep --source cifar-10-python.tar.gz")
+def test_an_archive_becomes_records(trained: Path, readme_command: str) -> None:
+    assert readme_command == PREPARE
+    assert (trained / "data" / schema.MANIFEST_NAME).exists()
+
+
+@pytest.mark.readme(".venv/bin/python cifar10_main.py --train-batch-size=128")
+def test_training_writes_what_the_readme_promises(trained: Path, readme_command: str) -> None:
+    assert readme_command == TRAIN
+    output = trained / "output"
+    assert (output / "result.json").exists()
+    assert (output / "report.html").exists()
+    assert (output / "best").is_dir()
+    assert list((output / "export").iterdir())
+
+
+@pytest.mark.readme(".venv/bin/python cifar10_main.py --mode evaluate")
+def test_evaluate_reports_accuracy(trained: Path, readme_command: str) -> None:
+    assert "accuracy" in shell.run(f"{readme_command} {SAME_NETWORK}", trained).stdout.lower()
+
+
+@pytest.mark.readme(".venv/bin/python cifar10_main.py --mode predict cat.png")
+def test_predict_names_the_image(trained: Path, readme_command: str) -> None:
+    Image.new("RGB", (schema.WIDTH, schema.HEIGHT), "tan").save(trained / "cat.png")
+    assert "cat.png" in shell.run(f"{readme_command} {SAME_NETWORK}", trained).stdout
+
+
+@pytest.mark.readme(".venv/bin/python cifar10_main.py --mode export")
+def test_export_writes_another_saved_model(trained: Path, readme_command: str) -> None:
+    before = len(list((trained / "output" / "export").iterdir()))
+    shell.run(f"{readme_command} {SAME_NETWORK}", trained)
+    assert len(list((trained / "output" / "export").iterdir())) == before + 1
+
+
+@pytest.mark.readme(".venv/bin/tensorboard --logdir output")
+def test_tensorboard_reads_the_output(trained: Path, readme_command: str) -> None:
+    # --inspect reads the same files and ends, where the server would go on.
+    assert "loss" in shell.run(f"{readme_command} --inspect", trained).stdout
+
+
+@pytest.mark.readme(".venv/bin/python cifar10_main.py --help")
+def test_help_names_every_flag(tmp_path: Path, readme_command: str) -> None:
+    shown = shell.run(readme_command, shell.make_workspace(tmp_path)).stdout
+    flags = [flag_name(field.name) for field in dataclasses.fields(TrainConfig)]
+    assert [flag for flag in flags if flag not in shown and flag != "--images"] == []
+
+
+@pytest.mark.readme(".venv/bin/python -m data_prep --help")
+def test_data_prep_help_names_its_source(tmp_path: Path, readme_command: str) -> None:
+    assert "--source" in shell.run(readme_command, shell.make_workspace(tmp_path)).stdout
+
+
+def _write_archive(path: Path, images_per_batch: int) -> None:
+    """A CIFAR-10 archive as published, but with few images."""
+    rng = np.random.default_rng(0)
+    names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
+    with tarfile.open(path, "w:gz") as archive:
+        for name in names:
+            labels = [i % schema.NUM_CLASSES for i in range(images_per_batch)]
+            pixels = rng.integers(0, 256, (images_per_batch, schema.IMAGE_BYTES), np.uint8)
+            content = pickle.dumps({b"data": pixels, b"labels": labels}, protocol=3)
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
