@@ -10,7 +10,7 @@ from cifar10 import checkpoints, model_fn
 from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.hooks import StopEvaluationHook
-from cifar10.job import Job, evaluation_input, make_job
+from cifar10.job import Job, evaluation_input, start_job
 from cifar10.records import open_records
 from cifar10.schema import EVAL
 from cifar10.stopping import StopRequest
@@ -107,7 +107,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     """The mode: prints the figures of a checkpoint on the eval split."""
     records = open_records(config.data_place)
     records.require(EVAL)
-    job = make_job(config, records)
+    job = start_job(config, records)
     result = evaluate_split(job, EVAL, checkpoints.find(config), stop)
     correct = np.diag(result.confusion_matrix)
     say(f"{job.config.model_title}, {result.checkpoint}, {job.plan.summary}")

@@ -11,7 +11,7 @@ from cifar10 import checkpoints
 from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.images import decode_batch
-from cifar10.job import Job, make_job
+from cifar10.job import Job, start_job
 from cifar10.model_fn import model_fn
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.tf_errors import clear_errors
@@ -24,7 +24,7 @@ IMAGES_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded"
 def export_mode(config: TrainConfig) -> None:
     """The mode: exports the best checkpoint."""
     checkpoint = checkpoints.find(config)
-    say(f"export: {export(make_job(config), checkpoint)}")
+    say(f"export: {export(start_job(config), checkpoint)}")
 
 
 def export(job: Job, checkpoint: str) -> str:

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import input_pipeline, model_note
 from cifar10.config import TrainConfig
-from cifar10.devices import DevicePlan, plan_devices
+from cifar10.devices import DevicePlan, plan_devices, size_thread_pools
 from cifar10.errors import ConfigError
 from cifar10.model_fn import ModelParams, model_fn
 from cifar10.records import RecordSet
@@ -83,6 +83,13 @@ def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
     )
     estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
     return Job(config, plan, params, estimator, class_names, records)
+
+
+def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
+    """Makes the job that this process is for; as `make_job`, and sizes the thread pools."""
+    job = make_job(config, records)
+    size_thread_pools(job.plan.session_config)
+    return job
 
 
 def evaluation_input(job: Job, split: str) -> Any:

@@ -56,14 +56,13 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     Returns:
       A tf.estimator.EstimatorSpec.
     """
-    images = standardise(features, params)
     if labels is None:
-        labels = tf.zeros([tf.shape(images)[0]], tf.int64)
+        labels = tf.zeros([tf.shape(features)[0]], tf.int64)
     training = mode == tf.estimator.ModeKeys.TRAIN
     make_layers = functools.partial(_layers, params, training)
-    if not training:
-        images = towers.fill_towers(images, params.plan.num_towers)
-    parts = towers.build_towers(build(params.config), make_layers, images, labels, params.plan)
+    images = features if training else towers.fill_towers(features, params.plan.num_towers)
+    model = _standardised(build(params.config), params)
+    parts = towers.build_towers(model, make_layers, images, labels, params.plan)
     if training:
         return _train_spec(features, parts, params)
     logits = towers.gather_towers([tower.logits for tower in parts])[: tf.shape(features)[0]]
@@ -76,11 +75,11 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     )
 
 
-def standardise(images: Any, params: ModelParams) -> Any:
-    """uint8 [N, 32, 32, 3] -> float32, channels of mean 0 and deviation 1.
+def _standardised(model: Any, params: ModelParams) -> Any:
+    """Wraps a model so that it takes uint8 images and sees channels of mean 0 and deviation 1.
 
-    The training images' statistics are saved with the weights, so that evaluation, prediction and
-    export need nothing but the checkpoint.
+    Each tower standardises its own part of the batch. The training images' statistics are saved
+    with the weights, so that evaluation, prediction and export need nothing but the checkpoint.
     """
     with tf.variable_scope("input"), tf.device(params.plan.variable_devices[0]):
         mean, deviation = (
@@ -97,7 +96,12 @@ def standardise(images: Any, params: ModelParams) -> Any:
                 ("channel_deviation", params.channel_deviation),
             )
         )
-    return (tf.cast(images, tf.float32) - mean) / deviation
+        offset, factor = mean.read_value(), 1.0 / deviation.read_value()
+
+    def standardised(layers: Layers, images: Any) -> Any:
+        return model(layers, (tf.cast(images, tf.float32) - offset) * factor)
+
+    return standardised
 
 
 def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:

@@ -14,7 +14,7 @@ from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.errors import UserError
 from cifar10.images import decode_batch
-from cifar10.job import make_job
+from cifar10.job import start_job
 from cifar10.tf_errors import clear_errors
 
 _FORMATS = ("PNG", "JPEG")
@@ -31,7 +31,7 @@ def predict(config: TrainConfig) -> None:
     paths = [config.place(path) for path in config.images]
     encoded = [read_image(path) for path in paths]
     checkpoint = checkpoints.find(config)
-    job = make_job(config)
+    job = start_job(config)
     answers = job.estimator.predict(
         lambda: _input(encoded, config.eval_batch_size), checkpoint_path=checkpoint
     )

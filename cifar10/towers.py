@@ -34,7 +34,7 @@ def build_towers(
     Args:
       model: (Layers, images) -> logits.
       make_layers: makes one tower's Layers; takes `merge` and `reads`.
-      images: float32 [N, 32, 32, 3], standardised; N need not be a multiple of the towers.
+      images: uint8 [N, 32, 32, 3]; N need not be a multiple of the towers.
       labels: int64 [N].
       plan: the towers' devices and where variables live.
 

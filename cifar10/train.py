@@ -9,7 +9,7 @@ from cifar10 import checkpoints, finish, hooks, input_pipeline, model_fn, model_
 from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.history import History
-from cifar10.job import Job, checkpoint_steps, evaluation_input, make_job, open_output
+from cifar10.job import Job, checkpoint_steps, evaluation_input, open_output, start_job
 from cifar10.progress import ProgressLine
 from cifar10.progress_hook import ProgressHook, RunLength
 from cifar10.records import open_records
@@ -35,7 +35,7 @@ def train_and_evaluate(config: TrainConfig, stop: StopRequest, started: float) -
     for split in (TRAIN, EVAL):
         records.require(split)
     open_output(config)
-    job = make_job(config, records)
+    job = start_job(config, records)
     model_note.write(config, job.class_names)
     checkpoint = checkpoints.latest(config.output_place)
     start_step = checkpoints.read_counter(checkpoint, "global_step")
