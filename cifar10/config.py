@@ -1,7 +1,8 @@
 """One frozen, validated configuration; the command line is made from it. Standard library only.
 
 `TrainConfig` is the one home of every setting: its name, type, default, help, choices and the other
-names it goes by. `cifar10.flags` makes the command line from it, `result.json` records it.
+names it goes by. `cifar10.config_checks` says which values and combinations are refused,
+`cifar10.flags` makes the command line from it, `result.json` records it.
 """
 
 import dataclasses
@@ -10,7 +11,8 @@ import posixpath
 from typing import Any, Optional
 
 from cifar10 import schema
-from cifar10.errors import ConfigError
+from cifar10.config_checks import check_config
+from cifar10.config_checks import flag_name as flag_name
 
 MODELS = ("resnet", "resnet_v2", "mlp")
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
@@ -18,6 +20,9 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("momentum", "nesterov", "adam")
 SCHEDULES = ("staged", "cosine", "constant")
 BATCH_NORMS = ("tower", "sync", "off")
+JOB_NAMES = ("ps", "worker", "master", "chief", "evaluator")
+REPLICATIONS = ("between-graph", "in-graph")
+TRANSFERS = ("fp32", "bf16")
 
 DEFAULT_NUM_LAYERS = 44
 DEFAULT_HIDDEN_UNITS = 100
@@ -113,7 +118,6 @@ class TrainConfig:
     )
     cutout: int = _flag(0, "side of a square cut out of training images, pixels", group="training")
     seed: int = _flag(1, "same seed, same run", group="training")
-    sync: bool = _flag(False, "synchronous updates across workers", group="training")
 
     num_gpus: Optional[int] = _flag(
         None, "GPUs to use (default: all there are)", group="devices", aliases=("num-gpu",)
@@ -146,6 +150,46 @@ class TrainConfig:
     )
     log_device_placement: bool = _flag(False, "print each op's device", group="devices")
 
+    ps_hosts: Optional[str] = _flag(
+        None, "parameter servers, host:port,host:port; instead of TF_CONFIG", group="cluster"
+    )
+    worker_hosts: Optional[str] = _flag(
+        None, "workers, host:port,host:port; the first one is the master", group="cluster"
+    )
+    job_name: Optional[str] = _flag(
+        None, "this process's job in those lists", group="cluster", choices=JOB_NAMES
+    )
+    task_index: Optional[int] = _flag(
+        None, "this process's place in its job's list, from 0", group="cluster"
+    )
+    sync: bool = _flag(False, "synchronous updates across workers", group="cluster")
+    replicas_to_aggregate: Optional[int] = _flag(
+        None,
+        "gradients that a synchronous update waits for; the other replicas are backups "
+        "(default: those of all replicas)",
+        group="cluster",
+    )
+    replication: str = _flag(
+        "between-graph",
+        "each worker drives itself, or the master drives all of them (in-graph)",
+        group="cluster",
+        choices=REPLICATIONS,
+    )
+    ps_transfer: str = _flag(
+        "fp32", "type of weights and gradients on the wire", group="cluster", choices=TRANSFERS
+    )
+    cluster_timeout: float = _flag(
+        300.0, "how long to wait for a task that is missing, seconds", group="cluster"
+    )
+    worker_delay_secs: float = _flag(
+        0.0, "worker k waits k+1 times this before it starts, seconds", group="cluster"
+    )
+    check_address: bool = _flag(
+        True,
+        "check that this task's own address is of this machine; false for port forwarding",
+        group="cluster",
+    )
+
     checkpoint_steps: Optional[int] = _flag(
         None,
         "steps between checkpoints, each followed by validation (default: an epoch)",
@@ -161,11 +205,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raises ConfigError for a value out of range and for settings that contradict."""
-        _check_choices(self)
-        _check_ranges(self)
-        _check_paths(self)
-        _check_model_settings(self)
-        _check_contradictions(self)
+        check_config(self)
 
     def is_set(self, name: str) -> bool:
         """Whether a setting differs from its default."""
@@ -210,137 +250,15 @@ class TrainConfig:
         """--log-dir, resolved; --output-dir where unset."""
         return self.output_place if self.log_dir is None else self.place(self.log_dir)
 
-    def total_steps(self, num_examples: int) -> int:
-        """The global step at which training ends, for `num_examples` training images."""
+    def total_steps(self, num_examples: int, examples_per_step: Optional[int] = None) -> int:
+        """The global step at which training ends.
+
+        Args:
+          num_examples: training images.
+          examples_per_step: images that a global step stands for; None: --train-batch-size.
+        """
         if self.train_epochs is not None:
-            steps = self.train_epochs * num_examples / self.train_batch_size
+            steps = self.train_epochs * num_examples / (examples_per_step or self.train_batch_size)
             # 2.2 epochs of 45,000 images in batches of 100 are 990 steps, not 990.0000000000001.
             return max(1, math.ceil(round(steps, 6)))
         return DEFAULT_TRAIN_STEPS if self.train_steps is None else self.train_steps
-
-    def steps_per_epoch(self, num_examples: int) -> float:
-        """Steps that one pass over `num_examples` training images takes; not rounded."""
-        return num_examples / self.train_batch_size
-
-
-def flag_name(field_name: str) -> str:
-    """`data_dir` -> `--data-dir`."""
-    return "--" + field_name.replace("_", "-")
-
-
-def _check_choices(config: TrainConfig) -> None:
-    for field in dataclasses.fields(config):
-        value, choices = getattr(config, field.name), field.metadata["choices"]
-        if choices and value is not None and value not in choices:
-            raise ConfigError(
-                f"{flag_name(field.name)} must be one of {', '.join(choices)}, got {value}"
-            )
-
-
-_AT_LEAST_ONE = (
-    "train_steps",
-    "train_batch_size",
-    "eval_batch_size",
-    "hidden_units",
-    "num_towers",
-    "checkpoint_steps",
-    "keep_checkpoints",
-    "log_steps",
-    "summary_steps",
-)
-_AT_LEAST_ZERO = (
-    "cutout",
-    "num_gpus",
-    "num_intra_threads",
-    "num_inter_threads",
-    "warmup_epochs",
-    "weight_decay",
-    "seed",
-)
-_ABOVE_ZERO = ("learning_rate", "batch_norm_epsilon", "train_epochs", "max_minutes")
-_BELOW_ONE = ("momentum", "batch_norm_decay")
-_PATTERN_CHARACTERS = frozenset("*?[\\")
-
-
-def _check_ranges(config: TrainConfig) -> None:
-    def check(names: tuple[str, ...], rule: str, holds: Any) -> None:
-        for name in names:
-            value = getattr(config, name)
-            if value is not None and not (math.isfinite(value) and holds(value)):
-                raise ConfigError(f"{flag_name(name)} must be {rule}, got {value}")
-
-    check(_AT_LEAST_ONE, "at least 1", lambda value: value >= 1)
-    check(_AT_LEAST_ZERO, "at least 0", lambda value: value >= 0)
-    check(_ABOVE_ZERO, "above 0", lambda value: value > 0)
-    check(_BELOW_ONE, "at least 0 and below 1", lambda value: 0 <= value < 1)
-    check(("cutout",), f"at most {schema.HEIGHT}", lambda value: value <= schema.HEIGHT)
-    check(("seed",), "below 2**31", lambda value: value < 2**31)
-    if config.layers < 8 or config.layers % 6 != 2:
-        raise ConfigError(
-            f"--num-layers must be 6n+2 (8, 14, 20, 32, 44, ...), got {config.layers}"
-        )
-
-
-def _check_paths(config: TrainConfig) -> None:
-    for name in ("data_dir", "output_dir", "log_dir", "work_dir", "checkpoint"):
-        if getattr(config, name) == "":
-            raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
-    for name in ("output_dir", "checkpoint"):
-        path = config.place(getattr(config, name) or "")
-        if not _PATTERN_CHARACTERS.isdisjoint(path):
-            # It would save checkpoints there and never find them again.
-            raise ConfigError(
-                f"{flag_name(name)} must not contain *, ?, [ or \\, which TensorFlow takes for "
-                f"patterns, got {path}"
-            )
-
-
-def _refuse(message: str) -> None:
-    raise ConfigError(message)
-
-
-def _check_model_settings(config: TrainConfig) -> None:
-    if config.model == "mlp" and config.num_layers is not None:
-        _refuse("--num-layers is for resnets; --model mlp takes --hidden-units")
-    if config.model == "mlp" and config.batch_norm != "tower":
-        _refuse("--batch-norm is for resnets; --model mlp has none")
-    if config.model != "mlp" and config.hidden_units is not None:
-        _refuse(f"--hidden-units is for --model mlp; --model {config.model} takes --num-layers")
-    for name in ("batch_norm_decay", "batch_norm_epsilon"):
-        if config.is_set(name) and config.model == "mlp":
-            _refuse(f"{flag_name(name)} is for resnets; --model mlp has no batch normalisation")
-        if config.is_set(name) and config.batch_norm == "off":
-            _refuse(f"{flag_name(name)} is for batch normalisation, but --batch-norm is off")
-    if config.optimizer == "adam" and config.is_set("momentum"):
-        _refuse("--momentum is for --optimizer momentum and nesterov; adam has its own")
-
-
-def _check_contradictions(config: TrainConfig) -> None:
-    if config.train_steps is not None and config.train_epochs is not None:
-        _refuse("--train-steps and --train-epochs both say how long to train; give one")
-    if config.mode == "predict" and not config.images:
-        _refuse("--mode predict needs image files: --mode predict cat.png dog.jpg")
-    if config.mode != "predict" and config.images:
-        _refuse(
-            f"image files are for --mode predict, got {config.images[0]} with --mode {config.mode}"
-        )
-    if config.mode == "train_and_evaluate" and config.checkpoint is not None:
-        _refuse(
-            "--checkpoint is for --mode evaluate, predict and export; training continues by itself"
-        )
-    if config.variable_strategy == "GPU" and config.num_gpus == 0:
-        _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
-    if config.num_gpus and config.num_towers is not None and config.num_towers % config.num_gpus:
-        _refuse(
-            f"--num-towers must be a multiple of --num-gpus, got {config.num_towers} towers "
-            f"on {config.num_gpus} GPUs"
-        )
-    if config.num_towers is not None and config.train_batch_size % config.num_towers:
-        _refuse(
-            f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
-            f"images for {config.num_towers} towers"
-        )
-    if config.cutout and not config.use_distortion_for_training:
-        _refuse("--cutout distorts training images, but --use-distortion-for-training is false")
-    if config.sync:
-        _refuse("--sync is for several workers; this process trains alone")

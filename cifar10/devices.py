@@ -44,15 +44,20 @@ class DevicePlan:
         return len(self.tower_devices)
 
 
-def plan_devices(config: TrainConfig) -> DevicePlan:
+def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> DevicePlan:
     """Chooses devices for `config` on this machine.
+
+    Args:
+      config: the settings.
+      host_share: which of how many trainers on this machine this one is. They share out its cores
+        and GPUs, unless somebody has already done so: by CPU affinity, by CUDA_VISIBLE_DEVICES.
 
     Raises:
       ConfigError: more GPUs than there are, a precision the device has not, towers that do not
         divide the batch.
     """
-    gpus = _use_gpus(config)
-    cores = count_cores()
+    gpus = _use_gpus(config, host_share)
+    cores = _share_of_cores(host_share)
     if gpus:
         num_towers = config.num_towers or gpus
         if num_towers % gpus:
@@ -120,9 +125,22 @@ def _cgroup_quota(folder: str) -> Optional[float]:
     return None
 
 
-def _use_gpus(config: TrainConfig) -> int:
+def _share_of_cores(host_share: tuple[int, int]) -> int:
+    cores = count_cores()
+    is_pinned = cores < (os.cpu_count() or cores)
+    return cores if is_pinned else max(1, cores // host_share[1])
+
+
+def _share_of_gpus(physical: list[Any], host_share: tuple[int, int]) -> list[Any]:
+    position, count = host_share
+    if "CUDA_VISIBLE_DEVICES" in os.environ or len(physical) < count:
+        return physical
+    return physical[len(physical) * position // count : len(physical) * (position + 1) // count]
+
+
+def _use_gpus(config: TrainConfig, host_share: tuple[int, int]) -> int:
     """Returns how many GPUs to use, and hides the others from TensorFlow."""
-    physical = tf2.config.list_physical_devices("GPU")
+    physical = _share_of_gpus(tf2.config.list_physical_devices("GPU"), host_share)
     wanted = len(physical) if config.num_gpus is None else config.num_gpus
     if wanted > len(physical):
         raise ConfigError(

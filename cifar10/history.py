@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -16,13 +16,13 @@ class History:
     """Rows in the order of steps.
 
     Attributes:
-      path: where the rows are kept.
+      path: where the rows are kept; None: nowhere.
       train: one row a progress line: step, epoch, loss, accuracy, learning_rate, images_per_sec,
         seconds of training so far.
       validation: one row a validation: step, epoch, loss, accuracy, seconds.
     """
 
-    path: str
+    path: Optional[str]
     train: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     validation: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -45,7 +45,8 @@ class History:
 
     def save(self) -> None:
         """Writes all rows; a reader sees the old file or the new one."""
-        write_text(self.path, json.dumps({"train": self.train, "validation": self.validation}))
+        if self.path is not None:
+            write_text(self.path, json.dumps({"train": self.train, "validation": self.validation}))
 
     def as_dict(self) -> dict[str, Any]:
         """The rows, for result.json."""

@@ -1,10 +1,11 @@
 """Session hooks: when training ends early, and what comes between a checkpoint and validation."""
 
 import time
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import training_step
 from cifar10.history import History
 from cifar10.stopping import StopRequest
 
@@ -16,10 +17,12 @@ class StepClock:
         self._seconds = seconds
         self._since: Optional[float] = None
 
-    def run(self) -> None:
-        """Starts the clock, if it stands."""
-        if self._since is None:
-            self._since = time.perf_counter()
+    def run(self) -> bool:
+        """Starts the clock, if it stands; returns whether it stood."""
+        if self._since is not None:
+            return False
+        self._since = time.perf_counter()
+        return True
 
     def pause(self) -> None:
         """Stops the clock."""
@@ -78,11 +81,64 @@ class TimeLimitHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
 
-class PauseListener(tf.train.CheckpointSaverListener):
-    """Comes before validation: stops the clock, keeps the history, ends here on a signal."""
+class TrainingOver(Exception):
+    """The cluster had already ended its training when this task came.
 
-    def __init__(self, clock: StepClock, history: History, stop: StopRequest) -> None:
-        self._clock, self._history, self._stop = clock, history, stop
+    Attributes:
+      step: the global step at its end.
+    """
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"training is over at step {step:,}")
+        self.step = step
+
+
+class FollowChiefHook(tf.train.SessionRunHook):
+    """Ends a worker's training when the chief's has ended; does not begin if it had before.
+
+    Args:
+      total_steps: global step at which training ends at the latest.
+    """
+
+    def __init__(self, total_steps: int) -> None:
+        self._total_steps = total_steps
+
+    def begin(self) -> None:
+        """Finds the tensors of the graph that is about to run."""
+        graph = tf.get_default_graph()
+        self._over = graph.get_tensor_by_name(f"{training_step.OVER}:0")
+        self._step = tf.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Raises TrainingOver instead of training a step beyond the end."""
+        step = int(session.run(self._step))
+        if step >= self._total_steps:
+            raise TrainingOver(step)
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks whether training is over."""
+        return tf.train.SessionRunArgs(self._over)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Ends with the chief."""
+        if run_values.results:
+            run_context.request_stop()
+
+
+class PauseListener(tf.train.CheckpointSaverListener):
+    """Comes before validation: stops the clock, keeps the history, ends here on a signal.
+
+    Args:
+      clock: times the steps.
+      history: to be kept.
+      stop: says whether a signal came.
+      last: is called once the last checkpoint is whole, before it is validated.
+    """
+
+    def __init__(
+        self, clock: StepClock, history: History, stop: StopRequest, last: Callable[[], None]
+    ) -> None:
+        self._clock, self._history, self._stop, self._last = clock, history, stop, last
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         """The checkpoint is whole: what follows may take its time or be left out."""
@@ -93,3 +149,4 @@ class PauseListener(tf.train.CheckpointSaverListener):
     def end(self, session: Any, global_step_value: int) -> None:
         """Leaves the last validation out when a signal ended training."""
         self._stop.check()
+        self._last()

@@ -1,9 +1,12 @@
-"""TFRecords -> shard -> memory -> shuffle -> batch -> augment -> prefetch.
+"""TFRecords -> memory -> shuffle -> shard -> batch -> augment -> prefetch.
 
 A split is held in memory as one uint8 tensor, and the batch at a position is a pure function of
 (seed, position): the position gives the epoch, the epoch its permutation, and both the random
 crops. So the same seed gives the same run, every epoch sees every image once, and a run that
 continues from a checkpoint goes on with the very batch that was next.
+
+Replicas take turns in the one sequence of positions. Their shards of an epoch are disjoint, and
+together they see what one process with a batch as large as all of theirs would see.
 """
 
 import dataclasses
@@ -34,38 +37,35 @@ class TrainInput:
       seed: of the permutations and of the augmentation.
       distort: crop and flip.
       cutout: side of the square to cut out, 0 for none.
-      start: images that this replica has seen already.
-      num_replicas: how many processes share the split.
-      replica: which of them this is; it reads records replica, replica + num_replicas, ...
+      start: images that the whole job has seen already, an int or an int64 scalar tensor.
+      num_replicas: how many processes share the sequence.
+      replica: which of them this is; it takes every num_replicas-th batch.
     """
 
     batch_size: int
     seed: int
     distort: bool = True
     cutout: int = 0
-    start: int = 0
+    start: Any = 0
     num_replicas: int = 1
     replica: int = 0
 
 
-def load_split(
-    records: RecordSet, split: str, num_replicas: int = 1, replica: int = 0
-) -> tf.data.Dataset:
-    """Reads a replica's share of a split into memory.
+def load_split(records: RecordSet, split: str) -> tf.data.Dataset:
+    """Reads a split into memory.
 
     Returns:
       A data set of one element: images uint8 [N, 32, 32, 3] and labels int64 [N].
     """
-    count = len(range(replica, records.counts.get(split, 0), num_replicas))
     # One tensor each for images and labels, so that a batch is one gather.
-    return _read(records, split, num_replicas, replica).rebatch(count)
+    return _read(records, split).rebatch(records.counts.get(split, 0))
 
 
-def _read(records: RecordSet, split: str, num_replicas: int, replica: int) -> tf.data.Dataset:
-    """Images and labels of a replica's share of a split, in batches as they are read."""
+def _read(records: RecordSet, split: str) -> tf.data.Dataset:
+    """Images and labels of a split, in batches as they are read."""
     records.require(split)
     data = tf.data.TFRecordDataset(list(records.files[split]))
-    return data.shard(num_replicas, replica).batch(_READ_BATCH).map(_parse)
+    return data.batch(_READ_BATCH).map(_parse)
 
 
 @_graph_code
@@ -103,8 +103,10 @@ def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Datase
     Returns:
       A data set of (images uint8 [batch, 32, 32, 3], labels int64 [batch]).
     """
-    whole = load_split(records, schema.TRAIN, settings.num_replicas, settings.replica)
-    count = len(range(settings.replica, records.counts[schema.TRAIN], settings.num_replicas))
+    whole = load_split(records, schema.TRAIN)
+    count = records.counts[schema.TRAIN]
+    stride = settings.batch_size * settings.num_replicas
+    first = settings.start + settings.batch_size * settings.replica
 
     @_graph_code
     def batches(images: Any, labels: Any) -> tf.data.Dataset:
@@ -112,9 +114,7 @@ def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Datase
         def batch(start: Any) -> tuple[Any, Any]:
             chosen = shuffled_indices(start, settings.batch_size, count, settings.seed)
             picked = tf.gather(images, chosen)
-            # Replicas at the same position of their shares draw different crops.
-            place = (start * settings.num_replicas + settings.replica) * _SEEDS_A_BATCH
-            seed = tf.stack([tf.constant(settings.seed, tf.int64), place])
+            seed = tf.stack([tf.constant(settings.seed, tf.int64), start * _SEEDS_A_BATCH])
             if settings.distort:
                 picked = augment.crop_and_flip(picked, seed)
             if settings.cutout:
@@ -122,7 +122,7 @@ def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Datase
             picked.set_shape([settings.batch_size, schema.HEIGHT, schema.WIDTH, schema.CHANNELS])
             return picked, tf.gather(labels, chosen)
 
-        starts = tf.data.Dataset.range(settings.start, 2**62, settings.batch_size)
+        starts = tf.data.Dataset.range(first, 2**62, stride)
         return starts.map(batch)
 
     return _finish(whole.flat_map(batches))
@@ -178,7 +178,7 @@ def _xor_shifted(state: Any, bits: int) -> Any:
 
 def evaluation_batches(records: RecordSet, split: str, batch_size: int) -> tf.data.Dataset:
     """Every image of a split once, in the order of the records; the last batch may be smaller."""
-    return _finish(_read(records, split, 1, 0).rebatch(batch_size))
+    return _finish(_read(records, split).rebatch(batch_size))
 
 
 def _finish(data: tf.data.Dataset) -> tf.data.Dataset:

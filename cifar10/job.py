@@ -2,17 +2,20 @@
 
 import dataclasses
 import math
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import input_pipeline, model_note
+from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan, plan_devices, size_thread_pools
 from cifar10.errors import ConfigError
 from cifar10.model_fn import ModelParams, model_fn
+from cifar10.node import Node
 from cifar10.records import RecordSet
 from cifar10.schema import CLASS_NAMES, TRAIN
+from cifar10.stopping import StopRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Job:
     estimator: Any  # tf.estimator.Estimator
     class_names: tuple[str, ...]
     given_records: Optional[RecordSet] = None
+    node: Optional[Node] = None  # its place in a cluster
 
     @property
     def records(self) -> RecordSet:
@@ -32,6 +36,23 @@ class Job:
         if self.given_records is None:
             raise ValueError("this job was made without records")
         return self.given_records
+
+    @property
+    def validates(self) -> bool:
+        """Whether this process validates its checkpoints: there are images, and no evaluator."""
+        elsewhere = self.node is not None and self.node.cluster.has_evaluator
+        return self.records.has_validation and not elsewhere
+
+    @property
+    def own_examples(self) -> Optional[int]:
+        """Training images that this process takes a step, if it is one of several that train."""
+        place = self.params.place
+        return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
+
+    def tell_end(self) -> None:
+        """Tells the cluster, if there is one, that this process trains no more."""
+        if self.node:
+            self.node.tell_end()
 
     @property
     def num_examples(self) -> int:
@@ -54,35 +75,10 @@ def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
     Raises:
       ConfigError: the machine does not fit the settings.
     """
-    plan = plan_devices(config)
     class_names = CLASS_NAMES if records is None else tuple(records.manifest["class_names"])
     if config.mode != "train_and_evaluate":
         config, class_names = model_note.apply(config)
-    params = ModelParams(config, plan)
-    if records is not None:
-        num_examples = records.counts.get(TRAIN, 1)
-        params = ModelParams(
-            config,
-            plan,
-            num_examples,
-            config.total_steps(num_examples),
-            records.channel_mean,
-            records.channel_deviation,
-        )
-    run_config = tf.estimator.RunConfig(
-        model_dir=config.output_place,
-        tf_random_seed=config.seed,
-        session_config=plan.session_config,
-        save_checkpoints_steps=checkpoint_steps(config, params.num_examples),
-        keep_checkpoint_max=config.keep_checkpoints,
-        # Our hooks do what these would do, to --log-dir.
-        save_summary_steps=0,
-        log_step_count_steps=None,
-        # The graph is made from code whenever it is needed; a checkpoint holds the values.
-        checkpoint_save_graph_def=False,
-    )
-    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    return Job(config, plan, params, estimator, class_names, records)
+    return _assemble(config, plan_devices(config), class_names, records)
 
 
 def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
@@ -92,18 +88,87 @@ def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
     return job
 
 
+def join_job(config: TrainConfig, records: RecordSet, cluster: Cluster, stop: StopRequest) -> Job:
+    """Makes the job of a cluster's trainer: starts its server and waits for the tasks it needs.
+
+    Raises:
+      ConfigError: the machine does not fit the settings.
+      TrainingError: a task that is needed stays away.
+      Stopped: a signal came.
+    """
+    plan = plan_devices(config, cluster.host_share)
+    size_thread_pools(plan.session_config)
+    node = Node(config, cluster, plan)
+    node.join(stop)
+    return _assemble(config, plan, tuple(records.manifest["class_names"]), records, node)
+
+
+def _assemble(
+    config: TrainConfig,
+    plan: DevicePlan,
+    class_names: tuple[str, ...],
+    records: Optional[RecordSet],
+    node: Optional[Node] = None,
+) -> Job:
+    replication = node.replication() if node else None
+    params = ModelParams(config, plan, replication=replication)
+    if records is not None:
+        num_examples = records.counts.get(TRAIN, 1)
+        params = dataclasses.replace(
+            params,
+            num_examples=num_examples,
+            total_steps=config.total_steps(num_examples, params.examples_per_step),
+            channel_mean=records.channel_mean,
+            channel_deviation=records.channel_deviation,
+        )
+    run_config = tf.estimator.RunConfig(
+        model_dir=config.output_place, session_config=plan.session_config
+    )
+    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
+    return Job(config, plan, params, estimator, class_names, records, node)
+
+
+def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) -> Any:
+    """The Estimator that trains, in its cluster if it has one.
+
+    It is made anew for training alone, since what it is told of the cluster is not for the
+    evaluations that `Job.estimator` runs in this process.
+
+    Args:
+      job: what to train.
+      should_end_all: when a master's training ends, whether that of its whole cluster does.
+    """
+    config = job.config
+    settings = {
+        "model_dir": config.output_place,
+        "tf_random_seed": config.seed,
+        "save_checkpoints_steps": checkpoint_steps(config, job.params),
+        "keep_checkpoint_max": config.keep_checkpoints,
+        # Our hooks do what these would do, to --log-dir.
+        "save_summary_steps": 0,
+        "log_step_count_steps": None,
+        # The graph is made from code whenever it is needed; a checkpoint holds the values.
+        "checkpoint_save_graph_def": False,
+    }
+    if job.node:
+        run_config = job.node.run_config(**settings)
+    else:
+        run_config = tf.estimator.RunConfig(session_config=job.plan.session_config, **settings)
+    params = dataclasses.replace(job.params, should_end_all=should_end_all)
+    return tf.estimator.Estimator(model_fn, config=run_config, params=params)
+
+
 def evaluation_input(job: Job, split: str) -> Any:
     """Every image of `split` once, in batches of --eval-batch-size."""
     return input_pipeline.evaluation_batches(job.records, split, job.config.eval_batch_size)
 
 
-def checkpoint_steps(config: TrainConfig, num_examples: int) -> int:
+def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
     """Steps between checkpoints: as asked, or about an epoch, so that the last one is the end."""
     if config.checkpoint_steps is not None:
         return config.checkpoint_steps
-    total_steps = config.total_steps(num_examples)
-    epochs = max(1, round(total_steps / config.steps_per_epoch(num_examples)))
-    return math.ceil(total_steps / epochs)
+    epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))
+    return math.ceil(params.total_steps / epochs)
 
 
 def open_output(config: TrainConfig) -> None:

@@ -10,27 +10,17 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-KERNEL, BIAS, NORM = "kernel", "bias", "norm"  # what an optimizer's per-variable rules go by
+from cifar10.variables import BIAS, KERNEL, NORM, SeparateVariables, Spec, VariableSource
 
 Tensor = Any  # TensorFlow 2.15 carries no type hints.
 
 
 class NormStatistics(NamedTuple):
-    """What one batch-norm layer saw in one tower, and where its moving statistics live."""
+    """What one batch-norm layer saw in one tower."""
 
-    moving_mean: Tensor  # variable [channels]
-    moving_variance: Tensor  # variable [channels]
     mean: Tensor  # [channels]
     variance: Tensor  # [channels], population variance (divided by count)
     count: Tensor  # scalar: values a channel
-
-
-class Weight(NamedTuple):
-    """A trainable variable as one tower sees it."""
-
-    variable: Any
-    copy: Tensor  # this tower's float32 copy of its value
-    kind: str  # KERNEL, BIAS or NORM
 
 
 @dataclasses.dataclass
@@ -45,8 +35,7 @@ class Layers:
       norm_decay: decay of the moving statistics.
       norm_epsilon: added to the variance.
       merge: averages a tensor over the towers (for `sync`).
-      reads: the value of each variable by name, shared by the towers: one read a step.
-      weights: trainable variables in the order of creation.
+      source: where the variables come from.
       statistics: one entry a batch-norm layer, when training.
     """
 
@@ -57,8 +46,7 @@ class Layers:
     norm_decay: float = 0.997
     norm_epsilon: float = 1e-5
     merge: Optional[Callable[[Tensor], Tensor]] = None
-    reads: dict[str, Tensor] = dataclasses.field(default_factory=dict)
-    weights: list[Weight] = dataclasses.field(default_factory=list)
+    source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
 
     def variable(
@@ -73,19 +61,12 @@ class Layers:
           kind: KERNEL, BIAS or NORM for a trainable one; None for statistics.
 
         Returns:
-          For a trainable one, this tower's float32 copy, read once a step; else the variable.
+          For a trainable one, this tower's float32 copy, read once a step; for statistics, their
+          value, or None where training packs them.
         """
-        variable = tf.get_variable(
-            name, shape, tf.float32, initializer, trainable=kind is not None, use_resource=True
-        )
-        if kind is None:
-            return variable
-        if variable.name not in self.reads:
-            with tf.device(variable.device):
-                self.reads[variable.name] = variable.read_value()
-        copy = tf.identity(self.reads[variable.name])
-        self.weights.append(Weight(variable, copy, kind))
-        return copy
+        scope = tf.get_variable_scope().name
+        full_name = f"{scope}/{name}" if scope else name
+        return self.source.get(Spec(full_name, tuple(map(int, shape)), initializer, kind))
 
     def cast_images(self, images: Tensor) -> Tensor:
         """[N, 32, 32, 3] float32 -> this tower's layout and type."""
@@ -154,9 +135,7 @@ class Layers:
                 y, mean, variance = self._synchronised(x, gamma, beta)
             else:
                 y, mean, variance = self._fused(x, gamma, beta, tf.cast(count, tf.float32))
-            self.statistics.append(
-                NormStatistics(moving_mean, moving_variance, mean, variance, count)
-            )
+            self.statistics.append(NormStatistics(mean, variance, count))
             return y
 
     def _fused(self, x: Tensor, gamma: Tensor, beta: Tensor, count: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""The command: flags -> mode -> exit code. TensorFlow loads only once the flags are right.
+"""The command: flags, cluster -> mode -> exit code. TensorFlow loads once those are right.
 
 Exit codes: 0 done; 1 training failed; 2 a mistake of the user's, in one line; 128 + n ended by
 signal n, after saving.
@@ -11,9 +11,11 @@ import warnings
 from collections.abc import Sequence
 from typing import Optional
 
-from cifar10 import flags
+from cifar10 import cluster_config, flags
+from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
+from cifar10.own_address import check_own_address
 from cifar10.stopping import StopRequest
 
 
@@ -23,10 +25,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     stop = StopRequest()
     try:
         config = flags.parse(sys.argv[1:] if argv is None else argv)
-        _refuse_cluster()
         stop.install()
+        cluster = _find_cluster(config)
         _quieten(config.verbose)
-        _run(config, stop, started)
+        _run(config, cluster, stop, started)
         stop.check()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -40,9 +42,24 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     return 0
 
 
-def _run(config: TrainConfig, stop: StopRequest, started: float) -> None:
+def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
+    cluster = cluster_config.resolve(config, os.environ)
+    if cluster is not None:
+        check_own_address(cluster, config.check_address)
+    # Estimator would read it, too, and it does not know all shapes that platforms write.
+    os.environ.pop(cluster_config.TF_CONFIG, None)
+    return cluster
+
+
+def _run(
+    config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
+) -> None:
     # TensorFlow takes seconds to load: not for --help or a misspelt flag.
-    if config.mode == "train_and_evaluate":
+    if cluster is not None and not (cluster.is_alone and cluster.is_master):
+        from cifar10.distributed import run_task
+
+        run_task(config, cluster, stop, started)
+    elif config.mode == "train_and_evaluate":
         from cifar10.train import train_and_evaluate
 
         train_and_evaluate(config, stop, started)
@@ -58,14 +75,6 @@ def _run(config: TrainConfig, stop: StopRequest, started: float) -> None:
         from cifar10.export import export_mode
 
         export_mode(config)
-
-
-def _refuse_cluster() -> None:
-    """This process trains alone; it must not seem to be a task of a cluster."""
-    if os.environ.get("TF_CONFIG", "").strip() not in ("", "{}"):
-        raise UserError(
-            "TF_CONFIG is set, but this version trains in one process; unset TF_CONFIG to train"
-        )
 
 
 def _quieten(verbose: bool) -> None:

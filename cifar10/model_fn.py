@@ -2,24 +2,25 @@
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import optimizers, schedules, towers
+from cifar10 import towers, training_step
 from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan
 from cifar10.layers import Layers
 from cifar10.metrics import confusion_matrix
 from cifar10.models import build
+from cifar10.placement import VariablePlacer
 from cifar10.records import CIFAR10_DEVIATION, CIFAR10_MEAN
+from cifar10.replicas import Replication
 from cifar10.schema import CHANNELS
+from cifar10.training_step import StepSettings, cross_entropy
+from cifar10.variables import SeparateVariables
 
 # Tensors that hooks look up by name.
-LOSS, ACCURACY, LEARNING_RATE = "step_loss", "step_accuracy", "step_learning_rate"
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
-STEP_AFTER, SEEN_AFTER = "step_after", "examples_seen_after"  # counters after this step
-EXAMPLES_SEEN = "examples_seen"  # the variable that counts training images
 SAMPLES = "sample_summaries"  # collection of pictures, which are drawn less often than curves
 
 
@@ -29,11 +30,13 @@ class ModelParams:
 
     Attributes:
       config: the run's settings.
-      plan: the run's devices.
+      plan: this machine's devices.
       num_examples: images in the training split.
       total_steps: global step at which training ends.
       channel_mean: of the training images; kept in the checkpoint for evaluation and export.
       channel_deviation: likewise.
+      replication: this process's place among those that train; None: it trains alone.
+      should_end_all: when the chief's training ends, whether that of all replicas does.
     """
 
     config: TrainConfig
@@ -42,6 +45,18 @@ class ModelParams:
     total_steps: int = 1
     channel_mean: tuple[float, ...] = CIFAR10_MEAN
     channel_deviation: tuple[float, ...] = CIFAR10_DEVIATION
+    replication: Optional[Replication] = None
+    should_end_all: Callable[[], bool] = lambda: True
+
+    @property
+    def place(self) -> Replication:
+        """The replication; that of a process alone where none is given."""
+        return self.replication or Replication.alone(self.plan)
+
+    @property
+    def examples_per_step(self) -> int:
+        """Training images that one global step stands for."""
+        return self.place.examples_per_step(self.config.train_batch_size)
 
 
 def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
@@ -56,15 +71,27 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     Returns:
       A tf.estimator.EstimatorSpec.
     """
-    if labels is None:
-        labels = tf.zeros([tf.shape(features)[0]], tf.int64)
     training = mode == tf.estimator.ModeKeys.TRAIN
     make_layers = functools.partial(_layers, params, training)
-    images = features if training else towers.fill_towers(features, params.plan.num_towers)
-    model = _standardised(build(params.config), params)
-    parts = towers.build_towers(model, make_layers, images, labels, params.plan)
     if training:
-        return _train_spec(features, parts, params)
+        with tf.device(params.place.task_device):
+            plain = build(params.config)
+            model = _standardised(plain, params, params.place.variable_devices[0])
+            layout = training_step.lay_out(plain, make_layers)
+            settings = StepSettings(
+                params.config,
+                params.place,
+                params.plan.loss_scaling,
+                params.num_examples,
+                params.total_steps,
+                params.should_end_all,
+            )
+            tf.summary.image("augmented_samples", features, 8, collections=[SAMPLES])
+            return training_step.build(model, layout, make_layers, (features, labels), settings)
+    if labels is None:
+        labels = tf.zeros([tf.shape(features)[0]], tf.int64)
+    images = towers.fill_towers(features, params.plan.num_towers)
+    parts = _separate_towers(make_layers, images, labels, params)
     logits = towers.gather_towers([tower.logits for tower in parts])[: tf.shape(features)[0]]
     probabilities = tf.nn.softmax(logits)
     if mode == tf.estimator.ModeKeys.EVAL:
@@ -75,13 +102,34 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     )
 
 
-def _standardised(model: Any, params: ModelParams) -> Any:
+def _separate_towers(
+    make_layers: Any, images: Any, labels: Any, params: ModelParams
+) -> list[towers.Tower]:
+    """Towers over variables of their own names, which a checkpoint fills."""
+    plan = params.plan
+    model = _standardised(build(params.config), params, plan.variable_devices[0])
+    source = SeparateVariables()
+    with tf.device(VariablePlacer(plan.variable_devices, default="")):
+        return towers.build_towers(
+            model, make_layers, images, labels, plan.tower_devices, [source] * plan.num_towers
+        )
+
+
+def _standardised(model: Any, params: ModelParams, device: str) -> Any:
     """Wraps a model so that it takes uint8 images and sees channels of mean 0 and deviation 1.
 
     Each tower standardises its own part of the batch. The training images' statistics are saved
     with the weights, so that evaluation, prediction and export need nothing but the checkpoint.
+
+    Args:
+      model: (Layers, standardised images) -> logits.
+      params: the statistics.
+      device: where they are kept.
+
+    Returns:
+      (Layers, images uint8 [N, 32, 32, 3]) -> logits.
     """
-    with tf.variable_scope("input"), tf.device(params.plan.variable_devices[0]):
+    with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
         mean, deviation = (
             tf.get_variable(
                 name,
@@ -117,62 +165,9 @@ def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:
     )
 
 
-def _train_spec(features: Any, parts: list[towers.Tower], params: ModelParams) -> Any:
-    losses = [_tower_mean(_cross_entropy(tower.labels, tower.logits), tower) for tower in parts]
-    hits = [_tower_mean(_hits(tower.labels, tower.logits), tower) for tower in parts]
-    loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
-    accuracy = tf.identity(tf.add_n(hits) / len(hits), ACCURACY)
-    rate, train_op = _train_op(losses, parts, params)
-    tf.summary.scalar("loss", loss)
-    tf.summary.scalar("accuracy", accuracy)
-    tf.summary.scalar("learning_rate", rate)
-    tf.summary.image("augmented_samples", features, 8, collections=[SAMPLES])
-    return tf.estimator.EstimatorSpec(tf.estimator.ModeKeys.TRAIN, loss=loss, train_op=train_op)
-
-
-def _train_op(losses: list[Any], parts: list[towers.Tower], params: ModelParams) -> Any:
-    """Returns the learning rate and the op that updates weights, statistics and counters."""
-    config = params.config
-    with tf.device(params.plan.variable_devices[0]):
-        seen = tf.get_variable(
-            EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False, use_resource=True
-        )
-    rate = schedules.learning_rate(
-        config, seen.read_value(), params.num_examples, params.total_steps * config.train_batch_size
-    )
-    rate = tf.identity(rate, LEARNING_RATE)
-    scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
-    gradients = towers.tower_gradients(_scaled(losses, scale), parts)
-    weights = parts[0].layers.weights
-    averaged = towers.average_gradients(gradients, [weight.variable for weight in weights])
-    decayed = optimizers.decay_kernels(config, rate, _unscaled(averaged, scale), weights)
-    optimizer = optimizers.build(config, rate, scale)
-    step = tf.train.get_global_step()
-    statistics = towers.moving_statistics_updates(parts, step.read_value())
-    with tf.control_dependencies(statistics):  # They read the step before it is counted.
-        apply = optimizer.apply_gradients(decayed, step)
-    # This step's rate is read before this step's examples are counted.
-    with tf.control_dependencies([apply]):
-        seen_after = seen.assign_add(config.train_batch_size, read_value=True)
-    with tf.control_dependencies([seen_after]):
-        tf.identity(seen_after, SEEN_AFTER)
-        tf.identity(step.read_value(), STEP_AFTER)
-    return rate, seen_after.op
-
-
-def _scaled(losses: list[Any], scale: Any) -> list[Any]:
-    return losses if scale is None else [loss * scale() for loss in losses]
-
-
-def _unscaled(gradients: list[tuple[Any, Any]], scale: Any) -> list[tuple[Any, Any]]:
-    if scale is None:
-        return gradients
-    return [(gradient / scale(), variable) for gradient, variable in gradients]
-
-
 def _eval_spec(labels: Any, logits: Any, probabilities: Any) -> Any:
     """Metrics over every image of the split: sums, so that any batch size gives the same."""
-    losses = _cross_entropy(labels, logits)
+    losses = cross_entropy(labels, logits)
     tf.identity(probabilities, PROBABILITIES)
     tf.identity(labels, LABELS)
     return tf.estimator.EstimatorSpec(
@@ -185,16 +180,3 @@ def _eval_spec(labels: Any, logits: Any, probabilities: Any) -> Any:
             "confusion_matrix": confusion_matrix(labels, tf.argmax(logits, axis=1)),
         },
     )
-
-
-def _cross_entropy(labels: Any, logits: Any) -> Any:
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-
-
-def _hits(labels: Any, logits: Any) -> Any:
-    return tf.cast(tf.equal(tf.argmax(logits, axis=1), labels), tf.float32)
-
-
-def _tower_mean(values: Any, tower: towers.Tower) -> Any:
-    with tf.device(tower.logits.device):
-        return tf.reduce_mean(values)

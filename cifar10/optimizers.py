@@ -1,12 +1,10 @@
-"""Update rules: momentum, Nesterov, Adam; decay of the kernels inside the update."""
+"""Update rules on the flat vector of weights: momentum, Nesterov, Adam; decay of the kernels."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
-from cifar10.layers import KERNEL, Weight
 
 
 def build(config: TrainConfig, rate: Any, loss_scale: Any = None) -> Any:
@@ -31,39 +29,45 @@ def build(config: TrainConfig, rate: Any, loss_scale: Any = None) -> Any:
     return tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, loss_scale)
 
 
-def decay_kernels(
-    config: TrainConfig,
-    rate: Any,
-    gradients: Sequence[tuple[Any, Any]],
-    weights: Sequence[Weight],
-) -> list[tuple[Any, Any]]:
-    """Lets the kernels decay with the update; biases and normalisation do not decay.
+def add_decay(config: TrainConfig, gradient: Any, weights: Any, kernel_size: int) -> Any:
+    """Adds `weight_decay * kernel` to the gradient of the kernels, as an L2 loss would.
 
-    Momentum and Nesterov get `weight_decay * kernel` added to the gradient, which is what an L2
-    loss adds, without the loss. Adam's decay is decoupled from its moments (Loshchilov and Hutter
-    2017, arXiv:1711.05101).
+    Biases and normalisation do not decay. For momentum and Nesterov; Adam's decay is
+    `decoupled_factors`.
+
+    Args:
+      config: update rule and weight decay.
+      gradient: float32 [size].
+      weights: float32 [size], the kernels first.
+      kernel_size: how many numbers of it are kernels.
+
+    Returns:
+      float32 [size].
+    """
+    if config.weight_decay == 0 or config.optimizer == "adam":
+        return gradient
+    kernels = gradient[:kernel_size] + config.weight_decay * weights[:kernel_size]
+    return tf.concat([kernels, gradient[kernel_size:]], axis=0)
+
+
+def decay_apart(
+    config: TrainConfig, rate: Any, piece: Any, start: int, kernel_size: int
+) -> list[Any]:
+    """Adam's decay, decoupled from its moments (Loshchilov and Hutter 2017, arXiv:1711.05101).
 
     Args:
       config: update rule and weight decay.
       rate: learning rate, a scalar tensor.
-      gradients: (gradient, variable) pairs.
-      weights: kinds and values of the same variables, in the same order.
+      piece: variable float32 [n], numbers start to start + n of the weights.
+      start: see `piece`.
+      kernel_size: the first so many weights are kernels, and decay.
 
     Returns:
-      (gradient, variable) pairs for the optimizer.
+      The assignment, if there is any; it belongs before the update.
     """
-    if config.weight_decay == 0:
-        return list(gradients)
-    values = {weight.variable.name: weight.copy for weight in weights if weight.kind == KERNEL}
-
-    def decayed(gradient: Any, variable: Any) -> Any:
-        if variable.name not in values:
-            return gradient
-        if config.optimizer != "adam":
-            return gradient + config.weight_decay * values[variable.name]
-        with tf.control_dependencies([gradient]):
-            shrink = variable.assign_sub(rate * config.weight_decay * values[variable.name])
-        with tf.control_dependencies([shrink]):
-            return tf.identity(gradient)
-
-    return [(decayed(gradient, variable), variable) for gradient, variable in gradients]
+    size = piece.shape[0]
+    kernels = min(max(kernel_size - start, 0), size)
+    if config.weight_decay == 0 or config.optimizer != "adam" or not kernels:
+        return []
+    shrink = rate * config.weight_decay * piece.read_value()[:kernels]
+    return [piece.assign_sub(tf.pad(shrink, [[0, size - kernels]]))]

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import model_fn
+from cifar10 import training_step
 from cifar10.history import History
 from cifar10.hooks import StepClock
 from cifar10.progress import ProgressLine, TrainingStatus
@@ -22,10 +22,12 @@ class RunLength:
     Attributes:
       total_steps: global step at which training ends.
       num_examples: images in the training split.
+      own_examples: images that this process takes a step, if it is one of several that train.
     """
 
     total_steps: int
     num_examples: int
+    own_examples: Optional[int] = None
 
 
 @dataclasses.dataclass
@@ -34,14 +36,15 @@ class _Interval:
 
     started: float  # on the clock
     seen_before: int
+    step_before: int
     steps: int = 0
     loss: float = 0.0
     accuracy: float = 0.0
 
     def add(self, figures: dict[str, Any]) -> None:
         self.steps += 1
-        self.loss += float(figures[model_fn.LOSS])
-        self.accuracy += float(figures[model_fn.ACCURACY])
+        self.loss += float(figures[training_step.LOSS])
+        self.accuracy += float(figures[training_step.ACCURACY])
 
 
 class ProgressHook(tf.train.SessionRunHook):
@@ -53,7 +56,10 @@ class ProgressHook(tf.train.SessionRunHook):
       clock: times the steps.
       length: of the run.
       log_steps: steps between rows; None: by time and by the length of the run.
-      log_dir: gets images_per_sec as a TensorBoard scalar.
+      log_dir: gets images_per_sec as a TensorBoard scalar; None: nothing does.
+
+    Attributes:
+      steps: that this process has trained.
     """
 
     def __init__(
@@ -63,45 +69,48 @@ class ProgressHook(tf.train.SessionRunHook):
         clock: StepClock,
         length: RunLength,
         log_steps: Optional[int],
-        log_dir: str,
+        log_dir: Optional[str],
     ) -> None:
         self._progress, self._history, self._clock = progress, history, clock
         self._length, self._log_steps, self._log_dir = length, log_steps, log_dir
         self._rows: Optional[_Interval] = None
         self._shows: Optional[_Interval] = None
         self._figures: dict[str, Any] = {}
+        self.steps = 0
 
     def begin(self) -> None:
         """Finds the tensors of the graph that is about to run."""
         names = (
-            model_fn.LOSS,
-            model_fn.ACCURACY,
-            model_fn.LEARNING_RATE,
-            model_fn.STEP_AFTER,
-            model_fn.SEEN_AFTER,
+            training_step.LOSS,
+            training_step.ACCURACY,
+            training_step.LEARNING_RATE,
+            training_step.STEP_AFTER,
+            training_step.SEEN_AFTER,
         )
         graph = tf.get_default_graph()
         self._fetches = {name: graph.get_tensor_by_name(f"{name}:0") for name in names}
-        self._writer = tf.summary.FileWriterCache.get(self._log_dir)
+        self._writer = self._log_dir and tf.summary.FileWriterCache.get(self._log_dir)
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the figures of the step."""
-        self._clock.run()
+        if self._clock.run() and self._length.own_examples:
+            self._rows = self._shows = None  # The others have gone on meanwhile: measure anew.
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Shows a state or adds a row when it is time."""
         self._figures = run_values.results
-        seconds, seen = self._clock.seconds, int(self._figures[model_fn.SEEN_AFTER])
+        self.steps += 1
+        seconds = self._clock.seconds
         if self._rows is None or self._shows is None:
             # The first step also builds kernels and fills buffers; it is no measure of speed.
-            self._rows, self._shows = _Interval(seconds, seen), _Interval(seconds, seen)
+            self._rows, self._shows = self._new_interval(), self._new_interval()
             return
         self._rows.add(self._figures)
         self._shows.add(self._figures)
         if self._progress.live and seconds - self._shows.started >= _LIVE_SECS:
             self._progress.update(self._status(self._shows))
-            self._shows = _Interval(seconds, seen)
+            self._shows = self._new_interval()
         if self._row_is_due(seconds):
             self._add_row()
 
@@ -110,6 +119,12 @@ class ProgressHook(tf.train.SessionRunHook):
         if self._rows is not None and self._rows.steps:
             self._add_row()
             self._history.save()
+
+    def _new_interval(self) -> _Interval:
+        seen, step = (
+            self._figures[n] for n in (training_step.SEEN_AFTER, training_step.STEP_AFTER)
+        )
+        return _Interval(self._clock.seconds, int(seen), int(step))
 
     def _row_is_due(self, seconds: float) -> bool:
         rows = self._rows
@@ -122,26 +137,33 @@ class ProgressHook(tf.train.SessionRunHook):
     def _add_row(self) -> None:
         if self._rows is None:
             return
-        status, seconds = self._status(self._rows), self._clock.seconds
+        status = self._status(self._rows)
         row = dataclasses.asdict(status)
         del row["seconds_left"]
-        self._history.train.append({**row, "seconds": seconds})
+        if row["own_images_per_sec"] is None:
+            del row["own_images_per_sec"]
+        self._history.train.append({**row, "seconds": self._clock.seconds})
         value = tf.Summary.Value(tag="images_per_sec", simple_value=status.images_per_sec)
-        self._writer.add_summary(tf.Summary(value=[value]), status.step)
-        self._rows = _Interval(seconds, int(self._figures[model_fn.SEEN_AFTER]))
+        if self._writer:
+            self._writer.add_summary(tf.Summary(value=[value]), status.step)
+        self._rows = self._new_interval()
         if not self._progress.live:
             self._progress.update(status)
 
     def _status(self, interval: _Interval) -> TrainingStatus:
-        seen, step = (int(self._figures[n]) for n in (model_fn.SEEN_AFTER, model_fn.STEP_AFTER))
+        seen, step = (
+            int(self._figures[n]) for n in (training_step.SEEN_AFTER, training_step.STEP_AFTER)
+        )
         seconds = max(self._clock.seconds - interval.started, 1e-9)
-        left = self._length.total_steps - step
+        left, own = self._length.total_steps - step, self._length.own_examples
+        pace = (step - interval.step_before) / seconds  # steps of the whole job a second
         return TrainingStatus(
             step=step,
             epoch=seen / self._length.num_examples,
             loss=interval.loss / interval.steps,
             accuracy=interval.accuracy / interval.steps,
-            learning_rate=float(self._figures[model_fn.LEARNING_RATE]),
+            learning_rate=float(self._figures[training_step.LEARNING_RATE]),
             images_per_sec=(seen - interval.seen_before) / seconds,
-            seconds_left=left * seconds / interval.steps,
+            own_images_per_sec=own and interval.steps * own / seconds,
+            seconds_left=left / pace if pace > 0 else None,
         )

@@ -24,7 +24,13 @@ _LAYOUTS = (
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """Where training stands; `seconds_left` is None until there is a rate to go by."""
+    """Where training stands.
+
+    Attributes:
+      images_per_sec: of the whole job.
+      seconds_left: None until there is a rate to go by.
+      own_images_per_sec: of this process, where it is one of several that train.
+    """
 
     step: int
     epoch: float
@@ -33,6 +39,7 @@ class TrainingStatus:
     learning_rate: float
     images_per_sec: float
     seconds_left: Optional[float]
+    own_images_per_sec: Optional[float] = None
 
 
 def format_duration(seconds: float) -> str:
@@ -59,8 +66,8 @@ def _pieces(status: TrainingStatus, total_steps: int, total_epochs: float) -> di
     steps = f"{status.step:,}/{total_steps:,}"
     loss = f"{status.loss:.3f}" if abs(status.loss) < 1_000 else f"{status.loss:.3g}"
     accuracy = f"{status.accuracy:.3f}"
-    rate = status.images_per_sec
-    images = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+    images = _rate(status.images_per_sec)
+    own = f" ({_rate(status.own_images_per_sec)} here)" if status.own_images_per_sec else ""
     pieces = {
         "epoch": ("epoch ", epochs, ""),
         "of epochs": ("", epochs, ""),
@@ -70,7 +77,7 @@ def _pieces(status: TrainingStatus, total_steps: int, total_epochs: float) -> di
         "accuracy": ("accuracy ", accuracy, ""),
         "acc": ("acc ", accuracy, ""),
         "lr": ("lr ", f"{status.learning_rate:#.3g}", ""),
-        "images/s": ("", images, " images/s"),
+        "images/s": ("", images, f" images/s{own}"),
         "img/s": ("", images, " img/s"),
     }
     if status.seconds_left:  # nothing to say before there is a rate, nor at the end
@@ -78,6 +85,10 @@ def _pieces(status: TrainingStatus, total_steps: int, total_epochs: float) -> di
         pieces["left"] = ("", left, " left")
         pieces["time"] = ("", left, "")
     return pieces
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
 def _short(number: float) -> str:

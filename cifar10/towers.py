@@ -1,15 +1,14 @@
-"""Towers: split a batch, run the model on each part, average the gradients, combine statistics."""
+"""Towers: split a batch, run the model on each part, average gradients, combine statistics."""
 
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.devices import DevicePlan
-from cifar10.layers import Layers, NormStatistics
+from cifar10.layers import Layers
 from cifar10.lockstep import Lockstep
 from cifar10.models import Model
-from cifar10.placement import VariablePlacer
+from cifar10.variables import VariableSource
 
 Tensor = Any
 
@@ -27,38 +26,38 @@ def build_towers(
     make_layers: Callable[..., Layers],
     images: Tensor,
     labels: Tensor,
-    plan: DevicePlan,
+    devices: Sequence[str],
+    sources: Sequence[VariableSource],
 ) -> list[Tower]:
     """Runs the model once a tower, each on its device, on its part of the batch.
 
     Args:
       model: (Layers, images) -> logits.
-      make_layers: makes one tower's Layers; takes `merge` and `reads`.
+      make_layers: makes one tower's Layers; takes `merge` and `source`.
       images: uint8 [N, 32, 32, 3]; N need not be a multiple of the towers.
       labels: int64 [N].
-      plan: the towers' devices and where variables live.
+      devices: of the towers.
+      sources: where each tower has its variables from.
 
     Returns:
-      The towers; the variables are shared.
+      The towers.
     """
-    image_parts = split_batch(images, plan.num_towers)
-    label_parts = split_batch(labels, plan.num_towers)
-    lockstep = Lockstep(plan.num_towers)
-    reads: dict[str, Tensor] = {}
-    placer = VariablePlacer(plan.variable_devices, default="")
+    image_parts = split_batch(images, len(devices))
+    label_parts = split_batch(labels, len(devices))
+    lockstep = Lockstep(len(devices))
 
     def build(index: int) -> Tower:
-        layers = make_layers(merge=lockstep.merge, reads=reads)
-        with (
-            tf.device(plan.tower_devices[index]),
-            tf.device(placer),
-            tf.name_scope(f"tower_{index}"),
-            tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False),
-        ):
+        layers = make_layers(merge=lockstep.merge, source=sources[index])
+        with tf.device(devices[index]), tf.name_scope(f"tower_{index}"), model_scope():
             logits = model(layers, image_parts[index])
         return Tower(layers, logits, label_parts[index])
 
     return lockstep.run(build)
+
+
+def model_scope() -> Any:
+    """The scope that gives a model's variables their names, in every tower the same."""
+    return tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False)
 
 
 def split_batch(batch: Tensor, num_towers: int) -> list[Tensor]:
@@ -85,102 +84,91 @@ def fill_towers(images: Tensor, num_towers: int) -> Tensor:
     return tf.pad(images, [[0, missing], [0, 0], [0, 0], [0, 0]])
 
 
-def tower_gradients(losses: Sequence[Tensor], towers: Sequence[Tower]) -> list[list[Tensor]]:
-    """Differentiates each tower's loss by its own copies of the variables.
-
-    One call for all towers: where they share batch statistics, a tower's loss reaches the copies
-    of the others too.
-
-    Args:
-      losses: G scalars, the mean loss of each tower.
-      towers: the G towers.
-
-    Returns:
-      G lists of gradients in the order of `Layers.weights`.
-    """
-    copies = [weight.copy for tower in towers for weight in tower.layers.weights]
-    gradients = tf.gradients(losses, copies, colocate_gradients_with_ops=True)
-    count = len(towers[0].layers.weights)
-    return [gradients[start : start + count] for start in range(0, len(gradients), count)]
-
-
-def average_gradients(
-    gradients: Sequence[Sequence[Tensor]], variables: Sequence[Any]
-) -> list[tuple[Tensor, Any]]:
-    """Averages each variable's gradient over the towers, where the variable lives.
-
-    Args:
-      gradients: G lists of gradients in the order of `variables`.
-      variables: the trainable variables.
-
-    Returns:
-      (gradient, variable) pairs; shapes unchanged.
-
-    Raises:
-      ValueError: a variable has a gradient on some towers only, or on none.
-    """
-    pairs = []
-    for of_variable, variable in zip(zip(*gradients), variables):
-        missing = sum(gradient is None for gradient in of_variable)
-        if missing:
-            raise ValueError(
-                f"{variable.name} has no gradient on {missing} of {len(of_variable)} towers"
-            )
-        with tf.device(variable.device):
-            total = of_variable[0] if len(of_variable) == 1 else tf.add_n(of_variable)
-            pairs.append((total / len(of_variable) if len(of_variable) > 1 else total, variable))
-    return pairs
-
-
-def moving_statistics_updates(towers: Sequence[Tower], step: Tensor) -> list[Any]:
-    """Updates each moving mean and variance once, from what all towers saw.
-
-    The towers' statistics are combined into those of the whole batch: its mean, and its sample
-    variance, which is the mean of the towers' population variances plus the variance of their
-    means, times n / (n - 1). Towers are of equal size.
-
-    Early on the decay is (1 + step) / (10 + step), so that the zeros and ones that the statistics
-    start from are soon forgotten: with a decay of .997 alone they would weigh 22 % after 500 steps.
-
-    Args:
-      towers: the towers, of a training graph.
-      step: global step before this update.
-
-    Returns:
-      Two assignments a batch-norm layer.
-    """
-    updates = []
-    steps = tf.cast(step, tf.float32)
-    decay = tf.minimum(towers[0].layers.norm_decay, (1.0 + steps) / (10.0 + steps))
-    for seen in zip(*(tower.layers.statistics for tower in towers)):
-        mean, variance = combine_statistics(seen, shared=towers[0].layers.norm == "sync")
-        first = seen[0]
-        for moving, value in ((first.moving_mean, mean), (first.moving_variance, variance)):
-            with tf.device(moving.device):
-                updates.append(moving.assign_sub((moving.read_value() - value) * (1.0 - decay)))
-    return updates
-
-
-def combine_statistics(seen: Sequence[NormStatistics], shared: bool) -> tuple[Tensor, Tensor]:
-    """Mean and sample variance of a layer's input over the whole batch.
-
-    Args:
-      seen: the layer's statistics in each tower.
-      shared: the towers' statistics are already those of the whole batch.
-
-    Returns:
-      float32 [channels] each.
-    """
-    if shared or len(seen) == 1:
-        mean, variance = seen[0].mean, seen[0].variance
-    else:
-        means = tf.stack([one.mean for one in seen])  # [G, channels]
-        mean, spread = tf.nn.moments(means, axes=[0])
-        variance = tf.add_n([one.variance for one in seen]) / len(seen) + spread
-    count = tf.cast(tf.add_n([one.count for one in seen]), tf.float32)
-    return mean, variance * (count / tf.maximum(count - 1.0, 1.0))
-
-
 def gather_towers(parts: Sequence[Tensor]) -> Tensor:
     """Joins the towers' parts again, in the order of the batch."""
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
+
+
+def machine_of(device: str) -> str:
+    """The CPU of the machine that a device is in: where what its towers share is put together."""
+    spec = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0)
+    return str(spec.to_string())
+
+
+def copies_of_weights(weights: Tensor, devices: Sequence[str]) -> list[Tensor]:
+    """A copy of the weights for each tower, fetched once a machine.
+
+    Args:
+      weights: float32 [size], the flat vector as it was read.
+      devices: of the towers.
+
+    Returns:
+      float32 [size] each.
+    """
+    machines: dict[str, Tensor] = {}
+    copies = []
+    for device in devices:
+        machine = machine_of(device)
+        if machine not in machines:
+            with tf.device(machine):
+                machines[machine] = tf.identity(weights)
+        with tf.device(device):
+            copies.append(tf.identity(machines[machine]))
+    return copies
+
+
+def mean_by_machine(values: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor]:
+    """Reduces what each tower has to what each machine has: only that crosses the network.
+
+    Args:
+      values: one tensor a tower, of one shape.
+      devices: of the towers.
+
+    Returns:
+      A tensor a machine, whose sum is the mean over all towers.
+    """
+    machines: dict[str, list[Tensor]] = {}
+    for value, device in zip(values, devices):
+        machines.setdefault(machine_of(device), []).append(value)
+    means = []
+    for machine, parts in machines.items():
+        with tf.device(machine):
+            total = parts[0] if len(parts) == 1 else tf.add_n(parts)
+            means.append(total if len(values) == 1 else total * (1.0 / len(values)))
+    return means
+
+
+def tower_moments(tower: Tower) -> Tensor:
+    """What a tower's batch-norm layers saw, as one vector: means, then mean squares.
+
+    Mean squares, unlike variances, can be averaged over towers and machines without more ado.
+
+    Returns:
+      float32 [2 * channels of all layers].
+    """
+    seen = tower.layers.statistics
+    with tf.device(tower.logits.device):
+        squares = [one.variance + tf.square(one.mean) for one in seen]
+        return tf.concat([one.mean for one in seen] + squares, axis=0)
+
+
+def statistics_of(moments: Tensor, towers: Sequence[Tower], num_replicas: int) -> Tensor:
+    """Averaged moments -> means and sample variances, as moving statistics want them.
+
+    The sample variance is the population variance times n / (n - 1), n counting every tower.
+
+    Args:
+      moments: float32 [2 * channels], see `tower_moments`.
+      towers: this replica's.
+      num_replicas: replicas whose moments were averaged.
+
+    Returns:
+      float32 [2 * channels].
+    """
+    factors = []
+    for seen in zip(*(tower.layers.statistics for tower in towers)):
+        count = tf.cast(tf.add_n([one.count for one in seen]) * num_replicas, tf.float32)
+        factors.append(tf.fill(seen[0].mean.shape, count / tf.maximum(count - 1.0, 1.0)))
+    mean, square = tf.split(moments, 2)
+    variance = tf.maximum(square - tf.square(mean), 0.0) * tf.concat(factors, axis=0)
+    return tf.concat([mean, variance], axis=0)

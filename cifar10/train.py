@@ -6,10 +6,20 @@ from typing import Any, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10 import checkpoints, finish, hooks, input_pipeline, model_fn, model_note
+from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
+from cifar10.counters import examples_seen
 from cifar10.history import History
-from cifar10.job import Job, checkpoint_steps, evaluation_input, open_output, start_job
+from cifar10.job import (
+    Job,
+    checkpoint_steps,
+    evaluation_input,
+    join_job,
+    make_trainer,
+    open_output,
+    start_job,
+)
 from cifar10.progress import ProgressLine
 from cifar10.progress_hook import ProgressHook, RunLength
 from cifar10.records import open_records
@@ -19,32 +29,37 @@ from cifar10.tf_errors import clear_errors
 from cifar10.validation import ValidationRecorder
 
 
-def train_and_evaluate(config: TrainConfig, stop: StopRequest, started: float) -> None:
+def train_and_evaluate(
+    config: TrainConfig, stop: StopRequest, started: float, cluster: Optional[Cluster] = None
+) -> None:
     """Trains, validates after each checkpoint, evaluates the best one, reports and exports.
 
     Args:
       config: the settings.
       stop: says whether a signal came.
       started: when the process started (`time.monotonic`).
+      cluster: whose master this process is; None: it trains alone.
 
     Raises:
       UserError: the data or the settings are wrong.
+      TrainingError: training failed, or a task that is needed stays away.
       Stopped: a signal came; a checkpoint has been saved.
     """
     records = open_records(config.data_place)
     for split in (TRAIN, EVAL):
         records.require(split)
     open_output(config)
-    job = start_job(config, records)
+    job = join_job(config, records, cluster, stop) if cluster else start_job(config, records)
     model_note.write(config, job.class_names)
     checkpoint = checkpoints.latest(config.output_place)
     start_step = checkpoints.read_counter(checkpoint, "global_step")
     if start_step >= job.total_steps and finish.is_finished(config, start_step):
+        job.tell_end()
         say(finish.describe_finished(config))
         return
-    _introduce(job, start_step)
+    introduce(job, start_step)
     history = History.load(config.output_place, start_step)
-    length = config.steps_per_epoch(job.num_examples)
+    length = job.num_examples / job.params.examples_per_step
     with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
         run = _Run(job, stop, history, progress, started)
         run.train(checkpoint)
@@ -78,28 +93,26 @@ class _Run:
         """Trains from `checkpoint` to the last step, with a validation after each checkpoint."""
         job = self._job
         self._validate_if_missing(checkpoint)
-        listener = hooks.PauseListener(self._clock, self._history, self._stop)
-        train_hooks = self._train_hooks()
-        start = checkpoints.read_counter(checkpoint, model_fn.EXAMPLES_SEEN)
+        trainer = make_trainer(job, lambda: not self._stop.requested)
+        spec = tf.estimator.TrainSpec(
+            lambda: train_input(job),
+            job.total_steps,
+            self._train_hooks(),
+            saving_listeners=[
+                hooks.PauseListener(self._clock, self._history, self._stop, job.tell_end)
+            ],
+        )
         with clear_errors(job.config):
-            if job.records.has_validation:
-                tf.estimator.train_and_evaluate(
-                    job.estimator,
-                    tf.estimator.TrainSpec(
-                        lambda: _train_input(job, start),
-                        job.total_steps,
-                        train_hooks,
-                        saving_listeners=[listener],
-                    ),
-                    self._eval_spec(),
-                )
+            if job.validates:
+                tf.estimator.train_and_evaluate(trainer, spec, self._eval_spec())
             else:
-                job.estimator.train(
-                    lambda: _train_input(job, start),
-                    train_hooks,
+                trainer.train(
+                    spec.input_fn,
+                    list(spec.hooks),
                     max_steps=job.total_steps,
-                    saving_listeners=[listener],
+                    saving_listeners=list(spec.saving_listeners),
                 )
+            job.tell_end()
             self._validate_if_missing(checkpoints.latest(job.config.output_place))
         self._stop.check()
 
@@ -116,13 +129,13 @@ class _Run:
 
     def _train_hooks(self) -> list[Any]:
         config, job = self._job.config, self._job
-        every = checkpoint_steps(config, job.num_examples)
+        every = checkpoint_steps(config, job.params)
         result = [
             ProgressHook(
                 self._progress,
                 self._history,
                 self._clock,
-                RunLength(job.total_steps, job.num_examples),
+                RunLength(job.total_steps, job.num_examples, job.own_examples),
                 config.log_steps,
                 config.log_place,
             ),
@@ -137,7 +150,7 @@ class _Run:
         output_dir = self._job.config.output_place
         step = checkpoints.read_counter(checkpoint, "global_step")
         seen = {row["step"] for row in self._history.validation}
-        if not self._job.records.has_validation or step == 0 or step in seen:
+        if not self._job.validates or step == 0 or step in seen:
             return
         spec = self._eval_spec()
         result = self._job.estimator.evaluate(
@@ -159,22 +172,29 @@ class SummaryHook(tf.train.SummarySaverHook):
         super().begin()
 
 
-def _train_input(job: Job, start: int) -> Any:
-    config = job.config
+def train_input(job: Job) -> Any:
+    """This process's batches, from where the whole job stands."""
+    config, place = job.config, job.params.place
     settings = input_pipeline.TrainInput(
-        batch_size=config.train_batch_size,
+        batch_size=place.batch_size(config.train_batch_size),
         seed=config.seed,
         distort=config.use_distortion_for_training,
         cutout=config.cutout,
-        start=start,
+        # Read when a session begins, after a checkpoint has been restored.
+        start=examples_seen(place.variable_devices[0]).read_value(),
+        num_replicas=place.num_replicas,
+        replica=place.replica,
     )
     return input_pipeline.training_batches(job.records, settings)
 
 
-def _introduce(job: Job, start_step: int) -> None:
-    records, config = job.records, job.config
+def introduce(job: Job, start_step: int) -> None:
+    """Says what is about to be trained, on what, and how far."""
+    records, config, place = job.records, job.config, job.params.place
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
     say(f"{config.model_title}, {job.plan.summary}, batch {config.train_batch_size}")
+    if job.node:
+        say(job.node.describe(place))
     say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
     verb = f"continuing at step {start_step:,}" if start_step else "training"
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")

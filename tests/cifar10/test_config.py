@@ -24,6 +24,15 @@ def test_defaults_are_the_tutorials():
     assert (config.data_dir, config.output_dir) == ("data", "output")
 
 
+def test_a_cluster_is_joined_by_flags_only_if_they_say_so():
+    config = TrainConfig()
+    assert (config.ps_hosts, config.worker_hosts) == (None, None)
+    assert (config.job_name, config.task_index) == (None, None)
+    assert (config.replication, config.replicas_to_aggregate) == ("between-graph", None)
+    assert (config.ps_transfer, config.check_address) == ("fp32", True)
+    assert (config.cluster_timeout, config.worker_delay_secs) == (300.0, 0.0)
+
+
 def test_nothing_is_unset_by_minus_one():
     for field in dataclasses.fields(TrainConfig):
         assert field.default != -1, field.name
@@ -67,6 +76,16 @@ def test_every_setting_says_what_it_is():
         ({"cutout": 33}, "--cutout must be at most 32, got 33"),
         ({"seed": 2**31}, "--seed must be below 2**31, got 2147483648"),
         ({"max_minutes": 0.0}, "--max-minutes must be above 0, got 0.0"),
+        ({"task_index": -1}, "--task-index must be at least 0, got -1"),
+        ({"job_name": "boss"}, "--job-name must be one of ps, worker, master, chief, evaluator,"),
+        (
+            {"replicas_to_aggregate": 0, "sync": True},
+            "--replicas-to-aggregate must be at least 1, got 0",
+        ),
+        ({"replication": "both"}, "--replication must be one of between-graph, in-graph, got both"),
+        ({"ps_transfer": "int8"}, "--ps-transfer must be one of fp32, bf16, got int8"),
+        ({"cluster_timeout": 0.0}, "--cluster-timeout must be above 0, got 0.0"),
+        ({"worker_delay_secs": -1.0}, "--worker-delay-secs must be at least 0, got -1.0"),
         ({"data_dir": ""}, "--data-dir must not be empty; leave it out for the default"),
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
         (
@@ -105,7 +124,11 @@ def test_a_value_out_of_range_is_refused_by_name(settings: dict[str, Any], messa
             {"cutout": 8, "use_distortion_for_training": False},
             ["--cutout", "--use-distortion-for-training"],
         ),
-        ({"sync": True}, ["--sync is for several workers"]),
+        ({"replicas_to_aggregate": 2}, ["--replicas-to-aggregate", "--sync"]),
+        (
+            {"replicas_to_aggregate": 2, "sync": True, "replication": "in-graph"},
+            ["--replicas-to-aggregate", "--replication between-graph"],
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )

@@ -27,6 +27,20 @@ TUTORIAL = [
     ("batch-norm-decay", "0.9", {"batch_norm_decay": 0.9}),
     ("batch-norm-epsilon", "0.001", {"batch_norm_epsilon": 0.001}),
     ("sync", "false", {"sync": False}),
+    ("sync", "true", {"sync": True}),
+]
+DEMOS = [
+    ("ps-hosts", "ip0:2223,ip1:2223", {"ps_hosts": "ip0:2223,ip1:2223"}),
+    ("worker-hosts", "ip0:2222,ip1:2222", {"worker_hosts": "ip0:2222,ip1:2222"}),
+    ("job-name", "worker", {"job_name": "worker"}),
+    ("task-index", "0", {"task_index": 0}),
+]
+CLUSTER = [
+    ("replication", "in-graph", {"replication": "in-graph"}),
+    ("ps-transfer", "bf16", {"ps_transfer": "bf16"}),
+    ("cluster-timeout", "60", {"cluster_timeout": 60.0}),
+    ("worker-delay-secs", "1.5", {"worker_delay_secs": 1.5}),
+    ("check-address", "false", {"check_address": False}),
 ]
 PLATFORM = [
     ("output-dir", "/o", {"output_dir": "/o"}),
@@ -38,7 +52,7 @@ PLATFORM = [
 
 @pytest.mark.parametrize("equals", [True, False], ids=["equals", "space"])
 @pytest.mark.parametrize("underscores", [True, False], ids=["underscores", "dashes"])
-@pytest.mark.parametrize(("flag", "value", "settings"), TUTORIAL + PLATFORM)
+@pytest.mark.parametrize(("flag", "value", "settings"), TUTORIAL + PLATFORM + DEMOS + CLUSTER)
 def test_a_flag_works_in_both_spellings(flag, value, settings, underscores, equals):
     name = "--" + (flag.replace("-", "_") if underscores else flag)
     argv = [f"{name}={value}"] if equals else [name, value]
@@ -104,7 +118,7 @@ def test_words_after_two_dashes_are_files():
 
 
 @pytest.mark.parametrize(
-    "flag", ["--job_name=worker", "--task_index=0", "--train_step=3", "--learning-rate-decay=1"]
+    "flag", ["--worker_host=a:1", "--num_workers=2", "--train_step=3", "--learning-rate-decay=1"]
 )
 def test_an_unknown_flag_is_refused_by_name(flag):
     with pytest.raises(ConfigError, match=flag.replace("_", "-")):
@@ -129,7 +143,9 @@ def test_a_flag_without_its_value_is_refused():
         ("--learning-rate=fast", "argument --learning-rate: invalid float value: 'fast'"),
         ("--precision=int8", "argument --precision: invalid choice: 'int8'"),
         ("--num-layers=43", r"--num-layers must be 6n\+2 \(8, 14, 20, 32, 44, ...\), got 43"),
-        ("--sync", "--sync is for several workers"),
+        ("--task-index=first", "argument --task-index: invalid int value: 'first'"),
+        ("--job-name=boss", "argument --job-name: invalid choice: 'boss'"),
+        ("--replicas-to-aggregate=2", "--replicas-to-aggregate is for synchronous updates"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_the_flag(argument, message, capsys):

@@ -269,13 +269,71 @@ def test_a_loss_that_is_not_a_number_ends_with_exit_code_1(folder):
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_task_of_a_cluster_is_refused_not_trained_alone(folder):
-    ended = subprocess.run(
-        program.command(*SMALL),
-        cwd=folder,
-        env={**program.environment(), "TF_CONFIG": '{"cluster": {"master": ["a:1"]}}'},
+def run_in_cluster(
+    tf_config: str, *arguments: str, cwd: pathlib.Path
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        program.command(*arguments),
+        cwd=cwd,
+        env={**program.environment(), "TF_CONFIG": tf_config},
         capture_output=True,
         text=True,
+        timeout=240,
     )
+
+
+@pytest.mark.parametrize(
+    ("tf_config", "arguments", "message"),
+    [
+        ("{oops", [], "'{oops' is not JSON"),
+        (
+            '{"cluster": {"chief": ["a:1"], "worker": ["b"]}, "task": {"type": "chief"}}',
+            [],
+            "worker/0 must be host:port, got 'b', which has no port; add one, e.g. b:2222",
+        ),
+        (
+            # A ps at an address of TEST-NET-1, which no machine has.
+            '{"cluster": {"chief": ["192.0.2.1:2222"], "ps": ["192.0.2.1:2223"]},'
+            ' "task": {"type": "ps", "index": 0}}',
+            [],
+            "ps/0 is at 192.0.2.1:2223, but 192.0.2.1 is no address of this machine",
+        ),
+        (
+            '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}',
+            ["--mode=export"],
+            "--mode export is for one process, but this is ps/0 of a cluster",
+        ),
+        ("", ["--sync"], "--sync is for several workers; this process trains alone"),
+        ("", ["--job-name=worker"], "--job-name worker needs a cluster; give --worker-hosts"),
+    ],
+)
+def test_a_mistake_in_a_cluster_is_one_line_and_exit_code_2(
+    tmp_path, tf_config, arguments, message
+):
+    ended = run_in_cluster(tf_config, *arguments, cwd=tmp_path)
     assert ended.returncode == 2
-    assert ended.stderr.startswith("error: TF_CONFIG is set")
+    assert ended.stderr.startswith(f"error: {message}")
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cluster_of_one_trains_as_a_single_process(trained, folder):
+    # What Kubeflow writes of its own accord, an evaluator beside a chief, Estimator refuses.
+    tf_config = """{
+      "cluster": {"chief": ["nowhere.invalid:2222"], "evaluator": ["nowhere.invalid:2223"]},
+      "task": {"type": "chief", "index": 0},
+      "environment": "cloud"
+    }"""
+    ended = run_in_cluster(tf_config, *SMALL, "--output-dir=alone", cwd=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert_same(weights(folder / "output"), weights(folder / "alone"))
+
+
+def test_other_modes_run_alone_on_the_master_of_a_cluster(trained, folder):
+    tf_config = """{
+      "cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223"], "worker": ["ip1:2222"]},
+      "task": {"type": "master", "index": 0}
+    }"""
+    ended = run_in_cluster(tf_config, "--mode=evaluate", "--sync", cwd=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "eval accuracy 0." in ended.stdout
