@@ -34,7 +34,7 @@ def main() -> None:
     params = ModelParams(config, plan, num_examples=45_000, total_steps=1_000)
     with tf.Graph().as_default(), tf.Session(config=plan.session_config) as session:
         tf.train.create_global_step()
-        spec = model_fn(*_fixed_batch(config.train_batch_size), "train", params)
+        spec = model_fn(*fixed_batch(config.train_batch_size), "train", params)
         session.run(tf.global_variables_initializer())
         times = []
         for _ in range(_WARM_UP + _STEPS):
@@ -45,7 +45,8 @@ def main() -> None:
     print(json.dumps({"bare_step": plan.summary, "images_per_sec": round(rate, 1)}))
 
 
-def _fixed_batch(size: int) -> tuple[Any, Any]:
+def fixed_batch(size: int) -> tuple[Any, Any]:
+    """Random images uint8 [size, 32, 32, 3] and labels int64 [size] that never change."""
     random = np.random.default_rng(0)
     values = {
         "images": random.integers(0, 256, (size, 32, 32, 3), np.uint8),

@@ -96,6 +96,11 @@ class Cluster:
         return self.num_trainers == 1 and not self.ps_addresses
 
     @property
+    def is_single_process(self) -> bool:
+        """Whether this task is all there is: it needs no server, and nobody waits for it."""
+        return self.is_alone and self.is_master and not self.has_evaluator
+
+    @property
     def host_share(self) -> tuple[int, int]:
         """(position, count) of this task among the trainers of its host, to share its devices.
 

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.files import write_text
 
 FILE_NAME = "history.json"
+VALIDATION_FILE_NAME = "history_validation.json"  # a separate evaluator's rows
 
 
 @dataclasses.dataclass
@@ -27,9 +28,9 @@ class History:
     validation: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def load(cls, output_dir: str, last_step: int) -> "History":
+    def load(cls, output_dir: str, last_step: int, name: str = FILE_NAME) -> "History":
         """Reads the rows of earlier runs up to `last_step`; later ones were lost with their run."""
-        history = cls(tf.io.gfile.join(output_dir, FILE_NAME))
+        history = cls(tf.io.gfile.join(output_dir, name))
         if last_step and tf.io.gfile.exists(history.path):
             with tf.io.gfile.GFile(history.path) as file:
                 rows = json.load(file)

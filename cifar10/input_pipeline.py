@@ -187,4 +187,6 @@ def _finish(data: tf.data.Dataset) -> tf.data.Dataset:
     options.threading.private_threadpool_size = 1
     options.threading.max_intra_op_parallelism = 1
     options.deterministic = True
+    # There is nothing to tune, and the tuner's thread can hold up a closing session for seconds.
+    options.autotune.enabled = False
     return data.prefetch(_PREFETCH).with_options(options)

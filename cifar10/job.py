@@ -15,7 +15,6 @@ from cifar10.model_fn import ModelParams, model_fn
 from cifar10.node import Node
 from cifar10.records import RecordSet
 from cifar10.schema import CLASS_NAMES, TRAIN
-from cifar10.stopping import StopRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +28,7 @@ class Job:
     class_names: tuple[str, ...]
     given_records: Optional[RecordSet] = None
     node: Optional[Node] = None  # its place in a cluster
+    has_evaluator: bool = False  # a separate process validates, and makes the figures
 
     @property
     def records(self) -> RecordSet:
@@ -39,9 +39,8 @@ class Job:
 
     @property
     def validates(self) -> bool:
-        """Whether this process validates its checkpoints: there are images, and no evaluator."""
-        elsewhere = self.node is not None and self.node.cluster.has_evaluator
-        return self.records.has_validation and not elsewhere
+        """Whether this process validates its checkpoints, as it does unless an evaluator does."""
+        return self.records.has_validation and not self.has_evaluator
 
     @property
     def own_examples(self) -> Optional[int]:
@@ -88,18 +87,25 @@ def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
     return job
 
 
-def join_job(config: TrainConfig, records: RecordSet, cluster: Cluster, stop: StopRequest) -> Job:
+def join_job(
+    config: TrainConfig, records: RecordSet, cluster: Cluster, check: Callable[[], None]
+) -> Job:
     """Makes the job of a cluster's trainer: starts its server and waits for the tasks it needs.
+
+    Args:
+      config: the settings.
+      records: the data.
+      cluster: who is where.
+      check: is called now and then, and raises what is to end the waiting.
 
     Raises:
       ConfigError: the machine does not fit the settings.
       TrainingError: a task that is needed stays away.
-      Stopped: a signal came.
     """
     plan = plan_devices(config, cluster.host_share)
     size_thread_pools(plan.session_config)
     node = Node(config, cluster, plan)
-    node.join(stop)
+    node.join(check)
     return _assemble(config, plan, tuple(records.manifest["class_names"]), records, node)
 
 

@@ -55,7 +55,7 @@ def _run(
     config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
     # TensorFlow takes seconds to load: not for --help or a misspelt flag.
-    if cluster is not None and not (cluster.is_alone and cluster.is_master):
+    if cluster is not None and not cluster.is_single_process:
         from cifar10.distributed import run_task
 
         run_task(config, cluster, stop, started)

@@ -11,7 +11,7 @@ from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan
 from cifar10.layers import Layers
 from cifar10.metrics import confusion_matrix
-from cifar10.models import build
+from cifar10.models import Model, build
 from cifar10.placement import VariablePlacer
 from cifar10.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.replicas import Replication
@@ -76,7 +76,8 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     if training:
         with tf.device(params.place.task_device):
             plain = build(params.config)
-            model = _standardised(plain, params, params.place.variable_devices[0])
+            _channel_variables(params, params.place.variable_devices[0])
+            model = _standardised(plain, params.channel_mean, params.channel_deviation)
             layout = training_step.lay_out(plain, make_layers)
             settings = StepSettings(
                 params.config,
@@ -107,27 +108,19 @@ def _separate_towers(
 ) -> list[towers.Tower]:
     """Towers over variables of their own names, which a checkpoint fills."""
     plan = params.plan
-    model = _standardised(build(params.config), params, plan.variable_devices[0])
-    source = SeparateVariables()
-    with tf.device(VariablePlacer(plan.variable_devices, default="")):
-        return towers.build_towers(
-            model, make_layers, images, labels, plan.tower_devices, [source] * plan.num_towers
-        )
+    mean, deviation = _channel_variables(params, plan.variable_devices[0])
+    model = _standardised(build(params.config), mean.read_value(), deviation.read_value())
+    source = SeparateVariables(VariablePlacer(plan.variable_devices, default=""))
+    return towers.build_towers(
+        model, make_layers, images, labels, plan.tower_devices, [source] * plan.num_towers
+    )
 
 
-def _standardised(model: Any, params: ModelParams, device: str) -> Any:
-    """Wraps a model so that it takes uint8 images and sees channels of mean 0 and deviation 1.
+def _channel_variables(params: ModelParams, device: str) -> tuple[Any, Any]:
+    """Mean and deviation of the training images' channels, float32 [3] each.
 
-    Each tower standardises its own part of the batch. The training images' statistics are saved
-    with the weights, so that evaluation, prediction and export need nothing but the checkpoint.
-
-    Args:
-      model: (Layers, standardised images) -> logits.
-      params: the statistics.
-      device: where they are kept.
-
-    Returns:
-      (Layers, images uint8 [N, 32, 32, 3]) -> logits.
+    They are saved with the weights, so that evaluation, prediction and export need nothing but the
+    checkpoint.
     """
     with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
         mean, deviation = (
@@ -144,7 +137,24 @@ def _standardised(model: Any, params: ModelParams, device: str) -> Any:
                 ("channel_deviation", params.channel_deviation),
             )
         )
-        offset, factor = mean.read_value(), 1.0 / deviation.read_value()
+    return mean, deviation
+
+
+def _standardised(model: Model, mean: Any, deviation: Any) -> Model:
+    """Wraps a model so that it takes uint8 images and sees channels of mean 0 and deviation 1.
+
+    Each tower standardises its own part of the batch.
+
+    Args:
+      model: (Layers, standardised images) -> logits.
+      mean: of the channels, three numbers or float32 [3].
+      deviation: likewise.
+
+    Returns:
+      (Layers, images uint8 [N, 32, 32, 3]) -> logits.
+    """
+    offset = tf.convert_to_tensor(mean, tf.float32)
+    factor = 1.0 / tf.convert_to_tensor(deviation, tf.float32)
 
     def standardised(layers: Layers, images: Any) -> Any:
         return model(layers, (tf.cast(images, tf.float32) - offset) * factor)

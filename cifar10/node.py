@@ -15,7 +15,6 @@ from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.devices import DevicePlan
 from cifar10.replicas import Replication
-from cifar10.stopping import StopRequest
 from cifar10.watch import Watch
 
 
@@ -57,15 +56,17 @@ class Node:
         """Whether one process places towers on all machines."""
         return self.config.replication == "in-graph"
 
-    def join(self, stop: StopRequest) -> None:
+    def join(self, check: Callable[[], None]) -> None:
         """Waits for those without whom no session can start, and guards against losing them.
+
+        Args:
+          check: is called now and then, and raises what is to end the waiting.
 
         Raises:
           TrainingError: one of them stays away.
-          Stopped: a signal came.
         """
         self._watch.start()
-        self._watch.wait_for(self._needed, stop, say)
+        self._watch.wait_for(self._needed, check, say)
         self._watch.end_process_without(self._needed)
         if self.config.sync and self.cluster.is_master:
             others = [f"{WORKER}/{i}" for i in range(self.cluster.num_trainers - 1)]

@@ -51,23 +51,28 @@ def add_decay(config: TrainConfig, gradient: Any, weights: Any, kernel_size: int
 
 
 def decay_apart(
-    config: TrainConfig, rate: Any, piece: Any, start: int, kernel_size: int
-) -> list[Any]:
+    config: TrainConfig, rate: Any, gradient: Any, piece: Any, extent: tuple[int, int]
+) -> Any:
     """Adam's decay, decoupled from its moments (Loshchilov and Hutter 2017, arXiv:1711.05101).
 
     Args:
       config: update rule and weight decay.
       rate: learning rate, a scalar tensor.
-      piece: variable float32 [n], numbers start to start + n of the weights.
-      start: see `piece`.
-      kernel_size: the first so many weights are kernels, and decay.
+      gradient: of the piece; the kernels decay once it is known.
+      piece: variable float32 [n].
+      extent: where the piece starts in the weights, and how many of the weights are kernels; the
+        kernels come first.
 
     Returns:
-      The assignment, if there is any; it belongs before the update.
+      The gradient, known after the decay.
     """
+    start, kernel_size = extent
     size = piece.shape[0]
     kernels = min(max(kernel_size - start, 0), size)
     if config.weight_decay == 0 or config.optimizer != "adam" or not kernels:
-        return []
-    shrink = rate * config.weight_decay * piece.read_value()[:kernels]
-    return [piece.assign_sub(tf.pad(shrink, [[0, size - kernels]]))]
+        return gradient
+    with tf.control_dependencies([gradient]):
+        shrink = rate * config.weight_decay * piece.read_value()[:kernels]
+        shrunk = piece.assign_sub(tf.pad(shrink, [[0, size - kernels]]))
+    with tf.control_dependencies([shrunk]):
+        return tf.identity(gradient)

@@ -33,7 +33,7 @@ def check_own_address(
         needs root.
     """
     address = cluster.address
-    if address is None or cluster.is_alone or cluster.task_type == EVALUATOR:
+    if address is None or cluster.is_single_process or cluster.task_type == EVALUATOR:
         return
     host, port = split_address(address)
     if check_host and not _is_of_this_machine(_resolve(host, cluster, resolve_secs)):

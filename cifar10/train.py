@@ -1,11 +1,20 @@
 """Training: train_and_evaluate from the last checkpoint to the last step, then the figures."""
 
+import dataclasses
 import time
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import checkpoints, finish, hooks, input_pipeline, model_fn, model_note
+from cifar10 import (
+    checkpoints,
+    finish,
+    hooks,
+    input_pipeline,
+    model_fn,
+    model_note,
+    training_note,
+)
 from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
@@ -49,7 +58,9 @@ def train_and_evaluate(
     for split in (TRAIN, EVAL):
         records.require(split)
     open_output(config)
-    job = join_job(config, records, cluster, stop) if cluster else start_job(config, records)
+    job = join_job(config, records, cluster, stop.check) if cluster else start_job(config, records)
+    if (cluster and cluster.has_evaluator) or training_note.evaluator_is_here(config.output_place):
+        job = dataclasses.replace(job, has_evaluator=True)
     model_note.write(config, job.class_names)
     checkpoint = checkpoints.latest(config.output_place)
     start_step = checkpoints.read_counter(checkpoint, "global_step")
@@ -58,12 +69,16 @@ def train_and_evaluate(
         say(finish.describe_finished(config))
         return
     introduce(job, start_step)
+    training_note.write(config.output_place, not job.has_evaluator)
     history = History.load(config.output_place, start_step)
     length = job.num_examples / job.params.examples_per_step
     with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
         run = _Run(job, stop, history, progress, started)
         run.train(checkpoint)
-    finish.finish(job, stop, history, run.outcome, time.monotonic() - started)
+    if job.has_evaluator:
+        say("training is over; the evaluator makes the figures")
+    else:
+        finish.finish(job, stop, history, run.outcome, time.monotonic() - started)
 
 
 class _Run:
@@ -81,6 +96,7 @@ class _Run:
         self._clock = hooks.StepClock(history.seconds)
         minutes = job.config.max_minutes
         self._time_limit = hooks.TimeLimitHook(started + 60.0 * minutes) if minutes else None
+        self._ended = False
         self._recorder = ValidationRecorder(job, history, progress.message)
 
     @property
@@ -99,7 +115,7 @@ class _Run:
             job.total_steps,
             self._train_hooks(),
             saving_listeners=[
-                hooks.PauseListener(self._clock, self._history, self._stop, job.tell_end)
+                hooks.PauseListener(self._clock, self._history, self._stop, self._end)
             ],
         )
         with clear_errors(job.config):
@@ -112,9 +128,19 @@ class _Run:
                     max_steps=job.total_steps,
                     saving_listeners=list(spec.saving_listeners),
                 )
-            job.tell_end()
+            self._end()
             self._validate_if_missing(checkpoints.latest(job.config.output_place))
         self._stop.check()
+
+    def _end(self) -> None:
+        """Tells the others that training is over, once its last checkpoint is whole."""
+        if self._ended or self._stop.requested:
+            return
+        self._ended = True
+        config = self._job.config
+        step = checkpoints.read_counter(checkpoints.latest(config.output_place), "global_step")
+        training_note.write(config.output_place, not self._job.has_evaluator, step, self.outcome)
+        self._job.tell_end()
 
     def _eval_spec(self) -> Any:
         return tf.estimator.EvalSpec(

@@ -166,13 +166,17 @@ class _Update:
                 return self._report([self._rendezvous.wait()])
         count = len(self._packed.weights.pieces)
         updates = [self._update_statistics(value, parts) for value in values[count:]]  # 0 or 1
-        with tf.control_dependencies(updates):  # They read the step before it is counted.
-            applied = self._apply(values[:count], scale)
-        # This step's rate is read before this step's examples are counted.
-        with tf.control_dependencies([applied]):
-            counted = self._seen.assign_add(self._examples)
-        with tf.control_dependencies([counted]):
-            return self._report([self._rendezvous.close_round()] if self._rendezvous else [counted])
+        # From here on everything is where the variables are: not even a constant has to cross.
+        with tf.device(self._home):
+            with tf.control_dependencies(updates):  # They read the step before it is counted.
+                applied = self._apply(values[:count], scale)
+            # This step's rate is read before this step's examples are counted.
+            with tf.control_dependencies([applied]):
+                done = self._seen.assign_add(self._examples)
+            if self._rendezvous:
+                with tf.control_dependencies([done]):
+                    done = self._rendezvous.close_round()
+        return self._report([done])
 
     def saveables(self) -> list[Any]:
         """What checkpoints hold of the flat variables, under the names of the layers."""
@@ -214,10 +218,11 @@ class _Update:
         self._optimizer = optimizers.build(config, self.rate, scale)
         kernel_size, start, pairs = self._packed.layout.kernel_size, 0, []
         for gradient, piece in zip(gradients, pieces):
-            with tf.device(piece.device), tf.control_dependencies([gradient]):
-                decayed = optimizers.decay_apart(config, self.rate, piece, start, kernel_size)
-                with tf.control_dependencies(decayed):
-                    pairs.append((tf.identity(gradient), piece))
+            with tf.device(piece.device):
+                decayed = optimizers.decay_apart(
+                    config, self.rate, gradient, piece, (start, kernel_size)
+                )
+                pairs.append((decayed, piece))
             start += piece.shape[0]
         return self._optimizer.apply_gradients(pairs, self._step)
 

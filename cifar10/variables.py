@@ -36,25 +36,31 @@ class VariableSource(Protocol):
     """Where `Layers` gets its variables from."""
 
     def get(self, spec: Spec) -> Any:
-        """Returns a weight's value as a float32 tensor; for statistics, see the source."""
+        """Returns a weight's value as a float32 tensor, or that of statistics, or None for them."""
 
 
 class SeparateVariables:
-    """One variable a weight, read once whatever the number of towers; statistics as variables."""
+    """One variable a weight, read once whatever the number of towers.
 
-    def __init__(self) -> None:
+    Args:
+      place: device function that says where each variable lives; None: on the tower's device.
+    """
+
+    def __init__(self, place: Any = None) -> None:
+        self._place = place
         self._reads: dict[str, Tensor] = {}
 
     def get(self, spec: Spec) -> Any:
-        """Makes or reuses a variable."""
-        variable = tf.get_variable(
-            spec.name.rsplit("/", 1)[-1],
-            spec.shape,
-            tf.float32,
-            spec.initializer,
-            trainable=spec.kind is not None,
-            use_resource=True,
-        )
+        """Makes or reuses a variable and returns its value, statistics too."""
+        with tf.device(self._place):
+            variable = tf.get_variable(
+                spec.name.rsplit("/", 1)[-1],
+                spec.shape,
+                tf.float32,
+                spec.initializer,
+                trainable=spec.kind is not None,
+                use_resource=True,
+            )
         if spec.name not in self._reads:
             with tf.device(variable.device):
                 self._reads[spec.name] = variable.read_value()

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
 from cifar10.errors import TrainingError
-from cifar10.stopping import StopRequest
 
 _PERIOD_SECS = 1.0  # between two looks at a task
 _CONNECT_SECS = 2.0
@@ -80,17 +79,21 @@ class Watch:
         )
 
     def wait_for(
-        self, labels: Sequence[str], stop: StopRequest, say: Callable[[str], None]
+        self, labels: Sequence[str], check: Callable[[], None], say: Callable[[str], None]
     ) -> None:
         """Waits until all of the tasks answer.
 
+        Args:
+          labels: the tasks.
+          check: is called now and then, and raises what is to end the waiting.
+          say: prints a line.
+
         Raises:
-          TrainingError: one of them does not in time.
-          Stopped: a signal came.
+          TrainingError: one of them does not answer in time.
         """
         started, said = time.monotonic(), False
         while absent := [one for one in labels if not self._here[one]]:
-            stop.check()
+            check()
             late = self.missing(absent)
             if late:
                 raise TrainingError(late)

@@ -1,8 +1,9 @@
 """A worker: trains with the master, and leaves saving, validation and figures to it."""
 
+import functools
 import time
 
-from cifar10 import hooks
+from cifar10 import hooks, training_note
 from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
@@ -10,7 +11,7 @@ from cifar10.history import History
 from cifar10.job import Job, join_job, make_trainer
 from cifar10.progress import ProgressLine
 from cifar10.progress_hook import ProgressHook, RunLength
-from cifar10.records import open_records
+from cifar10.records import RecordSet, open_records
 from cifar10.schema import TRAIN
 from cifar10.stopping import StopRequest
 from cifar10.tf_errors import clear_errors
@@ -28,28 +29,50 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     records = open_records(config.data_place)
     records.require(TRAIN)
     _delay(config.worker_delay_secs * (cluster.task_index + 1), stop)
-    job = join_job(config, records, cluster, stop)
+    steps = 0
+    try:
+        check = functools.partial(_check, config, cluster, records, stop)
+        check()
+        steps = _train(join_job(config, records, cluster, check), stop)
+        ending = "training is over"
+    except hooks.TrainingOver as over:
+        ending = str(over)
+    say(f"{cluster.label} ends: {ending}; {steps:,} steps of it here")
+    stop.check()
+
+
+def _train(job: Job, stop: StopRequest) -> int:
+    """Returns the steps that this process has trained."""
     introduce(job, 0)
     clock, history = hooks.StepClock(), History(None)
     length = RunLength(job.total_steps, job.num_examples, job.own_examples)
     with ProgressLine(job.total_steps, job.num_examples / job.params.examples_per_step) as progress:
-        shown = ProgressHook(progress, history, clock, length, config.log_steps, None)
-        ending = _train(job, [shown, hooks.FollowChiefHook(job.total_steps), hooks.StopHook(stop)])
-    job.tell_end()
-    say(f"{cluster.label} ends: {ending}; {shown.steps:,} steps of it here")
+        shown = ProgressHook(progress, history, clock, length, job.config.log_steps, None)
+        train_hooks = [shown, hooks.FollowChiefHook(job.total_steps), hooks.StopHook(stop)]
+        try:
+            with clear_errors(job.config):
+                make_trainer(job).train(
+                    lambda: train_input(job), train_hooks, max_steps=job.total_steps
+                )
+        finally:
+            job.tell_end()
+    return shown.steps
+
+
+def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: StopRequest) -> None:
+    """Raises what makes waiting for the others useless: a signal, or the end of training.
+
+    A worker whose output folder is not the master's does not see the end there, and gives up after
+    --cluster-timeout.
+    """
     stop.check()
-
-
-def _train(job: Job, train_hooks: list) -> str:
-    """Returns how it ended, for people."""
-    try:
-        with clear_errors(job.config):
-            make_trainer(job).train(
-                lambda: train_input(job), train_hooks, max_steps=job.total_steps
-            )
-    except hooks.TrainingOver as over:
-        return str(over)
-    return "training is over"
+    note = training_note.read(config.output_place)
+    if note is None or note["ended_at_step"] is None:
+        return
+    gradients = (config.replicas_to_aggregate or cluster.num_trainers) if config.sync else 1
+    examples_per_step = config.train_batch_size * gradients
+    if note["ended_at_step"] >= config.total_steps(records.counts[TRAIN], examples_per_step):
+        raise hooks.TrainingOver(note["ended_at_step"])
 
 
 def _delay(seconds: float, stop: StopRequest) -> None:
