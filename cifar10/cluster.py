@@ -108,9 +108,17 @@ class Cluster:
         """
         if not self.is_trainer:
             return 0, 1
-        own = _host(self.address_of(self.task_type, self.task_index))
-        here = [task for task in self.trainers if _host(self.address_of(*task)) == own]
+        here = self._trainers_here()
         return here.index((self.task_type, self.task_index)), len(here)
+
+    @property
+    def shares_host_with_trainers(self) -> bool:
+        """Whether a trainer runs on this task's host."""
+        return bool(self._trainers_here())
+
+    def _trainers_here(self) -> list[tuple[str, int]]:
+        own = _host(self.address_of(self.task_type, self.task_index))
+        return [task for task in self.trainers if _host(self.address_of(*task)) == own]
 
 
 def split_address(address: str, name: str = "an address") -> tuple[str, int]:

@@ -11,7 +11,7 @@ from cifar10.cluster import MASTER, Cluster
 from cifar10.watch import answers
 
 # After the master has told of its end, a serving task waits so long for those who are still here.
-GRACE_SECS = 5.0
+GRACE_SECS = 7.0
 _TELL_SECS = 5.0
 
 

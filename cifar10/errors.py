@@ -4,6 +4,7 @@ UserError        the caller's mistake: exit code 2
 ├── ConfigError  a flag's value, or flags that contradict each other
 └── DataError    the records are missing or damaged
 Stopped          not a mistake: a signal asked the run to end (exit code 128 + signal)
+TrainingOver     not a mistake: a worker came when training had ended (exit code 0)
 """
 
 
@@ -33,3 +34,15 @@ class Stopped(Exception):
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by signal {signum}")
         self.signum = signum
+
+
+class TrainingOver(Exception):
+    """The cluster had already ended its training when this task came.
+
+    Attributes:
+      step: the global step at its end.
+    """
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"training is over at step {step:,}")
+        self.step = step

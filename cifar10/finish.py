@@ -44,6 +44,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
         "configuration": environment.describe_config(config, job.plan),
+        "cluster": job.node.as_dict(job.params.place) if job.node else None,
         "versions": environment.versions(),
         "hardware": environment.hardware(),
         "data": job.records.manifest,
@@ -82,6 +83,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
     config = job.config
     best, last = checkpoints.best(config.output_place), checkpoints.latest(config.output_place)
     rates = [row["images_per_sec"] for row in history.train]
+    own = [row["own_images_per_sec"] for row in history.train if "own_images_per_sec" in row]
     seen = checkpoints.read_counter(last, "examples_seen")
     return {
         "eval_accuracy": evaluation.accuracy,
@@ -95,6 +97,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
         "training_seconds": history.seconds,
         "wall_seconds": seconds,
         "images_per_sec": float(np.median(rates)) if rates else None,
+        "own_images_per_sec": float(np.median(own)) if own else None,
         "num_parameters": checkpoints.count_parameters(evaluation.checkpoint),
     }
 

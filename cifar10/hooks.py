@@ -6,6 +6,7 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training_step
+from cifar10.errors import TrainingOver
 from cifar10.history import History
 from cifar10.stopping import StopRequest
 
@@ -79,18 +80,6 @@ class TimeLimitHook(tf.train.SessionRunHook):
         if time.monotonic() >= self._deadline:
             self.reached = True
             run_context.request_stop()
-
-
-class TrainingOver(Exception):
-    """The cluster had already ended its training when this task came.
-
-    Attributes:
-      step: the global step at its end.
-    """
-
-    def __init__(self, step: int) -> None:
-        super().__init__(f"training is over at step {step:,}")
-        self.step = step
 
 
 class FollowChiefHook(tf.train.SessionRunHook):

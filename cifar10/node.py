@@ -14,6 +14,7 @@ from cifar10.cluster import MASTER, PS, WORKER, Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.devices import DevicePlan
+from cifar10.errors import Stopped, TrainingOver
 from cifar10.replicas import Replication
 from cifar10.watch import Watch
 
@@ -67,7 +68,7 @@ class Node:
         """
         self._watch.start()
         self._watch.wait_for(self._needed, check, say)
-        self._watch.end_process_without(self._needed)
+        self._watch.end_process_without(self._needed, is_over=lambda: _raises(check))
         if self.config.sync and self.cluster.is_master:
             others = [f"{WORKER}/{i}" for i in range(self.cluster.num_trainers - 1)]
             self._watch.end_process_without(others, self._aggregate() - 1)
@@ -105,6 +106,16 @@ class Node:
             f"{self.cluster.label} of {count} trainer{'s' * (count != 1)} and {servers} parameter "
             f"server{'s' * (servers != 1)}, {how}, {images} images a global step"
         )
+
+    def as_dict(self, replication: Replication) -> dict[str, Any]:
+        """The cluster, for result.json."""
+        return {
+            "task": self.cluster.label,
+            "tasks": {job: list(tasks) for job, tasks in self.cluster.jobs.items()},
+            "replication": self.config.replication,
+            "gradients_an_update": replication.aggregate,
+            "images_a_global_step": replication.examples_per_step(self.config.train_batch_size),
+        }
 
     def run_config(self, **settings: Any) -> Any:
         """A tf.estimator.RunConfig for training as this task.
@@ -160,6 +171,16 @@ class Node:
             cpu = ending.task_device(job, index)
             towers += gpus or [cpu] * self.plan.num_towers
         return tuple(towers)
+
+
+def _raises(check: Callable[[], None]) -> bool:
+    try:
+        check()
+    except TrainingOver:
+        return True
+    except Stopped:
+        return False  # The main thread sees the signal by itself.
+    return False
 
 
 def _training_devices(cluster: Cluster) -> Callable[[Any], str]:

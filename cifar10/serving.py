@@ -63,5 +63,12 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
 def _session_config(config: TrainConfig, cluster: Cluster) -> Any:
     if cluster.task_type != PS:
         return plan_devices(config, cluster.host_share).session_config
-    # A parameter server leaves the GPUs of its machine to the trainers.
-    return tf.ConfigProto(device_count={"GPU": 0}, allow_soft_placement=True)
+    # A parameter server leaves the GPUs of its machine to the trainers, and as good as all of the
+    # cores too: it moves bytes, and more threads would only pass them around.
+    threads = 1 if cluster.shares_host_with_trainers else 0
+    return tf.ConfigProto(
+        device_count={"GPU": 0},
+        allow_soft_placement=True,
+        intra_op_parallelism_threads=threads,
+        inter_op_parallelism_threads=threads,
+    )

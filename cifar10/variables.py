@@ -130,7 +130,9 @@ class Layout:
         others = [spec for spec in specs if spec.kind not in (KERNEL, None)]
         self.weights = Section(kernels + others)
         self.kernel_size = sum(spec.size for spec in kernels)
-        self.statistics = Section([spec for spec in specs if spec.kind is None])
+        statistics = [spec for spec in specs if spec.kind is None]
+        # All means, then all variances, as `towers.tower_moments` has them.
+        self.statistics = Section(statistics[::2] + statistics[1::2])
 
 
 class FlatVariable:

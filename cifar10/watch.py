@@ -13,6 +13,7 @@ from cifar10.errors import TrainingError
 _PERIOD_SECS = 1.0  # between two looks at a task
 _CONNECT_SECS = 2.0
 _SAY_AFTER_SECS = 5.0
+_LAST_WORDS_SECS = 2.0  # for the main thread to end by itself
 
 
 def answers(address: str, timeout_secs: float = _CONNECT_SECS) -> bool:
@@ -103,22 +104,40 @@ class Watch:
                 said = True
             time.sleep(0.05)
 
-    def end_process_without(self, labels: Sequence[str], at_least: Optional[int] = None) -> None:
+    def end_process_without(
+        self,
+        labels: Sequence[str],
+        at_least: Optional[int] = None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         """From now on, ends this process with exit code 1 when too many tasks are missing.
 
         From a thread, since the main thread then waits inside TensorFlow, which nothing can
         interrupt. A run that was stopped like this goes on from its last checkpoint.
+
+        Args:
+          labels: the tasks that are needed.
+          at_least: how many of them are; None: all.
+          is_over: asked when one of them does not answer, whether they may be gone because training
+            is over; then the process ends at once, with exit code 0.
         """
 
         def guard() -> None:
             while not self._ended.wait(_PERIOD_SECS):
+                if not all(self._here[one] for one in labels) and is_over():
+                    self._end_process("training is over; the others have gone", 0)
                 reason = self.missing(labels, at_least)
                 if reason:
-                    print(f"training failed: {reason}", file=sys.stderr, flush=True)
-                    sys.stdout.flush()
-                    os._exit(1)
+                    self._end_process(f"training failed: {reason}", 1)
 
         threading.Thread(target=guard, daemon=True).start()
+
+    def _end_process(self, message: str, code: int) -> None:
+        if self._ended.wait(_LAST_WORDS_SECS):
+            return  # The main thread has come to its own end meanwhile.
+        print(message, file=sys.stderr, flush=True)
+        sys.stdout.flush()
+        os._exit(code)
 
     def _look_at(self, label: str) -> None:
         while not self._ended.is_set():

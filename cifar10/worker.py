@@ -7,6 +7,7 @@ from cifar10 import hooks, training_note
 from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
+from cifar10.errors import TrainingOver
 from cifar10.history import History
 from cifar10.job import Job, join_job, make_trainer
 from cifar10.progress import ProgressLine
@@ -35,10 +36,9 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
         check()
         steps = _train(join_job(config, records, cluster, check), stop)
         ending = "training is over"
-    except hooks.TrainingOver as over:
+    except TrainingOver as over:
         ending = str(over)
     say(f"{cluster.label} ends: {ending}; {steps:,} steps of it here")
-    stop.check()
 
 
 def _train(job: Job, stop: StopRequest) -> int:
@@ -49,13 +49,12 @@ def _train(job: Job, stop: StopRequest) -> int:
     with ProgressLine(job.total_steps, job.num_examples / job.params.examples_per_step) as progress:
         shown = ProgressHook(progress, history, clock, length, job.config.log_steps, None)
         train_hooks = [shown, hooks.FollowChiefHook(job.total_steps), hooks.StopHook(stop)]
-        try:
-            with clear_errors(job.config):
-                make_trainer(job).train(
-                    lambda: train_input(job), train_hooks, max_steps=job.total_steps
-                )
-        finally:
-            job.tell_end()
+        with clear_errors(job.config):
+            make_trainer(job).train(
+                lambda: train_input(job), train_hooks, max_steps=job.total_steps
+            )
+    stop.check()  # Who was told to stop may come back: nobody is to take it for the end.
+    job.tell_end()
     return shown.steps
 
 
@@ -72,7 +71,7 @@ def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: Stop
     gradients = (config.replicas_to_aggregate or cluster.num_trainers) if config.sync else 1
     examples_per_step = config.train_batch_size * gradients
     if note["ended_at_step"] >= config.total_steps(records.counts[TRAIN], examples_per_step):
-        raise hooks.TrainingOver(note["ended_at_step"])
+        raise TrainingOver(note["ended_at_step"])
 
 
 def _delay(seconds: float, stop: StopRequest) -> None:
