@@ -8,9 +8,14 @@ declare -A package_of=(
   [runc]=runc
   [mmdebstrap]=mmdebstrap
   [chromium]=chromium
+  [sshd]=openssh-server
+  [ssh]=openssh-client
+  [rsync]=rsync
+  [ip]=iproute2
 )
 
 missing=()
+PATH=$PATH:/usr/sbin # sshd; not on the PATH of every user
 for command in "${!package_of[@]}"; do
   command -v "$command" >/dev/null || missing+=("${package_of[$command]}")
 done

@@ -1,0 +1,75 @@
+"""Where a job runs. A backend is a module here with a pure `plan` and an effectful `run`.
+
+To add one: write its module, name it in `launch.description.BACKENDS` and in `backend_named`.
+"""
+
+from dataclasses import dataclass
+from typing import Optional, Protocol
+
+from launch.display import Display
+from launch.job import Job
+from launch.run_folder import Record, RunFolder
+from launch.transport import Transport
+from launch.verdict import Outcome
+
+
+@dataclass(frozen=True)
+class Document:
+    """A piece of a plan: what a person would run by hand, or hand to the backend's own tool.
+
+    Attributes:
+      name: a host, or the name of a file.
+      text: shell lines, or the file's content.
+    """
+
+    name: str
+    text: str
+
+
+class Backend(Protocol):
+    """What every backend does.
+
+    Attributes:
+      transport: the way to the hosts, for those that run agents; None for others, whose hosts
+        cannot be checked beforehand.
+    """
+
+    @property
+    def transport(self) -> Optional[Transport]: ...  # noqa: D102 (an attribute)
+
+    def plan(self, job: Job) -> list[Document]:
+        """What it would do, as text; changes nothing and asks no one.
+
+        Raises:
+          LaunchError: the job cannot be run that way.
+        """
+
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+        """Runs the job to its end, and leaves nothing behind.
+
+        Logs go to `folder.log_path(task)`, states to `folder.write_status`.
+
+        Raises:
+          LaunchError: it could not be started.
+        """
+
+    def clean(self, record: Record) -> list[str]:
+        """Ends what is left of a run whose launcher is gone; returns what it ended, in words.
+
+        Args:
+          record: the run's `run.json`.
+
+        Raises:
+          HostError: a place could not be looked at.
+        """
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of this name; loads it only now."""
+    if name == "local":
+        from launch.backends.local import Local
+
+        return Local()
+    from launch.backends.ssh import Ssh
+
+    return Ssh()

@@ -1,0 +1,194 @@
+"""`python -m launch VERB`: the command line.
+
+What a verb needs is imported when it runs, so that every one of them starts at once.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Optional
+
+from launch.description import BACKENDS, Cluster
+from launch.errors import LaunchError
+
+_EPILOG = """\
+TRAINING ARGS, after `--`, go to cifar10_main.py as they are, the same for every task:
+  python -m launch plan --hosts ip0,ip1 -- --train-batch-size=16
+  python -m launch up --on local --workers 2 --ps 1 -- --train-batch-size=16
+  python -m launch up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
+"""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs a command line and returns the exit code: 2 for a mistake of the user's."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    ours, arguments = words, []
+    if "--" in words:
+        ours, arguments = words[: words.index("--")], words[words.index("--") + 1 :]
+    parser = _parser()
+    options, unknown = parser.parse_known_args(ours)
+    if unknown:
+        parser.error(f"unknown: {' '.join(unknown)}; the training's own arguments go after --")
+    if arguments and not hasattr(options, "cluster"):
+        print(f"error: {options.verb} takes no training arguments after --", file=sys.stderr)
+        return 2
+    options.arguments = arguments
+    try:
+        return _VERBS[options.verb](options)
+    except LaunchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # `| head`
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def cluster_of(options: argparse.Namespace) -> Cluster:
+    """The cluster that --cluster, --hosts or --on local describes.
+
+    Raises:
+      LaunchError: none of them, or two.
+    """
+    import dataclasses
+
+    from launch import layouts
+
+    if (options.cluster is not None) + (options.hosts is not None) > 1:
+        raise LaunchError("--cluster and --hosts both describe the cluster; give one")
+    counts = options.workers is not None or options.ps is not None
+    if options.cluster is not None:
+        from launch.cluster_file import read_cluster
+
+        for flag in ("python", "workdir"):
+            if getattr(options, flag):
+                raise LaunchError(f"--{flag} and --cluster: say `{flag}:` in {options.cluster}")
+        cluster = read_cluster(options.cluster)
+    elif options.hosts is not None:
+        cluster = layouts.from_hosts(
+            options.hosts, options.python, options.workdir, options.evaluator
+        )
+    elif options.on == "local":
+        workers, ps = options.workers or 0, 1 if options.ps is None else options.ps
+        return layouts.on_this_machine(
+            workers, ps, options.python, options.workdir, options.evaluator
+        )
+    else:
+        raise LaunchError("no cluster: say where to run with --hosts, --cluster or --on local")
+    if counts or (options.evaluator and options.cluster is not None):
+        raise LaunchError(
+            "--workers, --ps and --evaluator lay out --on local; a cluster file gives each host "
+            "its roles"
+        )
+    return dataclasses.replace(cluster, backend=options.on) if options.on else cluster
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m launch",
+        allow_abbrev=False,
+        description="From a list of hosts to a finished cluster job.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    plan = verbs.add_parser(
+        "plan", allow_abbrev=False, help="show every task's TF_CONFIG, command and devices"
+    )
+    _add_cluster(plan)
+    form = plan.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--shell", action="store_true", help="a line for each node, to run by hand")
+    check = verbs.add_parser(
+        "check", allow_abbrev=False, help="go through the hosts before a job does"
+    )
+    _add_cluster(check)
+    up = verbs.add_parser("up", allow_abbrev=False, help="run the job to its end")
+    _add_cluster(up)
+    up.add_argument("--restarts", type=_count, metavar="N", help="start a failed task again")
+    up.add_argument("--no-check", action="store_true", help="start without looking at the hosts")
+    up.add_argument("--lines", action="store_true", help="prefixed lines on a terminal, too")
+    for name, words in _ON_RUNS.items():
+        verb = verbs.add_parser(name, allow_abbrev=False, help=words)
+        verb.add_argument("--run", metavar="ID", help="by default the newest one")
+        _add_state_dir(verb)
+        if name == "logs":
+            verb.add_argument("-f", "--follow", action="store_true", help="until the run is over")
+            verb.add_argument("task", nargs="?", metavar="TASK", help="such as worker/0")
+        elif name == "stop":
+            verb.add_argument("--now", action="store_true", help="without saving")
+    _add_state_dir(up)
+    return parser
+
+
+_ON_RUNS = {
+    "status": "where each task of a run stands",
+    "logs": "what a task has written",
+    "stop": "end a run in order: the master saves",
+    "clean": "end what a run has left behind, on every host",
+}
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or len(text) > 6:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}")
+    return int(text)
+
+
+def _add_state_dir(parser: argparse.ArgumentParser) -> None:
+    where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
+    parser.add_argument("--state-dir", metavar="DIR", help=where)
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cluster", metavar="FILE", help="YAML description of the cluster")
+    parser.add_argument("--hosts", metavar="IP0,IP1", help="master on the first, a ps on each")
+    parser.add_argument("--on", choices=BACKENDS, help="where tasks run (default: ssh)")
+    parser.add_argument("--workers", type=_count, metavar="N", help="local: besides the master")
+    parser.add_argument("--ps", type=_count, metavar="N", help="local: how many (default: 1)")
+    parser.add_argument("--evaluator", action="store_true", help="one, beside a chief")
+    parser.add_argument("--python", metavar="PATH", help="the training's Python")
+    parser.add_argument("--workdir", metavar="DIR", help="the folder with cifar10_main.py")
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from launch import plan
+    from launch.job import make_job
+
+    job = make_job(cluster_of(options), options.arguments)
+    if options.shell:
+        from launch.backends import backend_named
+
+        print(plan.as_documents(backend_named(job.cluster.backend).plan(job)))
+    else:
+        print(plan.as_json(job) if options.json else plan.as_text(job))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from launch.check import check
+    from launch.job import make_job
+
+    return check(make_job(cluster_of(options), options.arguments))
+
+
+def _up(options: argparse.Namespace) -> int:
+    from launch.up import up
+
+    return up(cluster_of(options), options)
+
+
+def _on_runs(options: argparse.Namespace) -> int:
+    from launch import runs
+
+    verbs: dict[str, Callable[[argparse.Namespace], int]] = {
+        "status": runs.status,
+        "logs": runs.logs,
+        "stop": runs.stop,
+        "clean": runs.clean,
+    }
+    return verbs[options.verb](options)
+
+
+_VERBS = {"plan": _plan, "check": _check, "up": _up, **dict.fromkeys(_ON_RUNS, _on_runs)}

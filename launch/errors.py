@@ -1,0 +1,17 @@
+"""The errors that end a command with one clear line.
+
+LaunchError      the caller's mistake: exit code 2
+└── HostError    a host or a run is not as it should be: exit code 1
+"""
+
+
+class LaunchError(Exception):
+    """A mistake of the user's; the message gives the value, the rule and the way out."""
+
+    exit_code = 2
+
+
+class HostError(LaunchError):
+    """A host cannot be reached, or cannot do what the job asks of it."""
+
+    exit_code = 1

@@ -1,0 +1,110 @@
+"""Shows a job before it runs: as text, as JSON, or as a shell line for each node. Changes nothing.
+
+Variables of `environment` and `pass_environment` are shown by name only.
+"""
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from launch.description import Host
+from launch.errors import LaunchError
+from launch.job import Job, Task
+
+if TYPE_CHECKING:
+    from launch.backends import Document
+
+
+def as_text(job: Job) -> str:
+    """Every task's host, TF_CONFIG, command and devices, for people."""
+    counts = [f"{job.cluster.count(kind)} {kind}" for kind in _kinds(job)]
+    hosts = len(job.cluster.hosts)
+    lines = [f"{', '.join(counts)} on {hosts} host{'s' * (hosts > 1)} ({job.cluster.backend})"]
+    names = _variables(job)
+    for task in job.tasks:
+        lines += [
+            "",
+            f"{task.name} on {_reached(task.host)}",
+            f"  TF_CONFIG    {task.tf_config}",
+            f"  command      {command(task)}",
+            f"  devices      {task.devices.words()}",
+        ]
+        if names:
+            lines.append(f"  environment  {', '.join(names)}")
+    return "\n".join(lines)
+
+
+def as_json(job: Job) -> str:
+    """The same for programs."""
+    tasks = [_task(task, _variables(job)) for task in job.tasks]
+    return json.dumps({"backend": job.cluster.backend, "tasks": tasks}, indent=2)
+
+
+def shell_documents(job: Job) -> "list[Document]":
+    """One line for each node, which runs its tasks, for people who start them by hand.
+
+    Raises:
+      LaunchError: ports are still to be found.
+    """
+    from launch.backends import Document
+
+    if job.cluster.ports.low is None:
+        raise LaunchError("ports: free are found when a job starts; --shell needs numbers: 2222")
+    documents = []
+    for host in job.cluster.hosts:
+        tasks = job.on(host)
+        commands = " ".join(f"{_shell_command(task, _variables(job))} &" for task in tasks)
+        line = f"cd {shlex.quote(host.workdir)} && {{ {commands} wait; }}"
+        documents.append(Document(f"{_reached(host)}: {', '.join(t.name for t in tasks)}", line))
+    return documents
+
+
+def as_documents(documents: "Sequence[Document]") -> str:
+    """The pieces of a plan one after the other, each under its name."""
+    return "\n".join(f"# {document.name}\n{document.text}" for document in documents)
+
+
+def command(task: Task) -> str:
+    """The command line as a person would type it."""
+    return f"cd {shlex.quote(task.host.workdir)} && {shlex.join(task.argv)}"
+
+
+def _kinds(job: Job) -> list[str]:
+    return list(dict.fromkeys(task.task_type for task in job.tasks))
+
+
+def _variables(job: Job) -> list[str]:
+    return sorted([*(name for name, _ in job.cluster.environment), *job.cluster.passed])
+
+
+def _reached(host: Host) -> str:
+    name = f"{host.user}@{host.name}" if host.user else host.name
+    return name if host.address == host.name else f"{name} ({host.address})"
+
+
+def _task(task: Task, variables: list[str]) -> dict[str, Any]:
+    return {
+        "task": task.name,
+        "host": task.host.name,
+        "user": task.host.user,
+        "address": task.host.address,
+        "port": task.port,
+        "workdir": task.host.workdir,
+        "argv": list(task.argv),
+        "tf_config": json.loads(task.tf_config),
+        "gpus": None if task.devices.gpus is None else list(task.devices.gpus),
+        "share": None if task.devices.share is None else list(task.devices.share),
+        "environment": variables,
+    }
+
+
+def _shell_command(task: Task, variables: list[str]) -> str:
+    words = [f"TF_CONFIG={shlex.quote(task.tf_config)}"]
+    if task.devices.gpus is not None:
+        words.append(
+            f"CUDA_VISIBLE_DEVICES={','.join(map(str, task.devices.gpus)) or shlex.quote('')}"
+        )
+    # Their values are not for a screen: the shell that runs the line must have them.
+    words += [f'{name}="${{{name}:?}}"' for name in variables]
+    return " ".join([*words, shlex.join(task.argv)])

@@ -1,0 +1,51 @@
+"""Ends what is left of a run, on every host of it, by the mark that its processes carry."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from launch.conversation import Conversation
+from launch.description import Host
+from launch.errors import HostError
+from launch.run_folder import Record
+from launch.transport import Transport
+
+_PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL
+
+
+def sweep(record: Record, transport: Transport) -> list[str]:
+    """Ends every process of the run that is left, on all its hosts side by side.
+
+    Raises:
+      HostError: a host could not be looked at; the others were.
+    """
+    hosts = [_host(entry) for entry in record["hosts"]]
+
+    def one(host: Host) -> Any:
+        order = {"do": "sweep", "run": record["run"], "patience_secs": _PATIENCE_SECS}
+        try:
+            with Conversation(transport, host) as agent:
+                return agent.ask(order)["pids"]
+        except HostError as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
+        results = list(zip(hosts, pool.map(one, hosts)))
+    failures = [str(result) for _, result in results if isinstance(result, HostError)]
+    if failures:
+        raise HostError("\n       ".join(failures))
+    return [
+        f"{host.name}: ended {len(pids)} ({', '.join(map(str, pids))})"
+        for host, pids in results
+        if pids
+    ]
+
+
+def _host(entry: Record) -> Host:
+    return Host(
+        name=entry["name"],
+        address=entry["name"],
+        roles=(),
+        workdir="",
+        user=entry["user"],
+        agent_python=entry["agent_python"],
+    )

@@ -1,0 +1,15 @@
+"""A launcher with folders of its own; whatever a test leaves running is ended after it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.launcher import Launcher
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path)
+    yield launcher
+    launcher.end()

@@ -1,0 +1,185 @@
+"""Runs `python -m launch` on a stand-in for training, and looks at process lists for leftovers."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Optional
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+STAND_IN = Path(__file__).with_name("stand_in.py")
+LOCAL = ("--on", "local")
+
+
+def make_workdir(folder: Path) -> Path:
+    """A working directory whose cifar10_main.py is the stand-in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(STAND_IN, folder / "cifar10_main.py")
+    return folder
+
+
+def make_records(folder: Path) -> Path:
+    """Records of drawn shapes, for real training."""
+    words = ["--source", "synthetic", "--out", str(folder / "records")]
+    subprocess.run([sys.executable, "-m", "data_prep", *words], cwd=ROOT, check=True)
+    return folder / "records"
+
+
+class Launcher:
+    """`python -m launch` with a state folder and a working directory of the test's own.
+
+    Args:
+      folder: for both of them.
+      env: what its environment has besides this process's.
+    """
+
+    def __init__(self, folder: Path, env: Optional[dict[str, str]] = None) -> None:
+        self.workdir = make_workdir(folder / "work")
+        self.state = folder / "state"
+        self.env = {**os.environ, **(env or {})}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, verb: str, *words: str) -> "subprocess.Popen[str]":
+        """Starts a command; its two streams are one pipe."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "launch", verb, *words],
+            cwd=ROOT,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def end(self) -> None:
+        """Ends whatever a test that failed has left."""
+        for process in self._started:
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        for path in self.state.glob("*/run.json"):
+            for pid in processes_of(path.parent.name):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def up_words(self, cluster: tuple[str, ...], *arguments: str) -> list[str]:
+        """The words of an `up`; `arguments` are the stand-in's, and words before `--`."""
+        split = arguments.index("--") if "--" in arguments else 0
+        ours, theirs = arguments[:split], arguments[split:] or ()
+        theirs = theirs[1:] if split or theirs[:1] == ("--",) else theirs
+        place: tuple[str, ...] = ("--state-dir", str(self.state), "--workdir", str(self.workdir))
+        place = place[:2] if "--cluster" in cluster else place
+        return [*cluster, *place, *ours, "--", *theirs]
+
+    def up(self, cluster: tuple[str, ...], *arguments: str, exit_code: int = 0) -> str:
+        """Runs a job to its end; returns what it wrote."""
+        process = self.start("up", *self.up_words(cluster, *arguments))
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
+        return output
+
+    def start_up(self, cluster: tuple[str, ...], *arguments: str) -> "subprocess.Popen[str]":
+        """Starts a job; the caller ends it."""
+        return self.start("up", *self.up_words(cluster, *arguments))
+
+    def verb(self, verb: str, *words: str, exit_code: int = 0) -> str:
+        """Runs `status`, `logs`, `stop` or `clean`."""
+        process = self.start(verb, "--state-dir", str(self.state), *words)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
+        return output
+
+    def verb_on(self, cluster: tuple[str, ...], verb: str, *words: str, exit_code: int = 0) -> str:
+        """Runs `plan` or `check` of a cluster."""
+        process = self.start(verb, *cluster, *words)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
+        return output
+
+    def run_id(self) -> str:
+        """The newest run's id, once there is one."""
+        wait_for(lambda: self.state.is_dir() and any(self.state.glob("*/run.json")), "a run")
+        return max(path.parent.name for path in self.state.glob("*/run.json"))
+
+    def wait_for_log(self, task: str, words: str) -> None:
+        """Waits until a task has written some words."""
+        log = self.state / self.run_id() / "logs" / f"{task.replace('/', '-')}.log"
+        wait_for(lambda: log.exists() and words in log.read_text(), f"{words!r} in {log}")
+
+
+def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 20) -> None:
+    """Waits until a condition holds; AssertionError if it does not in time."""
+    deadline = time.monotonic() + timeout_secs
+    while not condition():
+        assert time.monotonic() < deadline, f"no {what} within {timeout_secs} s"
+        time.sleep(0.02)
+
+
+def processes_of(run_id: str) -> dict[int, str]:
+    """Every process of a run on this machine, agents included: pid -> command line."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        is_agent = words[-3:-1] == [b"launch-agent", run_id.encode()]
+        if is_agent or f"LAUNCH_RUN_ID={run_id}".encode() in environ:
+            found[int(pid)] = b" ".join(words).decode()
+    return found
+
+
+def pid_of(run_id: str, task: str) -> int:
+    """The process of a task, once it runs."""
+    mark = f"LAUNCH_TASK={task}".encode()
+
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for pid, words in processes_of(run_id).items():
+            if "cifar10_main.py" in words and mark in _environ(pid):
+                return pid
+        time.sleep(0.02)
+    raise AssertionError(f"no process of {task} within 20 s")
+
+
+def _environ(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def agent_pids(run_id: str) -> list[int]:
+    """The run's agents, without their guards, which are the agents' children."""
+    agents = [pid for pid, words in processes_of(run_id).items() if "launch-agent" in words]
+    return [pid for pid in agents if _parent(pid) not in agents]
+
+
+def _parent(pid: int) -> int:
+    found = re.search(r"^PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return int(found[1]) if found else 0
+
+
+def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:
+    """No process of the run is left, at the latest after some seconds."""
+    deadline = time.monotonic() + timeout_secs
+    while time.monotonic() < deadline and processes_of(run_id):
+        time.sleep(0.05)
+    assert processes_of(run_id) == {}
+
+
+def interrupt(process: "subprocess.Popen[str]", signum: int = signal.SIGINT) -> str:
+    """Signals a launcher and waits for its end; returns what it wrote."""
+    process.send_signal(signum)
+    output, _ = process.communicate(timeout=60)
+    return output

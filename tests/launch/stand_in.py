@@ -1,0 +1,106 @@
+"""Stands in for cifar10_main.py: obeys the same contract, without TensorFlow.
+
+Arguments of the form `worker/0:die=3` are for one task, others for all:
+  steps=N        the master ends after N steps of 0.05 s (default 10)
+  die=CODE       ends with this code at once, every time
+  die_once=CODE  the same, but only the first time
+  at=N           ... dies at step N only
+  kill=SIG       dies by this signal
+  deaf           ignores SIGTERM
+  child          starts a child in a session of its own, which ignores SIGTERM
+  stays          a ps that never ends by itself
+  flood=N        writes N lines
+  print=TEXT     writes TEXT
+  env=NAME       writes the value of a variable
+  mute           writes nothing
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> int:
+    """Runs one task by its TF_CONFIG."""
+    config = json.loads(os.environ["TF_CONFIG"])
+    kind, index = config["task"]["type"], config["task"]["index"]
+    name = f"{kind}/{index}"
+    options = {}
+    for argument in sys.argv[1:]:
+        whom, colon, rest = argument.partition(":")
+        if not colon or whom == name:
+            key, _, value = (rest if colon else argument).partition("=")
+            options[key] = value
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if "deaf" in options else _save)
+    listening = _listen(config, kind, index)
+    if "child" in options:
+        code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(300)"
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    if "env" in options:
+        print(f"{options['env']}={os.environ.get(options['env'])}", flush=True)
+    if "print" in options:
+        print(options["print"], flush=True)
+    for i in range(int(options.get("flood", 0))):
+        print(f"line {i} {'x' * 100}")
+    sys.stdout.flush()
+    _train(name, options)
+    if listening is not None:
+        listening.close()
+    return 0
+
+
+def _train(name: str, options: "dict[str, str]") -> None:
+    done = Path(f"done-{os.environ['LAUNCH_RUN_ID']}")
+    steps = int(options.get("steps", 10))
+    step = 0
+    is_lead = name.startswith(("master", "chief"))
+    while step < steps or not is_lead:
+        if "at" not in options or step == int(options["at"]):
+            _perhaps_die(name, options)
+        stays = "stays" in options and name.startswith("ps")
+        if not is_lead and done.exists() and not stays:
+            return
+        step += 1
+        if "mute" not in options and not name.startswith("ps"):
+            print(f"epoch 0.1/1  step {step:,}/{steps:,}  loss 1.9  512 images/s", flush=True)
+        time.sleep(0.05)
+    done.touch()
+
+
+def _perhaps_die(name: str, options: "dict[str, str]") -> None:
+    mark = Path(f"died-{name.replace('/', '-')}-{os.environ['LAUNCH_RUN_ID']}")
+    if "kill" in options:
+        os.kill(os.getpid(), int(options["kill"]))
+    if "die" in options:
+        print("about to fail", flush=True)
+        sys.exit(int(options["die"]))
+    if "die_once" in options and not mark.exists():
+        mark.touch()
+        sys.exit(int(options["die_once"]))
+
+
+def _listen(config: "dict", kind: str, index: int) -> "socket.socket | None":
+    addresses = config["cluster"].get(kind)
+    if addresses is None:
+        return None
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind(("", int(addresses[index].rpartition(":")[2])))
+    listening.listen()
+    return listening
+
+
+def _save(signum: int, _: object) -> None:
+    print("saving", flush=True)
+    time.sleep(0.2)
+    print("saved", flush=True)
+    os._exit(128 + signum)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

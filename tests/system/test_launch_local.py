@@ -1,0 +1,58 @@
+"""Real training on this machine, and a disk that is full (on a file system of the test's own)."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import shell
+from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, make_records
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 100 kB."""
+    if os.geteuid() != 0:
+        pytest.skip("a file system of its own needs root")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no file system of its own: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_neither_the_job_nor_its_output(tmp_path: Path, small_disk: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.state = small_disk / "state"
+    try:
+        output = launcher.up((*LOCAL, "--workers", "1"), "--", "steps=20", "flood=2000")
+        run_id = launcher.run_id()
+    finally:
+        launcher.end()
+    assert "No space left on device; its log stops here" in output
+    assert "[master/0 localhost] epoch 0.1/1  step 20/20" in output
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert_nothing_left(run_id)
+
+
+def test_real_training_runs_to_its_end(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.workdir = shell.ROOT
+    data = make_records(tmp_path)
+    words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
+    folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
+    try:
+        output = launcher.up((*LOCAL, "--workers", "1"), "--", *words, *folders)
+    finally:
+        launcher.end()
+    assert (tmp_path / "output" / "result.json").exists()
+    assert "[worker/0 localhost] " in output
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert_nothing_left(launcher.run_id())

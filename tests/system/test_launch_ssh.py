@@ -1,0 +1,372 @@
+"""Jobs over real ssh on three machines: cut links, killed nodes, and nothing left behind."""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.description import Host
+from launch.errors import HostError
+from launch.sync import sync_code
+from tests.launch.launcher import (
+    ROOT,
+    Launcher,
+    agent_pids,
+    assert_nothing_left,
+    interrupt,
+    make_records,
+    pid_of,
+    processes_of,
+    wait_for,
+)
+from tests.system import nodes as machines
+from tests.system.nodes import Nodes
+
+pytestmark = pytest.mark.system
+
+LIMITS = "limits: {stop_secs: 2, grace_secs: 5, lease_secs: 3}\n"
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    reason = machines.why_not()
+    if reason:
+        pytest.skip(reason)
+    with Nodes(tmp_path_factory.mktemp("nodes") / "ssh") as running:
+        yield running
+
+
+@pytest.fixture
+def launcher(nodes: Nodes, tmp_path: Path) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path, nodes.env)
+    yield launcher
+    for name in nodes.names:
+        nodes.heal(name)
+    launcher.end()
+    # The agents' own logs: sshd gives them root's home, whatever this process's is.
+    for path in launcher.state.glob("*/run.json"):
+        shutil.rmtree(_host_logs_folder(path.parent.name), ignore_errors=True)
+
+
+def cluster(launcher: Launcher, nodes: Nodes, text: str = LIMITS) -> tuple[str, ...]:
+    """A cluster file: master, worker, worker, and a ps on each."""
+    path = launcher.workdir.parent / "lab.yaml"
+    hosts = "".join(f"  - name: {n}\n    address: {nodes.address(n)}\n" for n in nodes.names)
+    path.write_text(f"workdir: {launcher.workdir}\nhosts:\n{hosts}{text}")
+    return ("--cluster", str(path))
+
+
+def start(
+    launcher: Launcher, nodes: Nodes, *arguments: str, restarts: int = 0
+) -> "subprocess.Popen[str]":
+    """Starts an endless job and waits until its last worker trains."""
+    words = ("--restarts", str(restarts), "--no-check", "--", "steps=100000", *arguments)
+    process = launcher.start_up(cluster(launcher, nodes), *words)
+    launcher.wait_for_log("worker/1", "step 3/")
+    return process
+
+
+def assert_nodes_are_idle(nodes: Nodes) -> None:
+    """No node runs anything but its sshd."""
+    for name in nodes.names:
+        left = {pid: words for pid, words in nodes.processes(name).items() if "[lis" not in words}
+        assert left == {}
+
+
+def test_a_job_runs_to_its_end(launcher: Launcher, nodes: Nodes) -> None:
+    output = launcher.up(cluster(launcher, nodes), "--no-check", "--", "steps=5")
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert "[master/0 node1] epoch 0.1/1  step 5/5" in output
+    assert "[worker/1 node3] epoch 0.1/1  step 1/5" in output
+    assert_nothing_left(launcher.run_id())
+    wait_for(lambda: not any(len(nodes.processes(n)) > 1 for n in nodes.names), "idle nodes", 5)
+    assert_nodes_are_idle(nodes)
+
+
+def test_each_host_keeps_its_tasks_logs(launcher: Launcher, nodes: Nodes) -> None:
+    launcher.up(cluster(launcher, nodes), "--no-check", "--", "steps=2", "print=here")
+    for task in ("master-0", "worker-1", "ps-2"):
+        assert "here" in (launcher.state / launcher.run_id() / "logs" / f"{task}.log").read_text()
+        assert "here" in (_host_logs_folder(launcher.run_id()) / f"{task}.log").read_text()
+
+
+def test_paths_and_arguments_are_taken_as_they_are(launcher: Launcher, nodes: Nodes) -> None:
+    odd = launcher.workdir.with_name("it's $(touch oops); here")
+    launcher.workdir = launcher.workdir.rename(odd)
+    arguments = ("steps=2", "print=a b;$(touch oops) 'c' \"d\"")
+    output = launcher.up(cluster(launcher, nodes), "--no-check", "--", *arguments)
+    assert "[worker/0 node2] a b;$(touch oops) 'c' \"d\"" in output
+    assert not list(launcher.workdir.parent.rglob("oops"))
+
+
+def test_a_secret_shows_in_no_process_list_or_log(launcher: Launcher, nodes: Nodes) -> None:
+    launcher.env["API_TOKEN"] = "hunter2-and-more"
+    file = cluster(launcher, nodes, LIMITS + "pass_environment: [API_TOKEN]\n")
+    arguments = ("--no-check", "--", "steps=100000", "env=API_TOKEN")
+    process = launcher.start_up(file, *arguments)
+    launcher.wait_for_log("worker/1", "step 3/")
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert b"hunter2" not in path.read_bytes()
+        except OSError:
+            continue
+    output = interrupt(process)
+    assert "[worker/1 node3] API_TOKEN=***" in output
+    assert "hunter2" not in output
+    logs = [*launcher.state.rglob("*.log"), *_host_logs(launcher.run_id())]
+    assert logs
+    assert not any("hunter2" in path.read_text() for path in logs)
+
+
+def test_ctrl_c_stops_every_host(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes, "child")
+    output = interrupt(process)
+    assert process.returncode == 130
+    assert "[master/0 node1] saved" in output
+    assert_nothing_left(launcher.run_id())
+
+
+def test_a_failure_is_named_with_its_host(launcher: Launcher, nodes: Nodes) -> None:
+    arguments = ("--no-check", "--", "steps=1000", "worker/1:kill=9", "worker/1:at=3")
+    output = launcher.up(cluster(launcher, nodes), *arguments, exit_code=137)
+    assert "exit code 137: worker/1 on node3 failed: killed by SIGKILL" in output
+    assert_nothing_left(launcher.run_id())
+
+
+def test_a_killed_launcher_leaves_nothing_on_any_host(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes, "child", "deaf")
+    process.kill()
+    process.communicate()
+    assert_nothing_left(launcher.run_id(), timeout_secs=12)
+
+
+def test_a_killed_ssh_leaves_nothing_and_is_named(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes, "child")
+    run_id = launcher.run_id()
+    clients = _find(f"node2 exec python3 -I -S -c .* launch-agent {run_id}")
+    assert clients
+    for pid in clients:
+        os.kill(pid, signal.SIGKILL)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "worker/0 on node2 failed: lost" in output
+    assert_nothing_left(run_id, timeout_secs=12)
+
+
+def test_a_killed_agent_leaves_nothing(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes, "child", "deaf")
+    run_id = launcher.run_id()
+    (agent,) = set(agent_pids(run_id)) & set(nodes.processes("node3"))
+    os.kill(agent, signal.SIGKILL)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "on node3 failed: lost" in output
+    assert_nothing_left(run_id, timeout_secs=5)
+
+
+def test_a_lost_agent_is_started_again(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes, restarts=2)
+    run_id = launcher.run_id()
+    (agent,) = set(agent_pids(run_id)) & set(nodes.processes("node3"))
+    before = pid_of(run_id, "worker/1")
+    os.kill(agent, signal.SIGKILL)
+    wait_for(lambda: pid_of(run_id, "worker/1") != before, "another worker/1", 15)
+    interrupt(process)
+    assert process.returncode == 130
+    assert_nothing_left(run_id, timeout_secs=5)
+
+
+def test_a_cut_link_ends_the_job_on_both_sides(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes, "child")
+    run_id = launcher.run_id()
+    nodes.cut("node2")
+    output, _ = process.communicate(timeout=40)
+    assert process.returncode == 1
+    assert "on node2 failed: no word from it for 3 s" in output
+    # Still cut off: what ends the tasks there is their agent's lease.
+    assert_nothing_left(run_id, timeout_secs=12)
+
+
+def test_a_link_that_heals_in_time_costs_nothing(launcher: Launcher, nodes: Nodes) -> None:
+    file = cluster(launcher, nodes, LIMITS.replace("lease_secs: 3", "lease_secs: 20"))
+    process = launcher.start_up(file, "--no-check", "--", "steps=150")
+    launcher.wait_for_log("worker/0", "step 3/")
+    nodes.cut("node2")
+    time.sleep(3)
+    nodes.heal("node2")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert_nothing_left(launcher.run_id())
+
+
+def test_a_killed_node_is_named_and_the_others_end(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes)
+    nodes.kill("node3")
+    try:
+        output, _ = process.communicate(timeout=40)
+    finally:
+        nodes.start_sshd("node3")
+    assert process.returncode == 1
+    assert "on node3 failed: lost" in output
+    assert_nothing_left(launcher.run_id(), timeout_secs=5)
+
+
+def test_a_node_that_comes_back_rejoins(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes, restarts=5)
+    run_id = launcher.run_id()
+    before = pid_of(run_id, "worker/1")
+    nodes.kill("node3")
+    time.sleep(2)
+    nodes.start_sshd("node3")
+    wait_for(lambda: pid_of(run_id, "worker/1") != before, "another worker/1", 20)
+    interrupt(process)
+    assert_nothing_left(run_id, timeout_secs=5)
+
+
+def test_clean_ends_what_a_power_cut_of_the_launcher_left(launcher: Launcher, nodes: Nodes) -> None:
+    process = start(launcher, nodes, "child", "deaf")
+    run_id = launcher.run_id()
+    # Launcher, agents and guards at once: nobody is left to end the tasks' children.
+    everyone = [process.pid, *(p for p, w in processes_of(run_id).items() if "launch-agent" in w)]
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in everyone:
+            os.kill(pid, signum)
+    process.communicate()
+    time.sleep(0.5)
+    assert processes_of(run_id)
+    output = launcher.verb("clean")
+    assert f"run {run_id}: node" in output
+    assert_nothing_left(run_id)
+
+
+def test_a_host_that_asks_for_more_than_a_key_does_not_hang(
+    launcher: Launcher, nodes: Nodes
+) -> None:
+    (nodes.folder / "id").rename(nodes.folder / "hidden")
+    began = time.monotonic()
+    try:
+        output = launcher.up(cluster(launcher, nodes), "--no-check", "--", exit_code=1)
+    finally:
+        (nodes.folder / "hidden").rename(nodes.folder / "id")
+    assert time.monotonic() - began < 10
+    assert "error: node1: it does not let us in; a key must do: ssh-copy-id node1" in output
+
+
+def test_an_unknown_host_key_is_refused(launcher: Launcher, nodes: Nodes) -> None:
+    known = nodes.folder / "known_hosts"
+    before = known.read_text()
+    known.write_text("\n".join(before.splitlines()[:-1]) + "\n")
+    try:
+        output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)
+    finally:
+        known.write_text(before)
+    assert "node3: its host key is not known yet; look at it once by hand: ssh node3" in output
+
+
+def test_an_unreachable_host_is_named(launcher: Launcher, nodes: Nodes) -> None:
+    hosts = ("--hosts", "node1,10.78.0.99,nowhere.invalid")
+    output = launcher.up(hosts, "--no-check", "--", exit_code=1)
+    assert "10.78.0.99: there is no way to it; is it up, and on this network?" in output
+    assert "nowhere.invalid: ssh does not know the name; try: ssh nowhere.invalid" in output
+
+
+def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
+    """The stand-in has neither TensorFlow nor records, and one port is taken."""
+    space = "/run/netns/launch-node2"
+    code = 'import socket, time; s = socket.create_server(("", 2222)); time.sleep(60)'
+    taken = subprocess.Popen(["nsenter", f"--net={space}", "python3", "-c", code])
+    try:
+        wait_for(lambda: taken.pid in nodes.processes("node2"), "taken port")
+        time.sleep(0.3)
+        output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)
+    finally:
+        taken.kill()
+        taken.wait()
+    problems = [line for line in output.splitlines() if line.startswith("problem: ")]
+    assert (
+        "problem: node1: no records in data; prepare or copy them, or name --data-dir" in problems
+    )
+    assert f"node2: port 2222 is in use by pid {taken.pid} (" in output, output
+    assert not any("cannot reach" in problem for problem in problems)
+
+
+def test_up_does_not_start_what_check_finds_fault_with(launcher: Launcher, nodes: Nodes) -> None:
+    output = launcher.up(cluster(launcher, nodes), "--", "steps=1", exit_code=1)
+    assert output.startswith("error: node1: ")
+    assert output.endswith("to start all the same: --no-check\n")
+    assert not launcher.state.exists()
+
+
+def test_check_finds_a_port_that_does_not_get_through(launcher: Launcher, nodes: Nodes) -> None:
+    """node3's address leads elsewhere: to a machine that nobody has, or to another node."""
+    file = Path(cluster(launcher, nodes)[1])
+    text = file.read_text()
+    for wrong, why in (("10.78.0.77", "no "), ("10.78.0.254", "connection refused")):
+        file.write_text(text.replace("address: 10.78.0.3", f"address: {wrong}"))
+        output = launcher.verb_on(("--cluster", str(file)), "check", exit_code=1)
+        assert f"problem: node1: cannot reach {wrong} port 2222: {why}" in output
+        assert f"problem: node2: cannot reach {wrong} port 2223: {why}" in output
+
+
+def test_sync_copies_the_code_and_nothing_else(
+    launcher: Launcher, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", nodes.env["PATH"])
+    source, target = tmp_path / "source", tmp_path / "it's over; here"
+    for path in ("cifar10/a.py", "cifar10/__pycache__/a.pyc", "cifar10_main.py", "data/x"):
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_text("new")
+    for path in ("cifar10/gone.py", "data/mine", "output/model"):
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_text("old")
+    host = Host("node2", nodes.address("node2"), (("master", 1),), workdir=str(target))
+    sync_code([host], source)
+    files = sorted(str(p.relative_to(target)) for p in target.rglob("*") if p.is_file())
+    assert files == ["cifar10/a.py", "cifar10_main.py", "data/mine", "output/model"]
+
+
+def test_sync_names_a_host_that_it_cannot_copy_to(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", nodes.env["PATH"])
+    host = Host("10.78.0.99", "10.78.0.99", (("master", 1),), workdir="/nowhere")
+    with pytest.raises(HostError, match=r"10\.78\.0\.99: rsync exit code \d+: ssh: connect to"):
+        sync_code([host])
+
+
+def test_real_training_runs_to_its_end_on_hosts_that_were_checked(
+    launcher: Launcher, nodes: Nodes, tmp_path: Path
+) -> None:
+    data = make_records(tmp_path)
+    hosts = ",".join(nodes.address(name) for name in nodes.names[:2])
+    launcher.workdir = ROOT
+    words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
+    folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
+    cluster = ("--hosts", hosts, "--python", sys.executable)
+    output = launcher.up(cluster, "--", *words, *folders)
+    assert (tmp_path / "output" / "result.json").exists()
+    assert f"[worker/0 {nodes.address('node2')}] " in output
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert_nothing_left(launcher.run_id())
+
+
+def _host_logs_folder(run_id: str) -> Path:
+    home = Path(pwd.getpwuid(0).pw_dir)
+    return home / ".local" / "state" / "cifar10-launch" / "hosts" / run_id
+
+
+def _host_logs(run_id: str) -> list[Path]:
+    return sorted(_host_logs_folder(run_id).glob("*.log"))
+
+
+def _find(pattern: str) -> list[int]:
+    done = subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in done.stdout.split()]
