@@ -180,8 +180,9 @@ class Rendezvous:
                 waiting = accumulator.num_accumulated()
                 taken = tf.cond(
                     waiting > 0,
-                    lambda one=accumulator, count=waiting: tf.size(one.take_grad(count)),
-                    lambda: tf.constant(0),
+                    # Not their size, which is known without taking them.
+                    lambda one=accumulator, count=waiting: tf.reduce_sum(one.take_grad(count)),
+                    lambda: tf.constant(0.0),
                 )
                 with tf.control_dependencies([taken]):
                     emptied.append(accumulator.set_global_step(first))

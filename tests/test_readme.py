@@ -125,6 +125,23 @@ def test_export_writes_another_saved_model(trained: Path, readme_command: str) -
     assert len(list((trained / "output" / "export").iterdir())) == before + 1
 
 
+@pytest.mark.readme(
+    ".venv/bin/python -m launch up --on local --workers 1 --ps 1 -- --train-batch-size=128"
+)
+def test_a_cluster_on_this_machine_trains_to_its_end(trained: Path, readme_command: str) -> None:
+    command = f"{readme_command} {SMALL} --output-dir clustered"
+    shown = shell.run(command, trained, env={"XDG_STATE_HOME": str(trained / "state")}).stdout
+    assert "master/0 is done" in shown
+    assert (trained / "clustered" / "result.json").exists()
+
+
+@pytest.mark.readme(".venv/bin/python -m launch plan --hosts ip0,ip1 -- --train-batch-size=128")
+def test_the_plan_shows_every_tasks_tf_config(tmp_path: Path, readme_command: str) -> None:
+    shown = shell.run(readme_command, shell.make_workspace(tmp_path)).stdout
+    assert shown.count("TF_CONFIG") == 4
+    assert '"worker": ["ip1:2222"]' in shown
+
+
 @pytest.mark.readme(".venv/bin/tensorboard --logdir output")
 def test_tensorboard_reads_the_output(trained: Path, readme_command: str) -> None:
     # --inspect reads the same files and ends, where the server would go on.
