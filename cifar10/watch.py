@@ -67,7 +67,8 @@ class Watch:
           A sentence for people; None if nobody is missing for too long.
         """
         now = time.monotonic()
-        gone = [one for one in labels if now - self._seen[one] > self._timeout_secs]
+        late = [one for one in labels if now - self._seen[one] > self._timeout_secs]
+        gone = [one for one in late if not self._here[one]]  # Looks are a second apart.
         if self._ended.is_set() or len(labels) - len(gone) >= (
             len(labels) if at_least is None else at_least
         ):

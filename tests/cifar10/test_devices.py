@@ -240,6 +240,65 @@ def test_a_precision_that_the_device_has_not_is_refused_with_the_reason(
     assert str(refused.value) == f"--precision {precision} {reason}; use --precision fp32"
 
 
+def plan_of_share(position: int, count: int, **settings: Any) -> devices.DevicePlan:
+    return devices.plan_devices(TrainConfig(**settings), (position, count))
+
+
+@pytest.mark.parametrize(
+    ("cores", "trainers", "towers"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 2, 1), (2, 4, 1)]
+)
+def test_trainers_on_one_machine_share_out_its_cores(machine, monkeypatch, cores, trainers, towers):
+    machine.has(cores=cores)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    for position in range(trainers):
+        chosen = plan_of_share(position, trainers, train_batch_size=128)
+        assert chosen.num_towers == towers
+        session = chosen.session_config
+        assert session.inter_op_parallelism_threads == towers
+        assert session.intra_op_parallelism_threads == 1 or cores // trainers > towers
+
+
+def test_cores_that_somebody_has_shared_out_already_are_taken_as_they_are(machine, monkeypatch):
+    # Pinned to 4 of the machine's 16 cores, by affinity or by a container's quota.
+    machine.has(cores=4)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert plan_of_share(1, 4, train_batch_size=128).num_towers == 4
+
+
+@pytest.mark.parametrize(
+    ("gpus", "trainers", "shares"),
+    [
+        (4, 1, [["GPU:0", "GPU:1", "GPU:2", "GPU:3"]]),
+        (4, 2, [["GPU:0", "GPU:1"], ["GPU:2", "GPU:3"]]),
+        (3, 2, [["GPU:0"], ["GPU:1", "GPU:2"]]),
+        (2, 2, [["GPU:0"], ["GPU:1"]]),
+        # Fewer than one each: all of them for everyone.
+        (1, 2, [["GPU:0"], ["GPU:0"]]),
+    ],
+)
+def test_trainers_on_one_machine_share_out_its_gpus(machine, monkeypatch, gpus, trainers, shares):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    machine.has(gpus=gpus)
+    for position, share in enumerate(shares):
+        chosen = plan_of_share(position, trainers, train_batch_size=12)
+        assert machine.visible == share
+        assert chosen.tower_devices == tuple(f"/gpu:{index}" for index in range(len(share)))
+
+
+def test_gpus_that_somebody_has_shared_out_already_are_taken_as_they_are(machine, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    machine.has(gpus=2)
+    plan_of_share(1, 2)
+    assert machine.visible == ["GPU:0", "GPU:1"]
+
+
+def test_a_trainer_cannot_ask_for_more_gpus_than_its_share(machine, monkeypatch):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    machine.has(gpus=4)
+    with pytest.raises(ConfigError, match="must be at most the GPUs that TensorFlow sees, 2"):
+        plan_of_share(0, 2, num_gpus=3)
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
 def test_cores_are_those_that_the_process_may_run_on():
     before = os.sched_getaffinity(0)

@@ -62,10 +62,10 @@ def save_untrained(config: TrainConfig) -> str:
     job = make_job(config)
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
-        images = tf.zeros([1, 32, 32, 3], tf.uint8)
-        job.estimator.model_fn(images, tf.zeros([1], tf.int64), "train", job.config)
+        images = tf.zeros([2, 32, 32, 3], tf.uint8)
+        spec = job.estimator.model_fn(images, tf.zeros([2], tf.int64), "train", job.config)
         session.run(tf.global_variables_initializer())
-        return str(tf.train.Saver().save(session, f"{config.output_dir}/model.ckpt", 0))
+        return str(spec.scaffold.saver.save(session, f"{config.output_dir}/model.ckpt", 0))
 
 
 def test_a_client_finds_both_signatures(answer):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cifar10.history import History
+from cifar10.history import VALIDATION_FILE_NAME, History
 
 
 def train_row(step, seconds):
@@ -54,3 +54,24 @@ def test_rows_of_two_runs_do_not_mix(tmp_path):
     first, second = History.load(str(tmp_path), 0), History.load(str(tmp_path / "other"), 0)
     first.train.append(train_row(1, 1.0))
     assert second.train == []
+
+
+def test_a_history_without_a_path_is_kept_nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    history = History(None)
+    history.train.append(train_row(10, 1.5))
+    history.save()
+    assert list(tmp_path.iterdir()) == []
+    assert history.as_dict() == {"train": [train_row(10, 1.5)], "validation": []}
+    assert history.seconds == 1.5
+
+
+def test_an_evaluators_rows_lie_in_a_file_of_their_own(folder):
+    assert VALIDATION_FILE_NAME == "history_validation.json"
+    history = History.load(str(folder), 30, VALIDATION_FILE_NAME)
+    assert history.as_dict() == {"train": [], "validation": []}
+    history.validation.append({"step": 20, "accuracy": 0.35})
+    history.save()
+    assert [row["step"] for row in History.load(str(folder), 30).validation] == [10, 30]
+    again = History.load(str(folder), 30, VALIDATION_FILE_NAME)
+    assert again.validation == [{"step": 20, "accuracy": 0.35}]

@@ -96,20 +96,77 @@ def test_a_run_continued_with_another_batch_size_still_sees_every_image_once(rec
     assert sorted(seen) == list(range(100))
 
 
-def test_replicas_share_the_split_without_overlap(records):
-    shares = [take_numbers(records, 17, batch_size=2, num_replicas=3, replica=k) for k in range(3)]
-    shares[1], shares[2] = shares[1][:33], shares[2][:33]
-    assert [len(set(share)) for share in shares] == [34, 33, 33]
-    assert sorted(itertools.chain(*shares)) == list(range(100))
-    assert {number % 3 for number in shares[1]} == {1}
+@pytest.mark.parametrize("num_replicas", [2, 3])
+def test_replicas_see_disjoint_parts_of_each_epoch_and_together_all_of_it(records, num_replicas):
+    # Two epochs of 100 images; three replicas of 5 end them after 40 batches, 15 images a turn.
+    turns = 200 // (5 * num_replicas)
+    shares = [
+        take_numbers(records, turns + 1, batch_size=5, num_replicas=num_replicas, replica=replica)
+        for replica in range(num_replicas)
+    ]
+    in_turn = [share[5 * turn : 5 * turn + 5] for turn in range(turns + 1) for share in shares]
+    sequence = list(itertools.chain(*in_turn))
+    assert sorted(sequence[:100]) == list(range(100))
+    assert sorted(sequence[100:200]) == list(range(100))
+    assert sequence[:100] != sequence[100:200]
+
+
+@pytest.mark.parametrize("start", [0, 70])
+def test_replicas_together_see_exactly_what_one_process_with_the_joint_batch_sees(records, start):
+    settings = {"cutout": 0, "start": start}
+    joint_images, joint_labels = take(records, 9, batch_size=30, **settings)
+    parts = [
+        take(records, 9, batch_size=10, num_replicas=3, replica=replica, **settings)
+        for replica in range(3)
+    ]
+    images = np.stack([images.reshape(9, 10, 32, 32, 3) for images, _ in parts], axis=1)
+    labels = np.stack([labels.reshape(9, 10) for _, labels in parts], axis=1)
+    np.testing.assert_array_equal(images.reshape(270, 32, 32, 3), joint_images)
+    np.testing.assert_array_equal(labels.reshape(270), joint_labels)
+
+
+def test_replicas_distort_the_same_image_in_ways_of_their_own(records):
+    settings = {"batch_size": 100, "num_replicas": 2, "distort": True}
+    (one, _), (other, _) = (take(records, 1, replica=replica, **settings) for replica in (0, 1))
+    order, other_order = (
+        np.argsort(record_files.numbers(one)),
+        np.argsort(record_files.numbers(other)),
+    )
+    assert (one[order] != other[other_order]).any((1, 2, 3)).mean() > 0.5
 
 
 def test_replicas_share_a_split_of_several_files(tmp_path):
     record_files.write_numbered(tmp_path, "train", 20, shards=3)
     several = open_records(str(tmp_path))
-    for replica in (0, 1):
-        settings = {"batch_size": 10, "num_replicas": 2, "replica": replica}
-        assert sorted(take_numbers(several, 1, **settings)) == list(range(replica, 20, 2))
+    one, other = (
+        take_numbers(several, 1, batch_size=10, num_replicas=2, replica=replica)
+        for replica in (0, 1)
+    )
+    assert sorted(one + other) == list(range(20))
+
+
+def test_the_start_may_be_a_tensor(records):
+    start = tf.constant(7 * 16, tf.int64)
+    assert take_numbers(records, 3, start=start) == take_numbers(records, 3, start=112)
+    replica = {"num_replicas": 3, "replica": 2}
+    assert take_numbers(records, 3, start=start, **replica) == take_numbers(
+        records, 3, start=112, **replica
+    )
+
+
+def test_a_start_that_a_checkpoint_holds_is_read_when_the_input_begins(records):
+    expected = take_numbers(records, 2, start=64)
+    with tf.Graph().as_default(), tf.Session() as session:
+        seen = tf.get_variable("seen", initializer=tf.constant(0, tf.int64), use_resource=True)
+        settings = TrainInput(16, seed=1, distort=False, start=seen.read_value())
+        batches = tf.data.make_initializable_iterator(training_batches(records, settings))
+        images, _ = batches.get_next()
+        session.run(tf.global_variables_initializer())
+        seen.load(64, session)  # as a Saver does
+        session.run(batches.initializer)
+        seen.load(1_000, session)  # Later changes are those of training itself.
+        found = [record_files.numbers(session.run(images)) for _ in range(2)]
+    assert found[0] + found[1] == expected
 
 
 def test_a_batch_may_be_larger_than_the_split(tmp_path):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.layers import BIAS, KERNEL, NORM, Layers
+from cifar10.layers import Layers
+from cifar10.variables import BIAS, KERNEL, NORM, Recorder, Section, Slices
 
 IMAGES = np.random.default_rng(0).normal(size=(6, 8, 8, 4)).astype(np.float32)
 
@@ -88,14 +89,46 @@ def test_narrow_activations_keep_variables_and_statistics_in_float32(dtype):
         assert layers.statistics[0].mean.dtype == tf.float32
 
 
-def test_each_weight_is_known_by_its_kind():
+def test_each_variable_is_known_by_its_name_shape_and_kind():
+    recorder = Recorder()
+    with tf.Graph().as_default(), tf.variable_scope("model"):
+        network(Layers(training=True, source=recorder), tf.constant(IMAGES))
+    assert [(spec.name, spec.shape, spec.kind) for spec in recorder.specs] == [
+        ("model/conv/kernel", (3, 3, 4, 6), KERNEL),
+        ("model/batch_norm/gamma", (6,), NORM),
+        ("model/batch_norm/beta", (6,), NORM),
+        ("model/batch_norm/moving_mean", (6,), None),
+        ("model/batch_norm/moving_variance", (6,), None),
+        ("model/dense/kernel", (9, 3), KERNEL),
+        ("model/dense/bias", (3,), BIAS),
+    ]
+
+
+def test_layers_outside_any_scope_have_plain_names():
+    recorder = Recorder()
     with tf.Graph().as_default():
-        layers = Layers(training=True)
-        network(layers, tf.constant(IMAGES))
-        assert [(weight.variable.name, weight.kind) for weight in layers.weights] == [
-            ("conv/kernel:0", KERNEL),
-            ("batch_norm/gamma:0", NORM),
-            ("batch_norm/beta:0", NORM),
-            ("dense/kernel:0", KERNEL),
-            ("dense/bias:0", BIAS),
-        ]
+        Layers(training=True, source=recorder).dense(tf.zeros([2, 5]), 3)
+    assert [spec.name for spec in recorder.specs] == ["dense/kernel", "dense/bias"]
+
+
+def test_training_computes_the_same_from_slices_of_a_flat_vector():
+    recorder = Recorder()
+    with tf.Graph().as_default():
+        network(Layers(training=True, source=recorder), tf.constant(IMAGES))
+    section = Section([spec for spec in recorder.specs if spec.kind is not None])
+    flat = np.random.default_rng(1).normal(size=section.size).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        packed = network(
+            Layers(training=True, source=Slices(section, tf.constant(flat))), tf.constant(IMAGES)
+        )
+        assert tf.global_variables() == []
+        separate = network(Layers(training=True), tf.constant(IMAGES))
+        session.run(tf.global_variables_initializer())
+        start = 0
+        for variable in tf.trainable_variables():
+            size = variable.shape.num_elements()
+            variable.load(flat[start : start + size].reshape(variable.shape), session)
+            start += size
+        one, other = session.run([packed, separate])
+    assert start == len(flat)
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

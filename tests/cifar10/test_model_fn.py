@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import model_fn
+from cifar10 import model_fn, training_step
 from cifar10.config import TrainConfig
-from tests.cifar10.test_towers import make_plan
+from cifar10.replicas import Replication
+from tests.cifar10.steps import make_plan
 
 PARAMS = model_fn.ModelParams(TrainConfig(model="mlp"), make_plan(2), 1000, 100)
 IMAGES = np.random.default_rng(0).integers(0, 256, (7, 32, 32, 3), np.uint8)
@@ -34,8 +35,64 @@ def test_training_has_momentum_for_every_weight():
     with tf.Graph().as_default():
         tf.train.create_global_step()
         build("train")
-        slots = {v.name for v in tf.global_variables() if v.name.endswith("/Momentum:0")}
-        assert slots == {v.name[:-2] + "/Momentum:0" for v in tf.trainable_variables()}
+        sizes = {v.op.name: v.shape.num_elements() for v in tf.global_variables()}
+    # 308,310 weights in two pieces, one a device.
+    packed = {name: size for name, size in sizes.items() if name.startswith("packed/")}
+    assert packed == {
+        "packed/weights_0": 154_155,
+        "packed/weights_1": 154_155,
+        "packed/weights_0/Momentum": 154_155,
+        "packed/weights_1/Momentum": 154_155,
+    }
+    assert not [name for name in sizes if name.startswith("model/")]
+
+
+def test_outside_training_variables_are_spread_over_the_devices_by_bytes():
+    params = dataclasses.replace(PARAMS, config=TrainConfig(num_layers=20))
+    with tf.Graph().as_default() as graph:
+        build("infer", params)
+        held = dict.fromkeys(["/device:CPU:0", "/device:CPU:1"], 0)
+        for variable in tf.trainable_variables():
+            held[variable.device] += 4 * variable.shape.num_elements()
+        towers = [op.device for op in graph.get_operations() if op.type == "Conv2D"]
+    assert sum(held.values()) == 4 * 269_722
+    assert max(held.values()) - min(held.values()) <= 4 * 3 * 3 * 64 * 64  # the largest kernel
+    assert towers == ["/device:CPU:0"] * 19 + ["/device:CPU:1"] * 19
+
+
+@pytest.mark.parametrize("mode", ["eval", "infer"])
+def test_outside_training_a_weight_is_read_once_however_many_towers(mode):
+    reads = {}
+    for num_towers in (1, 3):
+        params = dataclasses.replace(
+            PARAMS, config=TrainConfig(num_layers=8), plan=make_plan(num_towers)
+        )
+        with tf.Graph().as_default() as graph:
+            build(mode, params)
+            reads[num_towers] = [
+                op.name
+                for op in graph.get_operations()
+                if op.type == "ReadVariableOp" and op.inputs[0].op.name.startswith("model/")
+            ]
+    # 8 kernels, 1 bias, 4 for each of 7 normalisations; tf.get_variable reads each once more.
+    assert len(reads[1]) == len(reads[3]) == 2 * (8 + 1 + 4 * 7)
+
+
+def test_evaluation_and_prediction_have_the_variables_of_training_under_their_names():
+    names = {}
+    for mode in ("eval", "infer"):
+        with tf.Graph().as_default():
+            build(mode)
+            names[mode] = {one.op.name for one in tf.global_variables()}
+    assert names["eval"] == names["infer"]
+    assert names["eval"] == {
+        "input/channel_mean",
+        "input/channel_deviation",
+        "model/dense/kernel",
+        "model/dense/bias",
+        "model/dense_1/kernel",
+        "model/dense_1/bias",
+    }
 
 
 def test_prediction_gives_classes_and_probabilities_of_ten_classes():
@@ -88,14 +145,39 @@ def test_a_batch_smaller_than_the_towers_is_predicted_like_any_other():
 
 
 def test_images_are_standardised_by_the_channels_of_the_training_split():
+    def identity(layers, images):
+        return images
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        model = model_fn._standardised(identity, (10.0, 20.0, 30.0), (1.0, 2.0, 4.0))
+        found = session.run(model(None, tf.constant(IMAGES)))
+    expected = [(IMAGES[..., 0] - 10.0), (IMAGES[..., 1] - 20.0) / 2, (IMAGES[..., 2] - 30.0) / 4]
+    np.testing.assert_array_equal(found, np.stack(expected, axis=-1))
+
+
+def test_outside_training_the_channels_are_those_that_the_checkpoint_holds():
+    # This process knows other numbers, as one without the training data does.
+    with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
+        probabilities = build("infer").predictions["probabilities"]
+        variables = {one.op.name: one for one in tf.global_variables()}
+        session.run(tf.global_variables_initializer())
+        before = session.run(probabilities)
+        variables["input/channel_mean"].load([0.0, 0.0, 0.0], session)
+        variables["input/channel_deviation"].load([1.0, 1.0, 1.0], session)
+        assert np.abs(session.run(probabilities) - before).max() > 0.01
+
+
+def test_training_saves_the_channels_of_its_split():
     params = dataclasses.replace(
         PARAMS, channel_mean=(10.0, 20.0, 30.0), channel_deviation=(1.0, 2.0, 4.0)
     )
-    with tf.Graph().as_default(), tf.Session() as session:
-        pixels = tf.constant(np.full((1, 1, 1, 3), 40, np.uint8))
-        result = model_fn.standardise(pixels, params)
+    with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
+        tf.train.create_global_step()
+        build("train", params)
+        variables = {one.op.name: one for one in tf.global_variables()}
         session.run(tf.global_variables_initializer())
-        assert session.run(result).tolist() == [[[[30.0, 10.0, 2.5]]]]
+        assert session.run(variables["input/channel_mean"]).tolist() == [10.0, 20.0, 30.0]
+        assert session.run(variables["input/channel_deviation"]).tolist() == [1.0, 2.0, 4.0]
 
 
 def test_the_learning_rate_follows_the_examples_seen_not_the_steps():
@@ -108,6 +190,19 @@ def test_the_learning_rate_follows_the_examples_seen_not_the_steps():
         seen = next(v for v in tf.global_variables() if v.name == "examples_seen:0")
         session.run(tf.global_variables_initializer())
         seen.load(82_000 - 4, session)  # 1,000 images an epoch: one step before epoch 82
-        fetches = [f"{name}:0" for name in (model_fn.LEARNING_RATE, model_fn.SEEN_AFTER)]
+        fetches = [f"{name}:0" for name in (training_step.LEARNING_RATE, training_step.SEEN_AFTER)]
         rates = [session.run([spec.train_op, *fetches])[1:] for _ in range(2)]
     assert rates == [[pytest.approx(0.1), 82_000], [pytest.approx(0.01), 82_004]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "examples_per_step"),
+    [({}, 4), ({"num_replicas": 3}, 4), ({"num_replicas": 3, "aggregate": 3}, 12)],
+    ids=["alone", "asynchronous", "synchronous"],
+)
+def test_a_global_step_counts_the_images_of_its_update(settings, examples_per_step):
+    place = Replication(("/cpu:0",), ("/cpu:0",), **settings) if settings else None
+    params = dataclasses.replace(
+        PARAMS, config=TrainConfig(model="mlp", train_batch_size=4), replication=place
+    )
+    assert params.examples_per_step == examples_per_step

@@ -6,25 +6,27 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import optimizers
 from cifar10.config import TrainConfig
-from cifar10.layers import BIAS, KERNEL, NORM, Weight
 
 GRADIENT = 0.5
+# Two weights: the first is a kernel's, the second a bias's or a normalisation's.
+KERNEL, OTHER = 0, 1
 
 
-def update(config: TrainConfig, kind: str, steps: int) -> float:
-    """Updates one weight from 2.0 with a gradient of 0.5 and a rate of 0.1."""
+def update(config: TrainConfig, which: int, steps: int) -> float:
+    """Updates two weights from 2.0 with a gradient of 0.5 and a rate of 0.1; returns one."""
     with tf.Graph().as_default(), tf.Session() as session:
-        variable = tf.get_variable("w", [], initializer=tf.constant_initializer(2.0))
-        weight = Weight(variable, tf.identity(variable), kind)
-        rate = tf.constant(0.1)
-        pairs = optimizers.decay_kernels(
-            config, rate, [(tf.constant(GRADIENT), variable)], [weight]
+        weights = tf.get_variable(
+            "w", [2], initializer=tf.constant_initializer(2.0), use_resource=True
         )
-        train_op = optimizers.build(config, rate).apply_gradients(pairs)
+        rate = tf.constant(0.1)
+        read = weights.read_value()
+        gradient = optimizers.add_decay(config, tf.fill([2], GRADIENT), read, kernel_size=1)
+        gradient = optimizers.decay_apart(config, rate, gradient, weights, (0, 1))
+        train_op = optimizers.build(config, rate).apply_gradients([(gradient, weights)])
         session.run(tf.global_variables_initializer())
         for _ in range(steps):
             session.run(train_op)
-        return float(session.run(variable))
+        return float(session.run(weights)[which])
 
 
 def test_momentum_adds_the_decay_to_a_kernels_gradient():
@@ -35,13 +37,12 @@ def test_momentum_adds_the_decay_to_a_kernels_gradient():
     assert update(config, KERNEL, 2) == pytest.approx(second)
 
 
-@pytest.mark.parametrize("kind", [BIAS, NORM])
 @pytest.mark.parametrize("optimizer", ["momentum", "nesterov", "adam"])
-def test_only_kernels_decay(optimizer, kind):
+def test_only_kernels_decay(optimizer):
     decaying, plain = (
         TrainConfig(optimizer=optimizer, weight_decay=decay) for decay in (0.01, 0.0)
     )
-    assert update(decaying, kind, 2) == update(plain, kind, 2)
+    assert update(decaying, OTHER, 2) == update(plain, OTHER, 2)
     assert update(decaying, KERNEL, 2) < update(plain, KERNEL, 2)
 
 
@@ -55,4 +56,33 @@ def test_adam_decays_apart_from_its_moments():
     # The first step of Adam is one rate long whatever the gradient.
     expected = 2.0 - 0.1 * 0.01 * 2.0 - 0.1
     assert update(config, KERNEL, 1) == pytest.approx(expected, abs=1e-5)
-    np.testing.assert_allclose(update(config, BIAS, 1), 1.9, atol=1e-5)
+    np.testing.assert_allclose(update(config, OTHER, 1), 1.9, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "decaying"), [(0, 3, 3), (3, 3, 1), (4, 3, 0), (6, 3, 0), (0, 9, 4)]
+)
+def test_adams_decay_ends_with_the_kernels_wherever_a_piece_begins(start, size, decaying):
+    # Four of the weights are kernels.
+    config = TrainConfig(optimizer="adam", weight_decay=0.01)
+    with tf.Graph().as_default(), tf.Session() as session:
+        piece = tf.get_variable("w", [size], initializer=tf.ones_initializer(), use_resource=True)
+        gradient = tf.range(float(size))
+        known = optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (start, 4))
+        session.run(tf.global_variables_initializer())
+        assert session.run(known).tolist() == list(range(size))
+        after = session.run(piece)
+    np.testing.assert_allclose(after, [0.999] * decaying + [1.0] * (size - decaying), rtol=1e-6)
+
+
+def test_without_decay_the_gradient_is_left_as_it_is():
+    for config in (TrainConfig(weight_decay=0.0), TrainConfig(optimizer="adam")):
+        with tf.Graph().as_default():
+            gradient = tf.ones([3])
+            assert optimizers.add_decay(config, gradient, tf.ones([3]), 2) is gradient
+    for config in (TrainConfig(weight_decay=0.0, optimizer="adam"), TrainConfig()):
+        with tf.Graph().as_default():
+            gradient = tf.ones([3])
+            piece = tf.get_variable("w", [3], use_resource=True)
+            known = optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (0, 2))
+            assert known is gradient

@@ -111,6 +111,24 @@ def test_stream_that_is_no_terminal_gets_one_plain_line_an_update():
     )
 
 
+def test_one_of_several_that_train_says_what_it_does_itself():
+    stream = io.StringIO()
+    with ProgressLine(3510, 351.0, stream) as progress:
+        progress.update(replace(STATUS, own_images_per_sec=256.4))
+        progress.update(replace(STATUS, own_images_per_sec=3.14))
+    assert stream.getvalue() == (
+        "epoch 3.2/10  step 1,120/3,510  loss 1.234  accuracy 0.561  lr 0.100"
+        "  512 images/s (256 here)  4m12s left\n"
+        "epoch 3.2/10  step 1,120/3,510  loss 1.234  accuracy 0.561  lr 0.100"
+        "  512 images/s (3.1 here)  4m12s left\n"
+    )
+
+
+def test_narrow_terminal_says_the_whole_jobs_speed_alone():
+    lines = drawn_lines(shown_on_terminal(80, replace(STATUS, own_images_per_sec=256.4)))
+    assert lines[-1].strip().endswith("acc 0.561  512 img/s  4m12s")
+
+
 def test_loss_that_is_not_a_number_is_shown_as_such():
     stream = io.StringIO()
     with ProgressLine(3510, 351.0, stream) as progress:

@@ -1,0 +1,138 @@
+"""Builds and runs training steps for tests, on logical CPU devices that stand in for GPUs."""
+
+import contextlib
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10 import model_fn
+from cifar10.config import TrainConfig
+from cifar10.devices import DevicePlan
+from cifar10.replicas import Replication
+
+BATCH = 12
+
+
+def make_plan(num_towers: int, num_pieces: Optional[int] = None) -> DevicePlan:
+    """Each tower on a device of its own; the variables on the first `num_pieces` of them."""
+    count = max(num_towers, num_pieces or 0)
+    return DevicePlan(
+        tower_devices=tuple(f"/cpu:{index}" for index in range(num_towers)),
+        variable_devices=tuple(f"/cpu:{index}" for index in range(num_pieces or num_towers)),
+        data_format="channels_last",
+        compute_dtype=tf.float32,
+        loss_scaling=False,
+        session_config=tf.ConfigProto(device_count={"CPU": count}),
+        summary="",
+    )
+
+
+def make_batches(steps: int, size: int = BATCH) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The same images and labels in every test."""
+    random = np.random.default_rng(0)
+    return [
+        (
+            random.integers(0, 256, (size, 32, 32, 3), np.uint8),
+            random.integers(0, 10, size, np.int64),
+        )
+        for _ in range(steps)
+    ]
+
+
+class Training(NamedTuple):
+    """A TRAIN graph, where its batch is fed, and its session."""
+
+    spec: Any
+    images: Any
+    labels: Any
+    session: Any
+
+    @property
+    def pieces(self) -> list[Any]:
+        """The variables that hold the weights."""
+        return list(tf.trainable_variables())
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The flat vector as the pieces hold it."""
+        return np.concatenate(self.session.run(self.pieces))
+
+    def step(self, batch: tuple[np.ndarray, np.ndarray], fetches: Any = ()) -> Any:
+        """Trains one step; returns what was fetched along with it."""
+        feed = dict(zip((self.images, self.labels), batch))
+        return self.session.run([self.spec.train_op, *fetches], feed)[1:]
+
+    def shake(self) -> None:
+        """Moves every weight away from its initial value, so that no gamma is 1 and no bias 0."""
+        weights = self.weights
+        noise = np.random.default_rng(1).standard_normal(len(weights))
+        values = (0.5 * weights + 0.1 * noise).astype(np.float32)
+        for piece in self.pieces:
+            size = piece.shape[0]
+            piece.load(values[:size], self.session)
+            values = values[size:]
+
+    def save(self, path: pathlib.Path) -> str:
+        """Writes a checkpoint as training does; returns its name."""
+        return str(self.spec.scaffold.saver.save(self.session, str(path / "model.ckpt")))
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """Every value that a checkpoint would hold."""
+        with tempfile.TemporaryDirectory() as folder:
+            return read_checkpoint(self.save(pathlib.Path(folder)))
+
+
+def read_checkpoint(path: str) -> dict[str, np.ndarray]:
+    """The values of a checkpoint by their names."""
+    reader = tf.train.NewCheckpointReader(path)
+    return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
+
+
+@contextlib.contextmanager
+def training(
+    config: TrainConfig, plan: DevicePlan, replication: Optional[Replication] = None, seed: int = 1
+) -> Iterator[Training]:
+    """Builds a TRAIN graph and initialises it, in a graph of its own."""
+    with tf.Graph().as_default():
+        tf.set_random_seed(seed)
+        tf.train.create_global_step()
+        images = tf.placeholder(tf.uint8, [config.train_batch_size, 32, 32, 3])
+        labels = tf.placeholder(tf.int64, [config.train_batch_size])
+        params = model_fn.ModelParams(config, plan, 1000, 100, replication=replication)
+        spec = model_fn.model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params)
+        with tf.Session(config=plan.session_config) as session:
+            session.run(tf.global_variables_initializer())
+            yield Training(spec, images, labels, session)
+
+
+def train(
+    config: TrainConfig, plan: DevicePlan, batches: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Trains on the batches from fixed weights; returns what a checkpoint would hold then."""
+    with training(config, plan) as run:
+        run.shake()
+        for batch in batches:
+            run.step(batch)
+        return run.saved()
+
+
+def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    """Of any value in one checkpoint to the same one in the other."""
+    assert list(one) == list(other)
+    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+
+
+def ops_before(op: Any) -> list[Any]:
+    """Every op that runs when `op` does, itself included."""
+    found, waiting = {op.name: op}, [op]
+    while waiting:
+        one = waiting.pop()
+        for before in [*one.control_inputs, *(tensor.op for tensor in one.inputs)]:
+            if before.name not in found:
+                found[before.name] = before
+                waiting.append(before)
+    return list(found.values())

@@ -1,0 +1,116 @@
+"""A cluster of real processes, from their start to the last exit."""
+
+import json
+import pathlib
+import subprocess
+
+import pytest
+
+from cifar10 import checkpoints
+from tests.cifar10 import program
+from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster, make_records
+
+# Of 180 training images; a step takes milliseconds.
+SETTINGS = (
+    "--model=mlp",
+    "--learning-rate=0.01",
+    "--train-batch-size=20",
+    "--train-steps=300",
+    "--checkpoint-steps=100",
+    "--log-steps=5",
+)
+TASKS = ["master/0", "ps/0", "ps/1", "worker/0"]
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory) -> pathlib.Path:
+    """The output folder of the cluster's training."""
+    return tmp_path_factory.mktemp("trained") / "output"
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory, output) -> ClusterOfProcesses:
+    """A cluster of the shape that the UAI article's TF_CONFIG has, after its end."""
+    folder = tmp_path_factory.mktemp("cluster")
+    data = make_records(folder / "records", 200)
+    places = (f"--data-dir={data}", f"--output-dir={output}")
+    with cluster(folder, num_ps=2, num_workers=1) as tasks:
+        tasks.start("ps/0", "ps/1")  # without data, and without a flag
+        tasks.start("master/0", "worker/0", more=[*SETTINGS, *places])
+        tasks.wait()
+        return tasks
+
+
+def test_every_task_ends_with_exit_code_0(ended):
+    codes = {label: process.returncode for label, process in ended.processes.items()}
+    assert codes == {"master/0": 0, "ps/0": 0, "ps/1": 0, "worker/0": 0}
+
+
+def test_the_cluster_trains_to_its_last_step(ended, output):
+    result = json.loads((output / "result.json").read_text())
+    figures, steps = result["figures"], result["figures"]["global_step"]
+    # The step that the other trainer is in when the last one is done counts as well.
+    assert steps in (300, 301)
+    assert figures["examples_seen"] == 20 * steps
+    assert result["status"] == "completed"
+    assert result["history"]["validation"][-1]["step"] == steps
+
+
+def test_the_result_tells_of_the_cluster(ended, output):
+    result = json.loads((output / "result.json").read_text())
+    assert result["cluster"] == {
+        "task": "master/0",
+        "tasks": ended.jobs,
+        "replication": "between-graph",
+        "gradients_an_update": None,
+        "images_a_global_step": 20,
+    }
+    assert result["figures"]["own_images_per_sec"] > 0
+
+
+def test_no_task_outlives_the_last_step_by_more_than_10_seconds(ended, output):
+    last = pathlib.Path(f"{checkpoints.latest(str(output))}.index").stat().st_mtime
+    seconds = {label: at - last for label, at in ended.ended_at.items()}
+    assert sorted(seconds) == TASKS
+    assert max(seconds.values()) < 10.0, seconds
+
+
+def test_nothing_listens_at_any_address_afterwards(ended):
+    assert ended.listening() == []
+
+
+def test_each_task_says_what_it_is_and_why_it_ends(ended):
+    assert ended.output("ps/0").splitlines() == [
+        f"ps/0 serves at {ended.jobs['ps'][0]}",
+        "ps/0 ends: training is over",
+    ]
+    place = "of 2 trainers and 2 parameter servers, asynchronous, 20 images a global step"
+    assert f"\nmaster/0 {place}\n" in ended.output("master/0")
+    assert f"\nworker/0 {place}\n" in ended.output("worker/0")
+    assert "\nworker/0 ends: training is over; " in ended.output("worker/0")
+
+
+def test_a_task_that_is_not_in_the_cluster_is_refused_before_tensorflow_loads(tmp_path):
+    loaded = tmp_path / "path" / "tensorflow.py"
+    loaded.parent.mkdir()
+    loaded.write_text("raise SystemExit('TensorFlow was loaded')")
+    cluster_of = {"master": ["ip0:2222"], "ps": ["ip0:2223", "ip1:2223"], "worker": ["ip1:2222"]}
+    task = {"type": "ps", "index": 2}
+    tf_config = json.dumps({"cluster": cluster_of, "task": task, "environment": "cloud"})
+    done = subprocess.run(
+        program.command(),
+        cwd=tmp_path,
+        env={
+            **program.environment(),
+            "TF_CONFIG": tf_config,
+            "PYTHONPATH": str(loaded.parent),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == (
+        "error: this task is ps/2, which is not in the cluster: master ip0:2222; "
+        "ps ip0:2223, ip1:2223; worker ip1:2222; correct the task or the cluster (an index counts "
+        "from 0) (from TF_CONFIG)\n"
+    )
+    assert (done.returncode, done.stdout) == (2, "")

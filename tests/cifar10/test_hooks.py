@@ -1,0 +1,141 @@
+"""When training ends early, what its clock counts, and what comes before validation."""
+
+import signal
+import time
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import training_step
+from cifar10.errors import Stopped, TrainingOver
+from cifar10.history import History
+from cifar10.hooks import (
+    FollowChiefHook,
+    PauseListener,
+    StepClock,
+    StopEvaluationHook,
+    StopHook,
+    TimeLimitHook,
+)
+from cifar10.stopping import StopRequest
+
+
+def stopped() -> StopRequest:
+    """A request as a SIGTERM makes it."""
+    stop = StopRequest()
+    stop._note(signal.SIGTERM, None)
+    return stop
+
+
+def train(*hooks: Any, first_step: int = 0, over_at: int = 1_000_000) -> int:
+    """Counts steps up to 20 under the hooks; the chief ends training at step `over_at`."""
+    with tf.Graph().as_default():
+        step = tf.train.create_global_step()
+        begun = step.assign(first_step).op
+        setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
+        counted = step.assign_add(1, read_value=True)
+        tf.greater_equal(counted, over_at, name=training_step.OVER)
+        creator = tf.train.ChiefSessionCreator(setting)
+        result = first_step
+        with tf.train.MonitoredSession(creator, list(hooks)) as session:
+            while not session.should_stop() and result < first_step + 20:
+                result = int(session.run(counted))
+        return result
+
+
+def test_a_clock_counts_while_it_runs():
+    clock = StepClock(100.0)
+    assert clock.seconds == 100.0
+    clock.run()
+    time.sleep(0.02)
+    clock.pause()
+    counted = clock.seconds
+    assert 100.02 <= counted < 101.0
+    time.sleep(0.02)
+    assert clock.seconds == counted
+    clock.run()
+    time.sleep(0.02)
+    assert clock.seconds >= counted + 0.02
+
+
+def test_a_clock_says_whether_it_stood_when_it_was_started():
+    clock = StepClock()
+    assert clock.run() is True
+    assert clock.run() is False
+    clock.pause()
+    assert clock.run() is True
+
+
+def test_a_signal_ends_training_after_the_step_at_hand():
+    stop = StopRequest()
+
+    class Signal(tf.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            stop._note(signal.SIGTERM, None)
+
+    assert train(Signal(), StopHook(stop)) == 1
+    assert train(StopHook(StopRequest())) == 20
+
+
+def test_a_signal_before_training_starts_no_session():
+    with pytest.raises(Stopped):
+        train(StopHook(stopped()))
+
+
+def test_a_signal_breaks_an_evaluation_off():
+    with pytest.raises(Stopped):
+        train(StopEvaluationHook(stopped()))
+    assert train(StopEvaluationHook(StopRequest())) == 20
+
+
+def test_a_time_limit_ends_training_after_the_step_at_hand():
+    passed, far = TimeLimitHook(time.monotonic()), TimeLimitHook(time.monotonic() + 1000)
+    assert (train(passed), passed.reached) == (1, True)
+    assert (train(far), far.reached) == (20, False)
+
+
+def test_a_worker_ends_with_the_chief():
+    assert train(FollowChiefHook(1_000), over_at=7) == 7
+
+
+def test_a_worker_trains_on_while_the_chief_does():
+    assert train(FollowChiefHook(1_000)) == 20
+
+
+@pytest.mark.parametrize("step", [1_000, 1_003])
+def test_a_worker_that_comes_after_the_last_step_does_not_train(step):
+    with pytest.raises(TrainingOver) as over:
+        train(FollowChiefHook(1_000), first_step=step)
+    assert over.value.step == step
+    assert str(over.value) == f"training is over at step {step:,}"
+
+
+def test_a_worker_that_comes_just_before_the_end_trains():
+    assert train(FollowChiefHook(1_000), first_step=999, over_at=1_000) == 1_000
+
+
+def test_a_checkpoint_stops_the_clock_and_keeps_the_history(tmp_path) -> None:
+    clock, history = StepClock(), History.load(str(tmp_path), 0)
+    history.train.append({"step": 1, "seconds": 1.0})
+    calls: list[str] = []
+    listener = PauseListener(clock, history, StopRequest(), lambda: calls.append("last"))
+    clock.run()
+    listener.after_save(None, 1)
+    assert clock.run() is True  # It stood.
+    assert (tmp_path / "history.json").exists()
+    assert calls == []
+    listener.end(None, 1)
+    assert calls == ["last"]
+
+
+def test_a_signal_leaves_validation_out_but_not_the_history(tmp_path) -> None:
+    calls: list[str] = []
+    history = History.load(str(tmp_path), 0)
+    listener = PauseListener(StepClock(), history, stopped(), lambda: calls.append("last"))
+    with pytest.raises(Stopped):
+        listener.after_save(None, 1)
+    assert (tmp_path / "history.json").exists()
+    with pytest.raises(Stopped):
+        listener.end(None, 1)
+    assert calls == []

@@ -1,0 +1,481 @@
+"""Replicas in threads, on one server: how they meet, wait, start again and end."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorflow.python.training import monitored_session
+
+from cifar10 import hooks, model_fn, server
+from cifar10.config import TrainConfig
+from cifar10.replicas import OverFlag, Rendezvous, Replication, SharedState
+from tests.cifar10 import steps
+from tests.cifar10.steps import make_batches, make_plan
+
+WAIT_SECS = 60.0  # for what has to happen
+QUIET_SECS = 0.3  # for what must not
+
+
+@pytest.fixture
+def target() -> str:
+    """A server of the test's own, since variables on a server outlive sessions."""
+    return str(tf.train.Server.create_local_server().target)
+
+
+def place(replica: int, aggregate: Optional[int] = 2, num_replicas: int = 2) -> Replication:
+    return Replication(("/cpu:0",), ("/cpu:0",), "", 1, num_replicas, replica, aggregate)
+
+
+class Replica:
+    """A replica that pushes what it is fed; the chief adds the mean to a variable `total`."""
+
+    def __init__(self, target: str, replication: Replication) -> None:
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            self.total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
+            self.meeting = Rendezvous(replication)
+            self._value = tf.placeholder(tf.float32, [2])
+            means = self.meeting.mean([self._value], ["/cpu:0"])
+            if replication.is_chief:
+                with tf.control_dependencies([self.total.assign_add(means[0])]):
+                    self._step = self.meeting.close_round()
+                self._hook = self.meeting.hook()
+                self._hook.begin()
+                self._initializers = [self.total.initializer, self.meeting.initializer]
+            else:
+                self._step = self.meeting.wait()
+            self._missing = self.meeting.missing()
+            self._count = tf.stack([one.num_accumulated() for one in self.meeting._accumulators])
+        self.session = tf.Session(target, self.graph)
+
+    def begin(self) -> None:
+        """What a session of the chief does first."""
+        self.session.run(self._initializers)
+        self._hook.after_create_session(self.session, None)
+
+    def step(self, value: float, as_of_round: Optional[int] = None) -> None:
+        self.session.run(self._step, self._feed(value, as_of_round))
+
+    def push(self, value: float, as_of_round: Optional[int] = None) -> None:
+        """Pushes a gradient without waiting for the end of the round."""
+        self.session.run(self.meeting.pushed, self._feed(value, as_of_round))
+
+    def _feed(self, value: float, as_of_round: Optional[int]) -> dict[Any, Any]:
+        feed: dict[Any, Any] = {self._value: [value, 10.0 * value]}
+        return feed if as_of_round is None else {**feed, self.meeting.current: as_of_round}
+
+    @property
+    def round(self) -> int:
+        return int(self.session.run(self.meeting.round))
+
+    @property
+    def waiting_gradients(self) -> int:
+        return int(self.session.run(self._count)[0])
+
+    @property
+    def missing(self) -> list[str]:
+        return [name.decode() for name in self.session.run(self._missing)]
+
+
+@pytest.fixture
+def pair(target: str) -> Iterator[tuple[Replica, Replica]]:
+    """A chief that has begun, and a worker."""
+    chief, worker = Replica(target, place(0)), Replica(target, place(1))
+    chief.begin()
+    yield chief, worker
+    for replica in (chief, worker):
+        replica.session.close()
+
+
+@contextlib.contextmanager
+def at_the_same_time(work: Callable[[], Any]) -> Iterator[threading.Event]:
+    """Runs `work` in a thread; yields what is set when it ends, and waits for that."""
+    ended, errors = threading.Event(), []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # Raised below, in the test's own thread.
+            errors.append(error)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield ended
+    thread.join(WAIT_SECS)
+    assert ended.is_set(), "the other replica still waits"
+    if errors:
+        raise errors[0]
+
+
+def test_a_synchronous_update_is_the_mean_of_both_replicas(pair):
+    chief, worker = pair
+    first = chief.round
+
+    def train() -> None:
+        for _ in range(50):
+            worker.step(3.0)
+
+    with at_the_same_time(train):
+        for _ in range(50):
+            chief.step(1.0)
+    assert chief.session.run(chief.total).tolist() == [50 * 2.0, 50 * 20.0]
+    assert chief.round == worker.round == first + 50
+    assert chief.waiting_gradients == 0
+
+
+def test_the_chief_waits_for_as_many_gradients_as_it_aggregates(pair):
+    chief, worker = pair
+    with at_the_same_time(lambda: chief.step(1.0)) as ended:
+        assert not ended.wait(QUIET_SECS)
+        worker.push(5.0)
+    assert chief.session.run(chief.total).tolist() == [3.0, 30.0]
+
+
+def test_a_worker_waits_until_its_round_is_over(pair):
+    chief, worker = pair
+    with at_the_same_time(lambda: worker.step(1.0)) as ended:
+        assert not ended.wait(QUIET_SECS)
+        chief.step(1.0)
+
+
+def test_a_gradient_of_an_earlier_round_is_dropped(pair):
+    chief, worker = pair
+    late = chief.round
+    for _ in range(2):
+        with at_the_same_time(lambda: worker.step(1.0)):
+            chief.step(1.0)
+    worker.push(1e6, as_of_round=late)
+    assert chief.waiting_gradients == 0
+    with at_the_same_time(lambda: worker.step(1.0)):
+        chief.step(3.0)
+    assert chief.session.run(chief.total).tolist() == [4.0, 40.0]
+
+
+def test_a_worker_whose_gradient_is_late_goes_on_at_once(pair):
+    chief, worker = pair
+    late = chief.round
+    with at_the_same_time(lambda: worker.step(1.0)):
+        chief.step(1.0)
+    with at_the_same_time(lambda: worker.step(1e6, as_of_round=late)) as ended:
+        assert ended.wait(WAIT_SECS)
+
+
+def test_with_a_backup_the_chief_does_not_wait_for_the_slowest(target):
+    chief, worker = Replica(target, place(0, aggregate=1)), Replica(target, place(1, aggregate=1))
+    chief.begin()
+    for _ in range(3):
+        chief.step(2.0)
+    assert chief.session.run(chief.total).tolist() == [6.0, 60.0]
+    # What comes in time counts as well as the chief's own.
+    worker.push(4.0)
+    chief.step(2.0)
+    assert chief.session.run(chief.total).tolist() == [9.0, 90.0]
+
+
+def test_a_chief_that_starts_again_releases_a_waiting_worker_and_forgets_its_gradient(target, pair):
+    chief, worker = pair
+    with at_the_same_time(lambda: worker.step(1e6)) as ended:
+        assert not ended.wait(QUIET_SECS)
+        before = chief.round
+        chief.session.close()
+        again = Replica(target, place(0))
+        again.begin()
+        assert again.round > before
+    assert again.waiting_gradients == 0
+    with at_the_same_time(lambda: worker.step(1.0)):
+        again.step(3.0)
+    assert again.session.run(again.total).tolist() == [2.0, 20.0]
+
+
+def test_no_two_sessions_of_a_chief_share_a_round(pair):
+    chief, worker = pair
+    before = chief.round
+    for _ in range(20):
+        with at_the_same_time(lambda: worker.step(1.0)):
+            chief.step(1.0)
+    assert chief.round == before + 20
+    chief.begin()
+    assert chief.round > before + 20
+
+
+def test_a_worker_waits_for_the_chief_to_begin_a_round(target):
+    chief, worker = Replica(target, place(0)), Replica(target, place(1))
+    assert worker.missing == ["sync_round"]
+    chief.session.run(chief.meeting.initializer)
+    assert worker.missing == ["sync_round"]
+    chief.begin()
+    assert worker.missing == []
+
+
+def test_nothing_that_replicas_share_gets_into_a_checkpoint():
+    with tf.Graph().as_default():
+        SharedState(place(0))
+        assert tf.global_variables() == []
+
+
+class Flagged:
+    """A graph with the flag, and its hook where it is the chief's."""
+
+    def __init__(self, target: str, should_raise: bool = True) -> None:
+        with tf.Graph().as_default() as graph:
+            self.flag = OverFlag("/cpu:0")
+            self._value, self._missing = self.flag.variable.read_value(), self.flag.missing()
+            self.hook = self.flag.hook(lambda: should_raise, None)
+            self.hook.begin()
+        self.session = tf.Session(target, graph)
+
+    @property
+    def is_up(self) -> bool:
+        return bool(self.session.run(self._value))
+
+    @property
+    def missing(self) -> list[str]:
+        return [name.decode() for name in self.session.run(self._missing)]
+
+
+def test_the_end_of_the_chiefs_training_raises_the_flag_for_all(target):
+    chief, worker = Flagged(target), Flagged(target)
+    assert worker.missing == ["training_over"]
+    chief.session.run(chief.flag.variable.initializer)
+    assert (worker.missing, worker.is_up) == ([], False)
+    chief.hook.end(chief.session)
+    assert worker.is_up
+
+
+def test_a_chief_that_will_be_back_leaves_the_flag_down(target):
+    chief, worker = Flagged(target, should_raise=False), Flagged(target)
+    chief.session.run(chief.flag.variable.initializer)
+    chief.hook.end(chief.session)
+    assert not worker.is_up
+
+
+def test_a_chief_that_starts_again_lowers_the_flag(target):
+    chief, worker = Flagged(target), Flagged(target)
+    chief.session.run(chief.flag.variable.initializer)
+    chief.hook.end(chief.session)
+    again = Flagged(target)
+    again.session.run(again.flag.variable.initializer)
+    assert not worker.is_up
+
+
+def test_the_end_releases_a_worker_that_waits_for_its_round(target):
+    chief, worker = Replica(target, place(0)), Replica(target, place(1))
+    with chief.graph.as_default():
+        flag = OverFlag("/cpu:0")
+        hook = flag.hook(lambda: True, chief.meeting)
+        hook.begin()
+    chief.session.run(flag.variable.initializer)
+    chief.begin()
+    with at_the_same_time(lambda: worker.step(1.0)) as ended:
+        assert not ended.wait(QUIET_SECS)
+        hook.end(chief.session)
+
+
+@pytest.mark.parametrize(
+    ("replication", "over", "rendezvous"),
+    [
+        (place(0, None, 1), False, False),
+        (place(0, None), True, False),
+        (place(0, 2), True, True),
+    ],
+    ids=["alone", "asynchronous", "synchronous"],
+)
+def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
+    with tf.Graph().as_default():
+        shared = SharedState(replication)
+        assert (shared.over is not None, shared.rendezvous is not None) == (over, rendezvous)
+        assert len(shared.initializers()) == len(shared.missing()) == over + rendezvous
+        assert len(shared.chief_hooks(lambda: True)) == over + rendezvous
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch_size", "examples_per_step"),
+    [
+        ({}, 12, 12),
+        ({"num_machines": 3}, 36, 36),
+        ({"num_replicas": 3}, 12, 12),
+        ({"num_replicas": 3, "aggregate": 3}, 12, 36),
+        ({"num_replicas": 3, "aggregate": 2}, 12, 24),
+    ],
+    ids=["alone", "in-graph", "asynchronous", "synchronous", "with a backup"],
+)
+def test_a_step_stands_for_the_images_that_its_update_has_seen(
+    settings, batch_size, examples_per_step
+):
+    replication = Replication(("/cpu:0",), ("/cpu:0",), **settings)
+    assert replication.batch_size(12) == batch_size
+    assert replication.examples_per_step(12) == examples_per_step
+
+
+def test_a_process_alone_is_the_chief_on_its_own_devices():
+    alone = Replication.alone(make_plan(2, 1))
+    assert alone.is_chief
+    assert alone.tower_devices == ("/cpu:0", "/cpu:1")
+    assert alone.variable_devices == ("/cpu:0",)
+    assert (alone.num_replicas, alone.aggregate, alone.task_device) == (1, None, "")
+
+
+# Whole steps of training, as Estimator runs them.
+
+HALF = 6  # images a replica
+
+
+class Trainer:
+    """One replica's whole training graph; runs in a thread of its own."""
+
+    def __init__(self, target: str, replication: Replication, config: TrainConfig) -> None:
+        self._target, self._replication = target, replication
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            # Another seed for each: what the chief has initialised is what counts.
+            tf.set_random_seed(1 + replication.replica)
+            tf.train.create_global_step()
+            self._images = tf.placeholder(tf.uint8, [HALF, 32, 32, 3])
+            self._labels = tf.placeholder(tf.int64, [HALF])
+            params = model_fn.ModelParams(config, make_plan(1), 1000, 100, replication=replication)
+            self.spec = model_fn.model_fn(
+                self._images, self._labels, tf.estimator.ModeKeys.TRAIN, params
+            )
+
+    def train(self, batches: list[Any], at_end: Callable[[Any], None] = lambda _: None) -> int:
+        """Trains on the batches, or until the chief ends; returns the steps."""
+        chief = self._replication.is_chief
+        with self.graph.as_default():
+            creator = (tf.train.ChiefSessionCreator if chief else tf.train.WorkerSessionCreator)(
+                self.spec.scaffold, self._target
+            )
+            following = list(self.spec.training_chief_hooks) if chief else [follow()]
+            done = 0
+            with tf.train.MonitoredSession(creator, following) as session:
+                for images, labels in batches:
+                    if session.should_stop():
+                        break
+                    feed = {self._images: images, self._labels: labels}
+                    session.run(self.spec.train_op, feed)
+                    done += 1
+                at_end(session)
+        return done
+
+
+def follow() -> Any:
+    return hooks.FollowChiefHook(total_steps=1000)
+
+
+@pytest.fixture
+def _prompt_sessions(monkeypatch):
+    """As in a cluster's trainer, a worker looks often whether the chief is ready."""
+    monkeypatch.setattr(monitored_session.sm, "SessionManager", monitored_session.sm.SessionManager)
+    server.look_often()
+
+
+def train_together(
+    target: str, config: TrainConfig, batches: list[Any], aggregate: Optional[int] = 2
+) -> dict[str, np.ndarray]:
+    """Trains two replicas on halves of each batch; returns what the chief would save."""
+    trainers = [Trainer(target, place(replica, aggregate), config) for replica in (0, 1)]
+    halves = [
+        [(images[part], labels[part]) for images, labels in batches]
+        for part in (slice(HALF), slice(HALF, None))
+    ]
+    saved: dict[str, np.ndarray] = {}
+
+    def save(session: Any) -> None:
+        raw = session._tf_sess()  # A Saver takes no monitored session.
+        saved.update(steps.Training(trainers[0].spec, None, None, raw).saved())
+
+    with at_the_same_time(lambda: trainers[1].train(halves[1])):
+        trainers[0].train(halves[0], save)
+    return saved
+
+
+@pytest.mark.usefixtures("_prompt_sessions")
+def test_synchronous_replicas_train_what_one_process_trains_with_the_joint_batch(target):
+    settings = {"model": "mlp", "learning_rate": 0.01}
+    batches = make_batches(5)
+    together = train_together(target, TrainConfig(train_batch_size=HALF, **settings), batches)
+    with steps.training(TrainConfig(train_batch_size=12, **settings), make_plan(1)) as run:
+        for batch in batches:
+            run.step(batch)
+        alone = run.saved()
+    assert together["global_step"] == 5
+    assert together["examples_seen"] == 5 * 12
+    assert steps.largest_difference(together, alone) < 1e-5
+
+
+@pytest.mark.usefixtures("_prompt_sessions")
+def test_moving_statistics_count_every_synchronous_replica(target):
+    settings = {"num_layers": 8, "batch_norm_decay": 0.5}
+    batches = make_batches(1)
+    together = train_together(target, TrainConfig(train_batch_size=HALF, **settings), batches)
+    with steps.training(TrainConfig(train_batch_size=12, **settings), make_plan(1)) as run:
+        run.step(batches[0])
+        alone = run.saved()
+    # Before the first normalisation every replica sees the same function of its own images.
+    for name in ("moving_mean", "moving_variance"):
+        full = f"model/stem/batch_norm/{name}"
+        # Tighter than n / (n - 1) of one replica's 6,144 values is to that of both, 8e-5.
+        np.testing.assert_allclose(together[full], alone[full], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.usefixtures("_prompt_sessions")
+def test_asynchronous_replicas_share_weights_and_counters_and_end_together(target) -> None:
+    config = TrainConfig(model="mlp", train_batch_size=HALF, learning_rate=0.01)
+    chief, worker = (Trainer(target, place(replica, None), config) for replica in (0, 1))
+    batches = [(images[:HALF], labels[:HALF]) for images, labels in make_batches(1)]
+    counts: dict[str, int] = {}
+
+    def wait_for_the_worker(session: Any) -> None:
+        until = time.monotonic() + WAIT_SECS
+        while counter(session._tf_sess(), "global_step") < 3 + 10 and time.monotonic() < until:
+            time.sleep(0.01)
+
+    # The worker sees that training is over although it has batches left.
+    with at_the_same_time(lambda: counts.update(worker=worker.train(batches * 1_000_000))):
+        counts["chief"] = chief.train(batches * 3, wait_for_the_worker)
+    assert counts["chief"] == 3
+    assert counts["worker"] >= 10
+    with tf.Session(target, chief.graph) as session:
+        assert counter(session, "global_step") == counts["chief"] + counts["worker"]
+        assert counter(session, "examples_seen") == HALF * (counts["chief"] + counts["worker"])
+
+
+def counter(session: Any, name: str) -> int:
+    """A counter as the server holds it."""
+    variables = session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
+    return int(session.run(next(one for one in variables if one.op.name == name)))
+
+
+def test_a_worker_pushes_one_gradient_and_leaves_the_update_to_the_chief():
+    config = TrainConfig(num_layers=8, train_batch_size=HALF)
+    types = [
+        [op.type for op in steps.ops_before(Trainer("", place(replica), config).spec.train_op)]
+        for replica in (0, 1)
+    ]
+    assert [found.count("ResourceApplyMomentum") for found in types] == [1, 0]
+    pushes = "ResourceAccumulatorApplyGradient"
+    assert types[1].count(pushes) == 2  # of the weights and of the statistics
+    assert types[0].count(pushes) == 2 + 1  # and the chief wakes the worker
+
+
+@pytest.mark.parametrize("replica", [0, 1])
+def test_the_round_is_read_before_the_weights(replica):
+    # So that no gradient claims a later round than its weights are of.
+    trainer = Trainer("", place(replica), TrainConfig(model="mlp", train_batch_size=HALF))
+    ops = steps.ops_before(trainer.spec.train_op)
+    (read,) = (op for op in ops if reads(op, "packed/weights_0"))
+    (round_read,) = (op for op in steps.ops_before(read) if reads(op, "sync_round"))
+    # A push takes the accumulator, the round and the gradient; to wake others names no round.
+    pushes = [op for op in ops if op.type == "ResourceAccumulatorApplyGradient"]
+    rounds = [op.inputs[1].op for op in pushes if op.inputs[1].op.type == "Identity"]
+    assert [one.inputs[0].op for one in rounds] == [round_read]
+
+
+def reads(op: Any, variable: str) -> bool:
+    return op.type == "ReadVariableOp" and op.inputs[0].op.name == variable

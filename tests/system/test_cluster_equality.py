@@ -1,0 +1,132 @@
+"""A cluster trains what one process trains: the same weights, or as good a model."""
+
+import json
+import pathlib
+import re
+import signal
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from tests.cifar10 import program
+from tests.cifar10.cluster_processes import cluster, make_records
+
+pytestmark = pytest.mark.system
+
+# Nothing that is drawn for one process and differently for two: no crops, no batch statistics.
+PLAIN = ("--use-distortion-for-training=false", "--schedule=constant", "--seed=3")
+MODELS = {
+    "mlp": ("--model=mlp", "--optimizer=adam", "--learning-rate=0.001"),
+    "resnet": ("--num-layers=8", "--batch-norm=off", "--learning-rate=0.01"),
+}
+IN_GRAPH = "--replication=in-graph"
+SLOTS = re.compile("/(Momentum|Adam|Adam_1)$")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> pathlib.Path:
+    """180 training images: less than a run of 20 steps sees."""
+    return make_records(tmp_path_factory.mktemp("small") / "data", 200)
+
+
+@pytest.fixture(scope="module")
+def easy_data(tmp_path_factory) -> pathlib.Path:
+    """9,000 training images that a small network learns nearly all of; 2,000 to be asked."""
+    return make_records(tmp_path_factory.mktemp("easy") / "data", 10_000)
+
+
+@pytest.fixture(scope="module")
+def local_weights(data, tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
+    """What one process with a batch of 40 has after 20 steps, by model."""
+    found = {}
+    for name, flags in MODELS.items():
+        output = tmp_path_factory.mktemp(name)
+        arguments = (*PLAIN, *flags, f"--data-dir={data}", f"--output-dir={output}")
+        done = program.run(*arguments, "--train-batch-size=40", "--train-steps=20", cwd=output)
+        assert done.returncode == 0, done.stderr
+        found[name] = variables(output)
+    return found
+
+
+def variables(output: pathlib.Path) -> dict[str, np.ndarray]:
+    """Everything in the latest checkpoint."""
+    reader = tf.train.load_checkpoint(str(output))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def figures(output: pathlib.Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((output / "result.json").read_text())["figures"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "num_ps", "replication"),
+    [
+        ("mlp", 1, "--sync"),
+        ("mlp", 2, IN_GRAPH),
+        ("resnet", 2, "--sync"),
+        ("resnet", 1, IN_GRAPH),
+    ],
+)
+def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the_batch(
+    data, tmp_path, local_weights, model, num_ps, replication
+):
+    output = tmp_path / "output"
+    arguments = (*PLAIN, *MODELS[model], f"--data-dir={data}", f"--output-dir={output}")
+    arguments += ("--train-batch-size=20", "--train-steps=20", replication)
+    with cluster(tmp_path, *arguments, num_ps=num_ps, num_workers=1) as tasks:
+        tasks.start()
+        tasks.wait()
+    found, expected = variables(output), local_weights[model]
+    assert sorted(found) == sorted(expected)
+    assert (found["global_step"], found["examples_seen"]) == (20, 800)
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-4, err_msg=name)
+
+
+def test_an_asynchronous_run_is_as_accurate_as_a_local_one_within_a_point(easy_data, tmp_path):
+    learn = ("--num-layers=8", "--train-batch-size=50", "--train-epochs=6", "--schedule=cosine")
+    arguments = (*learn, "--use-distortion-for-training=false", "--learning-rate=0.05")
+    arguments += (f"--data-dir={easy_data}", "--checkpoint-steps=540")
+    done = program.run(*arguments, "--output-dir=alone", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with cluster(tmp_path, *arguments, "--output-dir=several", num_workers=1) as tasks:
+        tasks.start()
+        tasks.wait()
+    alone, several = figures(tmp_path / "alone"), figures(tmp_path / "several")
+    assert alone["examples_seen"] == 54_000
+    assert 54_000 <= several["examples_seen"] <= 54_050
+    assert several["eval_accuracy"] == pytest.approx(alone["eval_accuracy"], abs=0.01)
+    assert alone["eval_accuracy"] > 0.95
+
+
+def test_weights_and_gradients_of_half_the_size_train_as_well(data, tmp_path, local_weights):
+    arguments = (*PLAIN, *MODELS["mlp"], f"--data-dir={data}", "--output-dir=output")
+    arguments += ("--train-batch-size=20", "--train-steps=20", "--sync", "--ps-transfer=bf16")
+    with cluster(tmp_path, *arguments, num_workers=1) as tasks:
+        tasks.start()
+        tasks.wait()
+    found, expected = variables(tmp_path / "output"), local_weights["mlp"]
+    changes = [
+        float(np.abs(value - expected[name]).max())
+        for name, value in found.items()
+        if name not in ("global_step", "examples_seen") and not SLOTS.search(name)
+    ]
+    # bfloat16 has 8 bits: it must be seen to be used, and to lead to about the same weights.
+    assert 1e-5 < max(changes) < 5e-3
+
+
+def test_a_backup_worker_that_stands_still_does_not_stop_the_others(data, tmp_path):
+    arguments = (*PLAIN, *MODELS["mlp"], f"--data-dir={data}", "--output-dir=output")
+    arguments += ("--train-batch-size=20", "--train-steps=2000", "--checkpoint-steps=500")
+    more = ("--sync", "--replicas-to-aggregate=1", "--log-steps=100")
+    with cluster(tmp_path, *arguments, *more, num_workers=1) as tasks:
+        tasks.start()
+        tasks.wait_for_output("worker/0", "  step ")
+        tasks.kill("worker/0", signal.SIGSTOP)
+        tasks.wait(but=["worker/0"])
+        assert figures(tmp_path / "output")["global_step"] == 2000
+        assert tasks.processes["worker/0"].poll() is None
+        tasks.kill("worker/0", signal.SIGCONT)
+        assert tasks.exit_code("worker/0") == 0

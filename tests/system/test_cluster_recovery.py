@@ -1,0 +1,143 @@
+"""Tasks that are killed and started again, and tasks that are gone for good."""
+
+import pathlib
+import re
+import signal
+import time
+
+import pytest
+
+from cifar10 import checkpoints
+from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster, make_records
+
+pytestmark = pytest.mark.system
+
+ASYNC, SYNC, IN_GRAPH = (), ("--sync",), ("--replication=in-graph",)
+START_UP, MID_RUN, SAVING = "at start-up", "mid-run", "while a checkpoint is written"
+STEPS, CHECKPOINT_STEPS = 1000, 200
+SETTINGS = (
+    "--output-dir=output",
+    "--model=mlp",
+    "--optimizer=adam",
+    "--learning-rate=0.001",
+    "--schedule=constant",
+    "--use-distortion-for-training=false",
+    "--train-batch-size=50",
+    f"--checkpoint-steps={CHECKPOINT_STEPS}",
+    "--log-steps=50",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """180 training images, as an argument; a step takes milliseconds."""
+    return f"--data-dir={make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
+
+
+def last_step(folder: pathlib.Path) -> int:
+    """The global step of the latest checkpoint."""
+    return checkpoints.read_counter(checkpoints.latest(str(folder / "output")), "global_step")
+
+
+def kill_when(phase: str, tasks: ClusterOfProcesses, role: str, folder: pathlib.Path) -> None:
+    """Kills the task `role` in that phase of its life."""
+    if phase == SAVING:
+        kill_while_saving(tasks, role, folder / "output")
+        return
+    if phase == START_UP:
+        tasks.wait_for_output(role, "\n")
+    else:
+        validating = "evaluator/0" if "evaluator/0" in tasks.labels else "master/0"
+        tasks.wait_for_output(validating, f"at step {str(2 * CHECKPOINT_STEPS)[0]}")
+    tasks.kill(role)
+
+
+def kill_while_saving(tasks: ClusterOfProcesses, role: str, output: pathlib.Path) -> None:
+    """Kills a task that has written a part of a checkpoint, not its first one."""
+    deadline = time.monotonic() + 90
+    while True:
+        assert time.monotonic() < deadline, tasks.all_output()
+        if not (output / "model.ckpt-0.index").exists() or not half_written(output):
+            time.sleep(0.0005)
+            continue
+        tasks.kill(role, signal.SIGSTOP)
+        if half_written(output):
+            tasks.kill(role)
+            return
+        tasks.kill(role, signal.SIGCONT)  # It was faster.
+
+
+def half_written(output: pathlib.Path) -> bool:
+    """Whether parts of a checkpoint after the first one are there under temporary names."""
+    return any("temp" in path.name for path in output.glob("model.ckpt-[1-9]*"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "role", "phase"),
+    [
+        (ASYNC, "ps/0", MID_RUN),
+        (ASYNC, "worker/0", START_UP),
+        (ASYNC, "master/0", SAVING),
+        (ASYNC, "evaluator/0", MID_RUN),
+        (SYNC, "ps/0", START_UP),
+        (SYNC, "worker/0", MID_RUN),
+        (SYNC, "master/0", MID_RUN),
+        (IN_GRAPH, "ps/0", MID_RUN),
+        (IN_GRAPH, "worker/0", MID_RUN),
+        (IN_GRAPH, "master/0", START_UP),
+    ],
+)
+def test_a_task_that_is_killed_and_started_again_does_not_keep_the_job_from_its_last_step(
+    data, tmp_path, mode, role, phase
+):
+    arguments = (data, *SETTINGS, f"--train-steps={STEPS}", *mode)
+    with cluster(tmp_path, *arguments, evaluator=role == "evaluator/0") as tasks:
+        tasks.start()
+        kill_when(phase, tasks, role, tmp_path)
+        time.sleep(1.0)
+        tasks.start(role)
+        tasks.wait()
+    assert STEPS <= last_step(tmp_path) <= STEPS + 3
+    assert (tmp_path / "output" / "result.json").exists()
+
+
+def test_the_others_end_as_usual_when_a_worker_is_gone_for_good(data, tmp_path):
+    arguments = (data, *SETTINGS, f"--train-steps={STEPS}", "--cluster-timeout=5")
+    with cluster(tmp_path, *arguments) as tasks:
+        tasks.start()
+        kill_when(MID_RUN, tasks, "worker/0", tmp_path)
+        tasks.wait(but=["worker/0"])
+    assert STEPS <= last_step(tmp_path) <= STEPS + 3
+
+
+def test_a_ps_that_never_comes_is_named_by_all_who_need_it(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS, "--cluster-timeout=5") as tasks:
+        tasks.start("master/0", "worker/0")
+        for label in ("master/0", "worker/0"):
+            assert tasks.exit_code(label, 20) == 1
+            assert misses(tasks, label, "ps/0")
+
+
+def test_a_master_that_is_gone_for_good_is_named_by_the_others(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS, "--cluster-timeout=5") as tasks:
+        tasks.start()
+        kill_when(MID_RUN, tasks, "master/0", tmp_path)
+        for label in ("ps/0", "worker/0"):
+            assert tasks.exit_code(label, 20) == 1
+            assert misses(tasks, label, "master/0")
+
+
+def test_a_worker_that_is_gone_for_good_is_named_where_each_update_needs_it(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS, "--sync", "--cluster-timeout=5") as tasks:
+        tasks.start()
+        kill_when(MID_RUN, tasks, "worker/0", tmp_path)
+        assert tasks.exit_code("master/0", 20) == 1
+        assert misses(tasks, "master/0", "worker/0")
+
+
+def misses(tasks: ClusterOfProcesses, label: str, missing: str) -> bool:
+    """Whether the last line of a task says whom it misses, and where."""
+    job, _, index = missing.partition("/")
+    reason = f"{missing} ({tasks.jobs[job][int(index)]}) has not answered for 5 s"
+    last = tasks.output(label).splitlines()[-1]
+    return re.match(f"training failed: {re.escape(reason)}", last) is not None
