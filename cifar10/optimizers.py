@@ -7,23 +7,25 @@ import tensorflow.compat.v1 as tf
 from cifar10.config import TrainConfig
 
 
-def build(config: TrainConfig, rate: Any, loss_scale: Any = None) -> Any:
+def build(config: TrainConfig, rate: Any) -> Any:
     """Makes the optimizer.
 
     Args:
       config: update rule and momentum.
       rate: learning rate, a scalar tensor.
-      loss_scale: for fp16; steps whose gradients overflow are left out and change the scale.
 
     Returns:
       A tf.compat.v1.train.Optimizer.
     """
     if config.optimizer == "adam":
-        optimizer = tf.train.AdamOptimizer(rate)
-    else:
-        optimizer = tf.train.MomentumOptimizer(
-            rate, config.momentum, use_nesterov=config.optimizer == "nesterov"
-        )
+        return tf.train.AdamOptimizer(rate)
+    return tf.train.MomentumOptimizer(
+        rate, config.momentum, use_nesterov=config.optimizer == "nesterov"
+    )
+
+
+def with_loss_scale(optimizer: Any, loss_scale: Any) -> Any:
+    """For fp16: leaves out steps whose gradients overflow, and changes the scale."""
     if loss_scale is None:
         return optimizer
     return tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, loss_scale)

@@ -215,7 +215,7 @@ class _Update:
 
     def _apply(self, gradients: Sequence[Tensor], scale: Any) -> Any:
         config, pieces = self._settings.config, self._packed.weights.pieces
-        self._optimizer = optimizers.build(config, self.rate, scale)
+        self._optimizer = optimizers.build(config, self.rate)
         kernel_size, start, pairs = self._packed.layout.kernel_size, 0, []
         for gradient, piece in zip(gradients, pieces):
             with tf.device(piece.device):
@@ -224,7 +224,8 @@ class _Update:
                 )
                 pairs.append((decayed, piece))
             start += piece.shape[0]
-        return self._optimizer.apply_gradients(pairs, self._step)
+        scaled = optimizers.with_loss_scale(self._optimizer, scale)
+        return scaled.apply_gradients(pairs, self._step)
 
     def _update_statistics(self, moments: Tensor, parts: Sequence[towers.Tower]) -> Any:
         """Moves the moving statistics towards what all towers saw.

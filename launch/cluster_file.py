@@ -122,11 +122,15 @@ def _host(top: Section, node: Node, base: Host) -> Host:
 
 def _settings(section: Section, base: Host) -> Host:
     """What can be said of one host, or at the top of all."""
+    workdir = section.take("workdir", _PATH, base.workdir)
+    python = base.python
+    if workdir != base.workdir and python == default_python():
+        python = "python3"  # This checkout's venv is in this checkout.
     return replace(
         base,
         user=section.take("user", _USER, base.user),
-        python=section.take("python", _PATH, base.python),
-        workdir=section.take("workdir", _PATH, base.workdir),
+        python=section.take("python", _PATH, python),
+        workdir=workdir,
         agent_python=section.take("agent_python", _COMMAND, base.agent_python),
         gpus=section.take("gpus", rules.whole(0, 64), base.gpus),
     )

@@ -49,8 +49,8 @@ def test_every_task_ends_with_exit_code_0(ended):
 def test_the_cluster_trains_to_its_last_step(ended, output):
     result = json.loads((output / "result.json").read_text())
     figures, steps = result["figures"], result["figures"]["global_step"]
-    # The step that the other trainer is in when the last one is done counts as well.
-    assert steps in (300, 301)
+    # Steps that the two trainers are in when the last one is done count as well.
+    assert steps in range(300, 304)
     assert figures["examples_seen"] == 20 * steps
     assert result["status"] == "completed"
     assert result["history"]["validation"][-1]["step"] == steps

@@ -92,6 +92,14 @@ def pair(target: str) -> Iterator[tuple[Replica, Replica]]:
         replica.session.close()
 
 
+def wait_for_gradient(replica: Replica) -> None:
+    """Waits until a gradient is in, so that whoever pushed it waits for its round."""
+    until = time.monotonic() + WAIT_SECS
+    while not replica.waiting_gradients:
+        assert time.monotonic() < until, "no gradient came"
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def at_the_same_time(work: Callable[[], Any]) -> Iterator[threading.Event]:
     """Runs `work` in a thread; yields what is set when it ends, and waits for that."""
@@ -141,6 +149,7 @@ def test_the_chief_waits_for_as_many_gradients_as_it_aggregates(pair):
 def test_a_worker_waits_until_its_round_is_over(pair):
     chief, worker = pair
     with at_the_same_time(lambda: worker.step(1.0)) as ended:
+        wait_for_gradient(chief)
         assert not ended.wait(QUIET_SECS)
         chief.step(1.0)
 
@@ -182,6 +191,7 @@ def test_with_a_backup_the_chief_does_not_wait_for_the_slowest(target):
 def test_a_chief_that_starts_again_releases_a_waiting_worker_and_forgets_its_gradient(target, pair):
     chief, worker = pair
     with at_the_same_time(lambda: worker.step(1e6)) as ended:
+        wait_for_gradient(chief)
         assert not ended.wait(QUIET_SECS)
         before = chief.round
         chief.session.close()
@@ -274,6 +284,7 @@ def test_the_end_releases_a_worker_that_waits_for_its_round(target):
     chief.session.run(flag.variable.initializer)
     chief.begin()
     with at_the_same_time(lambda: worker.step(1.0)) as ended:
+        wait_for_gradient(chief)
         assert not ended.wait(QUIET_SECS)
         hook.end(chief.session)
 

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import re
 import signal
 
 import numpy as np
@@ -18,10 +17,10 @@ pytestmark = pytest.mark.system
 PLAIN = ("--use-distortion-for-training=false", "--schedule=constant", "--seed=3")
 MODELS = {
     "mlp": ("--model=mlp", "--optimizer=adam", "--learning-rate=0.001"),
-    "resnet": ("--num-layers=8", "--batch-norm=off", "--learning-rate=0.01"),
+    # At .01 its 20 steps make 1e-4 of the rounding errors, within one process too.
+    "resnet": ("--num-layers=8", "--batch-norm=off", "--learning-rate=0.001"),
 }
 IN_GRAPH = "--replication=in-graph"
-SLOTS = re.compile("/(Momentum|Adam|Adam_1)$")
 
 
 @pytest.fixture(scope="module")
@@ -96,25 +95,23 @@ def test_an_asynchronous_run_is_as_accurate_as_a_local_one_within_a_point(easy_d
         tasks.wait()
     alone, several = figures(tmp_path / "alone"), figures(tmp_path / "several")
     assert alone["examples_seen"] == 54_000
-    assert 54_000 <= several["examples_seen"] <= 54_050
+    # Steps that the two were in when the last one was done.
+    assert 54_000 <= several["examples_seen"] <= 54_150
     assert several["eval_accuracy"] == pytest.approx(alone["eval_accuracy"], abs=0.01)
     assert alone["eval_accuracy"] > 0.95
 
 
-def test_weights_and_gradients_of_half_the_size_train_as_well(data, tmp_path, local_weights):
-    arguments = (*PLAIN, *MODELS["mlp"], f"--data-dir={data}", "--output-dir=output")
+def test_weights_and_gradients_of_half_the_size_train_about_the_same(data, tmp_path, local_weights):
+    arguments = (*PLAIN, *MODELS["resnet"], f"--data-dir={data}", "--output-dir=output")
     arguments += ("--train-batch-size=20", "--train-steps=20", "--sync", "--ps-transfer=bf16")
     with cluster(tmp_path, *arguments, num_workers=1) as tasks:
         tasks.start()
         tasks.wait()
-    found, expected = variables(tmp_path / "output"), local_weights["mlp"]
-    changes = [
-        float(np.abs(value - expected[name]).max())
-        for name, value in found.items()
-        if name not in ("global_step", "examples_seen") and not SLOTS.search(name)
-    ]
-    # bfloat16 has 8 bits: it must be seen to be used, and to lead to about the same weights.
-    assert 1e-5 < max(changes) < 5e-3
+    found, expected = variables(tmp_path / "output"), local_weights["resnet"]
+    weights = [name for name in found if name.startswith("model/") and "/Momentum" not in name]
+    differences = [float(np.abs(found[name] - expected[name]).max()) for name in weights]
+    # Eight bits are enough to learn with, but they are not 24.
+    assert 1e-5 < max(differences) < 5e-3
 
 
 def test_a_backup_worker_that_stands_still_does_not_stop_the_others(data, tmp_path):

@@ -1,0 +1,149 @@
+"""How a cluster ends, and who comes to it late."""
+
+import json
+import pathlib
+import re
+import signal
+import time
+
+import pytest
+
+from cifar10 import checkpoints
+from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster, make_records
+
+pytestmark = pytest.mark.system
+
+SETTINGS = (
+    "--output-dir=output",
+    "--model=mlp",
+    "--learning-rate=0.001",
+    "--schedule=constant",
+    "--use-distortion-for-training=false",
+    "--train-batch-size=20",
+)
+FOREVER = ("--train-steps=1000000", "--checkpoint-steps=1000", "--log-steps=100")
+SHORT = ("--train-steps=300", "--checkpoint-steps=100")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """180 training images, as an argument; a step takes milliseconds."""
+    return f"--data-dir={make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
+
+
+def result(folder: pathlib.Path) -> dict:
+    found: dict = json.loads((folder / "output" / "result.json").read_text())
+    return found
+
+
+def last_step(folder: pathlib.Path) -> int:
+    """The global step of the latest checkpoint."""
+    return checkpoints.read_counter(checkpoints.latest(str(folder / "output")), "global_step")
+
+
+def steps_of(tasks: ClusterOfProcesses, label: str) -> int:
+    """How many steps a worker says that it has trained."""
+    found = re.search(r"; ([\d,]+) steps of it here", tasks.output(label))
+    assert found, tasks.all_output()
+    return int(found[1].replace(",", ""))
+
+
+def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so(data, tmp_path):
+    arguments = ("--train-steps=4000", "--checkpoint-steps=4000", "--log-steps=100")
+    with cluster(tmp_path, data, *SETTINGS, *arguments, num_workers=2) as tasks:
+        tasks.start("ps/0", "master/0")
+        # Until the late one is there, the master trains alone: each of its steps is a global one.
+        tasks.wait_for_output("master/0", "  step 2")
+        tasks.start("worker/0")
+        tasks.wait()
+        assert steps_of(tasks, "worker/0") > 0
+        tasks.start("worker/1")
+        assert tasks.exit_code("worker/1", 30) == 0
+    last = "worker/1 ends: training is over, it ended at step 4,00"
+    assert tasks.output("worker/1").startswith(last)
+    assert steps_of(tasks, "worker/1") == 0
+
+
+@pytest.mark.parametrize("mode", [(), ("--sync",)])
+def test_max_minutes_on_the_master_ends_everyone(data, tmp_path, mode):
+    with cluster(tmp_path, data, *SETTINGS, *FOREVER, *mode) as tasks:
+        tasks.start("ps/0", "worker/0")
+        tasks.start("master/0", more=["--max-minutes=0.3"])
+        tasks.wait(90)
+        assert steps_of(tasks, "worker/0") > 0
+    assert result(tmp_path)["status"] == "stopped by --max-minutes"
+
+
+def test_a_signal_ends_the_master_after_saving_and_the_others_wait_for_it(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS, "--train-steps=6000", "--log-steps=100") as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "  step ")
+        tasks.kill("master/0", signal.SIGTERM)
+        assert tasks.exit_code("master/0", 30) == 143
+        assert 0 < last_step(tmp_path) < 6000
+        assert tasks.output("master/0").splitlines()[-1] == (
+            "stopped by SIGTERM; run the same command to continue"
+        )
+        assert tasks.processes["ps/0"].poll() is None
+        assert tasks.processes["worker/0"].poll() is None
+        tasks.start("master/0")
+        tasks.wait()
+    assert "continuing at step " in tasks.output("master/0")
+    assert last_step(tmp_path) >= 6000
+
+
+@pytest.mark.parametrize(
+    ("listed", "more"),
+    [
+        (True, SHORT),
+        (True, (*FOREVER, "--max-minutes=0.3")),
+        (False, SHORT),  # Estimator's own convention
+    ],
+)
+def test_an_evaluator_validates_makes_the_figures_and_ends_after_training(
+    data, tmp_path, listed, more
+):
+    with cluster(tmp_path, data, *SETTINGS, *more, evaluator=listed) as tasks:
+        tasks.start("evaluator/0")
+        tasks.wait_for_output("evaluator/0", "evaluator of output")
+        tasks.start("ps/0", "worker/0", "master/0")
+        tasks.wait()
+    assert "validation accuracy" in tasks.output("evaluator/0")
+    assert "eval accuracy" in tasks.output("evaluator/0")
+    assert "accuracy" not in re.sub("epoch .*", "", tasks.output("master/0"))
+    assert tasks.ended_at["master/0"] <= tasks.ended_at["evaluator/0"]
+    assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
+
+
+def test_an_evaluator_that_is_not_there_holds_nothing_up(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS, *SHORT, evaluator=True) as tasks:
+        tasks.start("ps/0", "worker/0", "master/0")
+        tasks.wait()
+        assert last_step(tmp_path) >= 300
+        tasks.start("evaluator/0")
+        tasks.wait()
+    assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
+
+
+def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS, *SHORT, by_flags=True) as tasks:
+        tasks.start()
+        tasks.wait()
+        assert tasks.listening() == []
+    assert steps_of(tasks, "worker/0") > 0
+    assert result(tmp_path)["cluster"]["task"] == "master/0"
+
+
+def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):
+    # 2,000 validation images one by one take the master seconds, four times.
+    folder = make_records(tmp_path / "data", 20_000)
+    arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--sync")
+    arguments += ("--train-steps=80", "--checkpoint-steps=40", "--cluster-timeout=3")
+    with cluster(tmp_path, *arguments) as tasks:
+        tasks.start()
+        tasks.wait_for_output("worker/0", "training to step 80")
+        began = time.monotonic()
+        tasks.wait()
+        assert time.monotonic() - began > 6.0
+    assert last_step(tmp_path) == 80
+    assert steps_of(tasks, "worker/0") == 80
