@@ -134,10 +134,10 @@ def kill_in_phase(tasks: Tasks, label: str, phase: str, output: pathlib.Path) ->
         if phase == START_UP and tasks.output(label):
             tasks.kill(label)
             return
-        if phase == MID_RUN:
-            if tasks.output(validating).count("validation accuracy") >= _CHECKPOINTS // 2:
-                tasks.kill(label)
-                return
+        validations = tasks.output(validating).count("validation accuracy")
+        if phase == MID_RUN and validations >= _CHECKPOINTS // 2:
+            tasks.kill(label)
+            return
         if phase == SAVING and is_saving(output):
             tasks.send_signal("master/0", signal.SIGSTOP)
             still = is_saving(output)  # The master may have been faster than the signal.

@@ -139,3 +139,12 @@ def test_a_signal_leaves_validation_out_but_not_the_history(tmp_path) -> None:
     with pytest.raises(Stopped):
         listener.end(None, 1)
     assert calls == []
+
+
+@pytest.mark.parametrize(("step", "told"), [(99, []), (100, ["last"]), (103, ["last"])])
+def test_the_checkpoint_of_the_last_step_ends_training_before_its_validation(tmp_path, step, told):
+    calls: list[str] = []
+    history = History.load(str(tmp_path), 0)
+    listener = PauseListener(StepClock(), history, StopRequest(), 100, lambda: calls.append("last"))
+    listener.after_save(None, step)
+    assert calls == told

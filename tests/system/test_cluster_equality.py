@@ -81,7 +81,10 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
     assert sorted(found) == sorted(expected)
     assert (found["global_step"], found["examples_seen"]) == (20, 800)
     for name, value in found.items():
-        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-4, err_msg=name)
+        # A slot holds gradients, which a ReLU at rounding distance from zero changes a hundred
+        # times as much, at a rate of 0.01, as the weights.
+        tolerance = 1e-2 if SLOTS.search(name) else 1e-4
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=tolerance, err_msg=name)
 
 
 def test_an_asynchronous_run_is_as_accurate_as_a_local_one_within_a_point(easy_data, tmp_path):
