@@ -131,11 +131,10 @@ def kill_in_phase(tasks: Tasks, label: str, phase: str, output: pathlib.Path) ->
     validating = "evaluator/0" if "evaluator/0" in tasks.labels else "master/0"
     while time.monotonic() < deadline:
         tasks.check()
-        if phase == START_UP and tasks.output(label):
-            tasks.kill(label)
-            return
-        validations = tasks.output(validating).count("validation accuracy")
-        if phase == MID_RUN and validations >= _CHECKPOINTS // 2:
+        validated = tasks.output(validating).count("validation accuracy")
+        if (phase == START_UP and tasks.output(label)) or (
+            phase == MID_RUN and validated >= _CHECKPOINTS // 2
+        ):
             tasks.kill(label)
             return
         if phase == SAVING and is_saving(output):
