@@ -133,21 +133,29 @@ class Rendezvous:
             with tf.control_dependencies([closed]):
                 return tf.group(*self._raise_wakes())
 
-    def wait(self) -> Any:
-        """Another replica's end of a step: waits until the round of its gradient is over."""
+    def wait(self, over: Optional[Any] = None) -> Any:
+        """Another replica's end of a step: waits until the round of its gradient is over.
+
+        Args:
+          over: variable that is not 0 once training is over, when no round ends any more.
+        """
         wake = self._wakes[self._replication.replica - 1]
 
-        def over_again(_: Tensor) -> Tensor:
+        def look() -> list[Tensor]:
+            return [self.round.read_value(), over.read_value() if over is not None else no]
+
+        def look_again(*_: Tensor) -> list[Tensor]:
             with tf.control_dependencies([wake.take_grad(1)]):
-                return self.round.read_value()
+                return look()
 
         with tf.device(self._device), tf.control_dependencies([self.pushed]):
+            no = tf.constant(0, tf.int64)
             return tf.while_loop(
-                lambda current: tf.equal(current, self.current),
-                over_again,
-                [self.round.read_value()],
+                lambda current, ended: tf.equal(current, self.current) & tf.equal(ended, 0),
+                look_again,
+                look(),
                 parallel_iterations=1,
-            ).op
+            )[0].op
 
     def _raise_wakes(self) -> list[Any]:
         return [wake.apply_grad(tf.constant(0.0), 2**62) for wake in self._wakes]

@@ -163,7 +163,8 @@ class _Update:
         if self._rendezvous:
             values = self._rendezvous.mean(values, devices)
             if not self._replication.is_chief:
-                return self._report([self._rendezvous.wait()])
+                over = self._over.variable if self._over else None
+                return self._report([self._rendezvous.wait(over)])
         count = len(self._packed.weights.pieces)
         updates = [self._update_statistics(value, parts) for value in values[count:]]  # 0 or 1
         # From here on everything is where the variables are: not even a constant has to cross.
