@@ -83,7 +83,7 @@ class Launcher:
     def up(self, cluster: tuple[str, ...], *arguments: str, exit_code: int = 0) -> str:
         """Runs a job to its end; returns what it wrote."""
         process = self.start("up", *self.up_words(cluster, *arguments))
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=200)
         assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
         return output
 
@@ -94,14 +94,14 @@ class Launcher:
     def verb(self, verb: str, *words: str, exit_code: int = 0) -> str:
         """Runs `status`, `logs`, `stop` or `clean`."""
         process = self.start(verb, "--state-dir", str(self.state), *words)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=200)
         assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
         return output
 
     def verb_on(self, cluster: tuple[str, ...], verb: str, *words: str, exit_code: int = 0) -> str:
         """Runs `plan` or `check` of a cluster."""
         process = self.start(verb, *cluster, *words)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=200)
         assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
         return output
 
@@ -116,7 +116,7 @@ class Launcher:
         wait_for(lambda: log.exists() and words in log.read_text(), f"{words!r} in {log}")
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 20) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 60) -> None:
     """Waits until a condition holds; AssertionError if it does not in time."""
     deadline = time.monotonic() + timeout_secs
     while not condition():
@@ -181,5 +181,5 @@ def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:
 def interrupt(process: "subprocess.Popen[str]", signum: int = signal.SIGINT) -> str:
     """Signals a launcher and waits for its end; returns what it wrote."""
     process.send_signal(signum)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=200)
     return output
