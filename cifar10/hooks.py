@@ -121,7 +121,6 @@ class PauseListener(tf.train.CheckpointSaverListener):
       clock: times the steps.
       history: to be kept.
       stop: says whether a signal came.
-      total_steps: global step at which training ends at the latest.
       last: is called once the last checkpoint is whole, before it is validated.
     """
 
@@ -130,19 +129,15 @@ class PauseListener(tf.train.CheckpointSaverListener):
         clock: StepClock,
         history: History,
         stop: StopRequest,
-        total_steps: int,
         last: Callable[[], None],
     ) -> None:
-        self._clock, self._history, self._stop = clock, history, stop
-        self._total_steps, self._last = total_steps, last
+        self._clock, self._history, self._stop, self._last = clock, history, stop, last
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         """The checkpoint is whole: what follows may take its time or be left out."""
         self._clock.pause()
         self._history.save()
         self._stop.check()
-        if global_step_value >= self._total_steps:
-            self._last()
 
     def end(self, session: Any, global_step_value: int) -> None:
         """Leaves the last validation out when a signal ended training."""

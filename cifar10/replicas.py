@@ -7,6 +7,7 @@ steps, so nothing is left waiting at the end. In-graph: one process builds the t
 machines, and nothing here is needed.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -246,7 +247,10 @@ class _OverHook(tf.train.SessionRunHook):
                 self._raise = self._rendezvous.close_round() if self._rendezvous else raised.op
 
     def end(self, session: Any) -> None:
-        if self._should_raise():
+        if not self._should_raise():
+            return
+        with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
+            # A parameter server that has gone has heard of the end, as has everyone else.
             session.run(self._raise)
 
 

@@ -115,9 +115,7 @@ class _Run:
             job.total_steps,
             self._train_hooks(),
             saving_listeners=[
-                hooks.PauseListener(
-                    self._clock, self._history, self._stop, job.total_steps, self._end
-                )
+                hooks.PauseListener(self._clock, self._history, self._stop, self._end)
             ],
         )
         with clear_errors(job.config):

@@ -119,7 +119,7 @@ def test_a_checkpoint_stops_the_clock_and_keeps_the_history(tmp_path) -> None:
     clock, history = StepClock(), History.load(str(tmp_path), 0)
     history.train.append({"step": 1, "seconds": 1.0})
     calls: list[str] = []
-    listener = PauseListener(clock, history, StopRequest(), 100, lambda: calls.append("last"))
+    listener = PauseListener(clock, history, StopRequest(), lambda: calls.append("last"))
     clock.run()
     listener.after_save(None, 1)
     assert clock.run() is True  # It stood.
@@ -132,19 +132,10 @@ def test_a_checkpoint_stops_the_clock_and_keeps_the_history(tmp_path) -> None:
 def test_a_signal_leaves_validation_out_but_not_the_history(tmp_path) -> None:
     calls: list[str] = []
     history = History.load(str(tmp_path), 0)
-    listener = PauseListener(StepClock(), history, stopped(), 100, lambda: calls.append("last"))
+    listener = PauseListener(StepClock(), history, stopped(), lambda: calls.append("last"))
     with pytest.raises(Stopped):
         listener.after_save(None, 1)
     assert (tmp_path / "history.json").exists()
     with pytest.raises(Stopped):
         listener.end(None, 1)
     assert calls == []
-
-
-@pytest.mark.parametrize(("step", "told"), [(99, []), (100, ["last"]), (103, ["last"])])
-def test_the_checkpoint_of_the_last_step_ends_training_before_its_validation(tmp_path, step, told):
-    calls: list[str] = []
-    history = History.load(str(tmp_path), 0)
-    listener = PauseListener(StepClock(), history, StopRequest(), 100, lambda: calls.append("last"))
-    listener.after_save(None, step)
-    assert calls == told
