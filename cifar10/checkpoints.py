@@ -45,6 +45,23 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
         ) from error
 
 
+def latest_step(output_dir: str) -> int:
+    """The global step of the latest checkpoint; 0 if there is none.
+
+    Training, in another process, may remove that checkpoint meanwhile: there is a newer one then.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    while True:
+        checkpoint = latest(output_dir)
+        try:
+            return read_counter(checkpoint, "global_step")
+        except UserError:
+            if latest(output_dir) == checkpoint:
+                raise
+
+
 def count_parameters(checkpoint: str) -> int:
     """Counts a checkpoint's trainable numbers: those below `model/` that no optimizer added."""
     shapes = tf.train.NewCheckpointReader(checkpoint).get_variable_to_shape_map()
@@ -65,7 +82,7 @@ def best(output_dir: str) -> Optional[Best]:
     found = Best(
         entry["step"], entry["accuracy"], tf.io.gfile.join(output_dir, BEST_DIR, entry["name"])
     )
-    return found if _exists(found.path) else None
+    return found if exists(found.path) else None
 
 
 def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -> bool:
@@ -76,6 +93,9 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
 
     Returns:
       Whether it is the best.
+
+    Raises:
+      tf.errors.NotFoundError: it was removed meanwhile; the best is the one from before.
     """
     before = best(output_dir)
     if before is not None and accuracy <= before.accuracy:
@@ -85,7 +105,10 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
     # Not over the files of the best so far: its step may come again when a run goes back.
     names = (f"model.ckpt-{step}", f"model.ckpt-{step}-again")
     name = next(n for n in names if before is None or not before.path.endswith(f"/{n}"))
-    for path in tf.io.gfile.glob(f"{checkpoint}.*"):
+    data = tf.io.gfile.glob(f"{checkpoint}.data-*")
+    if not data:
+        raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
+    for path in (f"{checkpoint}.index", *data):
         ending = path.rsplit("/", 1)[-1][len(checkpoint.rsplit("/", 1)[-1]) :]
         tf.io.gfile.copy(path, tf.io.gfile.join(folder, name + ending), overwrite=True)
     note = {"step": step, "accuracy": accuracy, "name": name}
@@ -96,7 +119,8 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
     return True
 
 
-def _exists(checkpoint: str) -> bool:
+def exists(checkpoint: str) -> bool:
+    """Whether the checkpoint is there; its index is the last file to come and the first to go."""
     # tf.train.checkpoint_exists takes any file for a checkpoint, model.ckpt-10.index for one.
     return bool(tf.io.gfile.exists(f"{checkpoint}.index"))
 
@@ -110,7 +134,7 @@ def find(config: TrainConfig) -> str:
     output_dir = config.output_place
     if config.checkpoint is not None:
         path = config.place(config.checkpoint)
-        if not _exists(path):
+        if not exists(path):
             raise UserError(
                 f"--checkpoint {path} does not exist; name it without the ending, "
                 "for example output/model.ckpt-80000"

@@ -13,7 +13,7 @@ from cifar10 import checkpoints, finish, hooks, training_note
 from cifar10.cluster import MASTER, Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
-from cifar10.errors import TrainingError
+from cifar10.errors import TrainingError, UserError
 from cifar10.history import VALIDATION_FILE_NAME, History
 from cifar10.job import Job, evaluation_input, open_output, start_job
 from cifar10.records import open_records
@@ -67,8 +67,7 @@ class _Run:
     def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
         self._job, self._stop, self._cluster = job, stop, cluster
         place = job.config.output_place
-        latest = checkpoints.read_counter(checkpoints.latest(place), "global_step")
-        self.history = History.load(place, latest, VALIDATION_FILE_NAME)
+        self.history = History.load(place, checkpoints.latest_step(place), VALIDATION_FILE_NAME)
         self._recorder = ValidationRecorder(job, self.history, say)
         self._touched = self._changed = time.monotonic()
         self._watch: Optional[Watch] = None
@@ -97,26 +96,31 @@ class _Run:
             self._touched = time.monotonic()
 
     def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
-        job = self._job
-        checkpoint = checkpoints.latest(job.config.output_place)
-        if note is None or note["master_validates"] or not job.records.has_validation:
+        if note is None or note["master_validates"] or not self._job.records.has_validation:
             return
+        checkpoint = checkpoints.latest(self._job.config.output_place)
+        if checkpoint is None:
+            return
+        try:
+            self._validate(checkpoint)
+        except (UserError, tf.errors.NotFoundError):
+            if checkpoints.exists(checkpoint):
+                raise
+            # Training was faster: it has removed this checkpoint, and there is a newer one.
+
+    def _validate(self, checkpoint: str) -> None:
+        job = self._job
         step = checkpoints.read_counter(checkpoint, "global_step")
         if not step or step in {row["step"] for row in self.history.validation}:
             return
         with clear_errors(job.config):
-            try:
-                result = job.estimator.evaluate(
-                    lambda: evaluation_input(job, VALIDATION),
-                    hooks=[hooks.StopEvaluationHook(self._stop)],
-                    checkpoint_path=checkpoint,
-                    name=VALIDATION,
-                )
-            except tf.errors.NotFoundError:
-                return  # Training was faster: it has removed this checkpoint, there is a newer one.
-        self._recorder.export(
-            job.estimator, job.config.output_place, str(checkpoint), result, False
-        )
+            result = job.estimator.evaluate(
+                lambda: evaluation_input(job, VALIDATION),
+                hooks=[hooks.StopEvaluationHook(self._stop)],
+                checkpoint_path=checkpoint,
+                name=VALIDATION,
+            )
+        self._recorder.export(job.estimator, job.config.output_place, checkpoint, result, False)
         self._changed = time.monotonic()
 
     def _check_master(self) -> None:

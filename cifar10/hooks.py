@@ -96,13 +96,16 @@ class FollowChiefHook(tf.train.SessionRunHook):
         """Finds the tensors of the graph that is about to run."""
         graph = tf.get_default_graph()
         self._over = graph.get_tensor_by_name(f"{training_step.OVER}:0")
-        self._step = tf.train.get_global_step()
+        self._before = (
+            tf.train.get_global_step(),
+            graph.get_tensor_by_name(f"{training_step.OVER_BEFORE}:0"),
+        )
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Raises TrainingOver instead of training a step beyond the end."""
-        step = int(session.run(self._step))
-        if step >= self._total_steps:
-            raise TrainingOver(step)
+        step, over = session.run(self._before)
+        if over or step >= self._total_steps:
+            raise TrainingOver(int(step))
 
     def before_run(self, run_context: Any) -> Any:
         """Asks whether training is over."""

@@ -1,5 +1,6 @@
 """Update rules on the flat vector of weights: momentum, Nesterov, Adam; decay of the kernels."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -29,6 +30,11 @@ def with_loss_scale(optimizer: Any, loss_scale: Any) -> Any:
     if loss_scale is None:
         return optimizer
     return tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, loss_scale)
+
+
+def all_finite(gradients: Sequence[Any]) -> Any:
+    """Whether no number of the gradients has overflowed; bool, a scalar tensor."""
+    return tf.reduce_all([tf.reduce_all(tf.is_finite(one)) for one in gradients])
 
 
 def add_decay(config: TrainConfig, gradient: Any, weights: Any, kernel_size: int) -> Any:

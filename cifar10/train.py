@@ -138,7 +138,7 @@ class _Run:
             return
         self._ended = True
         config = self._job.config
-        step = checkpoints.read_counter(checkpoints.latest(config.output_place), "global_step")
+        step = checkpoints.latest_step(config.output_place)
         training_note.write(config.output_place, not self._job.has_evaluator, step, self.outcome)
         self._job.tell_end()
 

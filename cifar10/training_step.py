@@ -19,6 +19,7 @@ Tensor = Any
 LOSS, ACCURACY, LEARNING_RATE = "step_loss", "step_accuracy", "step_learning_rate"
 STEP_AFTER, SEEN_AFTER = "step_after", "examples_seen_after"  # counters after this step
 OVER = "training_over_after"  # whether the chief has ended training
+OVER_BEFORE = "training_over_before"  # the same, without a step
 
 
 class StepSettings(NamedTuple):
@@ -102,6 +103,8 @@ def build(
     accuracy = tf.identity(tf.add_n(hits) / len(hits), ACCURACY)
     update = _Update(settings, packed, shared)
     train_op = update.build(losses, copies, parts)
+    if shared.over:
+        tf.cast(shared.over.variable.read_value(), tf.bool, OVER_BEFORE)
     tf.summary.scalar("loss", loss)
     tf.summary.scalar("accuracy", accuracy)
     tf.summary.scalar("learning_rate", update.rate)
@@ -218,10 +221,13 @@ class _Update:
         config, pieces = self._settings.config, self._packed.weights.pieces
         self._optimizer = optimizers.build(config, self.rate)
         kernel_size, start, pairs = self._packed.layout.kernel_size, 0, []
+        decay_rate = self.rate
+        if scale is not None:  # A step that is left out decays nothing.
+            decay_rate = tf.where(optimizers.all_finite(gradients), self.rate, 0.0)
         for gradient, piece in zip(gradients, pieces):
             with tf.device(piece.device):
                 decayed = optimizers.decay_apart(
-                    config, self.rate, gradient, piece, (start, kernel_size)
+                    config, decay_rate, gradient, piece, (start, kernel_size)
                 )
                 pairs.append((decayed, piece))
             start += piece.shape[0]

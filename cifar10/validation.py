@@ -40,8 +40,8 @@ class ValidationRecorder(tf.estimator.Exporter):
         """Records one validation and keeps the checkpoint if it is the best."""
         step, accuracy = int(eval_result["global_step"]), float(eval_result["accuracy"])
         output_dir = self._job.config.output_place
-        is_best = checkpoints.keep_if_best(output_dir, checkpoint_path, step, accuracy)
         seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
+        is_best = checkpoints.keep_if_best(output_dir, checkpoint_path, step, accuracy)
         self._history.validation = [row for row in self._history.validation if row["step"] < step]
         self._history.validation.append(
             {

@@ -1,7 +1,7 @@
 """One whole best checkpoint is kept, whatever happens; the right one is found again."""
 
 import pathlib
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -171,6 +171,43 @@ def test_a_run_may_be_moved_with_its_checkpoints(tmp_path):
 def test_counters_are_read_from_a_checkpoint_and_begin_at_zero(saved):
     assert checkpoints.read_counter(saved[20], "global_step") == 20
     assert checkpoints.read_counter(None, "global_step") == 0
+
+
+def test_the_latest_step_is_that_of_a_newer_checkpoint_if_the_latest_is_removed_meanwhile(
+    monkeypatch, tmp_path
+):
+    first = save(tmp_path, 10)
+    latest = checkpoints.latest
+
+    def latest_and_then_training_goes_on(output_dir: str) -> Optional[str]:
+        found = latest(output_dir)
+        if found == first:
+            save(tmp_path, 20)
+            for path in tmp_path.glob("model.ckpt-10.*"):
+                path.unlink()
+        return found
+
+    monkeypatch.setattr(checkpoints, "latest", latest_and_then_training_goes_on)
+    assert checkpoints.latest_step(str(tmp_path)) == 20
+
+
+def test_the_latest_step_of_nothing_is_0_and_of_a_damaged_checkpoint_is_refused(tmp_path):
+    assert checkpoints.latest_step(str(tmp_path)) == 0
+    pathlib.Path(f"{save(tmp_path, 5)}.index").write_bytes(b"damaged")
+    with pytest.raises(UserError, match="model.ckpt-5 is damaged"):
+        checkpoints.latest_step(str(tmp_path))
+
+
+@pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
+def test_a_checkpoint_that_goes_while_it_is_kept_leaves_the_best_as_it_was(saved, tmp_path, ending):
+    checkpoints.keep_if_best(str(tmp_path), saved[10], 10, 0.5)
+    gone = save(tmp_path, 20)
+    pathlib.Path(f"{gone}.{ending}").unlink()
+    with pytest.raises((tf.errors.NotFoundError, UserError)):
+        checkpoints.keep_if_best(str(tmp_path), gone, 20, 0.9)
+    kept = checkpoints.best(str(tmp_path))
+    assert kept is not None
+    assert (kept.step, kept.accuracy) == (10, 0.5)
 
 
 @pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])

@@ -28,7 +28,9 @@ def stopped() -> StopRequest:
     return stop
 
 
-def train(*hooks: Any, first_step: int = 0, over_at: int = 1_000_000) -> int:
+def train(
+    *hooks: Any, first_step: int = 0, over_at: int = 1_000_000, over_before: bool = False
+) -> int:
     """Counts steps up to 20 under the hooks; the chief ends training at step `over_at`."""
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
@@ -36,6 +38,7 @@ def train(*hooks: Any, first_step: int = 0, over_at: int = 1_000_000) -> int:
         setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
         counted = step.assign_add(1, read_value=True)
         tf.greater_equal(counted, over_at, name=training_step.OVER)
+        tf.constant(over_before, name=training_step.OVER_BEFORE)
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
         with tf.train.MonitoredSession(creator, list(hooks)) as session:
@@ -109,6 +112,12 @@ def test_a_worker_that_comes_after_the_last_step_does_not_train(step):
         train(FollowChiefHook(1_000), first_step=step)
     assert over.value.step == step
     assert str(over.value) == f"training is over at step {step:,}"
+
+
+def test_a_worker_that_comes_after_an_early_end_does_not_train():
+    with pytest.raises(TrainingOver) as over:
+        train(FollowChiefHook(1_000), first_step=400, over_before=True)
+    assert over.value.step == 400
 
 
 def test_a_worker_that_comes_just_before_the_end_trains():

@@ -34,9 +34,10 @@ def place(replica: int, aggregate: Optional[int] = 2, num_replicas: int = 2) -> 
 class Replica:
     """A replica that pushes what it is fed; the chief adds the mean to a variable `total`."""
 
-    def __init__(self, target: str, replication: Replication) -> None:
+    def __init__(self, target: str, replication: Replication, flagged: bool = False) -> None:
         self.graph = tf.Graph()
         with self.graph.as_default():
+            self.flag = OverFlag("/cpu:0") if flagged else None
             self.total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
             self.meeting = Rendezvous(replication)
             self._value = tf.placeholder(tf.float32, [2])
@@ -48,7 +49,7 @@ class Replica:
                 self._hook.begin()
                 self._initializers = [self.total.initializer, self.meeting.initializer]
             else:
-                self._step = self.meeting.wait()
+                self._step = self.meeting.wait(self.flag.variable if self.flag else None)
             self._missing = self.meeting.missing()
             self._count = tf.stack([one.num_accumulated() for one in self.meeting._accumulators])
         self.session = tf.Session(target, self.graph)
@@ -287,6 +288,22 @@ def test_the_end_releases_a_worker_that_waits_for_its_round(target):
         wait_for_gradient(chief)
         assert not ended.wait(QUIET_SECS)
         hook.end(chief.session)
+
+
+def test_a_worker_whose_gradient_comes_after_the_end_does_not_wait(target):
+    chief, worker = Replica(target, place(0)), Replica(target, place(1), flagged=True)
+    assert worker.flag is not None
+    with worker.graph.as_default():
+        ended = worker.flag.variable.assign(1)
+    worker.session.run(worker.flag.variable.initializer)
+    chief.begin()
+    with at_the_same_time(lambda: worker.step(1.0)) as step_ended:
+        wait_for_gradient(chief)
+        assert not step_ended.wait(QUIET_SECS)
+        chief.step(1.0)
+    worker.session.run(ended)
+    with at_the_same_time(lambda: worker.step(1.0)) as ended:
+        assert ended.wait(WAIT_SECS)
 
 
 @pytest.mark.parametrize(

@@ -235,8 +235,15 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     ]
 
 
-def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow():
-    config = TrainConfig(train_batch_size=BATCH, model="mlp", learning_rate=0.01)
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer):
+    config = TrainConfig(
+        train_batch_size=BATCH,
+        model="mlp",
+        optimizer=optimizer,
+        learning_rate=0.01,
+        weight_decay=0.1,
+    )
     plan = dataclasses.replace(make_plan(2), compute_dtype=tf.float16, loss_scaling=True)
     with steps.training(config, plan) as run:
         scale = next(v for v in tf.global_variables() if "current_loss_scale" in v.name)

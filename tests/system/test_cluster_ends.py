@@ -37,7 +37,7 @@ def result(folder: pathlib.Path) -> dict:
 
 def last_step(folder: pathlib.Path) -> int:
     """The global step of the latest checkpoint."""
-    return checkpoints.read_counter(checkpoints.latest(str(folder / "output")), "global_step")
+    return checkpoints.latest_step(str(folder / "output"))
 
 
 def steps_of(tasks: ClusterOfProcesses, label: str) -> int:
@@ -134,14 +134,15 @@ def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
 
 
 def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):
-    # 500 images one by one take seconds.
+    # 500 images one by one, through 44 layers, take more than the timeout.
     folder = make_records(tmp_path / "data", 5_000)
-    arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--sync")
-    arguments += ("--train-steps=20", "--checkpoint-steps=10", "--cluster-timeout=3")
+    arguments = (f"--data-dir={folder}", "--output-dir=output", "--num-layers=44", "--sync")
+    arguments += ("--train-batch-size=20", "--eval-batch-size=1", "--cluster-timeout=3")
+    arguments += ("--train-steps=4", "--checkpoint-steps=2")
     with cluster(tmp_path, *arguments) as tasks:
         tasks.start()
         tasks.wait()
-    ends = [(tmp_path / f"output/model.ckpt-{step}.index").stat().st_mtime for step in (10, 20)]
+    ends = [(tmp_path / f"output/model.ckpt-{step}.index").stat().st_mtime for step in (2, 4)]
     assert ends[1] - ends[0] > 3.0
-    assert last_step(tmp_path) == 20
-    assert steps_of(tasks, "worker/0") == 20
+    assert last_step(tmp_path) == 4
+    assert steps_of(tasks, "worker/0") == 4

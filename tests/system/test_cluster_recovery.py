@@ -36,7 +36,7 @@ def data(tmp_path_factory) -> str:
 
 def last_step(folder: pathlib.Path) -> int:
     """The global step of the latest checkpoint."""
-    return checkpoints.read_counter(checkpoints.latest(str(folder / "output")), "global_step")
+    return checkpoints.latest_step(str(folder / "output"))
 
 
 def kill_when(phase: str, tasks: ClusterOfProcesses, role: str, folder: pathlib.Path) -> None:
