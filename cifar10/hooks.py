@@ -9,6 +9,7 @@ from cifar10 import training_step
 from cifar10.errors import TrainingOver
 from cifar10.history import History
 from cifar10.stopping import StopRequest
+from cifar10.training_step import Report
 
 
 class StepClock:
@@ -83,7 +84,9 @@ class TimeLimitHook(tf.train.SessionRunHook):
 
 
 class FollowChiefHook(tf.train.SessionRunHook):
-    """Ends a worker's training when the chief's has ended; does not begin if it had before.
+    """Ends a worker's training at the last step, or when the chief's has ended before.
+
+    Does not even begin if training is over already.
 
     Args:
       total_steps: global step at which training ends at the latest.
@@ -95,10 +98,10 @@ class FollowChiefHook(tf.train.SessionRunHook):
     def begin(self) -> None:
         """Finds the tensors of the graph that is about to run."""
         graph = tf.get_default_graph()
-        self._over = graph.get_tensor_by_name(f"{training_step.OVER}:0")
+        self._report = graph.get_tensor_by_name(f"{training_step.REPORT}:0")
         self._before = (
             tf.train.get_global_step(),
-            graph.get_tensor_by_name(f"{training_step.OVER_BEFORE}:0"),
+            graph.get_tensor_by_name(f"{training_step.OVER}:0"),
         )
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -109,11 +112,12 @@ class FollowChiefHook(tf.train.SessionRunHook):
 
     def before_run(self, run_context: Any) -> Any:
         """Asks whether training is over."""
-        return tf.train.SessionRunArgs(self._over)
+        return tf.train.SessionRunArgs(self._report)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends with the chief."""
-        if run_values.results:
+        """Ends at the last step, or with the chief."""
+        report = Report.of(run_values.results)
+        if report.over or report.step >= self._total_steps:
             run_context.request_stop()
 
 

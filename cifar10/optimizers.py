@@ -79,6 +79,8 @@ def decay_apart(
     kernels = min(max(kernel_size - start, 0), size)
     if config.weight_decay == 0 or config.optimizer != "adam" or not kernels:
         return gradient
+    # Not an identity: TensorFlow would wait for the other machine's gradient twice, in turn.
+    gradient = tf.ensure_shape(gradient, [size])
     with tf.control_dependencies([gradient]):
         shrink = rate * config.weight_decay * piece.read_value()[:kernels]
         shrunk = piece.assign_sub(tf.pad(shrink, [[0, size - kernels]]))

@@ -9,6 +9,7 @@ from cifar10 import training_step
 from cifar10.history import History
 from cifar10.hooks import StepClock
 from cifar10.progress import ProgressLine, TrainingStatus
+from cifar10.training_step import Report
 
 _LIVE_SECS = 0.25  # between two states of the live line
 _ROW_SECS = 15.0  # a row of the history at least this often...
@@ -41,10 +42,10 @@ class _Interval:
     loss: float = 0.0
     accuracy: float = 0.0
 
-    def add(self, figures: dict[str, Any]) -> None:
+    def add(self, loss: float, accuracy: float) -> None:
         self.steps += 1
-        self.loss += float(figures[training_step.LOSS])
-        self.accuracy += float(figures[training_step.ACCURACY])
+        self.loss += float(loss)
+        self.accuracy += float(accuracy)
 
 
 class ProgressHook(tf.train.SessionRunHook):
@@ -75,20 +76,14 @@ class ProgressHook(tf.train.SessionRunHook):
         self._length, self._log_steps, self._log_dir = length, log_steps, log_dir
         self._rows: Optional[_Interval] = None
         self._shows: Optional[_Interval] = None
-        self._figures: dict[str, Any] = {}
+        self._report = Report(0, 0, 0.0, False)
         self.steps = 0
 
     def begin(self) -> None:
         """Finds the tensors of the graph that is about to run."""
-        names = (
-            training_step.LOSS,
-            training_step.ACCURACY,
-            training_step.LEARNING_RATE,
-            training_step.STEP_AFTER,
-            training_step.SEEN_AFTER,
-        )
+        names = (training_step.LOSS, training_step.ACCURACY, training_step.REPORT)
         graph = tf.get_default_graph()
-        self._fetches = {name: graph.get_tensor_by_name(f"{name}:0") for name in names}
+        self._fetches = [graph.get_tensor_by_name(f"{name}:0") for name in names]
         self._writer = self._log_dir and tf.summary.FileWriterCache.get(self._log_dir)
 
     def before_run(self, run_context: Any) -> Any:
@@ -99,15 +94,16 @@ class ProgressHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Shows a state or adds a row when it is time."""
-        self._figures = run_values.results
+        loss, accuracy, report = run_values.results
+        self._report = Report.of(report)
         self.steps += 1
         seconds = self._clock.seconds
         if self._rows is None or self._shows is None:
             # The first step also builds kernels and fills buffers; it is no measure of speed.
             self._rows, self._shows = self._new_interval(), self._new_interval()
             return
-        self._rows.add(self._figures)
-        self._shows.add(self._figures)
+        self._rows.add(loss, accuracy)
+        self._shows.add(loss, accuracy)
         if self._progress.live and seconds - self._shows.started >= _LIVE_SECS:
             self._progress.update(self._status(self._shows))
             self._shows = self._new_interval()
@@ -121,10 +117,7 @@ class ProgressHook(tf.train.SessionRunHook):
             self._history.save()
 
     def _new_interval(self) -> _Interval:
-        seen, step = (
-            self._figures[n] for n in (training_step.SEEN_AFTER, training_step.STEP_AFTER)
-        )
-        return _Interval(self._clock.seconds, int(seen), int(step))
+        return _Interval(self._clock.seconds, self._report.examples_seen, self._report.step)
 
     def _row_is_due(self, seconds: float) -> bool:
         rows = self._rows
@@ -151,9 +144,7 @@ class ProgressHook(tf.train.SessionRunHook):
             self._progress.update(status)
 
     def _status(self, interval: _Interval) -> TrainingStatus:
-        seen, step = (
-            int(self._figures[n]) for n in (training_step.SEEN_AFTER, training_step.STEP_AFTER)
-        )
+        step, seen = self._report.step, self._report.examples_seen
         seconds = max(self._clock.seconds - interval.started, 1e-9)
         left, own = self._length.total_steps - step, self._length.own_examples
         pace = (step - interval.step_before) / seconds  # steps of the whole job a second
@@ -162,7 +153,7 @@ class ProgressHook(tf.train.SessionRunHook):
             epoch=seen / self._length.num_examples,
             loss=interval.loss / interval.steps,
             accuracy=interval.accuracy / interval.steps,
-            learning_rate=float(self._figures[training_step.LEARNING_RATE]),
+            learning_rate=self._report.learning_rate,
             images_per_sec=(seen - interval.seen_before) / seconds,
             own_images_per_sec=own and interval.steps * own / seconds,
             seconds_left=left / pace if pace > 0 else None,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.training import training_util
 
 from cifar10 import optimizers, saving, schedules, towers
 from cifar10.config import TrainConfig
@@ -16,10 +17,31 @@ from cifar10.variables import FlatVariable, Layout, Recorder, Slices
 Tensor = Any
 
 # Tensors that hooks look up by name.
-LOSS, ACCURACY, LEARNING_RATE = "step_loss", "step_accuracy", "step_learning_rate"
-STEP_AFTER, SEEN_AFTER = "step_after", "examples_seen_after"  # counters after this step
-OVER = "training_over_after"  # whether the chief has ended training
-OVER_BEFORE = "training_over_before"  # the same, without a step
+LOSS, ACCURACY = "step_loss", "step_accuracy"
+REPORT = "step_report"  # for `Report.of`
+OVER = "training_is_over"  # whether the chief has ended training, without a step
+
+
+class Report(NamedTuple):
+    """What a step says of the whole job, in one tensor.
+
+    Attributes:
+      step: the global step after it.
+      examples_seen: by the whole job, after it.
+      learning_rate: that it used.
+      over: whether the chief has ended training.
+    """
+
+    step: int
+    examples_seen: int
+    learning_rate: float
+    over: bool
+
+    @classmethod
+    def of(cls, numbers: Any) -> "Report":
+        """Reads the value of the tensor `REPORT`, float64 [4]."""
+        step, seen, rate, over = numbers.tolist()
+        return cls(int(step), int(seen), rate, bool(over))
 
 
 class StepSettings(NamedTuple):
@@ -104,7 +126,7 @@ def build(
     update = _Update(settings, packed, shared)
     train_op = update.build(losses, copies, parts)
     if shared.over:
-        tf.cast(shared.over.variable.read_value(), tf.bool, OVER_BEFORE)
+        tf.cast(shared.over.variable.read_value(), tf.bool, OVER)
     tf.summary.scalar("loss", loss)
     tf.summary.scalar("accuracy", accuracy)
     tf.summary.scalar("learning_rate", update.rate)
@@ -146,6 +168,10 @@ class _Update:
         self._home = self._replication.variable_devices[0]
         self._seen, self._step = examples_seen(self._home), tf.train.get_global_step()
         self._optimizer: Any = None
+        with tf.device(self._home):
+            # Estimator's hooks fetch it in each step; what Estimator made for it costs transfers.
+            tf.get_default_graph().clear_collection(training_util.GLOBAL_STEP_READ_KEY)
+            tf.add_to_collection(training_util.GLOBAL_STEP_READ_KEY, self._step.read_value())
         config = settings.config
         self._examples = self._replication.examples_per_step(config.train_batch_size)
         with tf.device(self._home):
@@ -252,18 +278,11 @@ class _Update:
             return moving.assign_sub((moving.read_value() - seen) * (1.0 - decay))
 
     def _report(self, done: Sequence[Any]) -> Any:
-        """Ends the step: what hooks want to know of the cluster comes as one small tensor."""
+        """Ends the step: what hooks want to know comes with the answer of its last device."""
         with tf.device(self._home), tf.control_dependencies(done):
             over = self._over.variable.read_value() if self._over else tf.constant(0, tf.int64)
             figures = (self._step.read_value(), self._seen.read_value(), self.rate, over)
-            report = tf.stack([tf.cast(one, tf.float64) for one in figures])
-        with tf.device(self._replication.task_device):
-            step, seen, rate, over = tf.unstack(report)
-            tf.cast(step, tf.int64, STEP_AFTER)
-            tf.cast(seen, tf.int64, SEEN_AFTER)
-            tf.cast(rate, tf.float32, LEARNING_RATE)
-            tf.cast(over, tf.bool, OVER)
-            return tf.group(report)
+            return tf.stack([tf.cast(one, tf.float64) for one in figures], name=REPORT).op
 
 
 def _gradients(losses: Sequence[Tensor], copies: Sequence[Tensor], scale: Any) -> list[Tensor]:

@@ -50,9 +50,8 @@ def _train(job: Job, stop: StopRequest) -> int:
         shown = ProgressHook(progress, history, clock, length, job.config.log_steps, None)
         train_hooks = [shown, hooks.FollowChiefHook(job.total_steps), hooks.StopHook(stop)]
         with clear_errors(job.config):
-            make_trainer(job).train(
-                lambda: train_input(job), train_hooks, max_steps=job.total_steps
-            )
+            # Without max_steps: Estimator's hook for it would fetch the global step once more.
+            make_trainer(job).train(lambda: train_input(job), train_hooks)
     stop.check()  # Who was told to stop may come back: nobody is to take it for the end.
     job.tell_end()
     return shown.steps

@@ -37,8 +37,9 @@ def train(
         begun = step.assign(first_step).op
         setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
         counted = step.assign_add(1, read_value=True)
-        tf.greater_equal(counted, over_at, name=training_step.OVER)
-        tf.constant(over_before, name=training_step.OVER_BEFORE)
+        numbers = (counted, 0, 0, tf.greater_equal(counted, over_at))
+        tf.stack([tf.cast(one, tf.float64) for one in numbers], name=training_step.REPORT)
+        tf.constant(over_before, name=training_step.OVER)
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
         with tf.train.MonitoredSession(creator, list(hooks)) as session:
@@ -100,6 +101,10 @@ def test_a_time_limit_ends_training_after_the_step_at_hand():
 
 def test_a_worker_ends_with_the_chief():
     assert train(FollowChiefHook(1_000), over_at=7) == 7
+
+
+def test_a_worker_ends_at_the_last_step():
+    assert train(FollowChiefHook(10)) == 10
 
 
 def test_a_worker_trains_on_while_the_chief_does():

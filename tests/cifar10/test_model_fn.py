@@ -190,9 +190,10 @@ def test_the_learning_rate_follows_the_examples_seen_not_the_steps():
         seen = next(v for v in tf.global_variables() if v.name == "examples_seen:0")
         session.run(tf.global_variables_initializer())
         seen.load(82_000 - 4, session)  # 1,000 images an epoch: one step before epoch 82
-        fetches = [f"{name}:0" for name in (training_step.LEARNING_RATE, training_step.SEEN_AFTER)]
-        rates = [session.run([spec.train_op, *fetches])[1:] for _ in range(2)]
-    assert rates == [[pytest.approx(0.1), 82_000], [pytest.approx(0.01), 82_004]]
+        fetches = [spec.train_op, f"{training_step.REPORT}:0"]
+        reports = [training_step.Report.of(session.run(fetches)[1]) for _ in range(2)]
+    assert [one.learning_rate for one in reports] == [pytest.approx(0.1), pytest.approx(0.01)]
+    assert [one.examples_seen for one in reports] == [82_000, 82_004]
 
 
 @pytest.mark.parametrize(

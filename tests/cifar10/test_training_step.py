@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from tensorflow.python.training import training_util
 
 from cifar10 import training_step
 from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan
 from cifar10.layers import Layers
 from cifar10.replicas import Replication
+from cifar10.training_step import Report
 from tests.cifar10 import steps
 from tests.cifar10.steps import BATCH, make_batches, make_plan
 
@@ -218,21 +220,25 @@ def test_loss_and_accuracy_are_means_over_the_towers():
 
 def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     config = TrainConfig(model="mlp", train_batch_size=BATCH)
-    names = (
-        training_step.STEP_AFTER,
-        training_step.SEEN_AFTER,
-        training_step.LEARNING_RATE,
-        training_step.OVER,
-    )
     with steps.training(config, make_plan(1)) as run:
         seen = next(v for v in tf.global_variables() if v.op.name == "examples_seen")
         seen.load(82_000 - BATCH, run.session)  # 1,000 images an epoch: one step before epoch 82
-        fetches = [f"{name}:0" for name in names]
-        figures = [run.step(batch, fetches) for batch in make_batches(2)]
-    assert figures == [
-        [1, 82_000, pytest.approx(0.1), False],
-        [2, 82_012, pytest.approx(0.01), False],
+        fetches = [f"{training_step.REPORT}:0"]
+        reports = [Report.of(run.step(batch, fetches)[0]) for batch in make_batches(2)]
+    assert reports == [
+        Report(1, 82_000, pytest.approx(0.1), False),
+        Report(2, 82_012, pytest.approx(0.01), False),
     ]
+
+
+def test_hooks_read_the_global_step_where_it_lives_and_once():
+    with steps.training(TrainConfig(model="mlp", train_batch_size=BATCH), make_plan(2)) as run:
+        (read,) = tf.get_collection(training_util.GLOBAL_STEP_READ_KEY)
+        assert read.device == next(iter(make_plan(2).variable_devices)).replace("cpu", "device:CPU")
+        (batch,) = make_batches(1)
+        run.step(batch)
+        assert run.session.run(read) == 1  # and does not step
+        assert run.session.run(read) == 1
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
