@@ -5,9 +5,11 @@
 
 `mlp` times one ps and two trainers, asynchronous and synchronous, from the start of the processes
 to the last exit: a 100-unit MLP at batch 100 with Adam, as PS/worker demos have it, with the 3,072
-inputs of CIFAR-10. `tax` compares the wall time of a step of one ps and one master with a single
-process's. Variants take turns, so that a machine that others use too slows all of them alike; read
-the ratios. Each run prints a JSON line, the end is a table. All tasks run on this machine.
+inputs of CIFAR-10. Beside them runs the same with nothing but tf.estimator, asynchronous
+(benchmarks/stock_estimator.py); its ps never ends by itself and is killed after the trainers.
+`tax` compares the wall time of a step of one ps and one master with a single process's. Variants
+take turns, so that a machine that others use too slows all of them alike; read the ratios. Each run
+prints a JSON line, the end is a table. All tasks run on this machine.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -35,8 +37,10 @@ MLP = (
     "--optimizer=adam",
     "--learning-rate=0.001",
     "--schedule=constant",
+    "--weight-decay=0",
     "--use-distortion-for-training=false",
 )
+STOCK = "stock tf.estimator, asynchronous"
 _POLL_SECS = 0.02
 
 
@@ -47,12 +51,17 @@ class Tasks:
       flags: of every task.
       folder: gets a log file a task.
       counts: how many tasks each job has; without any, one process trains alone.
+      program: what each task runs, as Python's arguments.
     """
 
     def __init__(
-        self, flags: Sequence[str], folder: pathlib.Path, counts: Mapping[str, int]
+        self,
+        flags: Sequence[str],
+        folder: pathlib.Path,
+        counts: Mapping[str, int],
+        program: Sequence[str] = (str(ROOT / "cifar10_main.py"),),
     ) -> None:
-        self._flags, self._folder = list(flags), folder
+        self._words, self._folder = [*program, *flags], folder
         self._jobs = {
             job: [_free_address() for _ in range(count)] for job, count in counts.items() if count
         }
@@ -69,7 +78,8 @@ class Tasks:
             tf_config = json.dumps({"cluster": self._jobs, "task": task}) if self._jobs else ""
             with open(self._log(label), "ab") as log:
                 self._processes[label] = subprocess.Popen(
-                    [sys.executable, str(ROOT / "cifar10_main.py"), *self._flags],
+                    [sys.executable, *self._words],
+                    cwd=ROOT,
                     env={**kept, "TF_CONFIG": tf_config, "CI": "true"},
                     stdout=log,
                     stderr=subprocess.STDOUT,
@@ -88,26 +98,30 @@ class Tasks:
         """What a task has printed."""
         return self._log(label).read_text()
 
-    def check(self) -> bool:
-        """Whether all tasks have ended.
+    def check(self, but: str = "") -> bool:
+        """Whether all tasks have ended, those whose labels begin with `but` left out.
 
         Raises:
           RuntimeError: one of them failed.
         """
-        codes = {label: process.poll() for label, process in self._processes.items()}
+        codes = {
+            label: process.poll()
+            for label, process in self._processes.items()
+            if not but or not label.startswith(but)
+        }
         for label, code in codes.items():
             if code:
                 raise RuntimeError(f"{label} ended with {code}: {self.output(label)[-2000:]}")
         return None not in codes.values()
 
-    def wait(self, timeout_secs: float = 3600.0) -> None:
-        """Waits until all tasks have ended with exit code 0.
+    def wait(self, timeout_secs: float = 3600.0, but: str = "") -> None:
+        """Waits until all tasks have ended with exit code 0; `but` as for `check`.
 
         Raises:
           RuntimeError: one of them failed, or still runs after the timeout.
         """
         deadline = time.monotonic() + timeout_secs
-        while not self.check():
+        while not self.check(but):
             if time.monotonic() > deadline:
                 running = [one for one in self._processes if self._processes[one].poll() is None]
                 raise RuntimeError(f"still running after {timeout_secs:g} s: {', '.join(running)}")
@@ -159,32 +173,62 @@ def main() -> None:
 
 
 def measure_mlp(flags: Sequence[str], rounds: int) -> Table:
-    """Seconds of the whole job, asynchronous and synchronous in turns."""
-    found: dict[str, list[float]] = {"asynchronous": [], "synchronous": []}
+    """Seconds of the whole job, asynchronous, synchronous and without this project, in turns."""
+    steps = steps_of(flags)
+    ways: dict[str, Callable[[], dict[str, Any]]] = {
+        "asynchronous": lambda: _whole_job([*MLP, *flags, f"--checkpoint-steps={steps}"]),
+        "synchronous": lambda: _whole_job([*MLP, *flags, f"--checkpoint-steps={steps}", "--sync"]),
+        STOCK: lambda: _stock_job(steps),
+    }
+    found: dict[str, list[float]] = {name: [] for name in ways}
     for index in range(rounds):
-        for mode, seconds in found.items():
+        for mode, run in ways.items():
             load = os.getloadavg()[0]
-            more = ["--sync"] if mode == "synchronous" else []
-            started = time.monotonic()
-            with tasks_of([*MLP, *flags, *more], master=1, worker=1, ps=1) as (tasks, output):
-                tasks.start()
-                tasks.wait()
-                seconds.append(time.monotonic() - started)
-                figures = json.loads((output / "result.json").read_text())["figures"]
-            _print_line(
-                round=index + 1,
-                mode=mode,
-                seconds=round(seconds[-1], 2),
-                global_step=figures["global_step"],
-                training_seconds=round(figures["training_seconds"], 2),
-                eval_accuracy=figures["eval_accuracy"],
-                load=load,
-            )
+            figures = run()
+            found[mode].append(figures["seconds"])
+            _print_line(round=index + 1, mode=mode, **figures, load=load)
     table = Table("mode", "median s", "lowest", "highest", "n", title="1 ps, 2 trainers: whole job")
     for mode, seconds in found.items():
         numbers = (statistics.median(seconds), min(seconds), max(seconds))
         table.add_row(mode, *(f"{number:.1f}" for number in numbers), str(len(seconds)))
     return table
+
+
+def _whole_job(flags: Sequence[str]) -> dict[str, Any]:
+    """Runs the program as a master, a worker and a ps."""
+    started = time.monotonic()
+    with tasks_of(flags, master=1, worker=1, ps=1) as (tasks, output):
+        tasks.start()
+        tasks.wait()
+        seconds = time.monotonic() - started
+        figures = json.loads((output / "result.json").read_text())["figures"]
+    return {
+        "seconds": round(seconds, 2),
+        "global_step": figures["global_step"],
+        "training_seconds": round(figures["training_seconds"], 2),
+        "eval_accuracy": figures["eval_accuracy"],
+    }
+
+
+def _stock_job(steps: int) -> dict[str, Any]:
+    """Runs the same with tf.estimator alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [str(steps), f"{folder}/output"]
+        program = ("-m", "benchmarks.stock_estimator")
+        counts = {"master": 1, "worker": 1, "ps": 1}
+        tasks = Tasks(words, pathlib.Path(folder), counts, program)
+        started = time.monotonic()
+        try:
+            tasks.start()
+            tasks.wait(but="ps")
+            return {"seconds": round(time.monotonic() - started, 2)}
+        finally:
+            tasks.end()
+
+
+def steps_of(flags: Sequence[str]) -> int:
+    """The value of --train-steps."""
+    return next(int(one.partition("=")[2]) for one in flags if one.startswith("--train-steps="))
 
 
 def measure_tax(flags: Sequence[str], networks: Sequence[tuple[int, int]], rounds: int) -> Table:
@@ -231,7 +275,7 @@ def step_ms(flags: Sequence[str], **counts: int) -> float:
     The first row, which warms up, and the last, which closes, are left out; so is validation, which
     stops the clock.
     """
-    steps = next(int(one.partition("=")[2]) for one in flags if one.startswith("--train-steps="))
+    steps = steps_of(flags)
     more = [f"--log-steps={max(1, steps // 10)}", f"--checkpoint-steps={steps}"]
     with tasks_of([*flags, *more], **counts) as (tasks, output):
         tasks.start()
