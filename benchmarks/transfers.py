@@ -4,8 +4,9 @@
 
 takes the flags of cifar10_main.py, and `--ps-hosts` for the number of parameter servers. It starts
 real servers in this process, trains two steps, and reads the second step's graphs as TensorFlow
-cut them for each task. The plain way, for comparison, is a variable a weight on the parameter
-servers, as tf.train.replica_device_setter places them.
+cut them for each task, with what hooks fetch of the step: its report, or the global step. The plain
+way, for comparison, is a variable a weight on the parameter servers, as
+tf.train.replica_device_setter places them.
 """
 
 import collections
@@ -22,7 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow.compat.v1 as tf
 
 from benchmarks.bare_step import fixed_batch
-from cifar10 import flags, towers
+from cifar10 import flags, towers, training_step
 from cifar10.devices import DevicePlan, plan_devices
 from cifar10.ending import task_device
 from cifar10.model_fn import ModelParams, model_fn
@@ -48,12 +49,12 @@ def main() -> None:
     for name, make in (("packed", _packed), ("plain", _plain)):
         with tf.Graph().as_default(), tf.Session(servers[0].target) as session:
             tf.train.create_global_step()
-            train_op = make(config, plan, num_ps)
+            step = make(config, plan, num_ps)
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-            session.run(train_op)
+            session.run(step)
             metadata = tf.RunMetadata()
             options = tf.RunOptions(output_partition_graphs=True)
-            session.run(train_op, options=options, run_metadata=metadata)
+            session.run(step, options=options, run_metadata=metadata)
             sizes = _sizes(tf.get_default_graph())
         print(json.dumps({"way": name, "ps": num_ps, **_count(metadata.partition_graphs, sizes)}))
 
@@ -69,7 +70,8 @@ def _packed(config: Any, plan: DevicePlan, num_ps: int) -> Any:
     params = ModelParams(config, plan, 45_000, 1_000, replication=replication)
     with tf.device(_MASTER):
         images, labels = fixed_batch(config.train_batch_size)
-    return model_fn(images, labels, "train", params).train_op
+    train_op = model_fn(images, labels, "train", params).train_op
+    return train_op, f"{training_step.REPORT}:0"
 
 
 def _plain(config: Any, plan: DevicePlan, num_ps: int) -> Any:
@@ -87,7 +89,8 @@ def _plain(config: Any, plan: DevicePlan, num_ps: int) -> Any:
             [SeparateVariables(place)],
         )
         loss = tf.losses.sparse_softmax_cross_entropy(labels, tower.logits)
-        return tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, tf.train.get_global_step())
+        step = tf.train.get_global_step()
+        return tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, step), step
 
 
 def _layers(params: ModelParams, shared: dict[str, Any]) -> Any:
