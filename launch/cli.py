@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Optional
 
-from launch.description import BACKENDS, Cluster
+from launch.description import BACKENDS, CHOOSING, Cluster
 from launch.errors import LaunchError
 
 _EPILOG = """\
@@ -57,6 +57,8 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
     if (options.cluster is not None) + (options.hosts is not None) > 1:
         raise LaunchError("--cluster and --hosts both describe the cluster; give one")
+    if options.nodes is not None and options.on not in CHOOSING:
+        raise LaunchError("--nodes goes with --on slurm, which chooses the hosts")
     counts = options.workers is not None or options.ps is not None
     if options.cluster is not None:
         from launch.cluster_file import read_cluster
@@ -74,12 +76,24 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
         return layouts.on_this_machine(
             workers, ps, options.python, options.workdir, options.evaluator
         )
+    elif options.on in CHOOSING:
+        lead = "chief" if options.evaluator else "master"
+        tasks = {lead: 1, "worker": options.workers or 0}
+        tasks |= {"ps": 1 if options.ps is None else options.ps, "evaluator": options.evaluator}
+        return layouts.on_chosen_hosts(
+            options.on, tasks, options.nodes, options.python, options.workdir
+        )
     else:
         raise LaunchError("no cluster: say where to run with --hosts, --cluster or --on local")
     if counts or (options.evaluator and options.cluster is not None):
         raise LaunchError(
-            "--workers, --ps and --evaluator lay out --on local; a cluster file gives each host "
-            "its roles"
+            f"--workers, --ps and --evaluator go with --on {', '.join(('local', *CHOOSING))}; a "
+            "cluster file gives each host its roles"
+        )
+    if options.on and (options.on in CHOOSING) != (cluster.backend in CHOOSING):
+        raise LaunchError(
+            f"--on {options.on} does not go with this description: {' and '.join(CHOOSING)} need "
+            "`tasks:`, the others `hosts:`"
         )
     return dataclasses.replace(cluster, backend=options.on) if options.on else cluster
 
@@ -145,8 +159,11 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="FILE", help="YAML description of the cluster")
     parser.add_argument("--hosts", metavar="IP0,IP1", help="master on the first, a ps on each")
     parser.add_argument("--on", choices=BACKENDS, help="where tasks run (default: ssh)")
-    parser.add_argument("--workers", type=_count, metavar="N", help="local: besides the master")
-    parser.add_argument("--ps", type=_count, metavar="N", help="local: how many (default: 1)")
+    parser.add_argument(
+        "--workers", type=_count, metavar="N", help="besides the master, without hosts"
+    )
+    parser.add_argument("--ps", type=_count, metavar="N", help="how many (default: 1)")
+    parser.add_argument("--nodes", type=_count, metavar="N", help="slurm: hosts for the tasks")
     parser.add_argument("--evaluator", action="store_true", help="one, beside a chief")
     parser.add_argument("--python", metavar="PATH", help="the training's Python")
     parser.add_argument("--workdir", metavar="DIR", help="the folder with cifar10_main.py")

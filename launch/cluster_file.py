@@ -1,24 +1,4 @@
-"""A cluster from a YAML file, checked strictly.
-
-hosts:                          # all that must be there; the rest shows its default or a use
-  - node0                       # master and ps, as with --hosts
-  - name: node1                 # as ssh knows it
-    user: alice                 # default: by your ssh configuration
-    address: 10.0.0.2           # what other tasks dial; default: the name
-    roles: {worker: 2, ps: 1}   # then every host says its roles
-    gpus: 2
-backend: ssh                    # or local
-python: python3                 # as user, workdir, agent_python and gpus: also for one host
-workdir: /data                  # holds cifar10_main.py
-agent_python: python3           # for the launcher's agent: 3.9 or newer
-gpus_per_task: 1                # default: what there is, shared out
-ports: 2222                     # or a range, 2222-2299, or free
-environment: {OMP_NUM_THREADS: 2}
-pass_environment: [API_TOKEN]   # with the value that it has here
-limits: {start_secs: 600, idle_secs: 1800, grace_secs: 30, stop_secs: 60, lease_secs: 30}
-restarts: 0
-sync: false                     # copy the code to `workdir` first
-"""
+"""A cluster from a YAML file, checked strictly; docs/launch.md shows all that it can say."""
 
 import re
 from dataclasses import replace
@@ -29,6 +9,7 @@ import yaml
 from launch import yaml_section as rules
 from launch.description import (
     BACKENDS,
+    CHOOSING,
     COMMAND_NAME,
     FIRST_PORT,
     HOST_NAME,
@@ -42,7 +23,10 @@ from launch.description import (
     check_variable,
 )
 from launch.errors import LaunchError
-from launch.layouts import ROOT, default_python, parse_name
+from launch.layouts import ROOT, default_ports, default_python, on_chosen_hosts, parse_name
+from launch.settings.read_docker import read_docker
+from launch.settings.read_kubernetes import read_kubernetes
+from launch.settings.read_slurm import read_slurm
 from launch.yaml_section import Node, Section
 
 _PATH = rules.matching(re.compile(r"[^\0\r\n]+"), "a path on one line")
@@ -59,21 +43,42 @@ def read_cluster(path: str) -> Cluster:
       LaunchError: `lab.yaml:12: ...`, with the value, the rule and the way out.
     """
     top = rules.read(path)
-    hosts_node = top.node_of("hosts")
-    if hosts_node is None:
-        raise top.error(top.node, "hosts is missing; list the machines under it")
-    hosts = _hosts(top, hosts_node)
-    environment, passed = _environment(top)
     backend = top.take("backend", _BACKEND, "ssh")
-    ports = top.take("ports", _ports, Ports())
+    hosts_node = top.node_of("tasks" if backend in CHOOSING else "hosts")
+    if hosts_node is None:
+        raise top.error(
+            top.node,
+            f"tasks is missing; {backend} needs their counts (`tasks: {{master: 1, ps: 1}}`)"
+            if backend in CHOOSING
+            else "hosts is missing; list the machines under it",
+        )
+    chosen = backend in CHOOSING
+    hosts = _dealt_out(top, hosts_node, backend) if chosen else _hosts(top, hosts_node)
+    environment, passed = _environment(top)
+    ports = top.take("ports", _ports, default_ports(backend))
     limits = _limits(top.section("limits"))
     restarts = top.take("restarts", rules.whole(0, 1_000_000), 0)
     gpus_per_task = top.take("gpus_per_task", rules.whole(0, 64), None)
     sync = top.take("sync", rules.yes_or_no, False)
+    docker = read_docker(top.section("docker"))
+    slurm = read_slurm(top.section("slurm"))
+    kubernetes = read_kubernetes(top.section("kubernetes"))
     top.finish()
     try:
         return Cluster(
-            hosts, backend, ports, environment, passed, limits, restarts, gpus_per_task, sync, path
+            hosts=hosts,
+            backend=backend,
+            ports=ports,
+            environment=environment,
+            passed=passed,
+            limits=limits,
+            restarts=restarts,
+            gpus_per_task=gpus_per_task,
+            sync=sync,
+            source=path,
+            docker=docker,
+            slurm=slurm,
+            kubernetes=kubernetes,
         )
     except LaunchError as error:
         raise top.error(hosts_node, str(error)) from None
@@ -95,6 +100,18 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
             )
         hosts.append(host)
     return tuple(hosts)
+
+
+def _dealt_out(top: Section, tasks_node: Node, backend: str) -> tuple[Host, ...]:
+    """Hosts that a scheduler will choose, with the tasks dealt out to them."""
+    base = _settings(top, Host("", "", (), str(ROOT), python=default_python()))
+    counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
+    nodes = top.take("nodes", rules.whole(1, 10_000), None)
+    try:
+        cluster = on_chosen_hosts(backend, counts, nodes)
+    except LaunchError as error:
+        raise top.error(tasks_node, str(error)) from None
+    return tuple(replace(base, name=h.name, address=h.name, roles=h.roles) for h in cluster.hosts)
 
 
 def _has_roles(node: Node) -> bool:
@@ -138,12 +155,15 @@ def _settings(section: Section, base: Host) -> Host:
 
 def _roles(section: Section) -> tuple[tuple[str, int], ...]:
     roles = section.section("roles")
-    if roles is None:
-        return ()
+    return () if roles is None else _counts(roles)
+
+
+def _counts(roles: Section) -> tuple[tuple[str, int], ...]:
+    """Task types and how many of each."""
     found = [(role, roles.take(role, rules.whole(0, 1000), 0)) for role in TASK_TYPES]
     roles.finish()
     if not any(count for _, count in found):
-        raise roles.error(roles.node, f"roles must name a task, such as {LEADS[0]}: 1")
+        raise roles.error(roles.node, f"{roles.name} must name a task, such as {LEADS[0]}: 1")
     return tuple((role, count) for role, count in found if count)
 
 

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.errors import LaunchError
+from launch.settings.docker import DockerSettings
+from launch.settings.kubernetes import KubernetesSettings
+from launch.settings.slurm import SlurmSettings
 
 LEADS = ("master", "chief")
 TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
-BACKENDS = ("local", "ssh")
+BACKENDS = ("local", "ssh", "docker", "slurm", "kubernetes")
+CHOOSING = ("slurm", "kubernetes")  # they choose the hosts themselves, by the counts of tasks
 
 FIRST_PORT = 2222  # trainers; a ps takes the next one: the layout that its users know
 
@@ -95,6 +99,7 @@ class Cluster:
       gpus_per_task: for each trainer; None shares out what there is.
       sync: whether the code is copied to the hosts first.
       source: where the description came from, for messages.
+      docker: for this backend alone; so are slurm and kubernetes.
     """
 
     hosts: tuple[Host, ...]
@@ -107,6 +112,9 @@ class Cluster:
     gpus_per_task: Optional[int] = None
     sync: bool = False
     source: str = "--hosts"
+    docker: DockerSettings = DockerSettings()
+    slurm: SlurmSettings = SlurmSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
 
     def __post_init__(self) -> None:
         if not self.hosts:

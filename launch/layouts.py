@@ -2,10 +2,11 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from launch.description import HOST_NAME, USER_NAME, Cluster, Host, Ports
+from launch.description import HOST_NAME, LEADS, USER_NAME, Cluster, Host, Ports
 from launch.errors import LaunchError
 
 ROOT = Path(__file__).resolve().parent.parent  # where the code lies, cifar10_main.py included
@@ -68,7 +69,70 @@ def on_this_machine(
         workdir=os.path.abspath(workdir or code_folder()),
         agent_python=sys.executable,
     )
-    return Cluster(hosts=(host,), backend="local", ports=Ports(low=None), source="--on local")
+    return Cluster(
+        hosts=(host,), backend="local", ports=default_ports("local"), source="--on local"
+    )
+
+
+def on_chosen_hosts(
+    backend: str,
+    counts: Mapping[str, int],
+    num_hosts: Optional[int] = None,
+    python: Optional[str] = None,
+    workdir: Optional[str] = None,
+) -> Cluster:
+    """Tasks on hosts that a scheduler will choose: `node0`, `node1` and so on until then.
+
+    Args:
+      backend: one of `CHOOSING`.
+      counts: task type -> how many.
+      num_hosts: over how many hosts the tasks are dealt out, trainers first; by default one for
+        each trainer, and the ps beside them. Not for kubernetes, where each task has its own.
+      python: the training's Python there.
+      workdir: the folder with the code there; by default the same one as here.
+
+    Raises:
+      LaunchError: more hosts than tasks, or a number for kubernetes.
+    """
+    trainers = [role for role in (*LEADS, "worker") for _ in range(counts.get(role, 0))]
+    others = [role for role in ("ps", "evaluator") for _ in range(counts.get(role, 0))]
+    if backend == "kubernetes":
+        if num_hosts is not None:
+            raise LaunchError(
+                "kubernetes chooses nodes itself, a pod for each task; leave them out"
+            )
+        num_hosts = len(trainers) + len(others)
+    elif num_hosts is None:
+        num_hosts = max(1, len(trainers))
+    if num_hosts > len(trainers) + len(others):
+        raise LaunchError(
+            f"{num_hosts} nodes for {len(trainers) + len(others)} tasks; take fewer nodes"
+        )
+    # With fewer trainers than hosts, the ps begin where the trainers end.
+    first = len(trainers) if len(trainers) < num_hosts else 0
+    roles: list[dict[str, int]] = [{} for _ in range(num_hosts)]
+    for dealt, start in ((trainers, 0), (others, first)):
+        for position, role in enumerate(dealt, start):
+            one = roles[position % num_hosts]
+            one[role] = one.get(role, 0) + 1
+    hosts = tuple(
+        Host(
+            name=f"node{position}",
+            address=f"node{position}",
+            roles=tuple(one.items()),
+            python=python or default_python(),
+            workdir=workdir or code_folder(),
+        )
+        for position, one in enumerate(roles)
+    )
+    return Cluster(
+        hosts=hosts, backend=backend, ports=default_ports(backend), source=f"--on {backend}"
+    )
+
+
+def default_ports(backend: str) -> Ports:
+    """Free ones where jobs of several people may share a host, else those that users know."""
+    return Ports(low=None) if backend in ("local", "slurm") else Ports()
 
 
 def parse_name(word: str) -> tuple[Optional[str], str]:

@@ -25,7 +25,7 @@ class Section:
     def __init__(self, path: str, node: Node, name: str) -> None:
         self.path = path
         self.node = node
-        self._name = name
+        self.name = name
         self._left: dict[str, tuple[Node, Node]] = {}
         self._known: list[str] = []
         if not isinstance(node, yaml.MappingNode):
@@ -77,7 +77,7 @@ class Section:
         for key, (node, _) in self._left.items():
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._known)}"
-            raise self.error(node, f"{self._name} knows no {key}; {hint}")
+            raise self.error(node, f"{self.name} knows no {key}; {hint}")
 
     def node_of(self, key: str) -> Optional[Node]:
         """The node under a key, as it stands; None if there is none."""

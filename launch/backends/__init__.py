@@ -70,6 +70,18 @@ def backend_named(name: str) -> Backend:
         from launch.backends.local import Local
 
         return Local()
+    if name == "docker":
+        from launch.backends.docker import Docker
+
+        return Docker()
+    if name == "slurm":
+        from launch.backends.slurm import Slurm
+
+        return Slurm()
+    if name == "kubernetes":
+        from launch.backends.kubernetes import Kubernetes
+
+        return Kubernetes()
     from launch.backends.ssh import Ssh
 
     return Ssh()

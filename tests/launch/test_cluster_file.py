@@ -1,5 +1,6 @@
 """The YAML description: what it can say, and how it refuses what it does not know."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from launch.cluster_file import read_cluster
 from launch.description import Cluster, Host, Limits, Ports
 from launch.errors import LaunchError
+
+PAGE = Path(__file__).parents[2] / "docs" / "launch.md"
 
 FULL = """\
 backend: ssh
@@ -145,3 +148,28 @@ def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "lab.yaml").write_bytes(b"hosts: \xff\xfe")
     with pytest.raises(LaunchError, match="lab.yaml"):
         read_cluster(str(tmp_path / "lab.yaml"))
+
+
+def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    # What stands there as a comment is an alternative: kubernetes in the place of slurm.
+    blocks.append(re.sub(r"^(backend|nodes|slurm): .*\n", "", blocks[1], flags=re.M))
+    blocks[-1] = re.sub("^# ", "", blocks[-1], flags=re.M)
+    backends = []
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(block, encoding="utf-8")
+        backends.append(read_cluster(str(path)).backend)
+    assert backends == ["ssh", "slurm", "kubernetes"]
+
+
+def test_the_documentation_shows_every_key(tmp_path: Path) -> None:
+    unknown = tmp_path / "unknown.yaml"
+    unknown.write_text("hosts: [node0]\nzzz: 1\n")
+    with pytest.raises(LaunchError) as refused:
+        read_cluster(str(unknown))
+    keys = str(refused.value).partition("known: ")[2].split(", ")
+    assert len(keys) > 15
+    page = PAGE.read_text(encoding="utf-8")
+    assert [key for key in keys if not re.search(rf"^(# |  )*{key}:", page, re.M)] == []
