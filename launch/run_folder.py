@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from launch.errors import HostError, LaunchError
 from launch.job import Job, Task
 
 Record = dict[str, Any]
+
+_KEPT = 100  # runs
 
 
 def state_dir(given: Optional[str] = None) -> Path:
@@ -51,6 +54,7 @@ class RunFolder:
         try:
             (folder.path / "logs").mkdir(parents=True, mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job))
+            _forget_old(parent)
         except OSError as error:
             raise HostError(
                 f"{folder.path}: {error.strerror}; --state-dir names another place"
@@ -68,6 +72,13 @@ class RunFolder:
         except (OSError, ValueError) as error:
             raise HostError(f"{self.path / 'run.json'}: {error}") from None
         return record
+
+    def add(self, **facts: Any) -> None:
+        """Adds to the record, for `clean`; HostError if the disk does not take it."""
+        try:
+            _replace(self.path / "run.json", {**self.record(), **facts})
+        except OSError as error:
+            raise HostError(f"{self.path / 'run.json'}: {error.strerror}") from None
 
     def status(self) -> Record:
         """Where the tasks stand; empty before the first word."""
@@ -112,6 +123,15 @@ def all_runs(parent: Path) -> list[RunFolder]:
     if not parent.is_dir():
         return []
     return [RunFolder(path) for path in sorted(parent.iterdir()) if (path / "run.json").exists()]
+
+
+def _forget_old(parent: Path) -> None:
+    """Removes the oldest runs beyond the newest `_KEPT`, but none that may have left something."""
+    for folder in all_runs(parent)[:-_KEPT]:
+        has_ended = folder.status().get("exit_code") is not None
+        is_over = has_ended or (folder.path / "clean").exists()
+        if is_over and folder.launcher_pid() is None:
+            shutil.rmtree(folder.path)
 
 
 def _describe(run_id: str, job: Job) -> Record:

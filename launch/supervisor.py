@@ -133,7 +133,7 @@ class Supervisor:
         state.status, state.code = "ended", code
         state.last = reason or words_for(code)
         if self.ending:
-            return self._advance(now)
+            return [*self._late_failure(state), *self._advance(now)]
         if code == 0 and state.task.is_lead:
             self._verdict = Outcome(0, f"{name} is done")
             return self._end_after_the_lead(now)
@@ -144,6 +144,13 @@ class Supervisor:
             state.status, state.due = "quit", now + self._limits.grace_secs
             return []
         return [*self._judge_quitters(now, late=True), *self._restart_or_fail(state, now, has_run)]
+
+    def _late_failure(self, state: TaskState) -> list[Action]:
+        """Tells of a task that failed by itself although the job is done, and is a success."""
+        done = self._verdict is not None and self._verdict.exit_code == 0
+        if state.code == 0 or not done or not self._stages or self._stages[0].signum is not None:
+            return []
+        return [Note(f"{state.task.name} on {state.task.host.name}: {state.last}; see its log")]
 
     def _judge_quitters(self, now: float, *, late: bool = False) -> list[Action]:
         """Counts a ps that ended by itself as failed, if training goes on without it.

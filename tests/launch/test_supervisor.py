@@ -56,6 +56,17 @@ def test_the_end_of_the_master_is_the_end_of_the_job() -> None:
     assert supervisor.outcome.exit_code == 0
 
 
+def test_a_worker_that_fails_after_the_master_is_done_is_told_of() -> None:
+    supervisor = running(*ALL)
+    supervisor.ended("master/0", 0, 1)
+    said = notes(supervisor.ended("worker/0", 1, 2))
+    assert said == ["worker/0 on node0: exit code 1; see its log"]
+    # The launcher itself asks the ps to end.
+    assert notes(supervisor.ended("ps/0", -15, 3)) == []
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.exit_code == 0
+
+
 def test_a_worker_that_stays_is_told_to_end_after_the_grace() -> None:
     supervisor = running(*ALL)
     supervisor.ended("master/0", 0, 1)
