@@ -59,9 +59,9 @@ def run_with_agents(
         signals.append(signum)
         events.put(("", None, {"event": "signal", "signum": signum}))
 
-    passed = _passed_values(job.cluster.passed)
+    passed = passed_values(job.cluster.passed)
     connections = Connections(job.cluster, folder.run_id, transport, events)
-    with _handling(note):
+    with handling(note):
         try:
             if connections.open_all(lambda: bool(signals)):
                 if job.cluster.ports.low is None:
@@ -73,7 +73,8 @@ def run_with_agents(
             connections.close_all()
 
 
-def _passed_values(names: Sequence[str]) -> dict[str, str]:
+def passed_values(names: Sequence[str]) -> dict[str, str]:
+    """The values here of the variables to pass; LaunchError if one is not set."""
     missing = [name for name in names if name not in os.environ]
     if missing:
         raise LaunchError(
@@ -83,7 +84,8 @@ def _passed_values(names: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _handling(handler: "signal._HANDLER") -> Iterator[None]:
+def handling(handler: "signal._HANDLER") -> Iterator[None]:
+    """Takes the signals that ask for the end, for a while."""
     before = {signum: signal.signal(signum, handler) for signum in _SIGNALS}
     try:
         yield
@@ -201,7 +203,8 @@ class _Run:
         elif event == "exit":
             if message["stragglers"]:
                 self._display.note(f"{name} left {message['stragglers']} processes behind: ended")
-            self._carry_out(self._supervisor.ended(name, message["code"], now))
+            ended = self._supervisor.ended(name, message["code"], now, message["reason"])
+            self._carry_out(ended)
         elif event == "refused":
             self._carry_out(self._supervisor.ended(name, None, now, message["reason"]))
         elif event == "note":

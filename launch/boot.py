@@ -8,7 +8,7 @@ import importlib.resources
 from functools import lru_cache
 
 # The modules of the agent, each after those that it imports.
-_MODULES = ("wire", "processes", "logfile", "sockets", "running", "probe", "serve")
+_MODULES = ("wire", "processes", "logfile", "sockets", "running", "containers", "probe", "serve")
 
 # -I -S: nothing of the user's or the site's can get in between, and it starts faster.
 _FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"

@@ -5,37 +5,45 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Optional, TypeVar
+from typing import Optional, Protocol, TypeVar, runtime_checkable
 
 from launch.backends import backend_named
 from launch.conversation import Conversation
 from launch.description import Host
+from launch.docker_run import engine_of, records_on_host
 from launch.errors import HostError, LaunchError
-from launch.facts import Facts, cells, data_dir, problems, trains
+from launch.facts import Facts, cells, columns, folder_of, problems, trains
 from launch.job import SCRIPT, Job
 from launch.transport import Transport
 
 T = TypeVar("T")
 
 CODE = (SCRIPT, "cifar10")
-_COLUMNS = (
-    "host", "reached", "Python", "TensorFlow", "code", "data", "ports", "peers", "GPUs", "disk",
-    "clock",
-)  # fmt: skip
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """A backend that chooses the hosts itself, and can be asked about a job beforehand."""
+
+    def check(self, job: Job) -> list[str]:
+        """What it says about such a job; LaunchError if it would never start."""
 
 
 def check(job: Job) -> int:
     """Shows what is there and what is wrong; 1 if anything is."""
+    backend = backend_named(job.cluster.backend)
+    if isinstance(backend, Scheduler):
+        return _ask_scheduler(backend, job)
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     facts = gather(job, transport_of(job))
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in _COLUMNS:
+    for column in columns(job):
         table.add_column(column, no_wrap=True)
     for host in job.cluster.hosts:
-        table.add_row(*(Text(cell) for cell in cells(host, facts[host.name])))
+        table.add_row(*(Text(cell) for cell in cells(job, host, facts[host.name])))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200  # a file has room
@@ -46,6 +54,16 @@ def check(job: Job) -> int:
     if not wrong:
         print("everything is in place")
     return 1 if wrong else 0
+
+
+def _ask_scheduler(scheduler: Scheduler, job: Job) -> int:
+    try:
+        lines = scheduler.check(job)
+    except LaunchError as error:
+        print(f"problem: {error}")
+        return 1
+    print("\n".join(lines))
+    return 0
 
 
 def refuse_problems(job: Job) -> None:
@@ -121,12 +139,16 @@ def gather(job: Job, transport: Transport) -> dict[str, Facts]:
 
 
 def _questions(job: Job, host: Host) -> dict[str, object]:
+    engine = engine_of(job.cluster)
+    records = folder_of(job, "data") if engine is None else records_on_host(job)
     return {
         "do": "look",
         "cwd": host.workdir,
-        "python": host.python,
+        "python": host.python if engine is None else None,
         "code": CODE,
-        "data": data_dir(job) if trains(host) else None,
+        "engine": engine,
+        "image": job.cluster.docker.image,
+        "data": records if trains(host) else None,
         "ports": _ports(job, host),
     }
 

@@ -8,6 +8,7 @@ from typing import Optional
 
 from launch.agent.wire import Message
 from launch.description import Cluster, Host
+from launch.docker_run import agent_setup
 from launch.errors import HostError
 from launch.link import Link
 from launch.transport import Transport
@@ -140,6 +141,8 @@ class Connections:
                 "lease_secs": limits.lease_secs,
                 "stop_secs": limits.stop_secs,
                 "alone": len(self._cluster.hosts) == 1,
+                "successor": number > len(self._cluster.hosts),
+                "containers": agent_setup(self._cluster),
             }
         )
         return link

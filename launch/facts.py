@@ -8,6 +8,9 @@ from launch.description import LEADS, Host
 from launch.job import SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install -r requirements.txt"
+_IMAGE = "bring the same one to all hosts: docker save, docker load, or a registry"
+_ON_HOST = ("Python", "TensorFlow", "code")
+_UNKNOWN = (None, None)
 _LEAST_DISK = 1 << 30
 _MOST_CLOCK_SECS = 2.0
 
@@ -53,15 +56,14 @@ def problems(job: Job, facts: Mapping[str, Facts]) -> list[str]:
 
 def _of_one(job: Job, host: Host, facts: Facts) -> list[str]:
     found = facts.found
-    wrong = []
-    if found["code"] is None:
-        wrong.append(f"{host.workdir} holds no {SCRIPT}; put it there: --workdir, or `sync: true`")
-    if found["versions"] is None:
-        wrong.append(f"{found['python_error']}; say which Python trains there: --python")
-    elif found["versions"][1] is None:
-        wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {_TENSORFLOW}")
-    if trains(host) and found["data"] is None:
-        wrong.append(f"no records in {data_dir(job)}; prepare or copy them, or name --data-dir")
+    in_containers = job.cluster.backend == "docker"
+    wrong = _of_engine(job, found) if in_containers else _of_python(host, found)
+    if trains(host) and found["data"] is None and in_containers:
+        place = job.cluster.docker.data or f"{host.workdir}/data"
+        wrong.append(f"no records in {place}; prepare or copy them, or name `docker: {{data: }}`")
+    elif trains(host) and found["data"] is None:
+        place = folder_of(job, "data")
+        wrong.append(f"no records in {place}; prepare or copy them, or name --data-dir")
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [
         f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
@@ -78,10 +80,30 @@ def _of_one(job: Job, host: Host, facts: Facts) -> list[str]:
     return wrong
 
 
+def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
+    wrong = []
+    if found["code"] is None:
+        wrong.append(f"{host.workdir} holds no {SCRIPT}; put it there: --workdir, or `sync: true`")
+    if found["versions"] is None:
+        wrong.append(f"{found['python_error']}; say which Python trains there: --python")
+    elif found["versions"][1] is None:
+        wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {_TENSORFLOW}")
+    return wrong
+
+
+def _of_engine(job: Job, found: Mapping[str, Any]) -> list[str]:
+    if found["engine_error"] is not None:
+        return [found["engine_error"]]
+    if found["image"] is None:
+        return [f"it has no image {job.cluster.docker.image}; {_IMAGE}"]
+    return []
+
+
 def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     """What is not the same on all hosts, each compared with the first one that has it."""
     wrong = []
     for key, name, mend in (
+        ("image", "image", _IMAGE),
         ("code", "code", "copy it: sync: true, or update it there"),
         ("python", "Python", _TENSORFLOW),
         ("tensorflow", "TensorFlow", _TENSORFLOW),
@@ -109,30 +131,41 @@ def _value(found: Mapping[str, Any], key: str) -> Optional[str]:
     return value
 
 
-def data_dir(job: Job) -> str:
-    """Where the training reads its records, by its arguments; relative to the working directory."""
-    chosen = "data"
+def folder_of(job: Job, name: str) -> str:
+    """The training's data or output folder, by its arguments; relative to the working directory.
+
+    Args:
+      job: has the arguments.
+      name: `data` or `output`.
+    """
+    chosen = name
     for argument, following in zip(job.arguments, [*job.arguments[1:], ""]):
-        if argument in ("--data-dir", "--data_dir"):
-            chosen = following
-        elif argument.startswith(("--data-dir=", "--data_dir=")):
-            chosen = argument.split("=", 1)[1]
+        flag, equals, value = argument.replace("_", "-", 2).partition("=")
+        if flag == f"--{name}-dir":
+            chosen = value if equals else following
     return chosen
 
 
-def cells(host: Host, facts: Facts) -> list[str]:
+def columns(job: Job) -> list[str]:
+    """The head of the table."""
+    inside = ["engine", "image"] if job.cluster.backend == "docker" else list(_ON_HOST)
+    return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
+
+
+def cells(job: Job, host: Host, facts: Facts) -> list[str]:
     """The host's row in the table."""
     if facts.unreachable is not None:
-        return [host.name, "no", *[""] * 9]
+        return [host.name, "no", *[""] * (len(columns(job)) - 2)]
     found = facts.found
-    versions = found["versions"] or [None, None]
+    if job.cluster.backend == "docker":
+        inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
+    else:
+        inside = [word or "missing" for word in (*(found["versions"] or _UNKNOWN), found["code"])]
     taken = [str(port) for port, reason in found["ports"] if reason]
     return [
         host.name,
         "yes",
-        versions[0] or "missing",
-        versions[1] or "missing",
-        found["code"] or "missing",
+        *inside,
         found["data"] or ("missing" if trains(host) else "not needed"),
         f"{','.join(taken)} taken" if taken else "free",
         f"{len(facts.not_dialled)} unreachable" if facts.not_dialled else "all",

@@ -19,15 +19,25 @@ if TYPE_CHECKING:
 def as_text(job: Job) -> str:
     """Every task's host, TF_CONFIG, command and devices, for people."""
     counts = [f"{job.cluster.count(kind)} {kind}" for kind in _kinds(job)]
+    if job.cluster.backend == "kubernetes":  # its operator writes TF_CONFIG
+        from launch.backends import backend_named
+
+        documents = as_documents(backend_named("kubernetes").plan(job))
+        return f"# {', '.join(counts)} (kubernetes)\n{documents}"
     hosts = len(job.cluster.hosts)
     lines = [f"{', '.join(counts)} on {hosts} host{'s' * (hosts > 1)} ({job.cluster.backend})"]
-    names = _variables(job)
+    names = variables(job)
+    shown = command
+    if job.cluster.backend == "docker":
+        from launch import docker_run
+
+        job, shown = docker_run.for_people(job), docker_run.line
     for task in job.tasks:
         lines += [
             "",
-            f"{task.name} on {_reached(task.host)}",
+            f"{task.name} on {reached(task.host)}",
             f"  TF_CONFIG    {task.tf_config}",
-            f"  command      {command(task)}",
+            f"  command      {shown(task)}",
             f"  devices      {task.devices.words()}",
         ]
         if names:
@@ -37,7 +47,16 @@ def as_text(job: Job) -> str:
 
 def as_json(job: Job) -> str:
     """The same for programs."""
-    tasks = [_task(task, _variables(job)) for task in job.tasks]
+    if job.cluster.backend == "kubernetes":
+        from launch.kubernetes_manifests import planned
+
+        shown = {"manifests": planned(job), "environment": variables(job)}
+        return json.dumps({"backend": "kubernetes", **shown}, indent=2)
+    if job.cluster.backend == "docker":
+        from launch.docker_run import for_programs
+
+        job = for_programs(job)
+    tasks = [_task(task, variables(job)) for task in job.tasks]
     return json.dumps({"backend": job.cluster.backend, "tasks": tasks}, indent=2)
 
 
@@ -49,20 +68,29 @@ def shell_documents(job: Job) -> "list[Document]":
     """
     from launch.backends import Document
 
-    if job.cluster.ports.low is None:
-        raise LaunchError("ports: free are found when a job starts; --shell needs numbers: 2222")
+    refuse_free_ports(job)
     documents = []
     for host in job.cluster.hosts:
         tasks = job.on(host)
-        commands = " ".join(f"{_shell_command(task, _variables(job))} &" for task in tasks)
+        words = [shell_command(task, variables(job), shlex.join(task.argv)) for task in tasks]
+        commands = " ".join(f"{each} &" for each in words)
         line = f"cd {shlex.quote(host.workdir)} && {{ {commands} wait; }}"
-        documents.append(Document(f"{_reached(host)}: {', '.join(t.name for t in tasks)}", line))
+        documents.append(Document(f"{reached(host)}: {', '.join(t.name for t in tasks)}", line))
     return documents
 
 
+def refuse_free_ports(job: Job) -> None:
+    """LaunchError if ports are still to be found: nobody could run such a plan."""
+    if job.cluster.ports.low is None:
+        raise LaunchError("ports: free are found when a job starts; --shell needs numbers: 2222")
+
+
 def as_documents(documents: "Sequence[Document]") -> str:
-    """The pieces of a plan one after the other, each under its name."""
-    return "\n".join(f"# {document.name}\n{document.text}" for document in documents)
+    """The pieces of a plan one after the other, each under its name; a script stays as it is."""
+    return "\n".join(
+        document.text if document.text.startswith("#!") else f"# {document.name}\n{document.text}"
+        for document in documents
+    )
 
 
 def command(task: Task) -> str:
@@ -74,11 +102,13 @@ def _kinds(job: Job) -> list[str]:
     return list(dict.fromkeys(task.task_type for task in job.tasks))
 
 
-def _variables(job: Job) -> list[str]:
+def variables(job: Job) -> list[str]:
+    """The names of the variables that the description gives to every task."""
     return sorted([*(name for name, _ in job.cluster.environment), *job.cluster.passed])
 
 
-def _reached(host: Host) -> str:
+def reached(host: Host) -> str:
+    """A host's user, name and address, as far as they say something."""
     name = f"{host.user}@{host.name}" if host.user else host.name
     return name if host.address == host.name else f"{name} ({host.address})"
 
@@ -99,7 +129,8 @@ def _task(task: Task, variables: list[str]) -> dict[str, Any]:
     }
 
 
-def _shell_command(task: Task, variables: list[str]) -> str:
+def shell_command(task: Task, variables: list[str], line: str) -> str:
+    """`line` with the task's environment before it."""
     words = [f"TF_CONFIG={shlex.quote(task.tf_config)}"]
     if task.devices.gpus is not None:
         words.append(
@@ -107,4 +138,4 @@ def _shell_command(task: Task, variables: list[str]) -> str:
         )
     # Their values are not for a screen: the shell that runs the line must have them.
     words += [f'{name}="${{{name}:?}}"' for name in variables]
-    return " ".join([*words, shlex.join(task.argv)])
+    return " ".join([*words, line])

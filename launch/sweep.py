@@ -1,4 +1,4 @@
-"""Ends what is left of a run, on every host of it, by the mark that its processes carry."""
+"""Ends what is left of a run, on every host of it, by the mark that its parts carry."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +13,7 @@ _PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL
 
 
 def sweep(record: Record, transport: Transport) -> list[str]:
-    """Ends every process of the run that is left, on all its hosts side by side.
+    """Ends every process and container of the run that is left, on all its hosts side by side.
 
     Raises:
       HostError: a host could not be looked at; the others were.
@@ -21,12 +21,20 @@ def sweep(record: Record, transport: Transport) -> list[str]:
     hosts = [_host(entry) for entry in record["hosts"]]
 
     def one(host: Host) -> Any:
-        order = {"do": "sweep", "run": record["run"], "patience_secs": _PATIENCE_SECS}
+        order = {
+            "do": "sweep",
+            "run": record["run"],
+            "engine": record.get("engine"),
+            "patience_secs": _PATIENCE_SECS,
+        }
         try:
             with Conversation(transport, host) as agent:
-                return agent.ask(order)["pids"]
+                answer = agent.ask(order)
         except HostError as error:
             return error
+        if answer["error"] is not None:
+            return HostError(f"{host.name}: {answer['error']}")
+        return [*map(str, answer["pids"]), *(name[:12] for name in answer["containers"])]
 
     with ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
         results = list(zip(hosts, pool.map(one, hosts)))
@@ -34,9 +42,7 @@ def sweep(record: Record, transport: Transport) -> list[str]:
     if failures:
         raise HostError("\n       ".join(failures))
     return [
-        f"{host.name}: ended {len(pids)} ({', '.join(map(str, pids))})"
-        for host, pids in results
-        if pids
+        f"{host.name}: ended {len(found)} ({', '.join(found)})" for host, found in results if found
     ]
 
 

@@ -23,7 +23,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
     backend = backend_named(cluster.backend)
     if cluster.sync:
         if cluster.backend != "ssh":
-            raise LaunchError("sync copies code over ssh; leave it out for --on local")
+            raise LaunchError(f"sync copies code over ssh; leave it out for {cluster.backend}")
         from launch.sync import sync_code
 
         sync_code(cluster.hosts)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Optional
 
 from launch.agent import sockets
+from launch.agent.containers import Containers
 from launch.agent.wire import Message
 
 _VERSIONS = """\
@@ -31,12 +32,16 @@ def look(order: Message) -> dict[str, Any]:
     """Gathers the facts about this host.
 
     Args:
-      order: cwd, python, code (files and folders below cwd), data (a folder, or None), ports.
+      order: cwd, python, code (files and folders below cwd), data (a folder, or None), ports; for
+        containers engine and image, in the place of python and code.
     """
     cwd = os.path.expanduser(order["cwd"])
     facts: dict[str, Any] = {"clock": time.time(), "cores": len(os.sched_getaffinity(0))}
-    facts["versions"], facts["python_error"] = _versions(order["python"], cwd)
-    facts["code"] = _code(cwd, order["code"])
+    if order["engine"] is not None:
+        facts.update(Containers(order["engine"]).look(order["image"]))
+    else:
+        facts["versions"], facts["python_error"] = _versions(order["python"], cwd)
+        facts["code"] = _code(cwd, order["code"])
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
     facts["ports"] = [[port, sockets.why_not(port)] for port in order["ports"]]

@@ -89,10 +89,15 @@ def send(pid: int, signum: int, *, group: bool = False) -> None:
             os.kill(pid, signum)
 
 
-def start_guard(run_id: str, host: str) -> int:
+def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> int:
     """Forks a guard, which kills the tasks of this host if this process ends without a word.
 
     The kernel already kills a task whose parent ends; the guard reaches a task's own children.
+
+    Args:
+      run_id: the run's.
+      host: of the tasks.
+      finish: ends what is no process of this host's user.
 
     Returns:
       A file descriptor: write a byte to it to send the guard home, before this process ends.
@@ -110,5 +115,6 @@ def start_guard(run_id: str, host: str) -> int:
         os.closerange(1, 4096)  # above all the agent's streams, whose end the launcher waits for
         if not os.read(0, 1):
             end_all(lambda: marked(**{RUN: run_id, HOST: host}), 0)
+            finish()
     finally:
         os._exit(0)

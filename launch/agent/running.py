@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from typing import Optional, TypeVar
 
@@ -16,6 +18,7 @@ T = TypeVar("T")
 _CHUNK = 1 << 16
 _LONGEST = 1 << 16  # bytes of one line
 _SHOWN = 4096  # characters of a line that go to the launcher
+_MAKING_SECS = 10.0  # at most, until a container runs
 
 
 class Running:
@@ -23,7 +26,7 @@ class Running:
 
     Args:
       order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, log, masked,
-        last.
+        last; contained if the process is the client of a container.
 
     Attributes:
       dropped: lines that the launcher was too slow for; they are in the log.
@@ -38,6 +41,9 @@ class Running:
         self.last: bool = order["last"]
         self.dropped = 0
         self.asked_to_end = False
+        self._contained = order.get("contained", False)
+        self._has_written = False
+        self._began = time.monotonic()
         self._partial = b""
         env = {**os.environ, **order["env"]}
         self._secrets = [
@@ -86,6 +92,11 @@ class Running:
 
     def send(self, signum: int) -> None:
         """Signals the task and its children."""
+        is_young = time.monotonic() < self._began + _MAKING_SECS
+        if self._contained and is_young and not self._has_written:
+            # The client would lose a signal while its container is being made; and nothing that
+            # has not written a line by now has anything to save.
+            signum = signal.SIGKILL
         processes.send(self.pid, signum, group=True)
 
     def _split(self, data: bytes) -> list[str]:
@@ -99,6 +110,7 @@ class Running:
         """Writes lines to the log; returns them for the launcher."""
         if not lines:
             return []
+        self._has_written = True
         block = b"".join(line + b"\n" for line in lines)
         for secret in self._secrets:
             block = block.replace(secret, b"***")
@@ -120,7 +132,7 @@ def part(items: Sequence[T], share: Sequence[int]) -> list[T]:
 
 def _with_gpus(env: dict[str, str], order: Message) -> dict[str, str]:
     visible = env.get("CUDA_VISIBLE_DEVICES")
-    there = visible.split(",") if visible else _gpus() if visible is None else []
+    there = visible.split(",") if visible else gpus_here() if visible is None else []
     if order["gpus"] is not None:
         # Numbers count within what the host's environment leaves visible.
         numbers = [there[n] if visible and n < len(there) else str(n) for n in order["gpus"]]
@@ -130,7 +142,8 @@ def _with_gpus(env: dict[str, str], order: Message) -> dict[str, str]:
     return env
 
 
-def _gpus() -> list[str]:
+def gpus_here() -> list[str]:
+    """The numbers of this host's GPUs."""
     try:
         return [str(n) for n in range(len(os.listdir("/proc/driver/nvidia/gpus")))]
     except OSError:

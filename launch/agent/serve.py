@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from launch.agent import probe, processes, sockets
+from launch.agent.containers import Containers
 from launch.agent.running import Running
 from launch.agent.wire import MAGIC, Incoming, Message, Outgoing
 
@@ -17,6 +18,7 @@ _TICK_SECS = 0.5
 _STRAGGLER_SECS = 0.5  # for children that a task left behind
 _LAST_WORDS_SECS = 2.0  # for the ends of killed tasks, and for a launcher that still listens
 _ORPHAN_SECS = 15.0  # at most, for saving, once the launcher is gone
+_SETTLE_SECS = 1.5  # until a container appears whose client was killed while making it
 
 
 class Agent:
@@ -39,6 +41,9 @@ class Agent:
         self._alone = False
         self._orphaned: Optional[float] = None
         self._guard: Optional[int] = None
+        self._containers: Optional[Containers] = None
+        self._is_successor = False
+        self._settled_at = 0.0
         self._over_at: Optional[float] = None
         self._orders: dict[str, Callable[[Message], None]] = {
             "setup": self._setup,
@@ -108,15 +113,23 @@ class Agent:
         self._lease_secs = order["lease_secs"]
         self._orphan_secs = min(_ORPHAN_SECS, order["stop_secs"])
         self._alone = order["alone"]
-        self._guard = processes.start_guard(self._run_id, self._host)
+        self._is_successor = order["successor"]
+        if order["containers"] is not None:
+            self._containers = Containers(**order["containers"])
+        self._guard = processes.start_guard(self._run_id, self._host, self._remove_all_containers)
         self._say("ready")
 
     def _start(self, order: Message) -> None:
         """Starts a task, after what a former agent may have left of it."""
         marks = {processes.RUN: self._run_id, processes.TASK: order["task"]}
         processes.end_all(lambda: processes.marked(**marks), 0)
-        order["env"].update({**marks, processes.HOST: self._host})
         try:
+            if self._containers is not None and self._is_successor:
+                self._containers.remove(0, **marks)
+            marks[processes.HOST] = self._host
+            order["env"].update(marks)
+            if self._containers is not None:
+                order = self._containers.prepare(order, marks)
             task = Running(order)
         except OSError as error:
             self._say("refused", task=order["task"], reason=str(error))
@@ -153,20 +166,40 @@ class Agent:
     def _sweep(self, order: Message) -> None:
         """Ends what is left of a run on this machine, its agents included."""
         run = order["run"]
-        self._say(
-            "swept",
-            pids=processes.end_all(
-                lambda: processes.agents(run) + processes.marked(**{processes.RUN: run}),
-                order["patience_secs"],
-            ),
+        pids = processes.end_all(
+            lambda: processes.agents(run) + processes.marked(**{processes.RUN: run}),
+            order["patience_secs"],
         )
+        ids: list[str] = []
+        error = None
+        if order["engine"] is not None:
+            try:
+                ids = Containers(order["engine"]).remove(0, **{processes.RUN: run})
+            except OSError as why:
+                error = str(why)
+        self._say("swept", pids=pids, containers=ids, error=error)
 
     def _end(self, _: Message) -> None:
         for task in self._tasks.values():
             task.send(signal.SIGKILL)
+            self._settled_at = time.monotonic() + _SETTLE_SECS
         marks = {processes.RUN: self._run_id, processes.HOST: self._host}
         processes.end_all(lambda: processes.marked(**marks), 0)
+        settle_secs = max(0.0, self._settled_at - time.monotonic())
+        self._remove_containers(settle_secs, **{processes.HOST: self._host})
         self._over_at = time.monotonic()
+
+    def _remove_containers(self, settle_secs: float, **marks: str) -> None:
+        """Removes containers of this run; the launcher is told if that does not work."""
+        if self._containers is not None:
+            try:
+                self._containers.remove(settle_secs, **{processes.RUN: self._run_id, **marks})
+            except OSError as error:
+                self._say("note", text=f"{error}; see `clean`")
+
+    def _remove_all_containers(self) -> None:
+        """For the guard: there is no one left to tell."""
+        self._remove_containers(_SETTLE_SECS, **{processes.HOST: self._host})
 
     def _listen(self, order: Message) -> None:
         self._listening = probe.answer(order["ports"], order["token"])
@@ -193,7 +226,21 @@ class Agent:
         marks = {processes.RUN: self._run_id, processes.TASK: task.name}
         patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
         left = processes.end_all(lambda: processes.marked(**marks), patience)
-        self._say("exit", task=task.name, code=code, dropped=task.dropped, stragglers=len(left))
+        reason = ""
+        if self._containers is not None:
+            reason = self._containers.reason(code)
+            if code < 0:  # the client's own end says nothing about its container's
+                left = []
+                self._settled_at = time.monotonic() + _SETTLE_SECS
+                self._remove_containers(0, **marks)
+        self._say(
+            "exit",
+            task=task.name,
+            code=code,
+            reason=reason,
+            dropped=task.dropped,
+            stragglers=len(left),
+        )
 
     def _orphan(self, reason: str) -> None:
         """Ends the tasks since nobody will: first those that save, then the ps."""

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from launch.description import Cluster
-from launch.facts import Facts, cells, data_dir, problems
+from launch.facts import Facts, cells, folder_of, problems
 from launch.job import Job, make_job
 from launch.layouts import from_hosts
 
@@ -61,7 +61,7 @@ def test_each_problem_is_told_with_its_mend(second: dict[str, Any], problem: str
 def test_an_unreachable_host_is_one_problem() -> None:
     both = {"a": Facts(found=GOOD), "b": Facts(unreachable="b: no answer within 30 s")}
     assert problems(job(), both) == ["b: no answer within 30 s"]
-    assert cells(job().cluster.hosts[1], both["b"])[:2] == ["b", "no"]
+    assert cells(job(), job().cluster.hosts[1], both["b"])[:2] == ["b", "no"]
 
 
 def test_a_clock_that_is_off_is_a_problem() -> None:
@@ -93,4 +93,4 @@ def test_more_gpus_than_are_there_is_a_problem() -> None:
     ],
 )
 def test_the_data_are_where_the_arguments_say(arguments: tuple[str, ...], folder: str) -> None:
-    assert data_dir(job(*arguments)) == folder
+    assert folder_of(job(*arguments), "data") == folder

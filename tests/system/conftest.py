@@ -1,4 +1,4 @@
-"""Copies of the repository for tests that must not see what else lies in it."""
+"""Copies of the repository for tests that must not see what else lies in it, and containers."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import readme, shell
 from tests.shell import ROOT
 from tests.system.containers import Docker
 
@@ -35,3 +36,20 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
     """A `docker` that works here; nothing of it is left afterwards."""
     with Docker(tmp_path_factory.mktemp("containers") / "home") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def image(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The image, built by README's own command, from a folder with things that must stay out."""
+    context = copy_repository(tmp_path_factory.mktemp("context") / "clone")
+    for name in ("data", "output", ".git", ".venv", "demo"):
+        (context / name).mkdir()
+        (context / name / "stays-out").touch()
+    (context / "notes.txt").touch()
+    (build,) = (
+        command
+        for command in readme.commands((context / "README.md").read_text(encoding="utf-8"))
+        if command.startswith("docker build")
+    )
+    shell.run(build, context, env=docker.env, timeout_secs=800)
+    return "cifar10"

@@ -39,11 +39,13 @@ runroot = "{home}/run"
 
 _DOCKER = """\
 #!/bin/sh
+export CONTAINERS_CONF={home}/containers.conf CONTAINERS_STORAGE_CONF={home}/storage.conf
 verb=$1
 shift
-case "$verb" in
-  build) exec podman build --isolation chroot --build-arg BASE_IMAGE={base} {mounts} "$@" ;;
-  run) exec podman run --network none "$@" ;;
+case "$verb $*" in
+  build*) exec podman build --isolation chroot --build-arg BASE_IMAGE={base} {mounts} "$@" ;;
+  run*--network=*) exec podman run "$@" ;;
+  run*) exec podman run --network none "$@" ;;
   *) exec podman "$verb" "$@" ;;
 esac
 """
@@ -53,6 +55,7 @@ class Docker:
     """The wrapper, its storage and its base image. Use as a context: leaving it removes them.
 
     Attributes:
+      command: the wrapper, which needs nothing of its caller's environment.
       env: what the environment of a command that calls `docker` must hold.
     """
 
@@ -61,15 +64,11 @@ class Docker:
         (home / "bin").mkdir(parents=True)
         (home / "containers.conf").write_text(_CONTAINERS_CONF)
         (home / "storage.conf").write_text(_STORAGE_CONF.format(home=home))
-        wrapper = home / "bin" / "docker"
+        self.command = home / "bin" / "docker"
         mounts = " ".join(f"-v {path}:{inside}:ro" for path, inside in _pip_mounts(home).items())
-        wrapper.write_text(_DOCKER.format(base=BASE_IMAGE, mounts=mounts))
-        wrapper.chmod(0o755)
-        self.env = {
-            "PATH": f"{home / 'bin'}:{os.environ['PATH']}",
-            "CONTAINERS_CONF": str(home / "containers.conf"),
-            "CONTAINERS_STORAGE_CONF": str(home / "storage.conf"),
-        }
+        self.command.write_text(_DOCKER.format(home=home, base=BASE_IMAGE, mounts=mounts))
+        self.command.chmod(0o755)
+        self.env = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
 
     def __enter__(self) -> "Docker":
         self._import_base_image()

@@ -7,33 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests import readme, shell
-from tests.system.conftest import copy_repository
+from tests import shell
 from tests.system.containers import Docker
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # the first test waits for the build
 
-IMAGE = "cifar10"
 MAIN = "/data/cifar10_main.py"
 SMALL = "--num-layers=8 --train-steps=20"
 SOMEONE = 1234  # a user whom the image does not know
-
-
-@pytest.fixture(scope="module")
-def image(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image, built by README's own command, from a folder with things that must stay out."""
-    context = copy_repository(tmp_path_factory.mktemp("context") / "clone")
-    for name in ("data", "output", ".git", ".venv", "demo"):
-        (context / name).mkdir()
-        (context / name / "stays-out").touch()
-    (context / "notes.txt").touch()
-    (build,) = (
-        command
-        for command in readme.commands((context / "README.md").read_text(encoding="utf-8"))
-        if command.startswith("docker build")
-    )
-    shell.run(build, context, env=docker.env, timeout_secs=800)
-    return IMAGE
 
 
 @pytest.fixture(scope="module")

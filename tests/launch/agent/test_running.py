@@ -1,8 +1,15 @@
-"""How what a host has is shared out."""
+"""One task: what it is given of its host, and how it is signalled."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from launch.agent.running import part
+from launch.agent.running import Running, part
 
 
 @pytest.mark.parametrize(
@@ -16,3 +23,35 @@ from launch.agent.running import part
 )
 def test_parts_are_equal_and_never_empty(items: list[int], parts: list[list[int]]) -> None:
     assert [part(items, (i, 3)) for i in range(3)] == parts
+
+
+def _ends_by(tmp_path: Path, code: str, *, contained: bool) -> int:
+    """Sends SIGTERM to a task once it has had the time to write; what it ended by."""
+    order: dict[str, Any] = {
+        "task": "worker/0",
+        "argv": [sys.executable, "-c", f"import time; {code}; time.sleep(60)"],
+        "script": None,
+        "cwd": "/",
+        "env": {},
+        "gpus": None,
+        "share": None,
+        "port": None,
+        "log": str(tmp_path / "log"),
+        "masked": [],
+        "last": False,
+        "contained": contained,
+    }
+    task = Running(order)
+    deadline = time.monotonic() + 20
+    while "print" in code and time.monotonic() < deadline and not task.read():
+        time.sleep(0.01)
+    task.send(signal.SIGTERM)
+    ended = os.waitstatus_to_exitcode(os.waitpid(task.pid, 0)[1])
+    task.finish(ended)
+    return ended
+
+
+def test_a_container_that_has_not_begun_is_not_asked_to_end(tmp_path: Path) -> None:
+    assert _ends_by(tmp_path, "pass", contained=True) == -signal.SIGKILL
+    assert _ends_by(tmp_path, "print('here', flush=True)", contained=True) == -signal.SIGTERM
+    assert _ends_by(tmp_path, "pass", contained=False) == -signal.SIGTERM

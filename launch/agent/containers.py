@@ -1,0 +1,185 @@
+"""Containers of a run: what only their host can tell `docker run`, and their end.
+
+A container does not end with the client that started it. So each carries the marks of its task as
+labels, too: by them it is found and removed, whoever has died.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from launch.agent.running import gpus_here, part
+from launch.agent.wire import Message
+
+DATA, OUTPUT = "/data/data", "/data/output"  # inside
+_ANSWER_SECS = 20.0
+_GIVE_UP_SECS = 20.0
+_LOOK_SECS = 0.1
+_MISSING = "{engine} is not there; install it, or name another with `docker: {{engine: PATH}}`"
+
+# What the engine's client itself ends with. The container's command may end so, too.
+_REASONS = {
+    125: "{engine} could not run the container",
+    126: "{engine} could not start the image's entry point",
+    127: "{engine} did not find the image's entry point, or what is mounted",
+}
+
+
+def mount(source: str, target: str, *, readonly: bool) -> str:
+    """A folder of the host in the container; unlike `--volume`, it must be there."""
+    return f"--mount=type=bind,source={source},target={target}{',readonly' * readonly}"
+
+
+def gpu_words(engine: str) -> list[str]:
+    """Shows a container the host's GPUs; which of them are used says CUDA_VISIBLE_DEVICES."""
+    return ["--device=nvidia.com/gpu=all"] if is_podman(engine) else ["--gpus=all"]
+
+
+def is_podman(engine: str) -> bool:
+    """Whether it is Docker's twin, as far as its name tells."""
+    return os.path.basename(engine) == "podman"
+
+
+class Containers:
+    """A container engine on this host.
+
+    Args:
+      engine: `docker`, `podman`, or a path to one of them.
+      mounts: (folder here, where it is in a container, whether it is only read) for trainers.
+    """
+
+    def __init__(self, engine: str, mounts: Sequence[tuple[str, str, bool]] = ()) -> None:
+        self.engine = engine
+        self._mounts = mounts
+
+    def prepare(self, order: Message, marks: dict[str, str]) -> Message:
+        """The order to start a task, with what is known only here.
+
+        Args:
+          order: its argv is ENGINE run ...
+          marks: the task's, for labels.
+
+        Raises:
+          OSError: the engine or a folder is not there.
+        """
+        if shutil.which(self.engine) is None:
+            raise OSError(_MISSING.format(engine=self.engine))
+        words = [f"--label={name}={value}" for name, value in marks.items()]
+        words += self._user()
+        if order["share"] is not None:
+            cores = part(sorted(os.sched_getaffinity(0)), order["share"])
+            words.append(f"--cpuset-cpus={','.join(map(str, cores))}")
+        if order["gpus"] or (order["gpus"] is None and gpus_here()):
+            words += gpu_words(self.engine)
+        if not order["last"]:  # a ps reads and writes nothing
+            words += [
+                mount(_folder(order["cwd"], source, readonly), target, readonly=readonly)
+                for source, target, readonly in self._mounts
+            ]
+        argv = order["argv"]
+        return {**order, "cwd": "/", "argv": [*argv[:2], *words, *argv[2:]], "contained": True}
+
+    def _user(self) -> list[str]:
+        """What containers write must belong to whoever runs them."""
+        ids = f"--user={os.getuid()}:{os.getgid()}"
+        # Without root, podman would take these for numbers of its own users.
+        return ["--userns=keep-id", ids] if is_podman(self.engine) and os.getuid() else [ids]
+
+    def look(self, image: str) -> dict[str, Any]:
+        """What a check asks: does the engine answer, and which image has that name."""
+        facts: dict[str, Any] = {"engine_error": None, "image": None}
+        try:
+            self._ask("ps", "--quiet")
+        except OSError as error:
+            return {**facts, "engine_error": str(error)}
+        try:
+            facts["image"] = self._ask("image", "inspect", "--format={{.Id}}", image)[0]
+        except OSError:  # there is no such image
+            return facts
+        facts["image"] = facts["image"].removeprefix("sha256:")[:12]
+        return facts
+
+    def find(self, **marks: str) -> list[str]:
+        """The ids of the containers with these marks, whether they run or not.
+
+        Raises:
+          OSError: the engine does not answer; says why.
+        """
+        filters = [f"--filter=label={name}={value}" for name, value in marks.items()]
+        return self._ask("ps", "--all", "--quiet", "--no-trunc", *filters)
+
+    def remove(self, settle_secs: float, **marks: str) -> list[str]:
+        """Kills and removes containers until none with these marks is left.
+
+        Args:
+          settle_secs: looks again for so long: what a client that was killed had begun to make may
+            come yet.
+          **marks: RUN, HOST or TASK -> value.
+
+        Returns:
+          The ids of those that were there.
+
+        Raises:
+          OSError: the engine does not answer, or cannot remove them.
+        """
+        removed: set[str] = set()
+        began = time.monotonic()
+        while True:
+            found = self.find(**marks)
+            now = time.monotonic()
+            if not found and now >= began + settle_secs:
+                return sorted(removed)
+            if found and now > began + _GIVE_UP_SECS:
+                raise OSError(f"{self.engine} could not remove {', '.join(found)}")
+            if found:
+                removed.update(found)
+                # Both fail on one that ends just now. Podman's rm alone would first ask it to end.
+                self._run("kill", *found)
+                self._run("rm", "--force", *found)
+            time.sleep(_LOOK_SECS)
+
+    def reason(self, code: int) -> str:
+        """What an exit code of the client means; empty for the container's own."""
+        if code not in _REASONS:
+            return ""
+        words = _REASONS[code].format(engine=self.engine)
+        return f"exit code {code}: {words}; its last lines say why"
+
+    def _ask(self, *words: str) -> list[str]:
+        done = self._run(*words)
+        if done is None:
+            raise OSError(f"{self.engine} did not answer within {_ANSWER_SECS:g} s")
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise OSError(f"{self.engine} does not work: {lines[-1]}")
+        return done.stdout.split()
+
+    def _run(self, *words: str) -> "Optional[subprocess.CompletedProcess[str]]":
+        """Runs the client; None if it does not come to an end."""
+        try:
+            return subprocess.run(
+                [self.engine, *words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_ANSWER_SECS,
+                check=False,
+            )
+        except FileNotFoundError:
+            raise OSError(_MISSING.format(engine=self.engine)) from None
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def _folder(cwd: str, path: str, readonly: bool) -> str:
+    """The absolute path of a folder to mount; one to write to is made."""
+    folder = os.path.join(os.path.expanduser(cwd), os.path.expanduser(path))
+    if not readonly:
+        os.makedirs(folder, exist_ok=True)
+    elif not os.path.isdir(folder):
+        raise OSError(f"{folder} is not there; say where the records are: docker.data")
+    return folder

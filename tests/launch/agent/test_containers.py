@@ -1,0 +1,188 @@
+"""What the agent adds to `docker run`, and how it removes containers.
+
+The engine is a script: what real ones do, tests/system/test_launch_docker.py sees.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.agent import containers
+from launch.agent.containers import Containers
+
+MARKS = {"LAUNCH_RUN_ID": "r1", "LAUNCH_TASK": "worker/0"}
+ORDER: dict[str, Any] = {
+    "task": "worker/0",
+    "argv": ["docker", "run", "--rm", "cifar10"],
+    "cwd": "/",
+    "share": None,
+    "gpus": None,
+    "last": False,
+}
+
+# Lists the file names in a folder as its containers; `rm` removes those that are named.
+_ENGINE = """\
+#!/bin/sh
+cd {folder} || exit 1
+echo "$*" >> ../calls
+case "$1" in
+  ps) ls ;;
+  rm) shift 2; rm -f "$@" ;;
+esac
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    (tmp_path / "containers").mkdir()
+    return _script(tmp_path / "docker", _ENGINE.format(folder=tmp_path / "containers"))
+
+
+def _script(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def _words(made: Containers, **order: Any) -> list[str]:
+    """What stands between `run` and what the launcher had said."""
+    argv = made.prepare({**ORDER, **order}, MARKS)["argv"]
+    assert argv[:2] == ["docker", "run"]
+    assert argv[-2:] == ["--rm", "cifar10"]
+    return list(argv[2:-2])
+
+
+def test_a_container_carries_its_tasks_marks_and_its_users_ids(engine: Path) -> None:
+    assert _words(Containers(str(engine))) == [
+        "--label=LAUNCH_RUN_ID=r1",
+        "--label=LAUNCH_TASK=worker/0",
+        f"--user={os.getuid()}:{os.getgid()}",
+    ]
+
+
+def test_podman_without_root_keeps_the_users_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podman = _script(tmp_path / "podman", "#!/bin/sh\n")
+    monkeypatch.setattr(os, "getuid", lambda: 1001)
+    monkeypatch.setattr(os, "getgid", lambda: 100)
+    assert _words(Containers(str(podman)))[2:] == ["--userns=keep-id", "--user=1001:100"]
+
+
+def test_a_share_of_the_cores_is_a_set_of_them(
+    engine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4, 6})
+    assert _words(Containers(str(engine)), share=[1, 2])[-1] == "--cpuset-cpus=4,6"
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "shown"),
+    [([], None, False), (["0"], None, True), (["0"], [], False), ([], [0], True)],
+)
+def test_gpus_show_where_they_are_there_or_asked_for(
+    engine: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there: list[str],
+    wanted: "list[int] | None",
+    shown: bool,
+) -> None:
+    monkeypatch.setattr(containers, "gpus_here", lambda: there)
+    assert ("--gpus=all" in _words(Containers(str(engine)), gpus=wanted)) == shown
+
+
+def test_podman_has_its_own_words_for_gpus() -> None:
+    assert containers.gpu_words("/usr/bin/podman") == ["--device=nvidia.com/gpu=all"]
+
+
+def test_folders_are_mounted_and_the_one_for_output_is_made(engine: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    mounts = [("data", "/data/data", True), (f"{tmp_path}/new/output", "/data/output", False)]
+    made = Containers(str(engine), mounts)
+    assert _words(made, cwd=str(tmp_path))[-2:] == [
+        f"--mount=type=bind,source={tmp_path}/data,target=/data/data,readonly",
+        f"--mount=type=bind,source={tmp_path}/new/output,target=/data/output",
+    ]
+    assert (tmp_path / "new" / "output").is_dir()
+    assert not any("--mount" in word for word in _words(made, cwd=str(tmp_path), last=True))
+
+
+def test_a_home_folder_is_the_hosts(
+    engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = Containers(str(engine), [("~/out", "/data/output", False)])
+    assert f"source={tmp_path}/out," in _words(made)[-1]
+
+
+def test_records_that_are_not_there_are_an_error(engine: Path, tmp_path: Path) -> None:
+    made = Containers(str(engine), [("data", "/data/data", True)])
+    with pytest.raises(OSError, match=r"/data is not there; say where the records are: docker\.da"):
+        made.prepare({**ORDER, "cwd": str(tmp_path)}, MARKS)
+
+
+def test_an_engine_that_is_not_there_is_an_error() -> None:
+    made = Containers("/nowhere/docker")
+    with pytest.raises(OSError, match="/nowhere/docker is not there; install it, or name another"):
+        made.prepare(ORDER, MARKS)
+    with pytest.raises(OSError, match="/nowhere/docker is not there; install it, or name another"):
+        made.find(**MARKS)
+
+
+def test_containers_are_killed_and_removed_by_their_marks(engine: Path, tmp_path: Path) -> None:
+    for name in ("c1", "c2"):
+        (tmp_path / "containers" / name).touch()
+    assert Containers(str(engine)).remove(0, **MARKS) == ["c1", "c2"]
+    listing = "ps --all --quiet --no-trunc " + " ".join(
+        f"--filter=label={name}={value}" for name, value in MARKS.items()
+    )
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls == [listing, "kill c1 c2", "rm --force c1 c2", listing]
+
+
+def test_a_container_that_comes_late_is_removed_too(engine: Path, tmp_path: Path) -> None:
+    late = tmp_path / "containers" / "late"
+    if not os.fork():
+        time.sleep(0.4)
+        late.touch()
+        os._exit(0)
+    assert Containers(str(engine)).remove(1, **MARKS) == ["late"]
+    os.wait()
+
+
+def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:
+    words = "#!/bin/sh\necho first >&2\necho 'permission denied' >&2\nexit 1\n"
+    made = Containers(str(_script(tmp_path / "docker", words)))
+    with pytest.raises(OSError, match="docker does not work: permission denied"):
+        made.remove(0, **MARKS)
+    assert made.look("cifar10") == {
+        "engine_error": f"{tmp_path}/docker does not work: permission denied",
+        "image": None,
+    }
+
+
+def test_a_container_that_stays_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers, "_GIVE_UP_SECS", 0.2)
+    made = Containers(str(_script(tmp_path / "docker", "#!/bin/sh\n[ $1 = ps ] && echo c1\n")))
+    with pytest.raises(OSError, match="could not remove c1"):
+        made.remove(0, **MARKS)
+
+
+@pytest.mark.parametrize("prefix", ["", "sha256:"])
+def test_an_image_is_known_by_the_same_id_to_all_engines(tmp_path: Path, prefix: str) -> None:
+    words = f"#!/bin/sh\n[ $1 = image ] && echo {prefix}0123456789abcdef\nexit 0\n"
+    made = Containers(str(_script(tmp_path / "docker", words)))
+    assert made.look("cifar10") == {"engine_error": None, "image": "0123456789ab"}
+
+
+def test_only_the_clients_own_exit_codes_are_explained() -> None:
+    made = Containers("docker")
+    assert [code for code in range(-15, 256) if made.reason(code)] == [125, 126, 127]
+    assert made.reason(125) == (
+        "exit code 125: docker could not run the container; its last lines say why"
+    )

@@ -1,0 +1,84 @@
+"""A real Docker engine from Debian's packages, unpacked in a folder: nothing is installed.
+
+It has storage and a socket of its own, and changes nothing in the machine's network: its containers
+live in the host's. Needs root, apt-get and runc.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.launch.launcher import wait_for
+
+_PACKAGES = ("docker.io", "containerd")
+
+_CLIENT = """\
+#!/bin/sh
+export DOCKER_HOST=unix://{home}/docker.sock
+exec {home}/root/usr/bin/docker "$@"
+"""
+
+
+class DockerEngine:
+    """dockerd and its client. Use as a context: leaving it ends and removes them.
+
+    Args:
+      home: for all its files.
+
+    Attributes:
+      command: the client, which needs nothing of its caller's environment.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self.command = home / "docker"
+
+    def __enter__(self) -> "DockerEngine":
+        home = self._home
+        root = home / "root"
+        root.mkdir(parents=True)
+        home.chmod(0o755)  # apt-get fetches as a user of its own
+        _run("apt-get", "download", "-q", *_PACKAGES, cwd=home)
+        for package in home.glob("*.deb"):
+            _run("dpkg", "-x", package.name, "root", cwd=home)
+            package.unlink()
+        self.command.write_text(_CLIENT.format(home=home))
+        self.command.chmod(0o755)
+        path = f"{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}"
+        with (home / "dockerd.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    f"{root}/usr/sbin/dockerd",
+                    f"--data-root={home}/data",
+                    f"--exec-root={home}/exec",
+                    f"--pidfile={home}/docker.pid",
+                    f"--host=unix://{home}/docker.sock",
+                    "--containerd-namespace=launch-tests",
+                    *("--bridge=none", "--iptables=false", "--ip6tables=false"),
+                    *("--ip-forward=false", "--ip-masq=false"),
+                ],
+                env={**os.environ, "PATH": path},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        wait_for(self._answers, f"Docker engine: {home / 'dockerd.log'}", 60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+        # It leaves the mounts of its network namespaces, with which no folder can be removed.
+        for mounted in (self._home / "exec" / "netns").glob("*"):
+            subprocess.run(["umount", mounted], check=True)
+        shutil.rmtree(self._home)
+
+    def _answers(self) -> bool:
+        assert self._process.poll() is None, (self._home / "dockerd.log").read_text()
+        done = subprocess.run([self.command, "ps"], capture_output=True, check=False)
+        return done.returncode == 0
+
+
+def _run(*words: str, cwd: Path) -> None:
+    subprocess.run(words, cwd=cwd, check=True, capture_output=True, timeout=300)

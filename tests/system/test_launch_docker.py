@@ -1,0 +1,437 @@
+"""Jobs in containers, on a real Docker engine and on podman over ssh: no container is left behind.
+
+Leftovers are looked for in the engines' own lists and in the process list, which both labs share
+with this machine.
+"""
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.launch.launcher import (
+    STAND_IN,
+    Launcher,
+    agent_pids,
+    interrupt,
+    make_records,
+    processes_of,
+    wait_for,
+)
+from tests.system import nodes as machines
+from tests.system.containers import BASE_IMAGE, Docker
+from tests.system.docker_engine import DockerEngine
+from tests.system.nodes import NETWORK, Nodes
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # the first test waits for images
+
+STAND_IN_IMAGE = "localhost/stand-in"
+LIMITS = "limits: {stop_secs: 3, grace_secs: 5, lease_secs: 5}\n"
+
+# Its working directory is the shared folder, where the stand-ins find out that all is done.
+_STAND_IN_DOCKERFILE = f"""\
+FROM {BASE_IMAGE}
+ENV PYTHONUNBUFFERED=1
+COPY cifar10_main.py /data/cifar10_main.py
+WORKDIR /data/output
+ENTRYPOINT ["python"]
+"""
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    reason = machines.why_not()
+    if reason:
+        pytest.skip(reason)
+    with Nodes(tmp_path_factory.mktemp("nodes") / "ssh", count=2) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def podman(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """podman under the name docker, with the stand-in's image."""
+    context = tmp_path_factory.mktemp("stand-in")
+    (context / "Dockerfile").write_text(_STAND_IN_DOCKERFILE)
+    (context / "cifar10_main.py").write_bytes(STAND_IN.read_bytes())
+    docker("build", "-t", STAND_IN_IMAGE, str(context))
+    return docker.command
+
+
+@pytest.fixture(scope="module")
+def engine(podman: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A real Docker engine with the same image."""
+    folder = tmp_path_factory.mktemp("engine")
+    archive = folder / "stand-in.tar"
+    subprocess.run([podman, "save", "-o", archive, STAND_IN_IMAGE], check=True, capture_output=True)
+    with DockerEngine(folder / "home") as running:
+        subprocess.run([running.command, "load", "-i", archive], check=True, capture_output=True)
+        archive.unlink()
+        yield running.command
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where a job runs.
+
+    Attributes:
+      engine: the client of its container engine.
+      launcher: reaches its hosts.
+      hosts: of the cluster file.
+      second: the host of worker/0.
+    """
+
+    engine: Path
+    launcher: Launcher
+    hosts: str
+    second: str
+
+    def cluster(self, text: str = LIMITS, image: str = STAND_IN_IMAGE) -> tuple[str, ...]:
+        """A cluster file: master, worker, and at least one ps."""
+        workdir = self.launcher.workdir
+        path = workdir.parent / "lab.yaml"
+        path.write_text(
+            f"backend: docker\nworkdir: {workdir}\nports: 2300\nhosts:\n{self.hosts}"
+            f"docker: {{image: {image}, engine: {self.engine}}}\n{text}"
+        )
+        return ("--cluster", str(path))
+
+    def start(self, *arguments: str, restarts: int = 0) -> "subprocess.Popen[str]":
+        """Starts an endless job and waits until its worker trains."""
+        words = ("--restarts", str(restarts), "--no-check", "--", "steps=100000", *arguments)
+        process = self.launcher.start_up(self.cluster(), *words)
+        self.launcher.wait_for_log("worker/0", "step 3/")
+        return process
+
+    def containers(self) -> list[str]:
+        """Every container of the engine, whatever its state."""
+        return self.ask("ps", "--all", "--format", "{{.Names}}").split()
+
+    def ask(self, *words: str) -> str:
+        """What the engine says."""
+        done = subprocess.run([self.engine, *words], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def container(self, task: str) -> str:
+        """The name of a task's container."""
+        return f"{self.launcher.run_id()}-{task.replace('/', '-')}"
+
+    def client(self, task: str) -> int:
+        """The process of the client that runs a task's container."""
+        words = f" run --label=LAUNCH_RUN_ID={self.launcher.run_id()} --label=LAUNCH_TASK={task} "
+        (pid,) = [p for p, found in processes_of(self.launcher.run_id()).items() if words in found]
+        return pid
+
+    def clear(self) -> None:
+        """Ends and removes what a test has left."""
+        self.launcher.end()
+        for folder in {path.parent for path in self.host_logs()}:
+            shutil.rmtree(folder)
+        for name in self.containers():
+            for verb in ("kill", "rm"):
+                subprocess.run([self.engine, verb, name], capture_output=True, check=False)
+
+    def host_logs(self) -> list[Path]:
+        """What the agents keep, here and where sshd takes them: in root's home."""
+        found = []
+        for home in {Path.home(), Path(pwd.getpwuid(0).pw_dir)}:
+            folder = home / ".local/state/cifar10-launch/hosts" / self.launcher.run_id()
+            found += sorted(folder.glob("*.log"))
+        return found
+
+    def assert_nothing_left(self, timeout_secs: float = 0) -> None:
+        """No container, no process of the run, and none that names it."""
+        run_id = self.launcher.run_id()
+        deadline = time.monotonic() + timeout_secs
+        while time.monotonic() < deadline and (self.containers() or _naming(run_id)):
+            time.sleep(0.1)
+        assert self.containers() == []
+        assert processes_of(run_id) == {}
+        assert _naming(run_id) == []
+
+
+def _naming(run_id: str) -> list[str]:
+    """The command lines that hold the run's id: conmon's, runc's, shims'."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if run_id in words:
+            found.append(words)
+    return found
+
+
+@pytest.fixture(params=["docker", "podman"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """This machine with a Docker engine; or this one and a node over ssh, with podman."""
+    if request.param == "docker":
+        roles = "    roles: {master: 1, worker: 1, ps: 1}\n"
+        hosts = f"  - name: localhost\n    address: 127.0.0.1\n{roles}"
+        made = Lab(request.getfixturevalue("engine"), Launcher(tmp_path), hosts, "localhost")
+    else:
+        nodes: Nodes = request.getfixturevalue("nodes")
+        hosts = f"  - {NETWORK}.254\n  - name: node1\n    address: {nodes.address('node1')}\n"
+        launcher = Launcher(tmp_path, nodes.env)
+        made = Lab(request.getfixturevalue("podman"), launcher, hosts, "node1")
+    (made.launcher.workdir / "data").mkdir()
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def training_lab(docker: Docker, nodes: Nodes, tmp_path: Path) -> Iterator[Lab]:
+    """Two nodes over ssh, with podman and records."""
+    launcher = Launcher(tmp_path, nodes.env)
+    (launcher.workdir / "cifar10_main.py").unlink()  # what trains is in the image
+    make_records(tmp_path).rename(launcher.workdir / "data")
+    hosts = "".join(f"  - name: {n}\n    address: {nodes.address(n)}\n" for n in nodes.names)
+    made = Lab(docker.command, launcher, hosts, "node2")
+    yield made
+    made.clear()
+
+
+def test_a_job_runs_to_its_end(lab: Lab) -> None:
+    words = ("--no-check", "--", "steps=5", "env=LAUNCH_RUN_ID")
+    output = lab.launcher.up(lab.cluster(), *words)
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert "] epoch 0.1/1  step 5/5" in output
+    assert f"[worker/0 {lab.second}] LAUNCH_RUN_ID={lab.launcher.run_id()}" in output
+    lab.assert_nothing_left()
+
+
+def test_ctrl_c_lets_the_master_save(lab: Lab) -> None:
+    process = lab.start()
+    output = interrupt(process)
+    assert process.returncode == 130
+    assert "saved" in next(line for line in output.splitlines() if line.endswith("saved"))
+    lab.assert_nothing_left()
+
+
+def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
+    for delay_secs in (0.15, 0.35):
+        process = lab.launcher.start_up(lab.cluster(), "--no-check", "--", "steps=100000")
+        before = lab.launcher.run_id()
+        time.sleep(delay_secs)
+        began = time.monotonic()
+        interrupt(process)
+        assert time.monotonic() - began < 6
+        assert process.returncode == 130
+        assert lab.launcher.run_id() == before
+        lab.assert_nothing_left(timeout_secs=3)  # an ssh that was cut off before it had an agent
+        for path in lab.launcher.state.glob("*"):
+            path.rename(lab.launcher.workdir.parent / path.name)
+
+
+def test_a_failure_is_the_exit_code_and_is_named(lab: Lab) -> None:
+    arguments = ("--no-check", "--", "steps=1000", "worker/0:die=3", "worker/0:at=3")
+    output = lab.launcher.up(lab.cluster(), *arguments, exit_code=3)
+    assert f"exit code 3: worker/0 on {lab.second} failed: exit code 3" in output
+    lab.assert_nothing_left()
+
+
+def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
+    process = lab.start("worker/0:deaf", "child")
+    process.kill()
+    process.communicate()
+    lab.assert_nothing_left(timeout_secs=20)
+    (log,) = (path for path in lab.host_logs() if path.name == "master-0.log")
+    assert "saved" in log.read_text()
+
+
+def test_a_killed_agent_leaves_nothing(lab: Lab) -> None:
+    process = lab.start("child", "deaf")
+    os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert " failed: lost" in output
+    lab.assert_nothing_left(timeout_secs=20)
+
+
+def test_a_killed_client_leaves_nothing_and_is_named(lab: Lab) -> None:
+    process = lab.start("deaf")
+    os.kill(lab.client("worker/0"), signal.SIGKILL)
+    output, _ = process.communicate(timeout=40)
+    assert process.returncode == 137
+    assert f"worker/0 on {lab.second} failed: killed by SIGKILL" in output
+    lab.assert_nothing_left()
+
+
+def test_a_container_that_is_removed_by_hand_is_a_failure(lab: Lab) -> None:
+    process = lab.start()
+    lab.ask("kill", lab.container("worker/0"))
+    output, _ = process.communicate(timeout=40)
+    assert process.returncode == 137
+    assert f"worker/0 on {lab.second} failed: exit code 137" in output
+    lab.assert_nothing_left()
+
+
+def test_a_deaf_container_is_killed(lab: Lab) -> None:
+    process = lab.start("worker/0:deaf")
+    output = interrupt(process)
+    assert process.returncode == 130
+    assert "worker/0 did not end in time: killed" in output
+    lab.assert_nothing_left()
+
+
+def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
+    process = lab.start("worker/0:die_once=3", "worker/0:at=2", restarts=2)
+    assert lab.container("worker/0") in lab.containers()
+    os.kill(lab.client("worker/0"), signal.SIGKILL)
+    wait_for(lambda: lab.container("worker/0") not in lab.containers(), "end of worker/0", 10)
+    wait_for(lambda: lab.container("worker/0") in lab.containers(), "another worker/0", 20)
+    output = interrupt(process)
+    assert "exit code 3; restart 1 of 2 in 1 s" in output
+    assert "killed by SIGKILL; restart 2 of 2 in 2 s" in output
+    lab.assert_nothing_left()
+
+
+def test_a_lost_agents_tasks_are_started_again(lab: Lab) -> None:
+    process = lab.start(restarts=2)
+    log = lab.launcher.state / lab.launcher.run_id() / "logs" / "worker-0.log"
+    os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
+    wait_for(lambda: log.read_text().count("step 1/") == 2, "another start", 30)
+    interrupt(process)
+    assert process.returncode == 130
+    lab.assert_nothing_left(timeout_secs=5)
+
+
+def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
+    process = lab.start("deaf")
+    run_id = lab.launcher.run_id()
+    # Launcher, agents and guards at once: nobody is left to end the containers.
+    everyone = [process.pid, *(p for p, w in processes_of(run_id).items() if "launch-agent" in w)]
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in everyone:
+            os.kill(pid, signum)
+    process.communicate()
+    time.sleep(0.5)
+    assert len(lab.containers()) >= 3
+    assert f"run {run_id}: " in lab.launcher.verb("clean")
+    lab.assert_nothing_left()
+    assert lab.launcher.verb("clean", "--run", run_id) == f"run {run_id}: nothing was left\n"
+
+
+def test_values_show_in_no_process_list_or_log(lab: Lab) -> None:
+    lab.launcher.env["API_TOKEN"] = "hunter2-and-more"
+    file = lab.cluster(LIMITS + "pass_environment: [API_TOKEN]\n")
+    words = ("--no-check", "--", "steps=100000", "env=API_TOKEN")
+    process = lab.launcher.start_up(file, *words)
+    lab.launcher.wait_for_log("worker/0", "step 3/")
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert b"hunter2" not in path.read_bytes()
+        except OSError:
+            continue
+    output = interrupt(process)
+    assert f"[worker/0 {lab.second}] API_TOKEN=***" in output
+    for path in [*lab.launcher.state.rglob("*.log"), *lab.launcher.state.rglob("*.json")]:
+        assert "hunter2" not in path.read_text()
+
+
+def test_the_lines_of_a_plan_run_as_they_stand(lab: Lab) -> None:
+    """One host's tasks, without launcher or agent."""
+    if lab.second != "localhost":
+        pytest.skip("the second host's lines are for the second host")
+    file = Path(lab.cluster("")[1])
+    file.write_text(file.read_text().replace(", ps: 1", ""))  # its end is the launcher's work
+    words = ("plan", "--shell", "--", "print=a $(b) 'c'")
+    output = lab.launcher.verb_on(("--cluster", str(file)), *words)
+    # The stand-in asks for the run, which is the launcher's.
+    lines = output.replace("--env=TF_CONFIG", "--env=TF_CONFIG --env=LAUNCH_RUN_ID")
+    done = subprocess.run(
+        ["bash", "-c", lines],
+        env={**os.environ, "LAUNCH_RUN_ID": "by-hand"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.count("a $(b) 'c'\n") == 2, done.stderr
+    assert "step 10/10" in done.stdout
+    assert lab.containers() == []
+
+
+def test_an_image_that_is_not_there_is_named(lab: Lab) -> None:
+    file = lab.cluster(image="nobody/has-this")
+    output = lab.launcher.up(file, "--no-check", "--", exit_code=125)
+    assert "exit code 125: " in output
+    assert f"{lab.engine} could not run the container; its last lines say why" in output
+    assert "nobody/has-this" in output.replace(str(file), "")
+    lab.assert_nothing_left()
+    output = lab.launcher.verb_on(file, "check", exit_code=1)
+    assert "it has no image nobody/has-this; bring the same one to all hosts" in output
+
+
+def test_check_looks_at_engines_images_and_mounted_records(lab: Lab) -> None:
+    output = lab.launcher.verb_on(lab.cluster(), "check", exit_code=1)
+    head, first = output.splitlines()[:2]
+    assert head.split()[:5] == ["host", "reached", "engine", "image", "data"]
+    image = lab.ask("image", "inspect", "--format", "{{.Id}}", STAND_IN_IMAGE)
+    image = image.strip().replace("sha256:", "")[:12]
+    assert first.split()[1:5] == ["yes", "yes", image, "missing"]
+    place = lab.launcher.workdir / "data"
+    assert f"no records in {place}; prepare or copy them, or name `docker: {{data: }}`" in output
+
+
+def test_an_engine_that_does_not_answer_is_named(lab: Lab) -> None:
+    broken = lab.launcher.workdir / "broken"
+    broken.write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    file = Path(lab.cluster()[1])
+    file.write_text(file.read_text().replace(str(lab.engine), str(broken)))
+    output = lab.launcher.verb_on(("--cluster", str(file)), "check", exit_code=1)
+    assert f"{broken} does not work: Cannot connect to the Docker daemon" in output
+    file.write_text(file.read_text().replace(str(broken), "/nowhere/docker"))
+    output = lab.launcher.up(("--cluster", str(file)), "--no-check", "--", exit_code=1)
+    assert "/nowhere/docker is not there; install it, or name another with `docker: {engine:" in (
+        output
+    )
+
+
+def test_cores_are_shared_out_among_trainers(lab: Lab) -> None:
+    if lab.second != "localhost":
+        pytest.skip("one trainer a host has all of its cores")
+    process = lab.start()
+    inside = []
+    for task in ("master/0", "worker/0"):
+        words = ("inspect", "--format", "{{.HostConfig.CpusetCpus}}", lab.container(task))
+        inside.append(lab.ask(*words).strip())
+    interrupt(process)
+    cores = sorted(os.sched_getaffinity(0))
+    half = len(cores) // 2
+    parts = (cores[:half], cores[half:]) if half else (cores, cores)
+    assert inside == [",".join(map(str, part)) for part in parts]
+
+
+def test_real_training_across_two_nodes(training_lab: Lab, image: str) -> None:
+    launcher = training_lab.launcher
+    arguments = ("--num-layers=8", "--train-steps=30", "--train-batch-size=32")
+    output = launcher.up(training_lab.cluster("", image), "--", *arguments)
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert "[worker/0 node2] " in output
+    results = launcher.workdir / "output"
+    assert json.loads((results / "result.json").read_text())
+    assert {path.stat().st_uid for path in results.rglob("*")} == {os.getuid()}
+    training_lab.assert_nothing_left()
+
+
+def test_real_training_saves_on_ctrl_c(training_lab: Lab, image: str) -> None:
+    launcher = training_lab.launcher
+    # No checkpoint is due after the first one: what is saved then, the stop saves.
+    endless = ("--num-layers=8", "--train-steps=1000000", "--checkpoint-steps=1000000")
+    process = launcher.start_up(training_lab.cluster("", image), "--no-check", "--", *endless)
+    launcher.wait_for_log("master/0", "images/s")
+    output = interrupt(process)
+    assert process.returncode == 130, output
+    saved = [int(p.stem.split("-")[1]) for p in (launcher.workdir / "output").glob("*.index")]
+    assert max(saved) > 0
+    training_lab.assert_nothing_left()
