@@ -6,13 +6,26 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from launch.backends import backend_named
 from launch.description import LEADS
 from launch.errors import HostError, LaunchError
-from launch.run_folder import RunFolder, all_runs, find, state_dir
+from launch.run_folder import Record, RunFolder, all_runs, find, state_dir
 
 _LOOK_SECS = 0.2
+_ASK_SECS = 5.0  # for a scheduler, which has others to serve
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A backend whose jobs outlive their launcher."""
+
+    def going_on(self, record: Record) -> str:
+        """Where the run's job stands, in words; empty once it is over."""
+
+    def stop(self, record: Record, *, now: bool) -> None:
+        """Ends it in order, or without saving, and waits until it has ended."""
 
 
 def status(options: argparse.Namespace) -> int:
@@ -26,8 +39,11 @@ def status(options: argparse.Namespace) -> int:
     found = folder.status()
     running = folder.launcher_pid() is not None
     code = found.get("exit_code")
+    lasting = "" if running else _without_launcher(folder)
     if running:
         words = "running"
+    elif lasting:
+        words = f"goes on without its launcher: {lasting}"
     elif code is None:
         words = f"its launcher is gone; to end what it left: clean --run {folder.run_id}"
     else:
@@ -38,7 +54,16 @@ def status(options: argparse.Namespace) -> int:
         if not console.is_terminal:
             console.width = 200  # a file has room
         console.print(render([Row(**row) for row in found["tasks"]]))
-    return 0 if running else 1 if code is None else int(code)
+    return 0 if running or lasting else 1 if code is None else int(code)
+
+
+def _without_launcher(folder: RunFolder) -> str:
+    """Where a job that outlived its launcher stands, in words; empty if there is none."""
+    record = folder.record()
+    backend = backend_named(record["backend"])
+    if not isinstance(backend, Lasting) or folder.status().get("exit_code") is not None:
+        return ""
+    return backend.going_on(record)
 
 
 def logs(options: argparse.Namespace) -> int:
@@ -64,7 +89,8 @@ def _follow(folder: RunFolder, path: Path) -> None:
     """Prints what is there and what comes, across a change of files when a log grew too long."""
     file = None
     while True:
-        running = folder.launcher_pid() is not None
+        launched = folder.launcher_pid() is not None
+        running = launched or bool(_without_launcher(folder))
         if file is None and path.exists():
             file = path.open("rb")
         while file is not None and (block := file.read(1 << 16)):
@@ -80,7 +106,7 @@ def _follow(folder: RunFolder, path: Path) -> None:
             continue
         if not running:
             break
-        time.sleep(_LOOK_SECS)
+        time.sleep(_LOOK_SECS if launched else _ASK_SECS)
     if file is not None:
         file.close()
 
@@ -89,6 +115,11 @@ def stop(options: argparse.Namespace) -> int:
     """Asks a run's launcher to end it, as Ctrl-C would, and waits until it has."""
     folder = find(state_dir(options.state_dir), options.run)
     pid = folder.launcher_pid()
+    backend = backend_named(folder.record()["backend"])
+    if pid is None and isinstance(backend, Lasting) and backend.going_on(folder.record()):
+        backend.stop(folder.record(), now=options.now)
+        print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
+        return 0
     if pid is None:
         raise HostError(
             f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
@@ -121,6 +152,10 @@ def clean(options: argparse.Namespace) -> int:
         if (folder.path / "clean").exists() and not options.run:
             continue
         record = folder.record()
+        lasting = "" if options.run else _without_launcher(folder)
+        if lasting:
+            print(f"run {folder.run_id}: goes on: {lasting}; to end it: stop --run {folder.run_id}")
+            continue
         try:
             ended = backend_named(record["backend"]).clean(record)
         except HostError as error:

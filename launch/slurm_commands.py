@@ -1,0 +1,201 @@
+"""Slurm's own commands: runs them, reads what they say, and says it clearly if they refuse."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from launch.errors import HostError, LaunchError
+
+_ANSWER_SECS = 60
+
+# What Slurm says -> what it means, and the way out.
+_REFUSALS = (
+    ("invalid partition", "no such partition; `sinfo` lists them: `partition:` under `slurm:`"),
+    ("Invalid account", "not with this account or partition; see `account:` under `slurm:`"),
+    ("Invalid qos", "no such quality of service for this account; see `qos:` under `slurm:`"),
+    ("time limit is invalid", "longer than the partition lets a job run; shorten `time:`"),
+    ("More processors requested", "more cores than a node has; lower `cpus_per_task:`"),
+    ("Memory specification can not", "more memory than any node has; lower `mem:`"),
+    ("Invalid generic resource", "no such GPUs; see `gpu_type:`, `gpus_per_task:`"),
+    ("node configuration is not available", "no nodes with so many cores, GPUs or memory"),
+    ("Node count specification invalid", "more nodes than the partition has; lower `nodes:`"),
+)  # fmt: skip
+
+# How a job ended in Slurm -> what it means, and the way out.
+ENDS = {
+    "CANCELLED": "cancelled in Slurm",
+    "TIMEOUT": "over Slurm's time limit of {time_limit}; raise `time:` under `slurm:`",
+    "PREEMPTED": "preempted by another job; `requeue:` under `slurm:` lets it go on later",
+    "NODE_FAIL": "a node of {nodes} has failed; `requeue:` under `slurm:` lets it go on elsewhere",
+    "OUT_OF_MEMORY": "out of memory; raise `mem:` under `slurm:`",
+    "DEADLINE": "over its deadline in Slurm",
+    "BOOT_FAIL": "{nodes} could not be started",
+}
+
+_UNREACHABLE = (
+    "Unable to contact",
+    "Socket timed out",
+    "Connection refused",
+    "configuration source",
+)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What Slurm knows about a job.
+
+    Attributes:
+      state: PENDING, RUNNING, COMPLETING and so on, as Slurm writes it.
+      reason: why it is pending, or why it ended; "" for none.
+      nodes: as Slurm writes them (`m[1-2]`); "" before they are chosen.
+      exit_code: of the batch script; 128 + n for signal n.
+      time_limit: as Slurm writes it.
+      is_preempted: whether another job takes its nodes.
+      may_requeue: whether it may go back to the queue.
+    """
+
+    state: str
+    reason: str
+    nodes: str
+    exit_code: int
+    time_limit: str
+    is_preempted: bool = False
+    may_requeue: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left, nor will come."""
+        return self.state not in _LIVE
+
+
+# A state that we do not know is an end: what goes on for long is known.
+_LIVE = {
+    "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING",
+    "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED",
+}  # fmt: skip
+
+
+def submit(
+    options: Sequence[str], script: str, words: Sequence[str], env: Mapping[str, str]
+) -> str:
+    """Submits a batch script.
+
+    Args:
+      options: sbatch's; those on its command line go before SBATCH_ variables of the user's.
+      script: its path.
+      words: the script's own arguments.
+      env: what the job's environment comes from.
+
+    Returns:
+      The job's id.
+
+    Raises:
+      LaunchError: Slurm refuses it; says why.
+    """
+    return _run(["sbatch", "--parsable", *options, script, *words], env).strip().split(";")[0]
+
+
+def test(options: Sequence[str], script: str) -> str:
+    """What sbatch says about when and where a job would start; LaunchError if never."""
+    return _run(["sbatch", "--test-only", *options, script], None).strip()
+
+
+def show(job: str) -> JobState:
+    """What Slurm knows about a job; `forgotten` is a state, too.
+
+    Raises:
+      HostError: Slurm does not answer.
+    """
+    try:
+        text = _run(["scontrol", "--oneliner", "show", "job", job])
+    except LaunchError as error:
+        if "Invalid job id" in str(error):
+            return JobState("forgotten", "", "", 0, "")
+        raise HostError(str(error)) from None
+    code, signum = (int(number) for number in (field(text, "ExitCode") or "0:0").split(":"))
+    return JobState(
+        state=field(text, "JobState"),
+        reason=field(text, "Reason"),
+        nodes=field(text, "NodeList"),
+        exit_code=128 + signum if signum else code,
+        time_limit=field(text, "TimeLimit"),
+        is_preempted=bool(field(text, "PreemptTime")),
+        may_requeue=field(text, "Requeue") == "1",
+    )
+
+
+def field(text: str, name: str) -> str:
+    """The value of `name=` in a line of scontrol's; "" for none."""
+    found = re.search(rf"(?:^|\s){name}=(\S*)", text)
+    return "" if found is None or found[1] in ("(null)", "None", "N/A") else found[1]
+
+
+def jobs_named(name: str) -> dict[str, str]:
+    """This user's jobs of that name that are not over: id -> where it stands, in words."""
+    text = _run(["squeue", "--noheader", "--me", f"--name={name}", "--format=%i %T %R"])
+    rows = (line.split(maxsplit=1) for line in text.splitlines())
+    return {job: words for job, words in rows}
+
+
+def addresses() -> list[tuple[str, str]]:
+    """The nodes of the allocation that this process runs in: (name, address)."""
+    nodes = os.environ["SLURM_JOB_NODELIST"]
+    names = _run(["scontrol", "show", "hostnames", nodes]).split()
+    text = _run(["scontrol", "--oneliner", "show", "node", nodes])
+    known = {field(line, "NodeName"): field(line, "NodeAddr") for line in text.splitlines()}
+    return [(name, known.get(name) or name) for name in names]
+
+
+def ask_to_end(job: str) -> None:
+    """Sends SIGTERM to the batch script alone, which ends the tasks in order."""
+    _run(["scancel", "--batch", "--signal=TERM", job])
+
+
+def cancel(job: str) -> None:
+    """Ends a job by Slurm's own means, wherever it stands: SIGTERM to all of it, then SIGKILL."""
+    _run(["scancel", job])
+
+
+def requeue(job: str) -> None:
+    """Sends a job back to the queue, which ends what runs of it."""
+    _run(["scontrol", "requeue", job])
+
+
+def _run(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> str:
+    """What a command wrote: to standard error if it wrote nothing else.
+
+    Raises:
+      HostError: it is not there, or Slurm does not answer.
+      LaunchError: Slurm refuses.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_ANSWER_SECS,
+            check=False,
+            start_new_session=True,  # Ctrl-C is for the launcher only
+        )
+    except FileNotFoundError:
+        raise HostError(
+            f"no {command[0]} on PATH here; run this on a login node of the cluster"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise HostError(f"{command[0]}: no answer within {_ANSWER_SECS} s") from None
+    if done.returncode == 0:
+        return done.stdout or done.stderr
+    lines = [re.sub(r"^\w+: (error|fatal): ", "", line) for line in done.stderr.splitlines()]
+    said = lines[-1] if lines else f"exit code {done.returncode}"
+    said = re.sub(r"^.*(failed|failure): ", "", said)
+    if any(words in done.stderr for words in _UNREACHABLE):
+        raise HostError(f"{command[0]}: {said}; does `sinfo` work here?")
+    for words, meaning in _REFUSALS:
+        if words.lower() in done.stderr.lower():
+            raise LaunchError(f"{command[0]}: {said}: {meaning}")
+    raise LaunchError(f"{command[0]}: {said}")

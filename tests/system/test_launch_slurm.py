@@ -1,0 +1,391 @@
+"""Jobs of a real Slurm: how they end, what follows them, and nothing left behind."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.launcher import (
+    ROOT,
+    Launcher,
+    agent_pids,
+    assert_nothing_left,
+    interrupt,
+    make_records,
+    pid_of,
+    wait_for,
+)
+from tests.system import slurm as testbed
+from tests.system.slurm import Slurm
+
+pytestmark = pytest.mark.system
+
+LIMITS = "limits: {stop_secs: 2, grace_secs: 5, lease_secs: 5}\n"
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Slurm]:
+    reason = testbed.why_not()
+    if reason:
+        pytest.skip(reason)
+    with Slurm() as running:
+        yield running
+
+
+@pytest.fixture
+def launcher(slurm: Slurm, tmp_path: Path) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path, slurm.env)
+    yield launcher
+    launcher.end()
+    slurm.end_jobs()
+
+
+def cluster(launcher: Launcher, text: str = "", tasks: str = "worker: 1, ps: 1") -> tuple[str, ...]:
+    """A cluster file: a master, a worker and a ps on two nodes."""
+    path = launcher.workdir.parent / "lab.yaml"
+    path.write_text(
+        f"backend: slurm\ntasks: {{master: 1, {tasks}}}\nports: free\n"
+        f"workdir: {launcher.workdir}\npython: {sys.executable}\n{LIMITS}{text}"
+    )
+    return ("--cluster", str(path))
+
+
+def start(launcher: Launcher, *arguments: str, text: str = "") -> "subprocess.Popen[str]":
+    """Starts an endless job and waits until its worker trains."""
+    process = launcher.start_up(cluster(launcher, text), "--", "steps=100000", *arguments)
+    launcher.wait_for_log("worker/0", "step 3/")
+    return process
+
+
+def assert_idle(slurm: Slurm, launcher: Launcher, timeout_secs: float = 0) -> None:
+    """Slurm has no job, and no process of the run or of Slurm's steps is left."""
+    assert_nothing_left(launcher.run_id(), timeout_secs)
+    assert slurm.jobs() == []
+    wait_for(lambda: not slurm.processes(), "end of Slurm's own processes", 5)
+
+
+def job_of(slurm: Slurm) -> str:
+    """The id of the only job."""
+    (job,) = slurm.jobs()
+    return job.split()[0]
+
+
+def test_a_job_runs_to_its_end(launcher: Launcher, slurm: Slurm) -> None:
+    output = launcher.up(cluster(launcher), "--", "steps=5")
+    lines = output.splitlines()
+    assert "Slurm job 1: submitted; " in lines[1]
+    assert "Slurm job 1: RUNNING m[1-2]" in lines
+    assert "[master/0 m1] epoch 0.1/1  step 5/5  loss 1.9  512 images/s" in lines
+    assert "[worker/0 m2] epoch 0.1/1  step 1/5  loss 1.9  512 images/s" in lines
+    assert lines[-1] == "master/0 is done"
+    assert_idle(slurm, launcher)
+    assert "ExitCode=0:0" in slurm.run("scontrol", "show", "job", "1")
+
+
+def test_tf_config_names_the_nodes_of_the_allocation(launcher: Launcher, slurm: Slurm) -> None:
+    file = cluster(launcher, "slurm: {options: [--nodelist=m2]}\n", "worker: 2, ps: 2")
+    launcher.up(file, "--", "steps=1", "env=TF_CONFIG")
+    log = launcher.state / launcher.run_id() / "logs" / "ps-1.log"
+    config = json.loads(log.read_text().splitlines()[0].partition("=")[2])
+    hosts = {kind: [a.split(":")[0] for a in where] for kind, where in config["cluster"].items()}
+    assert hosts == {
+        "master": ["127.0.0.1"],
+        "worker": ["127.0.0.2", "127.0.0.3"],
+        "ps": ["127.0.0.1", "127.0.0.2"],
+    }
+    assert config["task"] == {"type": "ps", "index": 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (["worker/0:die=3"], 3, "worker/0 on m2 failed: exit code 3"),
+        (["worker/0:kill=9"], 137, "worker/0 on m2 failed: killed by SIGKILL"),
+        (["ps/0:kill=9", "ps/0:at=5"], 137, "ps/0 on m1 failed: killed by SIGKILL"),
+        (["ps/0:die=0", "ps/0:at=5"], 1, "ps/0 on m1 failed: ended by itself"),
+    ],
+)
+def test_the_first_failure_is_named_and_is_the_jobs_exit_code(
+    launcher: Launcher, slurm: Slurm, arguments: list[str], exit_code: int, words: str
+) -> None:
+    output = launcher.up(cluster(launcher), "--", "steps=1000", *arguments, exit_code=exit_code)
+    assert output.splitlines()[-1].startswith(f"exit code {exit_code}: {words}")
+    assert_idle(slurm, launcher)
+    last = slurm.run("scontrol", "--oneliner", "show", "job").splitlines()[-1]
+    assert f" ExitCode={exit_code}:0 " in last
+
+
+def test_a_failure_shows_the_last_lines_and_the_log(launcher: Launcher, slurm: Slurm) -> None:
+    arguments = ("steps=1000", "worker/0:die=3", "worker/0:at=5")
+    output = launcher.up(cluster(launcher), "--", *arguments, exit_code=3)
+    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
+    assert "  | about to fail\n" in output
+    assert f"  log: {log}\n" in output
+    assert "about to fail" in log.read_text()
+    assert "[master/0 m1] saved" in output
+
+
+def test_a_failed_task_is_started_again(launcher: Launcher, slurm: Slurm) -> None:
+    arguments = ("--restarts", "1", "--", "steps=60", "worker/0:die_once=3")
+    output = launcher.up(cluster(launcher), *arguments)
+    assert "worker/0 on m2: exit code 3; restart 1 of 1 in 1 s" in output
+    assert output.splitlines()[-1] == "master/0 is done"
+
+
+def test_a_task_that_ignores_sigterm_is_killed_with_its_children(
+    launcher: Launcher, slurm: Slurm
+) -> None:
+    arguments = ("steps=1000", "deaf", "child", "worker/0:die=3", "worker/0:at=5")
+    output = launcher.up(cluster(launcher), "--", *arguments, exit_code=3)
+    assert "master/0 did not end in time: killed" in output
+    assert_idle(slurm, launcher)
+
+
+def test_ctrl_c_stops_in_order_and_lets_the_master_save(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher)
+    output = interrupt(process)
+    assert process.returncode == 130
+    saved = [line.split()[0] for line in output.splitlines() if line.endswith("saved")]
+    assert saved == ["[master/0", "[worker/0", "[ps/0"]
+    assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
+    assert_idle(slurm, launcher)
+
+
+def test_ctrl_c_twice_stops_at_once(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, "deaf", "child", text="")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.8)
+    began = time.monotonic()
+    interrupt(process)
+    assert process.returncode == 130
+    assert time.monotonic() - began < 4
+    assert_idle(slurm, launcher)
+
+
+def test_a_job_outlives_its_launcher_and_can_be_stopped(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, "child")
+    process.kill()
+    process.communicate()
+    run_id, job = launcher.run_id(), job_of(slurm)
+    before = pid_of(run_id, "master/0")
+    words = f"goes on without its launcher: Slurm job {job}: RUNNING m[1-2]"
+    assert f"run {run_id}: {words}" in launcher.verb("status")
+    assert "step 3/" in launcher.verb("logs", "worker/0")
+    assert f"goes on: Slurm job {job}: RUNNING" in launcher.verb("clean")
+    assert pid_of(run_id, "master/0") == before
+    assert launcher.verb("stop") == f"run {run_id}: stopped by SIGTERM\n"
+    assert "saved" in launcher.verb("logs", "master/0")
+    assert "exit code 143: stopped by SIGTERM" in launcher.verb("status", exit_code=143)
+    assert_idle(slurm, launcher)
+
+
+def test_a_lost_terminal_leaves_the_job_alone(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher)
+    output = interrupt(process, signal.SIGHUP)
+    assert f"not followed any more; Slurm job {job_of(slurm)} goes on" in output
+    assert process.returncode == 129
+
+
+def test_clean_cancels_the_job_of_a_run_that_is_named(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, "child", "deaf")
+    process.kill()
+    process.communicate()
+    output = launcher.verb("clean", "--run", launcher.run_id())
+    assert f"run {launcher.run_id()}: Slurm job " in output
+    assert "cancelled; it was RUNNING" in output
+    assert_idle(slurm, launcher)
+
+
+def test_a_job_that_is_cancelled_in_slurm_says_so(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, "child", "worker/0:deaf")
+    slurm.run("scancel", job_of(slurm))
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "(Slurm: cancelled in Slurm)" in output.splitlines()[-1]
+    assert_idle(slurm, launcher)
+
+
+def test_a_job_saves_before_its_time_limit(launcher: Launcher, slurm: Slurm) -> None:
+    """The limit itself is minutes away: the test sends what Slurm sends before it."""
+    process = start(launcher, text="slurm: {time: 10}\n")
+    found = slurm.run("scontrol", "show", "job", job_of(slurm))
+    assert "TimeLimit=00:10:00" in found
+    slurm.run("scancel", "--batch", "--signal=USR1", job_of(slurm))
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 124
+    assert "exit code 124: stopped in time to save before Slurm's time limit" in output
+    assert "[master/0 m1] saved" in output
+    assert_idle(slurm, launcher)
+
+
+def test_a_preempted_job_says_so(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, text="slurm: {partition: spare}\n")
+    slurm.run("sbatch", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "preempted by another job" in output.splitlines()[-1]
+    assert_nothing_left(launcher.run_id(), timeout_secs=5)
+
+
+def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, text="slurm: {partition: spare, requeue: true}\n")
+    run_id, job = launcher.run_id(), job_of(slurm)
+    before = pid_of(run_id, "master/0")
+    words = ("--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
+    other = slurm.run("sbatch", "--parsable", *words)
+    wait_for(lambda: f"{job} cifar10-{run_id} PENDING" in slurm.jobs(), "a job in the queue")
+    slurm.run("scancel", other)
+
+    def goes_on() -> bool:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # not in two minutes
+        return f"{job} cifar10-{run_id} RUNNING" in slurm.jobs()
+
+    wait_for(goes_on, "job that goes on")
+    assert pid_of(run_id, "master/0") != before
+    output = interrupt(process)
+    assert process.returncode == 130
+    assert "back to the queue, to go on from the last checkpoint" in output
+
+
+def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, "child")
+    slurm.kill_node("m2")
+    try:
+        output, _ = process.communicate(timeout=60)
+    finally:
+        slurm.start_node("m2")
+    assert process.returncode != 0
+    assert "on m2 failed: no word from it for 5 s" in output
+    assert_nothing_left(launcher.run_id())
+    slurm.end_jobs()
+
+
+def test_a_killed_supervisor_leaves_nothing(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, "child", "deaf")
+    (supervisor,) = (p for p, words in slurm.processes().items() if "launch.slurm_job" in words)
+    os.kill(supervisor, signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 137
+    assert "exit code 137: Slurm job " in output.splitlines()[-1]
+    assert_idle(slurm, launcher)
+
+
+def test_a_killed_agent_ends_the_job(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher, "child", "deaf")
+    os.kill(agent_pids(launcher.run_id())[0], signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert " failed: lost: " in output.splitlines()[-1]
+    assert_idle(slurm, launcher)
+
+
+def test_two_jobs_share_a_node(launcher: Launcher, slurm: Slurm) -> None:
+    first = cluster(launcher, "nodes: 1\nslurm: {options: [--nodelist=m1]}\n")
+    process = launcher.start_up(first, "--", "steps=100000")
+    launcher.wait_for_log("worker/0", "step 3/")
+    output = launcher.up(first, "--", "steps=3")
+    assert "[worker/0 m1] " in output
+    assert process.poll() is None
+    interrupt(process)
+
+
+def test_a_pending_job_shows_slurms_reason_and_can_be_stopped(
+    launcher: Launcher, slurm: Slurm
+) -> None:
+    slurm.run("sbatch", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
+    process = launcher.start_up(cluster(launcher), "--", "steps=5")
+    wait_for(lambda: len(slurm.jobs()) == 2, "two jobs")
+    wait_for(lambda: "PENDING Resources" in launcher.verb("status"), "reason")
+    output = interrupt(process)
+    assert process.returncode == 130
+    assert ": PENDING Resources" in output
+    assert len(slurm.jobs()) == 1
+
+
+def test_waiting_for_nodes_can_be_limited(launcher: Launcher, slurm: Slurm) -> None:
+    slurm.run("sbatch", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
+    file = cluster(launcher, "slurm: {pending_secs: 1}\n")
+    output = launcher.up(file, "--", "steps=5", exit_code=124)
+    assert "exit code 124: no nodes within 1 s (Resources); the limit is pending_secs" in output
+    assert len(slurm.jobs()) == 1
+
+
+def test_what_slurm_refuses_is_one_clear_line(launcher: Launcher, slurm: Slurm) -> None:
+    file = cluster(launcher, "slurm: {partition: nowhere}\n")
+    words = "Invalid partition name specified: no such partition; `sinfo` lists them"
+    assert f"error: sbatch: {words}" in launcher.up(file, "--", exit_code=2)
+    assert f"problem: sbatch: {words}" in launcher.verb_on(file, "check", exit_code=1)
+    file = cluster(launcher, "slurm: {cpus_per_task: 100}\n")
+    assert "no nodes with so many cores" in launcher.verb_on(file, "check", exit_code=1)
+
+
+def test_check_says_when_and_where_a_job_would_start(launcher: Launcher, slurm: Slurm) -> None:
+    output = launcher.verb_on(cluster(launcher), "check")
+    assert "using 4 processors on nodes m[1-2] in partition main" in output
+    assert "Slurm chooses the nodes later" in output
+
+
+def test_without_slurm_the_way_out_is_named(launcher: Launcher) -> None:
+    launcher.env["PATH"] = "/nowhere"
+    output = launcher.up(cluster(launcher), "--", exit_code=1)
+    assert "error: no sbatch on PATH here; run this on a login node of the cluster" in output
+
+
+def test_the_planned_script_can_be_submitted_by_hand(
+    launcher: Launcher, slurm: Slurm, tmp_path: Path
+) -> None:
+    file = cluster(launcher, "environment: {COLOUR: green}\n")
+    text = launcher.verb_on(file, "plan", "--shell", "--", "steps=3", "env=COLOUR", "print=it's")
+    assert "green" not in text
+    (tmp_path / "job.sbatch").write_text(text)
+    os.environ["COLOUR"] = "green"
+    try:
+        words = ("--wait", f"--output={tmp_path}/job.out", f"{tmp_path}/job.sbatch")
+        slurm.run("env", f"XDG_STATE_HOME={tmp_path / 'home'}", "sbatch", *words)
+    finally:
+        del os.environ["COLOUR"]
+    lines = (tmp_path / "job.out").read_text().splitlines()
+    assert "[worker/0 m2] COLOUR=green" in lines
+    assert "[worker/0 m2] it's" in lines
+    assert lines[-1] == "master/0 is done"
+    wait_for(lambda: not slurm.processes(), "end of Slurm's own processes", 5)
+
+
+def test_a_secret_shows_nowhere(launcher: Launcher, slurm: Slurm) -> None:
+    secret = "hunter2-and-more"
+    launcher.env["API_TOKEN"] = secret
+    process = start(launcher, "env=API_TOKEN", text="pass_environment: [API_TOKEN]\n")
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert secret.encode() not in path.read_bytes()
+        except OSError:
+            continue
+    assert secret not in slurm.run("scontrol", "--details", "show", "job")
+    assert secret not in slurm.run("scontrol", "write", "batch_script", job_of(slurm), "-")
+    output = interrupt(process)
+    assert "[worker/0 m2] API_TOKEN=***" in output
+    assert secret not in output
+    for path in launcher.state.rglob("*"):
+        assert path.is_dir() or secret not in path.read_text()
+
+
+def test_real_training_runs_to_its_end(launcher: Launcher, slurm: Slurm, tmp_path: Path) -> None:
+    data = make_records(tmp_path)
+    words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
+    folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
+    path = Path(cluster(launcher)[1])
+    text = path.read_text().replace(str(launcher.workdir), str(ROOT))
+    path.write_text(text.replace(LIMITS, ""))
+    output = launcher.up(("--cluster", str(path)), "--", *words, *folders)
+    assert (tmp_path / "output" / "result.json").exists()
+    assert "[worker/0 m2] " in output
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert_idle(slurm, launcher)
