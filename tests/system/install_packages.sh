@@ -12,6 +12,9 @@ declare -A package_of=(
   [ssh]=openssh-client
   [rsync]=rsync
   [ip]=iproute2
+  [slurmctld]=slurm-wlm
+  [munged]=munge
+  [kubectl]=kubernetes-client
 )
 
 missing=()

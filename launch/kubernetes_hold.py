@@ -1,0 +1,41 @@
+"""Holds the end of a ps back while trainers are connected, so that the master can save.
+
+Who deletes a TFJob deletes all of its pods at once. This is the ps's preStop hook: it runs in the
+ps's container, as text in the manifest, and SIGTERM comes only after it. It looks at connections,
+not at names: the cluster's DNS drops those of a pod that is ending. Its argument is the number of
+seconds after which it gives up.
+"""
+
+import json
+import os
+import sys
+import time
+
+FIRST_SECS = 1.0  # for trainers between two connections
+_ESTABLISHED = "01"  # as the kernel writes it
+
+
+def own_port() -> int:
+    """Where this container's task listens, by its TF_CONFIG."""
+    config = json.loads(os.environ["TF_CONFIG"])
+    task = config["task"]
+    return int(config["cluster"][task["type"]][task["index"]].rpartition(":")[2])
+
+
+def is_connected(port: int) -> bool:
+    """Whether anyone is connected to a port of this machine."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if os.path.exists(table):
+            with open(table, encoding="ascii") as lines:
+                rows = [line.split() for line in lines]
+            if any(row[1].endswith(f":{port:04X}") and row[3] == _ESTABLISHED for row in rows):
+                return True
+    return False
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    while time.monotonic() < began + float(sys.argv[1]):
+        if time.monotonic() > began + FIRST_SECS and not is_connected(own_port()):
+            break
+        time.sleep(0.2)

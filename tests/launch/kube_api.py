@@ -1,0 +1,758 @@
+"""Stands in for a Kubernetes cluster with the training operator, behind the real kubectl.
+
+No machine of ours can have the real ones: neither Debian nor PyPI carries an API server. This one
+speaks enough of the API for kubectl, refuses whatever `kube_schema` finds fault with, and plays
+
+- the operator, by its published source: pods and services, TF_CONFIG, restarts, conditions,
+  cleaning up;
+- the garbage collector: what an owner's end takes along;
+- a kubelet: each container is a process here, with its preStop hook, signals and grace. All of them
+  share this machine's network, so that each service's name stands for a port of the loopback.
+"""
+
+import contextlib
+import copy
+import datetime
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Optional
+from urllib.parse import parse_qs, urlsplit
+
+from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
+
+Object = dict[str, Any]
+
+# Where a kind lives in the API.
+_RESOURCES = {
+    "pods": ("v1", "Pod", "po"),
+    "services": ("v1", "Service", "svc"),
+    "secrets": ("v1", "Secret", ""),
+    "events": ("v1", "Event", "ev"),
+    "networkpolicies": ("networking.k8s.io/v1", "NetworkPolicy", "netpol"),
+    "tfjobs": ("kubeflow.org/v1", "TFJob", ""),
+}
+_PATH = re.compile(
+    r"/(?:api|apis)/(?P<version>v1|[a-z0-9.]+/v1)(?:/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?(?P<log>/log)?"
+)
+_OPENAPI = b"\n\x032.0"  # as protobuf: a document without a schema, for kubectl's own check
+_JOB, _ROLE, _INDEX = (
+    f"training.kubeflow.org/{name}" for name in ("job-name", "replica-type", "replica-index")
+)
+
+
+class Refused(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.reason = code, reason
+
+
+class Cluster:
+    """The cluster. Use as a context; leaving it ends every process.
+
+    Args:
+      folder: for the kubeconfig.
+      workdir: where containers run; holds what stands for /data/cifar10_main.py.
+
+    Attributes:
+      kubeconfig: what KUBECONFIG must say.
+      has_operator: whether it knows TFJobs.
+      forbidden: (verb, plural) that nobody may.
+      unschedulable: task, such as `ps-0` -> the scheduler's message.
+      no_image: tasks whose image cannot be pulled.
+      no_pods: why pods cannot be made at all, if so.
+      posted: every object as it was created.
+    """
+
+    def __init__(self, folder: Path, workdir: Path) -> None:
+        self.kubeconfig = folder / "kubeconfig"
+        self.workdir = workdir
+        self.has_operator = True
+        self.forbidden: set[tuple[str, str]] = set()
+        self.unschedulable: dict[str, str] = {}
+        self.no_image: set[str] = set()
+        self.no_pods: Optional[str] = None
+        self.posted: list[Object] = []
+        self.changed = threading.Condition(threading.RLock())
+        self.closing = False
+        self.epoch = 0  # of connections: `end_watches` begins a new one
+        self.processes: dict[str, _Container] = {}  # by the pod's uid
+        self._objects: dict[tuple[str, str, str], Object] = {}
+        self._history: list[tuple[str, str, Object]] = []
+        self._addresses: dict[str, str] = {}
+
+    def __enter__(self) -> "Cluster":
+        cluster = self
+
+        class Handler(_Handler):
+            api = cluster
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.kubeconfig.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "stand-in",
+                    "clusters": [{"name": "here", "cluster": {"server": url}}],
+                    "users": [{"name": "me", "user": {}}],
+                    "contexts": [
+                        {
+                            "name": "stand-in",
+                            "context": {"cluster": "here", "user": "me", "namespace": "vision"},
+                        }
+                    ],
+                }
+            )
+        )
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._controllers = threading.Thread(target=self._control, daemon=True)
+        self._controllers.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.changed:
+            self.closing = True
+            self.changed.notify_all()
+        self._controllers.join()
+        for container in self.processes.values():
+            container.kill()
+        self._server.shutdown()
+        self._server.server_close()
+
+    # What a test asks and does.
+
+    def left(self, plural: Optional[str] = None) -> list[str]:
+        """Everything there is, but events."""
+        with self.changed:
+            keys = [key for key in self._objects if key[0] != "events"]
+        return sorted(f"{kind}/{name}" for kind, _, name in keys if plural in (None, kind))
+
+    def running(self) -> list[int]:
+        """The processes of containers that have not ended."""
+        containers = list(self.processes.values())
+        return [one.process.pid for one in containers if one.process.poll() is None]
+
+    def evict(self, task: str) -> None:
+        """The node is short of something: the pod fails without an exit code."""
+        with self.changed:
+            pod = self._pod_of(task)
+            self.processes[pod["metadata"]["uid"]].kill()
+            pod["status"] = {
+                "phase": "Failed",
+                "reason": "Evicted",
+                "message": "The node was low on resource: memory.",
+            }
+            self._changed("pods", "MODIFIED", pod)
+
+    def kill(self, task: str, reason: str = "Error") -> None:
+        """A container is killed, perhaps since it took too much memory (OOMKilled)."""
+        container = self.processes[self._pod_of(task)["metadata"]["uid"]]
+        container.reason = reason
+        container.kill()
+
+    def end_watches(self) -> None:
+        """Ends every watch and every log, as API servers do now and then."""
+        with self.changed:
+            self.epoch += 1
+            self.changed.notify_all()
+
+    def _pod_of(self, task: str) -> Object:
+        return next(
+            pod for (kind, _, name), pod in self._objects.items()
+            if kind == "pods" and name.endswith(f"-{task}")
+        )  # fmt: skip
+
+    # The API.
+
+    def create(self, plural: str, namespace: str, found: Object) -> Object:
+        """Checks strictly, and keeps."""
+        errors = check_object(found) if plural != "events" else []
+        if plural == "tfjobs":
+            errors += check_operator_rules(found)
+            for replica in found["spec"]["tfReplicaSpecs"].values():
+                against = check_pod_security(replica["template"]["spec"])
+                errors += [f"pod security: {against}"] if against else []
+        if errors:
+            raise Refused(422, "Invalid", f"{plural} is invalid: {'; '.join(errors)}")
+        name = found["metadata"]["name"]
+        with self.changed:
+            if (plural, namespace, name) in self._objects:
+                raise Refused(409, "AlreadyExists", f'{plural} "{name}" already exists')
+            found = copy.deepcopy(found)
+            self.posted.append(copy.deepcopy(found))
+            if plural == "secrets":
+                found["data"] = found.pop("stringData", {})  # as kubelets read it here
+            found["metadata"] |= {
+                "namespace": namespace,
+                "uid": str(uuid.uuid4()),
+                "creationTimestamp": _now()[:19] + "Z",
+            }
+            self._objects[plural, namespace, name] = found
+            self._changed(plural, "ADDED", found)
+            return found
+
+    def get(self, plural: str, namespace: str, name: str) -> Object:
+        with self.changed:
+            found = self._objects.get((plural, namespace, name))
+            if found is None:
+                version = _RESOURCES[plural][0].rpartition("/")[0]
+                kind = f"{plural}.{version}" if version else plural
+                raise Refused(404, "NotFound", f'{kind} "{name}" not found')
+            return found
+
+    def all_of(self, plural: str, namespace: Optional[str]) -> list[Object]:
+        with self.changed:
+            return [
+                copy.deepcopy(found) for (kind, space, _), found in self._objects.items()
+                if kind == plural and namespace in (None, space)
+            ]  # fmt: skip
+
+    def patch(self, plural: str, namespace: str, name: str, change: Object) -> Object:
+        with self.changed:
+            found = self.get(plural, namespace, name)
+            _merge(found, change)
+            self._changed(plural, "MODIFIED", found)
+            return found
+
+    def delete(self, plural: str, namespace: str, name: str, grace: Optional[int]) -> Object:
+        """Removes an object; a pod only when its container has ended."""
+        with self.changed:
+            found = self.get(plural, namespace, name)
+            container = self.processes.get(found["metadata"]["uid"])
+            if plural == "pods" and container is not None:
+                if grace is None:
+                    grace = found["spec"]["terminationGracePeriodSeconds"]
+                found["metadata"]["deletionTimestamp"] = _now()
+                container.stop(grace)
+                self._changed(plural, "MODIFIED", found)
+                return found
+            self._remove(plural, found)
+            return found
+
+    def _remove(self, plural: str, found: Object) -> None:
+        metadata = found["metadata"]
+        del self._objects[plural, metadata["namespace"], metadata["name"]]
+        self._changed(plural, "DELETED", found)
+
+    def _changed(self, plural: str, event: str, found: Object) -> None:
+        self._history.append((plural, event, found))
+        found["metadata"]["resourceVersion"] = str(len(self._history))
+        self._history[-1] = (plural, event, copy.deepcopy(found))
+        self.changed.notify_all()
+
+    def version(self) -> str:
+        """The newest resourceVersion."""
+        with self.changed:
+            return str(len(self._history))
+
+    def watch(self, plural: str, since: int) -> Iterator[tuple[str, Object]]:
+        """Changes after a resourceVersion, until the watch ends."""
+        epoch = self.epoch
+        while True:
+            with self.changed:
+                while len(self._history) <= since:
+                    if self.closing or self.epoch != epoch:
+                        return
+                    self.changed.wait(0.2)
+                kind, event, found = self._history[since]
+                since += 1
+            if kind == plural:
+                yield event, found
+
+    # The controllers.
+
+    def _control(self) -> None:
+        while not self.closing:
+            with self.changed:
+                for job in self.all_of("tfjobs", None):
+                    self._reconcile(job)
+                self._collect_garbage()
+                for pod in self.all_of("pods", None):
+                    self._run_pod(pod)
+            time.sleep(0.03)
+
+    def _reconcile(self, job: Object) -> None:
+        """The operator's: one look at one job."""
+        status = job.setdefault("status", {"conditions": []})
+        if any(one["type"] in ("Succeeded", "Failed") for one in status["conditions"]):
+            return
+        pods = {
+            (pod["metadata"]["labels"][_ROLE], int(pod["metadata"]["labels"][_INDEX])): pod
+            for pod in self.all_of("pods", job["metadata"]["namespace"])
+            if pod["metadata"]["labels"].get(_JOB) == job["metadata"]["name"]
+        }
+        verdict = None
+        for role, spec in job["spec"]["tfReplicaSpecs"].items():
+            for index in range(spec.get("replicas", 1)):
+                pod = pods.get((role.lower(), index))
+                if pod is None:
+                    self._make_pod(job, role, index)
+                elif verdict is None:
+                    verdict = self._judge(job, role, spec, pod)
+        if verdict is not None:
+            stamp = _now()
+            status["conditions"].append(
+                {"type": verdict[0], "status": "True", "message": verdict[1],
+                 "lastTransitionTime": stamp}
+            )  # fmt: skip
+            self.patch("tfjobs", *_key(job), {"status": status})
+            self._clean_up(job, list(pods.values()))
+
+    def _judge(
+        self, job: Object, role: str, spec: Object, pod: Object
+    ) -> Optional[tuple[str, str]]:
+        name, phase = job["metadata"]["name"], pod.get("status", {}).get("phase")
+        if phase == "Succeeded" and role in ("Chief", "Master"):
+            return "Succeeded", f"TFJob {name} successfully completed."
+        if phase != "Failed":
+            return None
+        states = pod["status"].get("containerStatuses", [])
+        code = states[0]["state"]["terminated"]["exitCode"] if states else 0xBEEF
+        if spec.get("restartPolicy") == "ExitCode" and code >= 128:
+            if "deletionTimestamp" not in pod["metadata"]:
+                self.delete("pods", *_key(pod), None)
+            return None
+        return "Failed", f"TFJob {name} has failed because 1 {role} replica(s) failed."
+
+    def _clean_up(self, job: Object, pods: list[Object]) -> None:
+        policy = job["spec"].get("runPolicy", {}).get("cleanPodPolicy", "None")
+        for pod in pods:
+            running = pod.get("status", {}).get("phase") in ("Running", "Pending")
+            if policy == "All" or (policy == "Running" and running):
+                self.delete("pods", *_key(pod), None)
+                with contextlib.suppress(Refused):
+                    self.delete("services", *_key(pod), None)
+
+    def _make_pod(self, job: Object, role: str, index: int) -> None:
+        namespace, job_name = _key(job)
+        if self.no_pods is not None:
+            self._warn(job, "FailedCreatePod", self.no_pods)
+            return
+        template = copy.deepcopy(job["spec"]["tfReplicaSpecs"][role]["template"])
+        name = f"{job_name}-{role.lower()}-{index}"
+        labels = {_JOB: job_name, _ROLE: role.lower(), _INDEX: str(index)}
+        owner = {
+            "apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": job_name,
+            "uid": job["metadata"]["uid"], "controller": True,
+        }  # fmt: skip
+        container = template["spec"]["containers"][0]
+        if sum(one.get("replicas", 1) for one in job["spec"]["tfReplicaSpecs"].values()) > 1:
+            config = _tf_config(job, role, index)
+            container.setdefault("env", []).append({"name": "TF_CONFIG", "value": config})
+        template["spec"]["restartPolicy"] = "Never"
+        metadata = {
+            "name": name,
+            "labels": {**template["metadata"].get("labels", {}), **labels},
+            "ownerReferences": [owner],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        self.create("pods", namespace, pod)
+        with contextlib.suppress(Refused):  # a pod that is made anew finds its service there
+            key = ("services", namespace, name)
+            if key not in self._objects:
+                self._objects[key] = {
+                    "apiVersion": "v1", "kind": "Service",
+                    "metadata": {**copy.deepcopy(metadata), "namespace": namespace,
+                                 "uid": str(uuid.uuid4())},
+                }  # fmt: skip
+                self._changed("services", "ADDED", self._objects[key])
+
+    def _warn(self, about: Object, reason: str, message: str) -> None:
+        namespace, name = _key(about)
+        with contextlib.suppress(Refused):
+            self.create("events", namespace, {
+                "apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{name}.{reason}"},
+                "involvedObject": {"kind": about["kind"], "name": name, "namespace": namespace},
+                "type": "Warning", "reason": reason, "message": message, "lastTimestamp": _now(),
+            })  # fmt: skip
+
+    def _collect_garbage(self) -> None:
+        uids = {found["metadata"]["uid"] for found in self._objects.values()}
+        for (plural, namespace, name), found in list(self._objects.items()):
+            owners = found["metadata"].get("ownerReferences", [])
+            is_ending = "deletionTimestamp" in found["metadata"]
+            if owners and not is_ending and not any(one["uid"] in uids for one in owners):
+                self.delete(plural, namespace, name, None)
+
+    def _run_pod(self, pod: Object) -> None:
+        """The scheduler's and the kubelet's: one look at one pod."""
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        status = pod.get("status", {"phase": "Pending"})
+        container = self.processes.get(uid)
+        found = self._objects["pods", pod["metadata"]["namespace"], name]
+        if status["phase"] in ("Failed", "Succeeded"):
+            if "deletionTimestamp" in pod["metadata"]:
+                self._remove("pods", found)
+            return
+        task = name.split("-", 4)[-1] if name.count("-") > 4 else name
+        if container is None:
+            new = self._start(pod, task)
+        else:
+            code = container.code()
+            if code is None:
+                return
+            phase = "Failed" if code else "Succeeded"
+            reason = container.reason if code else "Completed"
+            new = _status(phase, terminated={"exitCode": code, "reason": reason})
+        if new != status:
+            found["status"] = new
+            found["spec"]["nodeName"] = "" if "conditions" in new else "node-a"
+            self._changed("pods", "MODIFIED", found)
+
+    def _start(self, pod: Object, task: str) -> Object:
+        if task in self.unschedulable:
+            condition = {
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": self.unschedulable[task],
+            }  # fmt: skip
+            return {"phase": "Pending", "conditions": [condition]}
+        container = pod["spec"]["containers"][0]
+        if task in self.no_image:
+            message = f'Back-off pulling image "{container["image"]}"'
+            waiting = {"reason": "ImagePullBackOff", "message": message}
+            return _status("Pending", waiting=waiting)
+        env = {one["name"]: one["value"] for one in container.get("env", [])}
+        for source in container.get("envFrom", []):
+            key = ("secrets", pod["metadata"]["namespace"], source["secretRef"]["name"])
+            if key not in self._objects:
+                return _status("Pending", waiting={"reason": "CreateContainerConfigError"})
+            env = {**self._objects[key]["data"], **env}
+        if "TF_CONFIG" in env:
+            env["TF_CONFIG"] = self._with_local_addresses(env["TF_CONFIG"])
+        env["LAUNCH_RUN_ID"] = pod["metadata"]["labels"][_JOB]  # the stand-in script's
+        self.processes[pod["metadata"]["uid"]] = _Container(container, env, self.workdir)
+        return _status("Running", running={"startedAt": _now()})
+
+    def _with_local_addresses(self, text: str) -> str:
+        config = json.loads(text)
+        for addresses in config["cluster"].values():
+            for i, address in enumerate(addresses):
+                if address not in self._addresses:
+                    with socket.socket() as found:
+                        found.bind(("127.0.0.1", 0))
+                        self._addresses[address] = f"127.0.0.1:{found.getsockname()[1]}"
+                addresses[i] = self._addresses[address]
+        return json.dumps(config)
+
+
+class _Container:
+    """A process in a container's place."""
+
+    def __init__(self, spec: Object, env: dict[str, str], workdir: Path) -> None:
+        self.reason = "Error"
+        self.lines: list[tuple[str, bytes]] = []
+        self.complete = False
+        self._spec, self._workdir = spec, workdir
+        self._env = {"PATH": os.environ["PATH"], "HOME": "/tmp", **env}
+        arguments = [one.replace("$$", "$") for one in spec["args"]]
+        if arguments[0] != "/data/cifar10_main.py":
+            raise AssertionError(f"the image's entry point is python: {arguments}")
+        arguments[0] = str(workdir / "cifar10_main.py")
+        self.process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=workdir,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self._deadline: Optional[float] = None
+
+    def code(self) -> Optional[int]:
+        """The exit code once it has ended and all of its output is there."""
+        code = self.process.poll()
+        if code is None or not self.complete:
+            return None
+        return 128 - code if code < 0 else code
+
+    def stop(self, grace_secs: float) -> None:
+        """preStop hook, SIGTERM, and after the grace SIGKILL; a shorter grace counts from now."""
+        is_first = self._deadline is None
+        self._deadline = min(self._deadline or float("inf"), time.monotonic() + grace_secs)
+        if is_first:
+            threading.Thread(target=self._stop, daemon=True).start()
+
+    def kill(self) -> None:
+        """SIGKILL for all of it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _stop(self) -> None:
+        hook = self._spec.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command")
+        if hook is not None and self.process.poll() is None:
+            command = [sys.executable if hook[0] == "python" else hook[0], *hook[1:]]
+            running = subprocess.Popen(command, env=self._env, cwd=self._workdir)
+            while running.poll() is None and self.process.poll() is None and not self._is_late():
+                time.sleep(0.05)
+            running.kill()
+            running.wait()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        while self.process.poll() is None and not self._is_late():
+            time.sleep(0.02)
+        self.kill()
+
+    def _is_late(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    def _read(self) -> None:
+        if self.process.stdout is not None:
+            with self.process.stdout as stream:
+                for line in stream:
+                    self.lines.append((_now(), line.rstrip(b"\n")))
+        self.complete = True
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """The API's face."""
+
+    api: Cluster
+    protocol_version = "HTTP/1.1"
+
+    def handle(self) -> None:
+        """A client that goes away in the middle is no error."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+    def do_GET(self) -> None:  # noqa: N802 (the name is the library's)
+        self._answer(self._get)
+
+    def do_POST(self) -> None:  # noqa: N802
+        self._answer(self._post)
+
+    def do_PATCH(self) -> None:  # noqa: N802
+        self._answer(self._patch)
+
+    def do_DELETE(self) -> None:  # noqa: N802
+        self._answer(self._delete)
+
+    def _answer(self, method: Any) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        self._body = json.loads(self.rfile.read(length) or b"null")
+        url = urlsplit(self.path)
+        self._query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        try:
+            answer = method(url.path)
+            if answer is not None:
+                self._send(200, answer)
+        except Refused as refused:
+            self._send(
+                refused.code,
+                {
+                    "apiVersion": "v1", "kind": "Status", "status": "Failure",
+                    "code": refused.code, "reason": refused.reason, "message": str(refused),
+                },
+            )  # fmt: skip
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def _target(self, path: str, verb: str) -> tuple[str, Optional[str], Optional[str], bool]:
+        match = _PATH.fullmatch(path)
+        plural = match["plural"] if match else ""
+        known = plural in _RESOURCES and (plural != "tfjobs" or self.api.has_operator)
+        if match is None or not known or _RESOURCES[plural][0] != match["version"]:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
+        if (verb, plural) in self.api.forbidden:
+            group = _RESOURCES[plural][0].rpartition("/")[0]
+            what = f"{plural}.{group}" if group else plural
+            message = f'{what} is forbidden: User "me" cannot {verb} resource "{plural}"'
+            raise Refused(403, "Forbidden", message)
+        return plural, match["namespace"], match["name"], bool(match["log"])
+
+    def _get(self, path: str) -> Any:
+        if path == "/openapi/v2":
+            self._send_bytes(200, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+                             _OPENAPI)  # fmt: skip
+            return None
+        found = _discovery(path, self.api.has_operator)
+        if found is not None:
+            return found
+        plural, namespace, name, is_log = self._target(path, "get")
+        if is_log:
+            self._stream_log(self.api.get(plural, str(namespace), str(name)))
+            return None
+        if name is not None:
+            return self.api.get(plural, str(namespace), name)
+        if self._query.get("watch") == "true":
+            self._stream_watch(plural, namespace)
+            return None
+        version, kind, _ = _RESOURCES[plural]
+        with self.api.changed:
+            items = [one for one in self.api.all_of(plural, namespace) if self._is_chosen(one)]
+            metadata = {"resourceVersion": self.api.version()}
+        return {"apiVersion": version, "kind": f"{kind}List", "metadata": metadata, "items": items}
+
+    def _post(self, path: str) -> Any:
+        plural, namespace, _, _ = self._target(path, "create")
+        return self.api.create(plural, str(namespace), self._body)
+
+    def _patch(self, path: str) -> Any:
+        plural, namespace, name, _ = self._target(path, "patch")
+        return self.api.patch(plural, str(namespace), str(name), self._body)
+
+    def _delete(self, path: str) -> Any:
+        plural, namespace, name, _ = self._target(path, "delete")
+        grace = (self._body or {}).get("gracePeriodSeconds")
+        return self.api.delete(plural, str(namespace), str(name), grace)
+
+    def _is_chosen(self, found: Object) -> bool:
+        labels = found["metadata"].get("labels", {})
+        for rule in filter(None, self._query.get("labelSelector", "").split(",")):
+            key, _, value = rule.partition("=")
+            if labels.get(key) != value.lstrip("="):
+                return False
+        for rule in filter(None, self._query.get("fieldSelector", "").split(",")):
+            key, _, value = rule.partition("=")
+            place: Any = found
+            for part in key.split("."):
+                place = place.get(part, {})
+            if place != value.lstrip("="):
+                return False
+        return True
+
+    def _stream_watch(self, plural: str, namespace: Optional[str]) -> None:
+        self._begin_stream("application/json")
+        for event, found in self.api.watch(plural, int(self._query.get("resourceVersion") or 0)):
+            if namespace in (None, found["metadata"]["namespace"]) and self._is_chosen(found):
+                self._send_part(json.dumps({"type": event, "object": found}).encode() + b"\n")
+        self._send_part(b"")
+
+    def _stream_log(self, pod: Object) -> None:
+        container = self.api.processes.get(pod["metadata"]["uid"])
+        if container is None:
+            name = pod["metadata"]["name"]
+            raise Refused(
+                400,
+                "BadRequest",
+                f'container "tensorflow" in pod "{name}" is waiting to start: ContainerCreating',
+            )
+        self._begin_stream("text/plain")
+        since = self._query.get("sinceTime", "")
+        epoch, sent = self.api.epoch, 0
+        while not self.api.closing and self.api.epoch == epoch:
+            complete = container.complete
+            for stamp, line in container.lines[sent:]:
+                sent += 1
+                if stamp[:19] >= since[:19]:
+                    prefix = f"{stamp} ".encode() if self._query.get("timestamps") else b""
+                    self._send_part(prefix + line + b"\n")
+            if complete:
+                break
+            time.sleep(0.02)
+        self._send_part(b"")
+
+    def _begin_stream(self, content_type: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+
+    def _send_part(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _send(self, code: int, answer: Object) -> None:
+        with self.api.changed:
+            data = json.dumps(answer).encode()
+        self._send_bytes(code, "application/json", data)
+
+    def _send_bytes(self, code: int, content_type: str, data: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _discovery(path: str, has_operator: bool) -> Optional[Object]:
+    """What kubectl asks first: the groups, their versions and kinds."""
+    kinds = {k: v for k, v in _RESOURCES.items() if k != "tfjobs" or has_operator}
+    groups = sorted({version for version, _, _ in kinds.values() if version != "v1"})
+    if path == "/version":
+        return {"major": "1", "minor": "32", "gitVersion": "v1.32.0"}
+    if path == "/api":
+        return {"kind": "APIVersions", "versions": ["v1"]}
+    if path == "/apis":
+        found = []
+        for group in groups:
+            version = {"groupVersion": group, "version": "v1"}
+            name = group.split("/")[0]
+            found.append({"name": name, "versions": [version], "preferredVersion": version})
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
+    wanted = re.fullmatch(r"/(?:api|apis)/(v1|[a-z0-9.]+/v1)", path)
+    if wanted is None or wanted[1] not in ("v1", *groups):
+        return None
+    verbs = ["create", "delete", "get", "list", "patch", "watch"]
+    resources = [
+        {
+            "name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind,
+            "verbs": verbs, "shortNames": [short] if short else [],
+        }
+        for plural, (version, kind, short) in kinds.items()
+        if version == wanted[1]
+    ]  # fmt: skip
+    if wanted[1] == "v1":
+        resources.append({"name": "pods/log", "namespaced": True, "kind": "Pod", "verbs": ["get"]})
+    group_version = {"groupVersion": wanted[1], "resources": resources}
+    return {"kind": "APIResourceList", "apiVersion": "v1", **group_version}
+
+
+def _tf_config(job: Object, role: str, index: int) -> str:
+    """As the operator makes it: every role but the evaluator, by the names of the services."""
+    namespace, name = _key(job)
+    cluster = {}
+    for kind, spec in job["spec"]["tfReplicaSpecs"].items():
+        if kind != "Evaluator":
+            ports = spec["template"]["spec"]["containers"][0]["ports"]
+            port = next(one["containerPort"] for one in ports if one["name"] == "tfjob-port")
+            cluster[kind.lower()] = [
+                f"{name}-{kind.lower()}-{i}.{namespace}.svc:{port}"
+                for i in range(spec.get("replicas", 1))
+            ]
+    task = {"type": role.lower(), "index": index}
+    return json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
+
+
+def _status(phase: str, **state: Object) -> Object:
+    return {"phase": phase, "containerStatuses": [{"name": "tensorflow", "state": state}]}
+
+
+def _key(found: Object) -> tuple[str, str]:
+    return found["metadata"]["namespace"], found["metadata"]["name"]
+
+
+def _merge(found: Object, change: Object) -> None:
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(found.get(key), dict):
+            _merge(found[key], value)
+        else:
+            found[key] = value
+
+
+def _now() -> str:
+    moment = datetime.datetime.now(datetime.timezone.utc)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

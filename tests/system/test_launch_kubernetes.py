@@ -1,0 +1,399 @@
+"""TFJobs through the real kubectl, on a cluster of which only the API is a stand-in."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.launch.kube_api import Cluster
+from tests.launch.launcher import ROOT, Launcher, interrupt, make_records, wait_for
+
+pytestmark = pytest.mark.system
+
+ON = ("--on", "kubernetes", "--workers", "1")
+FILE = "backend: kubernetes\ntasks: {master: 1, worker: 1, ps: 1}\n"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    (tmp_path / "work").mkdir()
+    with Cluster(tmp_path, tmp_path / "work") as running:
+        yield running
+
+
+@pytest.fixture
+def launcher(cluster: Cluster, tmp_path: Path) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path, {"KUBECONFIG": str(cluster.kubeconfig), "HOME": str(tmp_path)})
+    yield launcher
+    launcher.end()
+
+
+def described(launcher: Launcher, text: str) -> tuple[str, ...]:
+    """A cluster file: a master, a worker and a ps, and what else `text` says."""
+    path = launcher.workdir.parent / "lab.yaml"
+    path.write_text(FILE + text)
+    return ("--cluster", str(path))
+
+
+def start(launcher: Launcher, *arguments: str, text: str = "") -> "subprocess.Popen[str]":
+    """Starts an endless job and waits until it trains."""
+    words = described(launcher, "limits: {stop_secs: 8}\n" + text)
+    process = launcher.start_up(words, "--", "steps=100000", *arguments)
+    launcher.wait_for_log("master/0", "step 3/")
+    launcher.wait_for_log("worker/0", "step 3/")
+    return process
+
+
+def kubectl(launcher: Launcher, *words: str, given: str = "") -> str:
+    done = subprocess.run(
+        ["kubectl", *words], env=launcher.env, input=given, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def kubectls() -> list[str]:
+    """The kubectl processes of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[0].rpartition(b"/")[2].startswith(b"kubectl"):
+            found.append(b" ".join(words).decode())
+    return found
+
+
+def assert_nothing_left(cluster: Cluster, timeout_secs: float = 1) -> None:
+    """No object in the cluster, no container and no kubectl, after a moment at the latest."""
+    wait_for(lambda: not cluster.left(), f"end of {cluster.left()}", timeout_secs)
+    assert cluster.running() == []
+    assert kubectls() == []
+
+
+def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
+    output = launcher.up(ON, "--", "steps=5", "print=here")
+    assert f"tfjob cifar10-{launcher.run_id()} in namespace vision of stand-in" in output
+    assert "[master/0 node-a] epoch 0.1/1  step 5/5  loss 1.9  512 images/s" in output
+    assert "[worker/0 node-a] epoch 0.1/1  step 1/5" in output
+    assert output.splitlines()[-1] == "master/0 is done"
+    for task in ("master-0", "worker-0", "ps-0"):
+        log = launcher.state / launcher.run_id() / "logs" / f"{task}.log"
+        assert log.read_text().startswith("here\n")
+    assert_nothing_left(cluster)
+
+
+def test_the_launchers_own_share_is_small(launcher: Launcher, cluster: Cluster) -> None:
+    began = time.monotonic()
+    launcher.up(ON, "--", "steps=1")
+    assert time.monotonic() - began < 4
+    assert_nothing_left(cluster)
+
+
+def test_the_operator_tells_each_task_its_place(launcher: Launcher, cluster: Cluster) -> None:
+    launcher.up((*ON, "--evaluator"), "--", "steps=2", "env=TF_CONFIG")
+    configs = {}
+    for task in ("chief-0", "worker-0", "ps-0", "evaluator-0"):
+        log = (launcher.state / launcher.run_id() / "logs" / f"{task}.log").read_text()
+        configs[task] = json.loads(log.splitlines()[0].partition("=")[2])
+    assert sorted(configs["evaluator-0"]["cluster"]) == ["chief", "ps", "worker"]
+    assert configs["evaluator-0"]["task"] == {"type": "evaluator", "index": 0}
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (["worker/0:die=3", "worker/0:at=20"], 3, "worker/0 on node-a failed: exit code 3"),
+        (["worker/0:kill=11", "worker/0:at=20"], 139, "worker/0 on node-a failed: exit code 139"),
+        (["master/0:die=2"], 2, "master/0 on node-a failed: exit code 2"),
+    ],
+)
+def test_the_first_failure_is_named_and_is_the_exit_code(
+    launcher: Launcher, cluster: Cluster, arguments: list[str], exit_code: int, words: str
+) -> None:
+    output = launcher.up(ON, "--", "steps=1000", *arguments, exit_code=exit_code)
+    assert output.splitlines()[-1] == f"exit code {exit_code}: {words}"
+    assert_nothing_left(cluster)
+
+
+def test_a_failure_lets_the_master_save_and_shows_the_last_lines(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    output = launcher.up(ON, "--", "steps=1000", "worker/0:die=3", "worker/0:at=20", exit_code=3)
+    assert "  | about to fail\n" in output
+    assert "[master/0 node-a] saved" in output
+    assert_nothing_left(cluster)
+
+
+def test_too_little_memory_is_named(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher)
+    cluster.kill("worker-0", reason="OOMKilled")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 137
+    assert "worker/0 on node-a failed: exit code 137, OOMKilled; it needs more memory" in output
+    assert_nothing_left(cluster)
+
+
+def test_an_evicted_pod_is_made_anew(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher, text="restarts: 1\n")
+    cluster.evict("worker-0")
+    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
+    wait_for(lambda: log.read_text().count("step 1/") == 2, "a second worker")
+    output = interrupt(process)
+    assert "worker/0 on node-a: Evicted: The node was low on resource: memory.; restart 1" in output
+    assert process.returncode == 130
+    assert_nothing_left(cluster)
+
+
+def test_an_evicted_pod_without_restarts_is_named(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher)
+    cluster.evict("worker-0")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "worker/0 on node-a failed: Evicted: The node was low on resource: memory." in output
+    assert_nothing_left(cluster)
+
+
+def test_an_image_that_is_not_there_is_named(launcher: Launcher, cluster: Cluster) -> None:
+    cluster.no_image.add("worker-0")
+    words = described(launcher, "limits: {start_secs: 4}\nkubernetes: {image: nowhere/cifar10}\n")
+    output = launcher.up(words, "--", "steps=1000", "mute", exit_code=1)
+    assert 'worker/0 waits: ImagePullBackOff: Back-off pulling image "nowhere/cifar10"' in output
+    assert output.splitlines()[-1].endswith("look at `image:` and `image_pull_secrets:`")
+    assert_nothing_left(cluster)
+
+
+def test_the_schedulers_words_are_shown(launcher: Launcher, cluster: Cluster) -> None:
+    cluster.unschedulable["ps-0"] = "0/3 nodes are available: 3 Insufficient cpu."
+    words = described(launcher, "limits: {start_secs: 3}\n")
+    output = launcher.up(words, "--", "steps=1000", "mute", exit_code=124)
+    assert (
+        "exit code 124: no training step within 3 s: ps/0 waits: Unschedulable: 0/3 nodes are "
+        "available: 3 Insufficient cpu.; the limits are start_secs and idle_secs"
+    ) in output
+    assert_nothing_left(cluster)
+
+
+def test_a_job_without_pods_shows_the_operators_words(launcher: Launcher, cluster: Cluster) -> None:
+    cluster.no_pods = "pods are forbidden: exceeded quota: lab"
+    words = described(launcher, "limits: {start_secs: 12}\n")
+    output = launcher.up(words, "--", exit_code=124)
+    assert "master/0 waits: FailedCreatePod: pods are forbidden: exceeded quota: lab" in output
+    assert_nothing_left(cluster)
+
+
+def test_ctrl_c_lets_the_master_save(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher)
+    output = interrupt(process)
+    assert process.returncode == 130
+    saved = [line.split()[0] for line in output.splitlines() if line.endswith("saved")]
+    assert saved[0] == "[master/0"
+    assert sorted(saved) == ["[master/0", "[ps/0", "[worker/0"]
+    assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
+    assert_nothing_left(cluster)
+
+
+def test_ctrl_c_twice_ends_the_job_at_once(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher, "deaf")
+    process.send_signal(2)
+    time.sleep(0.5)
+    began = time.monotonic()
+    interrupt(process)
+    assert time.monotonic() - began < 4
+    assert process.returncode == 130
+    assert_nothing_left(cluster)
+
+
+def test_a_task_that_ignores_sigterm_is_killed(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher, "master/0:deaf")
+    interrupt(process)
+    assert process.returncode == 130
+    assert_nothing_left(cluster)
+
+
+def test_stop_is_orderly(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher)
+    assert "stopped by SIGTERM" in launcher.verb("stop")
+    assert "[master/0 node-a] saved" in process.communicate(timeout=20)[0]
+    assert_nothing_left(cluster)
+
+
+def test_a_job_outlives_its_launcher_and_clean_ends_it(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    process = start(launcher, "env=API_TOKEN", text="environment: {API_TOKEN: hunter2}\n")
+    process.kill()
+    process.communicate()
+    time.sleep(1)
+    assert kubectls() == []
+    assert len(cluster.running()) == 3
+    run_id = launcher.run_id()
+    assert f"clean --run {run_id}" in launcher.verb("status", exit_code=1)
+    output = launcher.verb("clean")
+    assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in output
+    assert f"run {run_id}: pod/cifar10-{run_id}-worker-0: deleted\n" in output
+    assert_nothing_left(cluster)
+    assert "nothing was left" in launcher.verb("clean", "--run", run_id)
+
+
+def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
+    """Whoever deletes it: policy and variables are the job's own."""
+    process = start(launcher, text="environment: {API_TOKEN: hunter2}\n")
+    assert len(cluster.left()) == 9
+    kubectl(launcher, "delete", "tfjob", "--all", "--wait=false")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert output.splitlines()[-1] == "exit code 1: somebody else has deleted the TFJob"
+    assert "[master/0 node-a] saved" in output
+    assert_nothing_left(cluster)
+
+
+def test_each_line_comes_once_though_connections_end(launcher: Launcher, cluster: Cluster) -> None:
+    process = launcher.start_up(ON, "--", "steps=80")
+    launcher.wait_for_log("master/0", "step 10/")
+    for _ in range(2):
+        cluster.end_watches()
+        time.sleep(0.7)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
+    steps = [line.split("step ")[1].split("/")[0] for line in log.read_text().splitlines()]
+    assert steps == [str(step) for step in range(1, 81)]
+    assert_nothing_left(cluster)
+
+
+def test_a_flood_of_lines_is_kept(launcher: Launcher, cluster: Cluster) -> None:
+    launcher.up(ON, "--", "steps=3", "worker/0:flood=30000")
+    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
+    lines = [line for line in log.read_text().splitlines() if line.startswith("line ")]
+    assert len(lines) == 30_000
+    assert_nothing_left(cluster)
+
+
+def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -> None:
+    launcher.env["API_TOKEN"] = "hunter2-and-more"
+    text = "pass_environment: [API_TOKEN]\n"
+    process = start(launcher, "env=API_TOKEN", text=text)
+    own = {f"/proc/{pid}" for pid in cluster.running()}  # in a container it must be
+    for path in Path("/proc").glob("[0-9]*"):
+        if str(path) not in own:
+            try:
+                assert b"hunter2" not in (path / "cmdline").read_bytes()
+            except OSError:
+                continue
+    secrets = [found for found in cluster.posted if "hunter2" in json.dumps(found)]
+    assert [found["kind"] for found in secrets] == ["Secret"]
+    output = interrupt(process)
+    assert "[worker/0 node-a] API_TOKEN=***" in output
+    kept = [path for path in launcher.state.rglob("*") if path.is_file()]
+    assert kept
+    assert not any("hunter2" in path.read_text() for path in kept)
+    assert "hunter2" not in output
+    assert_nothing_left(cluster)
+
+
+def test_arguments_are_taken_as_they_are(launcher: Launcher, cluster: Cluster) -> None:
+    text = "print=a b;$(touch oops) $$HOME 'c' \"d\""
+    output = launcher.up(ON, "--", "steps=2", text)
+    assert "[worker/0 node-a] a b;$(touch oops) $$HOME 'c' \"d\"" in output
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("form", ["--shell", None])
+def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster, form: str) -> None:
+    words = [form] if form else []
+    shown = launcher.verb_on(ON, "plan", *words, "--", "steps=1")
+    created = kubectl(launcher, "create", "--filename=-", given=shown)
+    assert "tfjob.kubeflow.org/cifar10 created" in created
+    wait_for(lambda: not cluster.running() and len(cluster.processes) == 3, "end of the job", 10)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("no operator", "the cluster knows no TFJob: install Kubeflow's training operator"),
+        ("forbidden", 'tfjobs.kubeflow.org is forbidden: User "me" cannot create'),
+        ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
+        ("other context", "the kubeconfig has no context lab; see: kubectl config get-contexts"),
+        ("no cluster", "the cluster does not answer; is it up, and is this the right context?"),
+        ("no kubectl", "kubectl: No such file or directory; install it"),
+        ("no variable", "pass_environment: NOT_THERE not set here"),
+    ],
+)
+def test_what_keeps_a_job_from_starting_is_said_in_one_line(
+    launcher: Launcher, cluster: Cluster, trouble: str, words: str
+) -> None:
+    text = ""
+    if trouble == "no operator":
+        cluster.has_operator = False
+    elif trouble == "forbidden":
+        cluster.forbidden.add(("create", "tfjobs"))
+    elif trouble == "no context":
+        config = json.loads(cluster.kubeconfig.read_text())
+        cluster.kubeconfig.write_text(json.dumps({**config, "current-context": ""}))
+    elif trouble == "other context":
+        text = "kubernetes: {context: lab}\n"
+    elif trouble == "no cluster":
+        config = cluster.kubeconfig.read_text()
+        cluster.kubeconfig.write_text(config.replace("http://127.0.0.1:", "http://127.0.0.1:1/#"))
+    elif trouble == "no kubectl":
+        launcher.env["PATH"] = str(launcher.workdir)
+    else:
+        text = "pass_environment: [NOT_THERE]\n"
+    code = 2 if trouble == "no variable" else 1
+    output = launcher.up(described(launcher, text), "--", exit_code=code)
+    errors = [line for line in output.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert words in errors[0]
+    assert "Traceback" not in output
+    assert_nothing_left(cluster)
+
+
+def test_check_says_that_there_are_no_hosts_yet(launcher: Launcher) -> None:
+    output = launcher.verb_on(ON, "check", exit_code=2)
+    assert "check looks at hosts; kubernetes chooses them only later" in output
+
+
+def test_real_training_runs_to_its_end(
+    launcher: Launcher, cluster: Cluster, tmp_path: Path
+) -> None:
+    data = make_records(tmp_path)
+    cluster.workdir = ROOT
+    words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
+    folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
+    output = launcher.up(ON, "--", *words, *folders)
+    assert (tmp_path / "output" / "result.json").exists()
+    assert "[worker/0 node-a] " in output
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert_nothing_left(cluster)
+
+
+def test_real_training_saves_when_its_job_is_deleted(
+    launcher: Launcher, cluster: Cluster, tmp_path: Path
+) -> None:
+    """The ps goes with all the others, but its preStop hook lets the master save first."""
+    data = make_records(tmp_path)
+    cluster.workdir = ROOT
+    words = ["--num-layers=8", "--train-steps=100000", "--train-batch-size=32", "--log-steps=10"]
+    folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
+    file = described(launcher, "limits: {stop_secs: 30}\n")
+    process = launcher.start_up(file, "--", *words, *folders)
+    launcher.wait_for_log("master/0", "/100,000")
+    time.sleep(3)
+    output = interrupt(process)
+    assert process.returncode == 130
+    saved = max(
+        int(path.name.split("-")[1].split(".")[0])
+        for path in (tmp_path / "output").glob("model.ckpt-*.index")
+    )
+    codes = {one.process.returncode for one in cluster.processes.values()}
+    assert codes == {143}  # each ended by itself when it was asked to
+    last = [line for line in output.splitlines() if "master/0" in line and "/100,000" in line][-1]
+    assert saved >= int(last.split("step ")[1].split("/")[0].replace(",", ""))
+    assert_nothing_left(cluster)
