@@ -9,7 +9,8 @@ PY := .venv/bin/python
 # --no-compile: Python compiles what is imported, which is a third of it.
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
-DEMO := --num-layers 8 --train-epochs 4 --train-batch-size 128 --schedule cosine
+DEMO := --data-dir demo/data --output-dir demo/output \
+  --num-layers 8 --train-epochs 4 --train-batch-size 128 --schedule cosine
 
 # What the venv was made from; empty if it is half made, or if its Python is gone.
 INSTALLED := $(shell $(PY) -c 'print(open(".venv/.installed").read())' 2>/dev/null)
@@ -24,10 +25,11 @@ help:
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make clean        remove .venv, caches and the demo; data/ and output/ stay'
 
-# Run it again at any time: finished work is kept, and a stopped training goes on.
+# As a master, a worker and a ps on this machine. Run it again at any time: finished work is kept,
+# and a stopped training goes on.
 demo: .venv/.installed
 	$(PY) -m data_prep --source synthetic --out demo/data
-	$(PY) cifar10_main.py --data-dir demo/data --output-dir demo/output $(DEMO)
+	$(PY) -m launch up --on local --workers 1 --ps 1 -- $(DEMO)
 	@echo
 	@echo 'That was a small set of drawn shapes. For CIFAR-10 itself, get cifar-10-python.tar.gz:'
 	@echo '  $(PY) -m data_prep --source cifar-10-python.tar.gz'
