@@ -140,8 +140,8 @@ def folder_of(job: Job, name: str) -> str:
     """
     chosen = name
     for argument, following in zip(job.arguments, [*job.arguments[1:], ""]):
-        flag, equals, value = argument.replace("_", "-", 2).partition("=")
-        if flag == f"--{name}-dir":
+        flag, equals, value = argument.partition("=")
+        if flag.replace("_", "-") == f"--{name}-dir":
             chosen = value if equals else following
     return chosen
 

@@ -89,7 +89,7 @@ def test_more_gpus_than_are_there_is_a_problem() -> None:
     [
         ((), "data"),
         (("--data-dir", "/records"), "/records"),
-        (("--x", "--data_dir=/records"), "/records"),
+        (("--x", "--data_dir=/my_records"), "/my_records"),
     ],
 )
 def test_the_data_are_where_the_arguments_say(arguments: tuple[str, ...], folder: str) -> None:

@@ -132,19 +132,17 @@ class Lab:
     def clear(self) -> None:
         """Ends and removes what a test has left."""
         self.launcher.end()
-        for folder in {path.parent for path in self.host_logs()}:
-            shutil.rmtree(folder)
+        for run in self.launcher.state.glob("*"):
+            for folder in _host_folders(run.name):
+                shutil.rmtree(folder, ignore_errors=True)
         for name in self.containers():
             for verb in ("kill", "rm"):
                 subprocess.run([self.engine, verb, name], capture_output=True, check=False)
 
     def host_logs(self) -> list[Path]:
-        """What the agents keep, here and where sshd takes them: in root's home."""
-        found = []
-        for home in {Path.home(), Path(pwd.getpwuid(0).pw_dir)}:
-            folder = home / ".local/state/cifar10-launch/hosts" / self.launcher.run_id()
-            found += sorted(folder.glob("*.log"))
-        return found
+        """The logs that the agents keep."""
+        folders = _host_folders(self.launcher.run_id())
+        return [path for folder in folders for path in folder.glob("*.log")]
 
     def assert_nothing_left(self, timeout_secs: float = 0) -> None:
         """No container, no process of the run, and none that names it."""
@@ -155,6 +153,12 @@ class Lab:
         assert self.containers() == []
         assert processes_of(run_id) == {}
         assert _naming(run_id) == []
+
+
+def _host_folders(run_id: str) -> set[Path]:
+    """Where agents keep logs: in this user's home, and in root's, where sshd takes them."""
+    homes = {Path.home(), Path(pwd.getpwuid(0).pw_dir)}
+    return {home / ".local/state/cifar10-launch/hosts" / run_id for home in homes}
 
 
 def _naming(run_id: str) -> list[str]:
