@@ -131,7 +131,7 @@ def _forget_old(parent: Path) -> None:
         has_ended = folder.status().get("exit_code") is not None
         is_over = has_ended or (folder.path / "clean").exists()
         if is_over and folder.launcher_pid() is None:
-            shutil.rmtree(folder.path)
+            shutil.rmtree(folder.path, ignore_errors=True)  # another launcher may be at it, too
 
 
 def _describe(run_id: str, job: Job) -> Record:
