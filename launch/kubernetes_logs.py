@@ -14,11 +14,35 @@ _NEVER = float("inf")
 
 
 @dataclass
-class _Log:
+class PodLog:
+    """One pod's log across connections.
+
+    Kubernetes knows lines by their times only, and a new connection delivers those of the time
+    asked for once more.
+    """
+
     pod: Pod
     stream: Optional[Stream] = None
     last: str = ""  # time of the last line, as it came
+    last_count: int = 0  # lines of that very time: a clock may stand still between two
+    since: str = ""  # from when on the stream delivers again what came before it
+    skipped: int = 0  # lines of that very time that came before
     due: float = 0.0
+
+    def resume(self) -> None:
+        """A new connection is made, from the last line's time on."""
+        self.since, self.skipped = self.last, self.last_count
+
+    def is_new(self, stamp: str) -> bool:
+        """Whether a line of this time has not come before the connection was made."""
+        if self.since and _key(stamp) < _key(self.since):
+            return False
+        if stamp == self.since and self.skipped:
+            self.skipped -= 1
+            return False
+        self.last_count = self.last_count + 1 if stamp == self.last else 1
+        self.last = stamp
+        return True
 
 
 class PodLogs:
@@ -31,11 +55,11 @@ class PodLogs:
 
     def __init__(self, kubectl: Kubectl, hear: Callable[[Stream, Any], None]) -> None:
         self._kubectl, self._hear = kubectl, hear
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[str, PodLog] = {}
 
     def follow(self, pod: Pod) -> None:
         """Reads a pod's log from now on; call it whenever the pod has changed."""
-        log = self._logs.setdefault(pod.uid, _Log(pod))
+        log = self._logs.setdefault(pod.uid, PodLog(pod))
         if pod.state == "ended" and log.due != _NEVER:
             log.due = 0.0  # for what came between the stream's end and the container's
         log.pod = pod
@@ -49,6 +73,7 @@ class PodLogs:
                     "logs", log.pod.name, f"--container={CONTAINER}", "--follow", "--timestamps",
                     *since,
                 )  # fmt: skip
+                log.resume()
                 log.stream = Stream(command, stamped_lines, self._hear)
 
     def take(self, stream: Stream, item: Any) -> Optional[tuple[Pod, str]]:
@@ -63,10 +88,8 @@ class PodLogs:
             log.due = _NEVER if has_ended else time.monotonic() + _AGAIN_SECS
             return None
         stamp, line = item
-        if stamp:
-            if log.last and _key(stamp) <= _key(log.last):
-                return None  # had it before the connection ended
-            log.last = stamp
+        if stamp and not log.is_new(stamp):
+            return None
         return log.pod, line.decode(errors="replace")
 
     @property

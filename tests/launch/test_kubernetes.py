@@ -21,7 +21,8 @@ from launch.errors import LaunchError
 from launch.job import make_job
 from launch.kubectl import Kubectl, stamped_lines, watch_events
 from launch.kubernetes_follow import Follower
-from launch.kubernetes_pods import read_pod
+from launch.kubernetes_logs import PodLog
+from launch.kubernetes_pods import Pod, read_pod
 from launch.layouts import from_hosts, on_chosen_hosts
 from launch.settings.kubernetes import KubernetesSettings
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
@@ -651,3 +652,14 @@ def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LaunchError, match="kubectl: No such file or directory; install it"):
         Kubectl(None, None)("get", "pods")
+
+
+def test_lines_of_one_time_all_come_and_none_comes_again_after_a_connection_ended() -> None:
+    log = PodLog(Pod("master/0", "cifar10-master-0", "1", "node-a", "running"))
+    first = ["t1", "t2", "t2", "t2"]
+    assert [log.is_new(stamp) for stamp in first] == [True] * 4
+    log.resume()
+    again = ["t1", "t2", "t2", "t2", "t2", "t3"]
+    assert [log.is_new(stamp) for stamp in again] == [False] * 4 + [True] * 2
+    log.resume()
+    assert [log.is_new(stamp) for stamp in ("t3", "t3")] == [False, True]

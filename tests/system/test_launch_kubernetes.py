@@ -269,7 +269,7 @@ def test_each_line_comes_once_though_connections_end(launcher: Launcher, cluster
 
 
 def test_a_flood_of_lines_is_kept(launcher: Launcher, cluster: Cluster) -> None:
-    launcher.up(ON, "--", "steps=3", "worker/0:flood=30000")
+    launcher.up(ON, "--", "steps=60", "worker/0:flood=30000")
     log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
     lines = [line for line in log.read_text().splitlines() if line.startswith("line ")]
     assert len(lines) == 30_000
