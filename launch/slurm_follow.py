@@ -25,6 +25,7 @@ _CLEAR_UP_SECS = 40.0  # beyond the 30 s that Slurm gives a task before SIGKILL,
 _LAST_LINES = 12
 _TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
 
+ENDED_BY_SLURM = "the agent got SIGTERM"  # how its end shows in the job itself
 _TIME_LIMITS = ("TIMEOUT", "DEADLINE")
 
 
@@ -193,9 +194,14 @@ def how_it_ended(
       status: what the job itself has said; without an exit code if it could not.
       last_words: what to show in that case.
     """
-    words = slurm_commands.ENDS.get(ended.state, "").format(**vars(ended))
+    ends = slurm_commands.ENDS
+    state = "PREEMPTED" if ended.is_preempted and ended.state not in ends else ended.state
+    words = ends.get(state, "").format(**vars(ended))
     code = status.get("exit_code")
     if code is not None:
+        if not words and str(status["reason"]).endswith(ENDED_BY_SLURM):
+            # Slurm has ended the job before it could ask why.
+            words = f"it ended the job; state {ended.state}"
         reason = f"{status['reason']} (Slurm: {words})" if words else str(status["reason"])
         return Outcome(int(code), reason, details=tuple(status.get("details", ())))
     exit_code = 124 if ended.state in _TIME_LIMITS else ended.exit_code or 1

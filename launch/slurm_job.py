@@ -24,11 +24,11 @@ from launch.display import Display
 from launch.errors import HostError, LaunchError
 from launch.job import Job, make_job
 from launch.run_folder import RunFolder, state_dir
+from launch.slurm_follow import ENDED_BY_SLURM
 from launch.transport import Transport
 from launch.verdict import Outcome
 
 _NEAR_ITS_END = signal.SIGUSR1  # from Slurm, some time before the job's time limit
-_ENDED_BY_SLURM = "the agent got SIGTERM"
 _REQUEUE_SECS = 60.0
 
 # What srun says -> what it means, and the way out.
@@ -141,7 +141,7 @@ def _explained(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
       The outcome, and whether the job may go on later.
     """
     near_its_end = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
-    if not near_its_end and _ENDED_BY_SLURM not in outcome.reason:
+    if not near_its_end and ENDED_BY_SLURM not in outcome.reason:
         return outcome, False
     try:
         state = slurm_commands.show(os.environ["SLURM_JOB_ID"])

@@ -237,6 +237,23 @@ def test_the_jobs_own_word_goes_before_slurms() -> None:
     assert outcome.reason.startswith("worker/0 on m2 failed: exit code 3 (Slurm: a node of m2")
 
 
+@pytest.mark.parametrize(
+    ("is_preempted", "words"),
+    [
+        (True, "(Slurm: preempted by another job"),
+        (False, "(Slurm: it ended the job; state FAILED)"),
+    ],
+)
+def test_an_end_by_slurm_that_the_job_could_not_explain_is_explained(
+    is_preempted: bool, words: str
+) -> None:
+    ended = JobState("FAILED", "", "m2", 1, "", is_preempted)
+    reason = "worker/0 on m2 failed: lost: its agent had given up, the agent got SIGTERM"
+    outcome = how_it_ended("7", ended, {"exit_code": 1, "reason": reason}, [])
+    assert outcome.exit_code == 1
+    assert outcome.reason.startswith(f"{reason} {words}")
+
+
 def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
     path = tmp_path / "out"
     tail = Tail(path)
