@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import training_step
 from cifar10.errors import TrainingOver
 from cifar10.history import History
-from cifar10.stopping import StopRequest
+from cifar10.stopping import Stay, StopRequest
 from cifar10.training_step import Report
 
 
@@ -39,10 +39,15 @@ class StepClock:
 
 
 class StopHook(tf.train.SessionRunHook):
-    """Ends training after the step in which a signal came; breaks an evaluation off at once."""
+    """Ends training after the step in which a signal came.
 
-    def __init__(self, stop: StopRequest) -> None:
-        self._stop = stop
+    Args:
+      stop: says whether a signal came.
+      stay: how much longer the master needs this replica's gradients; None: not at all.
+    """
+
+    def __init__(self, stop: StopRequest, stay: Optional[Stay] = None) -> None:
+        self._stop, self._stay = stop, stay
 
     def begin(self) -> None:
         """Does not even start a session when the signal came before."""
@@ -50,7 +55,7 @@ class StopHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Lets the session close, which saves a checkpoint."""
-        if self._stop.requested:
+        if self._stop.requested if self._stay is None else self._stay.is_over:
             run_context.request_stop()
 
 

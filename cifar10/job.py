@@ -15,6 +15,7 @@ from cifar10.model_fn import ModelParams, model_fn
 from cifar10.node import Node
 from cifar10.records import RecordSet
 from cifar10.schema import CLASS_NAMES, TRAIN
+from cifar10.stopping import Stay, StopRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Job:
         """Training images that this process takes a step, if it is one of several that train."""
         place = self.params.place
         return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
+
+    def stay_for_the_master(self, stop: StopRequest) -> Optional[Stay]:
+        """How long a signal leaves this worker of a cluster to its master."""
+        return self.node.stay_for_the_master(stop) if self.node else None
 
     def tell_end(self) -> None:
         """Tells the cluster, if there is one, that this process trains no more."""

@@ -44,7 +44,7 @@ RULES = (
         STDLIB,
     ),
     Rule("cifar10.own_address", ("cifar10.cluster", "cifar10.errors"), STDLIB),
-    Rule("cifar10.watch", ("cifar10.errors",), STDLIB),
+    Rule("cifar10.watch", ("cifar10.errors", "cifar10.stopping"), STDLIB),
     Rule("cifar10.main", ("cifar10.*",), LATE),
     Rule("cifar10.progress_hook", ("cifar10.*",), ANYTHING),
     Rule("cifar10.progress*", ("cifar10.schema", "cifar10.progress*"), NO_TENSORFLOW),

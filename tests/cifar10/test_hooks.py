@@ -18,7 +18,7 @@ from cifar10.hooks import (
     StopHook,
     TimeLimitHook,
 )
-from cifar10.stopping import StopRequest
+from cifar10.stopping import Stay, StopRequest
 
 
 def stopped() -> StopRequest:
@@ -80,6 +80,16 @@ def test_a_signal_ends_training_after_the_step_at_hand():
 
     assert train(Signal(), StopHook(stop)) == 1
     assert train(StopHook(StopRequest())) == 20
+
+
+def test_a_signal_ends_training_of_a_replica_that_the_master_needs_after_its_stay():
+    stop, left = StopRequest(), [False] * 4 + [True]
+
+    class Signal(tf.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            stop._note(signal.SIGTERM, None)
+
+    assert train(Signal(), StopHook(stop, Stay(stop, lambda: not left.pop(0)))) == 5
 
 
 def test_a_signal_before_training_starts_no_session():

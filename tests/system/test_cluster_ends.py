@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import signal
+import time
 
 import pytest
 
@@ -89,6 +90,25 @@ def test_a_signal_ends_the_master_after_saving_and_the_others_wait_for_it(data, 
         tasks.wait()
     assert "continuing at step " in tasks.output("master/0")
     assert last_step(tmp_path) >= 6000
+
+
+@pytest.mark.parametrize("mode", [(), ("--sync",), ("--replication=in-graph",)])
+def test_a_signal_to_all_tasks_at_once_lets_the_master_save(data, tmp_path, mode):
+    arguments = ("--train-steps=1000000", "--checkpoint-steps=1000000", "--log-steps=100")
+    with cluster(tmp_path, data, *SETTINGS, *arguments, *mode) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "  step ")
+        for label in ("ps/0", "worker/0", "master/0"):
+            tasks.kill(label, signal.SIGTERM)
+            tasks.kill(label, signal.SIGTERM)  # as from its launcher and from the scheduler
+        began = time.monotonic()
+        assert [tasks.exit_code(label, 20) for label in tasks.labels] == [143, 143, 143]
+        assert time.monotonic() - began < 15
+        assert not tasks.listening()
+    for label in tasks.labels:
+        last = tasks.output(label).splitlines()[-1]
+        assert last == "stopped by signal 15; run the same command to continue"
+    assert last_step(tmp_path) >= 100
 
 
 @pytest.mark.parametrize(
