@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training import training_util
 
 from cifar10 import optimizers, saving, schedules, towers
 from cifar10.config import TrainConfig
@@ -168,10 +167,6 @@ class _Update:
         self._home = self._replication.variable_devices[0]
         self._seen, self._step = examples_seen(self._home), tf.train.get_global_step()
         self._optimizer: Any = None
-        with tf.device(self._home):
-            # Estimator's hooks fetch it in each step; what Estimator made for it costs transfers.
-            tf.get_default_graph().clear_collection(training_util.GLOBAL_STEP_READ_KEY)
-            tf.add_to_collection(training_util.GLOBAL_STEP_READ_KEY, self._step.read_value())
         config = settings.config
         self._examples = self._replication.examples_per_step(config.train_batch_size)
         with tf.device(self._home):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training import training_util
 
 from cifar10 import training_step
 from cifar10.config import TrainConfig
@@ -229,16 +228,6 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
         Report(1, 82_000, pytest.approx(0.1), False),
         Report(2, 82_012, pytest.approx(0.01), False),
     ]
-
-
-def test_hooks_read_the_global_step_where_it_lives_and_once():
-    with steps.training(TrainConfig(model="mlp", train_batch_size=BATCH), make_plan(2)) as run:
-        (read,) = tf.get_collection(training_util.GLOBAL_STEP_READ_KEY)
-        assert read.device == next(iter(make_plan(2).variable_devices)).replace("cpu", "device:CPU")
-        (batch,) = make_batches(1)
-        run.step(batch)
-        assert run.session.run(read) == 1  # and does not step
-        assert run.session.run(read) == 1
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
