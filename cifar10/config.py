@@ -13,6 +13,7 @@ from typing import Any, Optional
 from cifar10 import schema
 from cifar10.config_checks import check_config
 from cifar10.config_checks import flag_name as flag_name
+from cifar10.recipes import RECIPES
 
 MODELS = ("resnet", "resnet_v2", "fastnet", "mlp")
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
@@ -49,6 +50,12 @@ class TrainConfig:
     """Everything that decides a run. None means: not set, choose what fits."""
 
     mode: str = _flag("train_and_evaluate", "what to do", group="job", choices=MODES)
+    recipe: Optional[str] = _flag(
+        None,
+        "settings that belong together; flags beat them, --print-recipe shows them",
+        group="job",
+        choices=tuple(RECIPES),
+    )
     images: tuple[str, ...] = _flag((), "image files for --mode predict", group="job")
     checkpoint: Optional[str] = _flag(
         None,

@@ -40,6 +40,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     result = {
         "status": status,
         "model": config.model_title,
+        "recipe": config.recipe,
         "command": ["python", *sys.argv],
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
