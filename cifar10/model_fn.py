@@ -11,13 +11,14 @@ from cifar10 import augment, towers, training_step
 from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan
 from cifar10.layers import Layers
+from cifar10.losses import cross_entropy
 from cifar10.metrics import confusion_matrix
 from cifar10.models import Model, build
 from cifar10.placement import VariablePlacer
 from cifar10.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.replicas import Replication
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
-from cifar10.training_step import StepSettings, cross_entropy
+from cifar10.training_step import StepSettings
 from cifar10.variables import SeparateVariables
 
 # Tensors that hooks look up by name.

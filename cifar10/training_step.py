@@ -12,6 +12,7 @@ from cifar10.config import TrainConfig
 from cifar10.counters import examples_seen
 from cifar10.layers import Layers
 from cifar10.lookahead import Lookahead
+from cifar10.losses import cross_entropy
 from cifar10.models import Model
 from cifar10.replicas import Replication, SharedState
 from cifar10.variables import FlatVariable, Layout, Recorder, Slices
@@ -339,22 +340,6 @@ def _gradients(losses: Sequence[Tensor], copies: Sequence[Tensor], scale: Any) -
     if any(gradient is None for gradient in gradients):
         raise ValueError("the loss does not depend on the weights")
     return gradients if scale is None else [gradient / scale() for gradient in gradients]
-
-
-def cross_entropy(labels: Tensor, logits: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy of each image, nats; float32 [N].
-
-    Args:
-      labels: int64 [N].
-      logits: float32 [N, 10].
-      smoothing: share of each label that is spread over all classes, its own included (Szegedy et
-        al. 2015, arXiv:1512.00567, section 7).
-    """
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-    if not smoothing:
-        return losses
-    of_all = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=1)
-    return (1.0 - smoothing) * losses + smoothing * of_all
 
 
 def _hits(labels: Tensor, logits: Tensor) -> Tensor:

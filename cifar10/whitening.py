@@ -57,9 +57,13 @@ def whitening_projection(images: Any, size: int) -> Any:
       float32 [size, size, 3, 2 * size * size * 3]: components by falling eigenvalue, then their
       negatives.
     """
-    windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), axis=(1, 2))
-    # [N, height, width, channels, size, size] -> rows of [size, size, channels].
-    patches = windows.transpose(0, 1, 2, 4, 5, 3).reshape(-1, size * size * CHANNELS)
+    height, width = (side - size + 1 for side in images.shape[1:3])
+    shifted = [
+        images[:, row : row + height, column : column + width]
+        for row in range(size)
+        for column in range(size)
+    ]
+    patches = np.concatenate(shifted, axis=-1).reshape(-1, size * size * CHANNELS)
     eigenvalues, components = np.linalg.eigh(patches.T @ patches / np.float32(len(patches)))
     scaled = (components / np.sqrt(eigenvalues + _LEAST_EIGENVALUE))[:, ::-1]
     kernel = np.concatenate([scaled, -scaled], axis=1).astype(np.float32)

@@ -1,7 +1,5 @@
 """Lookahead against the same rule in numpy, by hand."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -68,22 +66,3 @@ def test_checkpoints_hold_the_average_of_each_weight_and_statistic_under_its_nam
     }
     # After the third step the weights are one step past the average that the second one left.
     assert all(np.abs(saved[name] - saved[f"{name}/Lookahead"]).max() > 0 for name in plain)
-
-
-def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_weights(tmp_path: pathlib.Path):
-    config, plan, batches = TrainConfig(**SETTINGS), make_plan(1, num_pieces=2), make_batches(5)
-    with steps.training(config, plan) as run:
-        for batch in batches[:3]:
-            run.step(batch)
-        path = run.save(tmp_path)
-        for batch in batches[3:]:
-            run.step(batch)
-        expected = run.saved()
-    with steps.training(config, plan, seed=9) as run:
-        run.spec.scaffold.saver.restore(run.session, path)
-        for batch in batches[3:]:
-            run.step(batch)
-        found = run.saved()
-    assert list(found) == list(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)

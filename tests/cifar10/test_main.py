@@ -363,21 +363,6 @@ def test_a_recipe_trains_from_beginning_to_end_and_result_json_names_it(fast, fo
     assert line in fast.stdout
 
 
-def test_a_run_of_the_fast_recipe_that_was_ended_goes_on_to_the_same_weights(fast, folder):
-    output = folder / "fast-again"
-    shutil.copytree(folder / "fast", output)
-    for path in output.glob("model.ckpt-6.*"):
-        path.unlink()
-    (output / "result.json").unlink()
-    state = output / "checkpoint"
-    (last,) = sorted({path.stem for path in output.glob("model.ckpt-*.index")})
-    state.write_text(f'model_checkpoint_path: "{last}"\nall_model_checkpoint_paths: "{last}"\n')
-    done = program.run(*FAST[:-1], "--output-dir=fast-again", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert "continuing at step" in done.stdout
-    assert_same(weights(output), weights(folder / "fast"))
-
-
 def test_the_other_modes_know_fastnet_by_its_folder(fast, folder):
     done = program.run("--mode=evaluate", "--output-dir=fast", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
