@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import input_pipeline, model_note
+from cifar10 import activations, input_pipeline, model_note
 from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan, plan_devices, size_thread_pools
@@ -150,6 +150,8 @@ def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) ->
       should_end_all: when a master's training ends, whether that of its whole cluster does.
     """
     config = job.config
+    if config.model == "fastnet" and not job.plan.on_gpus and not config.verbose:
+        activations.compile_first()
     settings = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,

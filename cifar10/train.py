@@ -35,6 +35,7 @@ from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.stopping import StopRequest
 from cifar10.tf_errors import clear_errors
 from cifar10.validation import ValidationRecorder
+from cifar10.whitening import values_from_data
 
 
 def train_and_evaluate(
@@ -67,6 +68,7 @@ def train_and_evaluate(
         job.tell_end()
         say(finish.describe_finished(config))
         return
+    job = _with_values_from_data(job)
     introduce(job, start_step)
     training_note.write(config.output_place, not job.has_evaluator)
     history = History.load(config.output_place, start_step)
@@ -78,6 +80,13 @@ def train_and_evaluate(
         say("training is over; the evaluator makes the figures")
     else:
         finish.finish(job, stop, history, run.outcome, time.monotonic() - started)
+
+
+def _with_values_from_data(job: Job) -> Job:
+    """Adds what the model needs of the data; the chief alone gives variables their first values."""
+    with clear_errors(job.config):
+        values = values_from_data(job.config, job.records)
+    return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
 
 
 class _Run:
@@ -206,6 +215,9 @@ def train_input(job: Job) -> Any:
         batch_size=place.batch_size(config.train_batch_size),
         seed=config.seed,
         distort=config.use_distortion_for_training,
+        crop_padding=config.crop_padding,
+        crop_fill=config.crop_fill,
+        flip=config.flip,
         cutout=config.cutout,
         # Read when a session begins, after a checkpoint has been restored.
         start=examples_seen(place.variable_devices[0]).read_value(),

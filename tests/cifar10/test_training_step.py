@@ -263,3 +263,13 @@ def test_a_loss_scale_does_not_change_the_gradient():
     assert len(weights) == 8  # two kernels, two biases, and their momentum
     for name in weights:
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_rate_of_a_step_goes_with_its_images():
+    config = TrainConfig(
+        model="mlp", train_batch_size=BATCH, learning_rate_batch=48, schedule="constant"
+    )
+    with steps.training(config, make_plan(1)) as run:
+        (batch,) = make_batches(1)
+        report = Report.of(run.step(batch, [f"{training_step.REPORT}:0"])[0])
+    assert report.learning_rate == pytest.approx(0.1 / 4)
