@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.agent.containers import Containers
 from tests.launch.launcher import (
     STAND_IN,
     Launcher,
@@ -113,10 +114,6 @@ class Lab:
     def containers(self) -> list[str]:
         """Every container of the engine, whatever its state."""
         return self.ask("ps", "--all", "--format", "{{.Names}}").split()
-
-    def running(self) -> list[str]:
-        """Those of them that run."""
-        return self.ask("ps", "--format", "{{.Names}}").split()
 
     def ask(self, *words: str) -> str:
         """What the engine says."""
@@ -239,6 +236,19 @@ def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
             path.rename(lab.launcher.workdir.parent / path.name)
 
 
+def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman: Path) -> None:
+    name = f"client-{os.getpid()}"
+    words = ("run", f"--name={name}", f"--label=LAUNCH_RUN_ID={name}", STAND_IN_IMAGE)
+    for _ in range(3):
+        client = subprocess.Popen([podman, *words], start_new_session=True)
+        # Its monitor is there before the container runs.
+        wait_for(lambda: any("conmon " in found for found in _naming(name)), "monitor")
+        client.kill()
+        client.wait()
+        assert len(Containers(str(podman)).remove(0, LAUNCH_RUN_ID=name)) == 1
+        wait_for(lambda: not _naming(name), "end of the monitor", 5)
+
+
 def test_a_failure_is_the_exit_code_and_is_named(lab: Lab) -> None:
     arguments = ("--no-check", "--", "steps=1000", "worker/0:die=3", "worker/0:at=3")
     output = lab.launcher.up(lab.cluster(), *arguments, exit_code=3)
@@ -315,8 +325,6 @@ def test_a_lost_agents_tasks_are_started_again(lab: Lab) -> None:
 def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
     process = lab.start("deaf")
     run_id = lab.launcher.run_id()
-    # A client that is killed in the middle of `run` may leave podman's own processes.
-    wait_for(lambda: lab.running() == lab.containers(), "container for each task")
     # Launcher, agents and guards at once: nobody is left to end the containers.
     everyone = [process.pid, *(p for p, w in processes_of(run_id).items() if "launch-agent" in w)]
     for signum in (signal.SIGSTOP, signal.SIGKILL):
