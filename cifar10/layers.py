@@ -11,6 +11,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.activations import gelu
+from cifar10.convolution import convolve
 from cifar10.variables import (
     BIAS,
     EARLY,
@@ -46,6 +47,8 @@ class Layers:
       norm_decay: decay of the moving statistics.
       norm_epsilon: added to the variance.
       fuses: XLA makes one loop of what is done to each number.
+      filters_by_images: gradients of filters are computed as convolutions over the images
+        (`cifar10.convolution.filter_gradient_by_images`).
       early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
       merge: averages a tensor over the towers (for `sync`).
       source: where the variables come from.
@@ -59,6 +62,7 @@ class Layers:
     norm_decay: float = 0.997
     norm_epsilon: float = 1e-5
     fuses: bool = False
+    filters_by_images: bool = False
     early: Optional[Tensor] = None
     merge: Optional[Callable[[Tensor], Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
@@ -124,9 +128,8 @@ class Layers:
                 "padding": "SAME",
                 "data_format": self._layout,
             }
-            if after_early and self.early is not None:
-                return _conv_after_early(x, weights, self.early, settings)
-            return tf.nn.conv2d(x, weights, **settings)
+            early = self.early if after_early else None
+            return convolve(x, weights, settings, early, self.filters_by_images)
 
     def whitening(self, x: Tensor, size: int) -> Tensor:
         """Projects each patch on the principal components of the training images' patches.
@@ -262,28 +265,3 @@ class Layers:
 
     def _window(self, size: int) -> list[int]:
         return [1, size, size, 1] if self.data_format == "channels_last" else [1, 1, size, size]
-
-
-def _conv_after_early(
-    x: Tensor, weights: Tensor, early: Tensor, settings: dict[str, Any]
-) -> Tensor:
-    """A convolution whose input has a gradient as long as `early` holds, and zeros afterwards.
-
-    The gradient is then not even computed, which is a tenth of fastnet's convolutions.
-    """
-
-    @tf.custom_gradient
-    def convolve(x: Tensor, weights: Tensor) -> Any:
-        def gradients(upstream: Tensor) -> tuple[Tensor, Tensor]:
-            of_input = tf.cond(
-                early,
-                lambda: tf.nn.conv2d_backprop_input(tf.shape(x), weights, upstream, **settings),
-                lambda: tf.zeros_like(x),
-            )
-            of_input.set_shape(x.shape)
-            of_weights = tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings)
-            return of_input, of_weights
-
-        return tf.nn.conv2d(x, weights, **settings), gradients
-
-    return convolve(x, weights)
