@@ -145,3 +145,8 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
             f"{count} tasks update them at any time; give --sync, --replication in-graph, or "
             "--lookahead-steps 0"
         )
+    if config.optimizer == "muon" and is_asynchronous:
+        raise ConfigError(
+            f"--optimizer muon updates whole kernels at once, and {count} tasks would do so at any "
+            "time; give --sync, --replication in-graph, or another --optimizer"
+        )

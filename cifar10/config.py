@@ -18,8 +18,8 @@ from cifar10.recipes import RECIPES
 MODELS = ("resnet", "resnet_v2", "fastnet", "mlp")
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
 PRECISIONS = ("fp32", "bf16", "fp16")
-OPTIMIZERS = ("momentum", "nesterov", "adam")
-SCHEDULES = ("staged", "cosine", "triangular", "constant")
+OPTIMIZERS = ("momentum", "nesterov", "adam", "muon")
+SCHEDULES = ("staged", "cosine", "linear", "triangular", "constant")
 CROP_FILLS = ("zeros", "reflect")
 FLIPS = ("random", "alternating")
 BATCH_NORMS = ("tower", "sync", "off")
@@ -122,7 +122,8 @@ class TrainConfig:
     )
     schedule: str = _flag(
         "staged",
-        "staged: x1, x.1, x.01, x.002 from epochs 82, 123 and 300; cosine: to 0 at the end; "
+        "staged: x1, x.1, x.01, x.002 from epochs 82, 123 and 300; cosine and linear: to 0 at the "
+        "end; "
         "triangular: from x.2 up until .23 of the run, then down to x.07",
         group="training",
         choices=SCHEDULES,
@@ -130,7 +131,11 @@ class TrainConfig:
     warmup_epochs: float = _flag(
         0.0, "epochs over which the learning rate rises from 0", group="training"
     )
-    momentum: float = _flag(0.9, "momentum of momentum and nesterov", group="training")
+    momentum: float = _flag(0.9, "momentum of momentum, nesterov and muon", group="training")
+    muon_rate: float = _flag(
+        0.24, "highest step of a convolution's kernel in muon, of its length", group="training"
+    )
+    muon_momentum: float = _flag(0.6, "momentum of those kernels", group="training")
     weight_decay: float = _flag(2e-4, "decay of the kernels, in the optimizer", group="training")
     decay_biases: bool = _flag(
         False, "decay biases and normalisation too, not the kernels alone", group="training"

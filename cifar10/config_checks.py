@@ -41,12 +41,13 @@ _AT_LEAST_ZERO = (
 )
 _ABOVE_ZERO = (
     "learning_rate",
+    "muon_rate",
     "batch_norm_epsilon",
     "train_epochs",
     "max_minutes",
     "cluster_timeout",
 )
-_BELOW_ONE = ("momentum", "batch_norm_decay", "label_smoothing")
+_BELOW_ONE = ("momentum", "muon_momentum", "batch_norm_decay", "label_smoothing")
 _PATTERN_CHARACTERS = frozenset("*?[\\")
 
 
@@ -122,9 +123,21 @@ def _check_model_settings(config: Any) -> None:
             "out"
         )
     _check_normalisation(config)
+    _check_optimizer(config)
+
+
+def _check_optimizer(config: Any) -> None:
     for name in ("momentum", "norm_bias_rate"):
         if config.optimizer == "adam" and config.is_set(name):
-            _refuse(f"{flag_name(name)} is for --optimizer momentum and nesterov, got adam")
+            _refuse(f"{flag_name(name)} is for --optimizer momentum, nesterov and muon, got adam")
+    for name in ("muon_rate", "muon_momentum"):
+        if config.optimizer != "muon" and config.is_set(name):
+            _refuse(f"{flag_name(name)} is for --optimizer muon, got {config.optimizer}")
+    if config.optimizer == "muon" and (config.model == "mlp" or config.batch_norm == "off"):
+        _refuse(
+            "--optimizer muon is for convolutions with batch normalisation, which makes up for the "
+            f"length of their kernels; got --model {config.model} --batch-norm {config.batch_norm}"
+        )
 
 
 def _check_normalisation(config: Any) -> None:

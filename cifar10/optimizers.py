@@ -6,21 +6,25 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
+from cifar10.muon import Muon, convolutions
 from cifar10.variables import Layout
 
 
-def build(config: TrainConfig, rate: Any) -> Any:
+def build(config: TrainConfig, rate: Any, layout: Layout) -> Any:
     """Makes the optimizer.
 
     Args:
       config: update rule and momentum.
       rate: learning rate, a scalar tensor.
+      layout: of the weights.
 
     Returns:
       A tf.compat.v1.train.Optimizer.
     """
     if config.optimizer == "adam":
         return tf.train.AdamOptimizer(rate)
+    if config.optimizer == "muon":
+        return Muon(config, rate, layout)
     return tf.train.MomentumOptimizer(
         rate, config.momentum, use_nesterov=config.optimizer == "nesterov"
     )
@@ -38,9 +42,14 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return tf.reduce_all([tf.reduce_all(tf.is_finite(one)) for one in gradients])
 
 
-def decaying_size(config: TrainConfig, layout: Layout) -> int:
-    """How many of the weights decay, from the first one: the kernels, or biases and all too."""
-    return layout.offset_end if config.decay_biases else layout.kernel_size
+def decaying(config: TrainConfig, layout: Layout) -> tuple[int, int]:
+    """Which of the weights decay, from and to: the kernels, or biases and all too.
+
+    Not those that Muon keeps at a length of their own.
+    """
+    kept = convolutions(layout) if config.optimizer == "muon" else []
+    end = layout.offset_end if config.decay_biases else layout.kernel_size
+    return sum(spec.size for spec in kept), end
 
 
 def scale_offsets(config: TrainConfig, gradient: Any, layout: Layout) -> Any:
@@ -64,24 +73,25 @@ def scale_offsets(config: TrainConfig, gradient: Any, layout: Layout) -> Any:
     return tf.concat([gradient[:start], offsets, gradient[end:]], axis=0)
 
 
-def add_decay(config: TrainConfig, gradient: Any, weights: Any, size: int) -> Any:
+def add_decay(config: TrainConfig, gradient: Any, weights: Any, extent: tuple[int, int]) -> Any:
     """Adds `weight_decay * weight` to the gradient, as an L2 loss would.
 
-    For momentum and Nesterov; Adam's is `decay_apart`.
+    For all but Adam; its is `decay_apart`.
 
     Args:
       config: update rule and weight decay.
       gradient: float32 [n].
-      weights: float32 [n], those that decay first.
-      size: how many decay, see `decaying_size`.
+      weights: float32 [n].
+      extent: which decay, see `decaying`.
 
     Returns:
       float32 [n].
     """
-    if config.weight_decay == 0 or config.optimizer == "adam":
+    start, end = extent
+    if config.weight_decay == 0 or config.optimizer == "adam" or start == end:
         return gradient
-    decaying = gradient[:size] + config.weight_decay * weights[:size]
-    return tf.concat([decaying, gradient[size:]], axis=0)
+    decayed = gradient[start:end] + config.weight_decay * weights[start:end]
+    return tf.concat([gradient[:start], decayed, gradient[end:]], axis=0)
 
 
 def decay_apart(

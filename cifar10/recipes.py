@@ -94,12 +94,13 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
 _INSTEAD = {"train_steps": "train_epochs", "train_epochs": "train_steps"}
 # What a recipe's setting is for: it is left out where the flags say something else.
 _RESNETS, _NORMALISED = ("resnet", "resnet_v2"), ("resnet", "resnet_v2", "fastnet")
+_WITH_MOMENTUM = ("momentum", "nesterov", "muon")
 _FOR: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "num_layers": {"model": _RESNETS},
     "whitening_bias_epochs": {"model": ("fastnet",)},
     "batch_norm_decay": {"model": _NORMALISED, "batch_norm": ("tower", "sync")},
-    "norm_bias_rate": {"model": _NORMALISED, "optimizer": ("momentum", "nesterov")},
-    "momentum": {"optimizer": ("momentum", "nesterov")},
+    "norm_bias_rate": {"model": _NORMALISED, "optimizer": _WITH_MOMENTUM},
+    "momentum": {"optimizer": _WITH_MOMENTUM},
     "crop_padding": {"use_distortion_for_training": (True,)},
     "crop_fill": {"use_distortion_for_training": (True,)},
     "flip": {"use_distortion_for_training": (True,)},

@@ -36,6 +36,8 @@ def learning_rate(
         factor = _staged(epochs, STAGE_EPOCHS, STAGE_FACTORS)
     elif config.schedule == "triangular":
         factor = _triangular(progress)
+    elif config.schedule == "linear":
+        factor = 1.0 - progress
     elif config.schedule == "cosine":
         factor = 0.5 * (1.0 + tf.cos(math.pi * progress))
     else:

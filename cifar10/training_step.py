@@ -260,7 +260,7 @@ class _Update:
                 machines[index] = optimizers.scale_offsets(config, machine, layout)
         with tf.device(machines[0].device):
             machines[0] = optimizers.add_decay(
-                config, machines[0], copy, optimizers.decaying_size(config, layout)
+                config, machines[0], copy, optimizers.decaying(config, layout)
             )
         cuts = [[tf.cast(part, dtype) for part in weights.cut(one)] for one in machines]
         values, places = [], [piece.device for piece in weights.pieces]
@@ -276,8 +276,10 @@ class _Update:
 
     def _apply(self, gradients: Sequence[Tensor], scale: Any) -> Any:
         config, pieces = self._settings.config, self._packed.weights.pieces
-        self._optimizer = optimizers.build(config, self.rate)
-        decaying, start, pairs = optimizers.decaying_size(config, self._packed.layout), 0, []
+        layout = self._packed.layout
+        self._optimizer = optimizers.build(config, self.rate, layout)
+        _, decaying = optimizers.decaying(config, layout)
+        start, pairs = 0, []
         decay_rate = self.rate
         if scale is not None:  # A step that is left out decays nothing.
             decay_rate = tf.where(optimizers.all_finite(gradients), self.rate, 0.0)

@@ -141,6 +141,7 @@ class Layout:
     Attributes:
       weights: all weights.
       statistics: all moving statistics.
+      kernels: specs of the kernels.
       kernel_size: how many numbers are kernels; they come first.
       offset_start: where the offsets begin.
       offset_end: where they end; what follows does not decay.
@@ -152,6 +153,7 @@ class Layout:
         groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
         sizes = [sum(spec.size for spec in group) for group in groups]
         self.weights = Section([_begun(spec, made or {}) for group in groups for spec in group])
+        self.kernels = groups[0]
         self.kernel_size = sizes[0]
         self.offset_start = sizes[0] + sizes[1]
         self.offset_end = self.offset_start + sizes[2]

@@ -435,5 +435,12 @@ def test_lookahead_goes_with_one_update_at_a_time(settings):
     assert read(TWO_TRAINERS, MASTER_TASK, **{"lookahead_steps": 5, **settings}).num_trainers == 2
 
 
+def test_muon_is_refused_where_updates_come_at_any_time():
+    message = refusal(TWO_TRAINERS, MASTER_TASK, optimizer="muon")
+    assert message.startswith("--optimizer muon updates whole kernels at once, and 2 tasks")
+    assert "give --sync, --replication in-graph, or another --optimizer" in message
+    assert read(TWO_TRAINERS, MASTER_TASK, optimizer="muon", sync=True).num_trainers == 2
+
+
 def test_lookahead_goes_with_a_master_and_its_ps():
     assert read({"master": ["a:1"], "ps": ["c:1"]}, MASTER_TASK, lookahead_steps=5).is_master

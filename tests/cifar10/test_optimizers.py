@@ -11,6 +11,13 @@ from cifar10.variables import Layout, Spec
 GRADIENT = 0.5
 # Two weights: the first is a kernel's, the second a bias's or a normalisation's.
 KERNEL, OTHER = 0, 1
+# A kernel, a bias, an offset of a normalisation, and a weight that trains early.
+LAYOUT = Layout(
+    [
+        Spec(kind, (1,), tf.ones_initializer(), kind)
+        for kind in ("early", "offset", "bias", "kernel")
+    ]
+)
 
 
 def update(config: TrainConfig, which: int, steps: int) -> float:
@@ -21,9 +28,9 @@ def update(config: TrainConfig, which: int, steps: int) -> float:
         )
         rate = tf.constant(0.1)
         read = weights.read_value()
-        gradient = optimizers.add_decay(config, tf.fill([2], GRADIENT), read, size=1)
+        gradient = optimizers.add_decay(config, tf.fill([2], GRADIENT), read, (0, 1))
         gradient = optimizers.decay_apart(config, rate, gradient, weights, (0, 1))
-        train_op = optimizers.build(config, rate).apply_gradients([(gradient, weights)])
+        train_op = optimizers.build(config, rate, LAYOUT).apply_gradients([(gradient, weights)])
         session.run(tf.global_variables_initializer())
         for _ in range(steps):
             session.run(train_op)
@@ -80,22 +87,13 @@ def test_without_decay_the_gradient_is_left_as_it_is():
     for config in (TrainConfig(weight_decay=0.0), TrainConfig(optimizer="adam")):
         with tf.Graph().as_default():
             gradient = tf.ones([3])
-            assert optimizers.add_decay(config, gradient, tf.ones([3]), 2) is gradient
+            assert optimizers.add_decay(config, gradient, tf.ones([3]), (0, 2)) is gradient
     for config in (TrainConfig(weight_decay=0.0, optimizer="adam"), TrainConfig()):
         with tf.Graph().as_default():
             gradient = tf.ones([3])
             piece = tf.get_variable("w", [3], use_resource=True)
             known = optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (0, 2))
             assert known is gradient
-
-
-# A kernel, a bias, an offset of a normalisation, and a weight that trains early.
-LAYOUT = Layout(
-    [
-        Spec(kind, (1,), tf.ones_initializer(), kind)
-        for kind in ("early", "offset", "bias", "kernel")
-    ]
-)
 
 
 def test_rules_of_their_own_against_numpy_over_several_steps():
@@ -120,9 +118,9 @@ def test_rules_of_their_own_against_numpy_over_several_steps():
         )
         fed = tf.placeholder(tf.float32, [4])
         gradient = optimizers.scale_offsets(config, fed, LAYOUT)
-        size = optimizers.decaying_size(config, LAYOUT)
-        gradient = optimizers.add_decay(config, gradient, weights.read_value(), size)
-        train_op = optimizers.build(config, 0.1).apply_gradients([(gradient, weights)])
+        extent = optimizers.decaying(config, LAYOUT)
+        gradient = optimizers.add_decay(config, gradient, weights.read_value(), extent)
+        train_op = optimizers.build(config, 0.1, LAYOUT).apply_gradients([(gradient, weights)])
         session.run(tf.global_variables_initializer())
         for row in gradients:
             session.run(train_op, {fed: row})
@@ -131,8 +129,8 @@ def test_rules_of_their_own_against_numpy_over_several_steps():
 
 
 def test_only_kernels_decay_unless_biases_are_to():
-    assert optimizers.decaying_size(TrainConfig(), LAYOUT) == 1
-    assert optimizers.decaying_size(TrainConfig(decay_biases=True), LAYOUT) == 3
+    assert optimizers.decaying(TrainConfig(), LAYOUT) == (0, 1)
+    assert optimizers.decaying(TrainConfig(decay_biases=True), LAYOUT) == (0, 3)
 
 
 def test_offsets_of_the_common_rate_are_left_as_they_are():

@@ -58,6 +58,11 @@ def test_cosine_goes_from_the_highest_rate_to_zero(epoch, rate):
     assert rate_at(epoch, schedule="cosine") == pytest.approx(rate, abs=1e-7)
 
 
+def test_linear_goes_from_the_highest_rate_to_zero():
+    rates = [rate_at(epoch, schedule="linear") for epoch in (0, 100, 300, 400, 500)]
+    assert rates == pytest.approx([0.1, 0.075, 0.025, 0, 0], abs=1e-7)
+
+
 def test_cosine_stays_at_zero_beyond_the_end():
     assert rate_at(500, schedule="cosine") == pytest.approx(0.0, abs=1e-7)
 
