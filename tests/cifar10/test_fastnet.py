@@ -106,8 +106,11 @@ def test_the_projection_is_what_the_data_gave_and_stays_so():
     assert np.abs(after["model/whitening/bias"] - before["model/whitening/bias"]).max() > 0
 
 
-def test_the_fast_recipe_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
-    settings = {**RECIPES["fast"].settings, "train_batch_size": 12, "lookahead_steps": 2}
+@pytest.mark.parametrize(
+    ("recipe", "changed"), [("fast", {}), ("airbench94", {"lookahead_steps": 2})]
+)
+def test_its_recipes_go_on_from_a_checkpoint_to_the_same_weights(recipe, changed, tmp_path):
+    settings = {**RECIPES[recipe].settings, "train_batch_size": 12, **changed}
     config, plan, batches = TrainConfig(**settings), make_plan(1, num_pieces=2), make_batches(5)
     with steps.training(config, plan, values=VALUES) as run:
         for batch in batches[:3]:
@@ -124,7 +127,7 @@ def test_the_fast_recipe_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path)
     assert list(found) == list(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
-    # Neither decay nor momentum nor lookahead has moved it.
+    # Neither decay nor momentum, Muon nor lookahead has moved it.
     np.testing.assert_array_equal(found["model/whitening/projection"], PROJECTION)
 
 

@@ -35,8 +35,8 @@ def test_all_recipes_are_printed_where_none_is_named(capsys):
     assert capsys.readouterr().out == "\n\n".join(map(describe, RECIPES)) + "\n"
 
 
-def test_the_fast_recipe_is_the_published_one():
-    config = parse(["--recipe=fast"])
+def test_airbench94_is_the_published_one():
+    config = parse(["--recipe=airbench94"])
     # Jordan 2024: 11.5 and .0153 for 1,024 images, of which momentum makes 7.667 times as much.
     assert config.learning_rate * (1 + 1 / (1 - config.momentum)) == pytest.approx(11.5)
     assert config.weight_decay * 11.5 == pytest.approx(0.0153)
@@ -45,6 +45,18 @@ def test_the_fast_recipe_is_the_published_one():
     assert (config.crop_padding, config.crop_fill, config.flip) == (2, "reflect", "alternating")
     assert (config.lookahead_steps, config.whitening_bias_epochs) == (5, 3)
     assert config.test_time_augmentation
+
+
+def test_the_fast_recipe_is_that_with_muon():
+    fast, published = (RECIPES[name].settings for name in ("fast", "airbench94"))
+    differing = {name for name in {**fast, **published} if fast.get(name) != published.get(name)}
+    assert differing == {
+        *("optimizer", "muon_rate", "muon_momentum", "schedule", "lookahead_steps"),
+        *("train_batch_size", "train_epochs"),
+        *("learning_rate", "learning_rate_batch", "weight_decay"),
+    }
+    config = parse(["--recipe=fast"])
+    assert config.learning_rate * config.weight_decay == pytest.approx(0.004)
 
 
 def test_the_reference_is_the_tutorials_run():
@@ -59,7 +71,7 @@ def test_a_flag_beats_the_recipe_wherever_it_stands():
     ):
         config = parse(argv)
         assert (config.momentum, config.train_batch_size) == (0.9, 512)
-        assert (config.learning_rate, config.batch_norm_decay) == (1.5, 0.6)
+        assert (config.learning_rate, config.batch_norm_decay) == (1.656, 0.6)
 
 
 def test_a_flag_that_says_the_default_beats_the_recipe_too():
@@ -73,7 +85,8 @@ def test_a_flag_that_says_the_default_beats_the_recipe_too():
         ("fast", "--train-steps=5", {"train_epochs": None}),
         ("reference", "--train-epochs=2", {"train_steps": None}),
         ("fast", "--optimizer=adam", {"momentum": 0.9, "norm_bias_rate": 1.0}),
-        ("fast", "--batch-norm=off", {"batch_norm_decay": 0.997}),
+        ("fast", "--optimizer=nesterov", {"muon_rate": 0.24, "muon_momentum": 0.6}),
+        ("fast", "--batch-norm=off", {"batch_norm_decay": 0.997, "optimizer": "momentum"}),
         ("fast", "--use-distortion-for-training=false", {"crop_padding": 4, "flip": "random"}),
         ("fast", "--model=mlp", {"norm_bias_rate": 1.0, "batch_norm_decay": 0.997}),
         ("resnet20", "--model=fastnet", {"num_layers": None}),
@@ -86,7 +99,7 @@ def test_a_flag_takes_settings_with_it_that_it_makes_pointless(recipe, flag, lef
 
 @pytest.mark.parametrize("flag", ["--recipe", "--print-recipe"])
 def test_an_unknown_recipe_is_refused_with_the_names_of_all(flag):
-    with pytest.raises(ConfigError, match="'slow'.*'fast', 'reference', 'resnet20'"):
+    with pytest.raises(ConfigError, match="'slow'.*'fast', 'airbench94', 'reference', 'resnet20'"):
         parse([flag, "slow"])
 
 

@@ -13,14 +13,16 @@ from tests.cifar10.cluster_processes import cluster, make_records
 
 pytestmark = pytest.mark.system
 
-# Nothing that is drawn for one process and differently for two: no crops, no batch statistics.
+# Nothing that is drawn for one process and differently for two: no crops; and batch statistics only
+# of towers, which are the same ones.
 PLAIN = ("--use-distortion-for-training=false", "--schedule=constant", "--seed=3")
 MODELS = {
     "mlp": ("--model=mlp", "--optimizer=adam", "--learning-rate=0.001"),
     # At .01 its 20 steps make 1e-4 of the rounding errors, within one process too.
     "resnet": ("--num-layers=8", "--batch-norm=off", "--learning-rate=0.001"),
-    # The rate is for 1,024 images: with 40, it is .001.
-    "fastnet": ("--recipe=fast", "--batch-norm=off", "--learning-rate=0.03"),
+    # The rates are for 2,048 and 1,024 images: with 40, they are .001.
+    "fastnet": ("--recipe=fast", "--muon-rate=0.05", "--learning-rate=0.05"),
+    "airbench94": ("--recipe=airbench94", "--batch-norm=off", "--learning-rate=0.03"),
 }
 IN_GRAPH = "--replication=in-graph"
 
@@ -44,7 +46,8 @@ def local_weights(data, tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
     for name, flags in MODELS.items():
         output = tmp_path_factory.mktemp(name)
         arguments = (*PLAIN, *flags, f"--data-dir={data}", f"--output-dir={output}")
-        done = program.run(*arguments, "--train-batch-size=40", "--train-steps=20", cwd=output)
+        arguments += ("--train-batch-size=40", "--num-towers=2", "--train-steps=20")
+        done = program.run(*arguments, cwd=output)
         assert done.returncode == 0, done.stderr
         found[name] = variables(output)
     return found
@@ -70,6 +73,7 @@ def figures(output: pathlib.Path) -> dict[str, float]:
         ("resnet", 1, IN_GRAPH),
         ("fastnet", 2, "--sync"),
         ("fastnet", 1, IN_GRAPH),
+        ("airbench94", 1, "--sync"),
     ],
 )
 def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the_batch(
@@ -77,7 +81,7 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
 ):
     output = tmp_path / "output"
     arguments = (*PLAIN, *MODELS[model], f"--data-dir={data}", f"--output-dir={output}")
-    arguments += ("--train-batch-size=20", "--train-steps=20", replication)
+    arguments += ("--train-batch-size=20", "--num-towers=1", "--train-steps=20", replication)
     with cluster(tmp_path, *arguments, num_ps=num_ps, num_workers=1) as tasks:
         tasks.start()
         tasks.wait()
@@ -87,7 +91,7 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
     for name, value in found.items():
         # A slot holds gradients, which a ReLU at rounding distance from zero changes a hundred
         # times as much, at a rate of 0.01, as the weights.
-        is_slot = name.endswith(("/Momentum", "/Adam", "/Adam_1"))
+        is_slot = name.endswith(("/Momentum", "/Muon", "/Adam", "/Adam_1"))
         tolerance = 1e-2 if is_slot else 1e-4
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=tolerance, err_msg=name)
 
