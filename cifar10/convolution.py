@@ -1,19 +1,22 @@
-"""Convolutions whose gradients are computed another way than TensorFlow would.
+"""Convolutions that are computed another way than TensorFlow would.
 
 Two thirds of a training step are gradients of convolutions, and on a CPU half of that those of the
-filters. Both ways here leave the numbers as they are, but for the order of sums.
+filters. What is computed here stays the same, but for rounding: `cifar10.winograd` says how much.
 """
 
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import winograd
+
 Tensor = Any  # TensorFlow 2.15 carries no type hints.
 
-# `filter_gradient_by_images`: positions, of all images of a piece together, that a core's caches
-# hold best, and the channels and images that it takes to fill its vector registers.
-_POSITIONS_A_PIECE = 7_300
+# The channels and images that it takes to fill a core's vector registers.
 _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
+# `filter_gradient_by_images`: positions, of all images of a piece together, that a core's caches
+# hold best.
+_POSITIONS_A_PIECE = 7_300
 
 
 def convolve(
@@ -22,8 +25,9 @@ def convolve(
     settings: dict[str, Any],
     early: Optional[Tensor] = None,
     by_images: bool = False,
+    by_winograd: bool = False,
 ) -> Tensor:
-    """A convolution with gradients of its own.
+    """A convolution, computed the fastest way that is allowed.
 
     Args:
       x: images, in the layout and type of `settings`.
@@ -32,10 +36,13 @@ def convolve(
       early: bool, a scalar tensor: `x` has a gradient as long as it holds, and zeros afterwards,
         which are not computed; None: it always has.
       by_images: see `filter_gradient_by_images`; taken where `pieces_of` allows it.
+      by_winograd: see `cifar10.winograd`; taken for the same convolutions, if `early` is None.
 
     Returns:
       What tf.nn.conv2d returns.
     """
+    if by_winograd and early is None and fits(x, weights, settings):
+        return winograd.convolve(x, weights)
     pieces = pieces_of(x, weights, settings) if by_images else 0
     if early is None and not pieces:
         return tf.nn.conv2d(x, weights, **settings)
@@ -60,19 +67,25 @@ def convolve(
     return convolution(x, weights)
 
 
-def pieces_of(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> int:
-    """Into how many pieces `filter_gradient_by_images` should cut a batch, 0: it does not fit."""
+def fits(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+    """Whether a convolution is one that the other ways compute, and is large enough for them."""
     count, height, width, inputs = x.shape.as_list()
-    fits = (
+    return (
         settings["data_format"] == "NHWC"
         and settings["padding"] == "SAME"
         and settings["strides"] == [1, 1, 1, 1]
         and weights.shape[:2].as_list() == [3, 3]
         and None not in (count, height, width)
+        and count >= _FEWEST_IMAGES
         and min(inputs, weights.shape[3]) >= _FEWEST_CHANNELS
     )
-    if not fits:
+
+
+def pieces_of(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> int:
+    """Into how many pieces `filter_gradient_by_images` should cut a batch, 0: it does not fit."""
+    if not fits(x, weights, settings):
         return 0
+    count, height, width, _ = x.shape.as_list()
     for pieces in range(1, count // _FEWEST_IMAGES + 1):
         if count % pieces == 0 and count // pieces * height * width <= _POSITIONS_A_PIECE:
             return pieces

@@ -189,6 +189,7 @@ def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:
         # Compiled for the shape of a batch, which outside of training may change.
         fuses=training and not plan.on_gpus,
         filters_by_images=plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
+        by_winograd=training and config.precision == "fp32" and not plan.on_gpus,
         **shared,
     )
 

@@ -69,6 +69,18 @@ def test_after_the_first_epochs_the_input_has_no_gradient(early: bool, by_images
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_winograds_way_is_taken_where_the_input_always_has_a_gradient():
+    def ops(early: Optional[Any]) -> set[str]:
+        with tf.Graph().as_default() as graph:
+            x, kernel = tf.zeros([16, 4, 4, 64]), tf.zeros([3, 3, 64, 72])
+            y = convolution.convolve(x, kernel, SETTINGS, early=early, by_winograd=True)
+            assert y.shape == [16, 4, 4, 72]
+            return {op.type for op in graph.get_operations()}
+
+    assert "Conv2D" not in ops(None)
+    assert "Conv2D" in ops(True)
+
+
 @pytest.mark.parametrize(
     ("shape", "kernel", "changed"),
     [
@@ -78,18 +90,19 @@ def test_after_the_first_epochs_the_input_has_no_gradient(early: bool, by_images
         ((64, 15, 15, 64), (3, 3, 64, 64), {"padding": "VALID"}),
         ((64, 64, 15, 15), (3, 3, 64, 64), {"data_format": "NCHW"}),
         ((None, 15, 15, 64), (3, 3, 64, 64), {}),
-        ((37, 15, 15, 64), (3, 3, 64, 64), {}),
         ((8, 3, 3, 64), (3, 3, 64, 64), {}),
     ],
 )
 def test_what_does_not_fit_is_left_to_tensorflow(shape: Any, kernel: Any, changed: dict[str, Any]):
     with tf.Graph().as_default():
         x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
+        assert not convolution.fits(x, weights, {**SETTINGS, **changed})
         assert convolution.pieces_of(x, weights, {**SETTINGS, **changed}) == 0
 
 
 @pytest.mark.parametrize(
-    ("count", "side", "pieces"), [(512, 15, 16), (512, 7, 4), (512, 3, 1), (96, 15, 3), (37, 3, 1)]
+    ("count", "side", "pieces"),
+    [(512, 15, 16), (512, 7, 4), (512, 3, 1), (96, 15, 3), (37, 3, 1), (37, 15, 0)],
 )
 def test_a_piece_is_as_large_as_divides_the_batch_and_fits_the_caches(
     count: int, side: int, pieces: int
