@@ -108,8 +108,8 @@ class _Child:
                 self._process = subprocess.Popen(
                     _COMMAND,
                     cwd=_ROOT,
-                    stdin=its_line,
-                    stdout=its_line,
+                    stdin=its_line.fileno(),
+                    stdout=its_line.fileno(),
                     stderr=self._errors,
                     start_new_session=True,
                 )

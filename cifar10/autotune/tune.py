@@ -25,8 +25,8 @@ from cifar10.stopping import StopRequest
 
 NOTE_NAME = "autotune.json"
 
-_TURN_SECS = 0.25  # of steps; one step may take longer
-_MEASURE_SECS = 20.0  # after which the rounds end
+_TURN_SECS = 0.2  # of steps; one step may take longer
+_MEASURE_SECS = 60.0  # after which the rounds end; only steps of seconds need as much
 _LIMIT_SECS = 120.0  # for one setting to train its first step, or for its turn
 
 

@@ -19,7 +19,7 @@ from cifar10.errors import Stopped
 from cifar10.stopping import StopRequest
 
 RULE = Setting(2, 2, 1)
-OTHER, THIRD = Setting(1, 1, 2), Setting(4, 2, 1)
+OTHER, THIRD, FOURTH = Setting(1, 1, 2), Setting(4, 2, 1), Setting(2, 2, 2)
 
 
 def numbers(settings: list[Setting]) -> list[tuple[int, int, int]]:
@@ -30,16 +30,16 @@ def numbers(settings: list[Setting]) -> list[tuple[int, int, int]]:
     ("cores", "rule", "batch", "expected"),
     [
         (2, (2, 2, 1), 128, [(2, 2, 1), (1, 1, 2), (2, 2, 2), (4, 2, 1)]),
-        (2, (2, 2, 1), 1024, [(2, 2, 1), (1, 1, 2), (2, 2, 2), (4, 2, 1), (8, 2, 1)]),
+        (4, (4, 4, 1), 256, [(4, 4, 1), (1, 1, 4), (2, 2, 4), (4, 4, 4), (8, 4, 1)]),
         # 32 images a tower at least, unless the rule has fewer.
         (2, (1, 1, 2), 8, [(1, 1, 2), (1, 1, 1)]),
         (2, (2, 2, 1), 16, [(2, 2, 1), (1, 1, 2), (2, 2, 2)]),
         # Towers of equal size.
-        (2, (1, 1, 2), 129, [(1, 1, 2), (1, 1, 1), (3, 2, 1)]),
+        (4, (2, 2, 4), 129 * 2, [(2, 2, 4), (1, 1, 4), (2, 2, 1), (3, 3, 4)]),
         (6, (4, 4, 6), 128, [(4, 4, 6), (1, 1, 6), (2, 2, 6), (4, 4, 1)]),
         (16, (16, 16, 1), 128, [(16, 16, 1), (1, 1, 16), (8, 8, 16), (16, 16, 16)]),
         (64, (16, 16, 64), 128, [(16, 16, 64), (1, 1, 64), (8, 8, 64), (16, 16, 1)]),
-        (1, (1, 1, 1), 128, [(1, 1, 1), (2, 1, 1), (4, 1, 1)]),
+        (1, (1, 1, 1), 128, [(1, 1, 1), (2, 1, 1)]),
         (1, (1, 1, 1), 16, [(1, 1, 1)]),
     ],
 )
@@ -71,20 +71,21 @@ def test_a_setting_reads_as_its_flags():
 @pytest.mark.parametrize(
     ("seconds", "chosen", "speedup"),
     [
-        ([1 / 1.05] * 7, OTHER, 1.05),
-        ([1 / 1.02] * 7, RULE, 1.0),  # less than three percent
-        ([0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 1.1], OTHER, 1.25),  # slower in one round of seven
-        ([0.8, 0.8, 0.8, 0.8, 0.8, 1.1, 1.1], RULE, 1.0),
-        ([0.8, 0.8, 0.8], OTHER, 1.25),
-        ([0.8, 0.8, 1.1], RULE, 1.0),
-        ([0.5, 0.5], RULE, 1.0),  # given up after two rounds
-        ([1.2] * 7, RULE, 1.0),
+        ([1 / 1.05] * 11, OTHER, 1.05),
+        ([1 / 1.02] * 11, RULE, 1.0),  # less than three percent
+        ([0.8] * 9 + [1.1] * 2, OTHER, 1.25),  # so few by chance: 67 of 2,048 times
+        ([0.8] * 8 + [1.1] * 3, RULE, 1.0),  # 232 of 2,048 times
+        ([0.8] * 5, OTHER, 1.25),  # 1 of 32 times
+        ([0.8] * 4, RULE, 1.0),  # 1 of 16 times
+        ([0.8] * 4 + [1.1], RULE, 1.0),
+        ([0.5] * 2, RULE, 1.0),  # given up after two rounds
+        ([1.2] * 11, RULE, 1.0),
     ],
 )
 def test_a_setting_is_chosen_only_if_it_beats_the_rule_by_more_than_the_noise(
     seconds, chosen, speedup
 ):
-    setting, gain = choose({RULE: [1.0] * 7, OTHER: seconds})
+    setting, gain = choose({RULE: [1.0] * 11, OTHER: seconds})
     assert setting == chosen
     assert gain == pytest.approx(speedup)
 
@@ -101,22 +102,33 @@ def test_the_fastest_of_those_that_beat_the_rule_is_chosen():
     assert choose(times) == (THIRD, pytest.approx(1.25))
 
 
-def test_settings_take_turns_and_the_hopeless_are_given_up_after_two_rounds():
+def test_settings_take_turns_and_those_without_hope_are_given_up():
     turns: list[Setting] = []
+    seconds = {RULE: 1.0, OTHER: 0.99, THIRD: 1.05, FOURTH: 1.2}
 
     def step_secs(setting: Setting) -> float:
         turns.append(setting)
-        return {RULE: 1.0, OTHER: 1.05, THIRD: 1.2}[setting]
+        return seconds[setting]
 
-    times = take_turns([RULE, OTHER, THIRD], step_secs, lambda: False)
-    assert turns == [RULE, OTHER, THIRD] * 2 + [RULE, OTHER] * 5
-    assert times == {RULE: [1.0] * 7, OTHER: [1.05] * 7, THIRD: [1.2] * 2}
+    times = take_turns([RULE, OTHER, THIRD, FOURTH], step_secs, lambda: False)
+    everyone = [RULE, OTHER, THIRD, FOURTH]
+    assert turns == everyone * 2 + everyone[:3] * 3 + everyone[:2] * 6
+    assert times == {RULE: [1.0] * 11, OTHER: [0.99] * 11, THIRD: [1.05] * 5, FOURTH: [1.2] * 2}
 
 
-@pytest.mark.parametrize(("slower", "rounds"), [(1.05, 3), (1.2, 2)])
-def test_the_rounds_end_with_the_time_or_with_the_last_rival(slower, rounds):
-    times = take_turns([RULE, OTHER], lambda one: 1.0 if one == RULE else slower, lambda: True)
-    assert [len(seconds) for seconds in times.values()] == [rounds, rounds]
+def test_the_rounds_end_with_the_time_or_with_the_last_rival():
+    def rounds(seconds: float, limit: int) -> int:
+        over = iter([False] * (limit - 1) + [True])
+        return len(
+            take_turns(
+                [RULE, OTHER], lambda one: 1.0 if one == RULE else seconds, lambda: next(over)
+            )[RULE]
+        )
+
+    assert rounds(seconds=0.9, limit=7) == 7
+    assert rounds(seconds=0.9, limit=1) == 1
+    assert rounds(seconds=1.05, limit=7) == 5
+    assert rounds(seconds=1.2, limit=7) == 2
 
 
 @pytest.fixture
@@ -380,6 +392,18 @@ def test_a_memory_that_cannot_be_written_is_one_warning(run, cache, capsys):
     err = capsys.readouterr().err
     assert err.startswith("autotune: warning: the choice cannot be remembered in ")
     assert err.count("\n") == 1
+
+
+def test_without_a_cache_folder_the_choice_holds_for_this_run(run, monkeypatch, capsys):
+    def home() -> pathlib.Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(pathlib.Path, "home", home)
+    assert run(ANSWERS) == (4, 2, 1)
+    assert capsys.readouterr().err == (
+        "autotune: warning: the choice cannot be remembered: Could not determine home directory.\n"
+    )
 
 
 def test_a_remembered_setting_that_is_no_candidate_any_more_is_measured_anew(run, started, cache):
