@@ -32,7 +32,7 @@ class Children:
       config: the run's settings.
       settings: towers and threads to time.
       stop: says whether a signal came.
-      limit_secs: how long a child may take to get a setting ready, or to time it.
+      limit_secs: how long they may take to get all settings ready, and each to time one.
     """
 
     def __init__(
@@ -57,8 +57,9 @@ class Children:
                 child = _Child(self._stop)
                 self._by_setting.update(dict.fromkeys(group, child))
                 child.tell(_as_configs(self._config, group))
+            deadline = time.monotonic() + self._limit_secs
             for setting in self._settings:
-                self._by_setting[setting].answer(self._limit_secs)
+                self._by_setting[setting].answer(deadline)
         except BaseException:
             self._end()
             raise
@@ -82,7 +83,7 @@ class Children:
         child = self._by_setting[setting]
         group = [one for one in self._settings if self._by_setting[one] is child]
         child.tell([group.index(setting), seconds])
-        return float(child.answer(self._limit_secs))
+        return float(child.answer(time.monotonic() + self._limit_secs))
 
     def _end(self) -> None:
         for child in set(self._by_setting.values()):
@@ -127,18 +128,17 @@ class _Child:
         except OSError:
             raise ChildError(self._last_words()) from None
 
-    def answer(self, limit_secs: float) -> Any:
-        """Waits for the next answer.
+    def answer(self, deadline: float) -> Any:
+        """Waits for the next answer until then (`time.monotonic`).
 
         Raises:
           ChildError: the process has ended, or the time is over.
           Stopped: a signal came.
         """
-        deadline = time.monotonic() + limit_secs
         while b"\n" not in self._unread:
             self._stop.check()
             if time.monotonic() > deadline:
-                raise ChildError(f"no answer within {limit_secs:g} s")
+                raise ChildError("no answer in time")
             self._unread += self._receive()
         line, self._unread = self._unread.split(b"\n", 1)
         return json.loads(line)

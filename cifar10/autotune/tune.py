@@ -27,7 +27,7 @@ NOTE_NAME = "autotune.json"
 
 _TURN_SECS = 0.2  # of steps; one step may take longer
 _MEASURE_SECS = 60.0  # after which the rounds end; only steps of seconds need as much
-_LIMIT_SECS = 120.0  # for one setting to train its first step, or for its turn
+_LIMIT_SECS = 180.0  # for all settings to train their first step, and for a turn
 
 
 def tuned(config: TrainConfig, stop: StopRequest) -> TrainConfig:
