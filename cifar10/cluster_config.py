@@ -127,6 +127,11 @@ def _check_settings_alone(config: TrainConfig) -> None:
 
 
 def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
+    if config.autotune and not cluster.is_single_process:
+        raise ConfigError(
+            f"--autotune is for a process that trains alone, and this is {cluster.label} of "
+            f"{show(cluster.jobs)}; leave it out, --num-towers says how many towers a task has"
+        )
     count = cluster.num_trainers
     if count > 1 and not cluster.ps_addresses and config.replication != "in-graph":
         raise ConfigError(

@@ -41,14 +41,15 @@ def hardware() -> dict[str, Any]:
     details = [tf2.config.experimental.get_device_details(gpu) for gpu in gpus]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cores": count_cores(),
         "memory_gib": round(memory / 2**30, 1),
         "gpus": [detail.get("device_name", "GPU") for detail in details],
     }
 
 
-def _cpu_name(path: str = "/proc/cpuinfo") -> str:
+def cpu_name(path: str = "/proc/cpuinfo") -> str:
+    """The CPU's model; the architecture where the system does not say."""
     try:
         lines = pathlib.Path(path).read_text().splitlines()
     except OSError:

@@ -15,6 +15,7 @@ from cifar10 import (
     model_note,
     training_note,
 )
+from cifar10.autotune.tune import tuned
 from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
@@ -58,6 +59,7 @@ def train_and_evaluate(
     for split in (TRAIN, EVAL):
         records.require(split)
     open_output(config)
+    config = tuned(config, stop)
     job = join_job(config, records, cluster, stop.check) if cluster else start_job(config, records)
     if (cluster and cluster.has_evaluator) or training_note.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)

@@ -444,3 +444,14 @@ def test_muon_is_refused_where_updates_come_at_any_time():
 
 def test_lookahead_goes_with_a_master_and_its_ps():
     assert read({"master": ["a:1"], "ps": ["c:1"]}, MASTER_TASK, lookahead_steps=5).is_master
+
+
+@pytest.mark.parametrize("task", [MASTER_TASK, {"type": "ps", "index": 0}], ids=str)
+def test_a_task_of_a_cluster_is_not_tuned(task):
+    message = refusal(TWO_TRAINERS, task, autotune=True)
+    assert message.startswith("--autotune is for a process that trains alone, and this is ")
+    assert message.endswith("--num-towers says how many towers a task has (from TF_CONFIG)")
+
+
+def test_a_cluster_of_one_may_be_tuned():
+    assert read({"master": ["a:1"]}, MASTER_TASK, autotune=True).is_single_process

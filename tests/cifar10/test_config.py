@@ -138,6 +138,7 @@ def test_a_value_out_of_range_is_refused_by_name(settings: dict[str, Any], messa
         ({"mode": "predict"}, ["--mode predict needs image files"]),
         ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
+        ({"autotune": True, "mode": "evaluate"}, ["--autotune is for training", "--mode evaluate"]),
         ({"variable_strategy": "GPU", "num_gpus": 0}, ["--variable-strategy GPU", "--num-gpus"]),
         ({"num_gpus": 2, "num_towers": 3}, ["--num-towers", "--num-gpus"]),
         ({"num_towers": 3}, ["--train-batch-size", "128 images for 3 towers"]),

@@ -1,0 +1,466 @@
+"""--autotune: what is measured, what is chosen, what is remembered, and what goes wrong."""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from cifar10.autotune import children, memory, tune
+from cifar10.autotune.candidates import Setting, candidates, choose, take_turns
+from cifar10.autotune.memory import Choice, DamagedError, Memory
+from cifar10.config import TrainConfig
+from cifar10.errors import Stopped
+from cifar10.stopping import StopRequest
+
+RULE = Setting(2, 2, 1)
+OTHER, THIRD, FOURTH = Setting(1, 1, 2), Setting(4, 2, 1), Setting(2, 2, 2)
+
+
+def numbers(settings: list[Setting]) -> list[tuple[int, int, int]]:
+    return [(one.num_towers, one.num_inter_threads, one.num_intra_threads) for one in settings]
+
+
+@pytest.mark.parametrize(
+    ("cores", "rule", "batch", "expected"),
+    [
+        (2, (2, 2, 1), 128, [(2, 2, 1), (1, 1, 2), (2, 2, 2), (4, 2, 1)]),
+        (4, (4, 4, 1), 256, [(4, 4, 1), (1, 1, 4), (2, 2, 4), (4, 4, 4), (8, 4, 1)]),
+        # 32 images a tower at least, unless the rule has fewer.
+        (2, (1, 1, 2), 8, [(1, 1, 2), (1, 1, 1)]),
+        (2, (2, 2, 1), 16, [(2, 2, 1), (1, 1, 2), (2, 2, 2)]),
+        # Towers of equal size.
+        (4, (2, 2, 4), 129 * 2, [(2, 2, 4), (1, 1, 4), (2, 2, 1), (3, 3, 4)]),
+        (6, (4, 4, 6), 128, [(4, 4, 6), (1, 1, 6), (2, 2, 6), (4, 4, 1)]),
+        (16, (16, 16, 1), 128, [(16, 16, 1), (1, 1, 16), (8, 8, 16), (16, 16, 16)]),
+        (64, (16, 16, 64), 128, [(16, 16, 64), (1, 1, 64), (8, 8, 64), (16, 16, 1)]),
+        (1, (1, 1, 1), 128, [(1, 1, 1), (2, 1, 1)]),
+        (1, (1, 1, 1), 16, [(1, 1, 1)]),
+    ],
+)
+def test_candidates_are_the_rule_then_fewer_and_more_towers(cores, rule, batch, expected):
+    config = TrainConfig(train_batch_size=batch)
+    assert numbers(candidates(config, Setting(*rule), cores)) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "rule", "expected"),
+    [
+        ({"num_towers": 2}, (2, 2, 1), [(2, 2, 1), (2, 2, 2)]),
+        ({"num_towers": 8}, (8, 8, 1), [(8, 8, 1), (8, 2, 1), (8, 2, 2)]),
+        ({"num_intra_threads": 1}, (2, 2, 1), [(2, 2, 1), (1, 1, 1), (4, 2, 1)]),
+        ({"num_inter_threads": 0}, (2, 0, 1), [(2, 0, 1), (1, 0, 2), (2, 0, 2), (4, 0, 1)]),
+        ({"num_towers": 1, "num_inter_threads": 3, "num_intra_threads": 3}, (1, 3, 3), [(1, 3, 3)]),
+    ],
+)
+def test_what_a_flag_says_stays_in_every_candidate(flags, rule, expected):
+    found = candidates(TrainConfig(train_batch_size=128, **flags), Setting(*rule), 2)
+    assert numbers(found) == expected
+
+
+def test_a_setting_reads_as_its_flags():
+    assert str(RULE) == "--num-towers 2 --num-inter-threads 2 --num-intra-threads 1"
+    assert THIRD.applied(TrainConfig()).num_towers == 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen", "speedup"),
+    [
+        ([1 / 1.05] * 11, OTHER, 1.05),
+        ([1 / 1.02] * 11, RULE, 1.0),  # less than three percent
+        ([0.8] * 9 + [1.1] * 2, OTHER, 1.25),  # so few by chance: 67 of 2,048 times
+        ([0.8] * 8 + [1.1] * 3, RULE, 1.0),  # 232 of 2,048 times
+        ([0.8] * 5, OTHER, 1.25),  # 1 of 32 times
+        ([0.8] * 4, RULE, 1.0),  # 1 of 16 times
+        ([0.8] * 4 + [1.1], RULE, 1.0),
+        ([0.5] * 2, RULE, 1.0),  # given up after two rounds
+        ([1.2] * 11, RULE, 1.0),
+    ],
+)
+def test_a_setting_is_chosen_only_if_it_beats_the_rule_by_more_than_the_noise(
+    seconds, chosen, speedup
+):
+    setting, gain = choose({RULE: [1.0] * 11, OTHER: seconds})
+    assert setting == chosen
+    assert gain == pytest.approx(speedup)
+
+
+def test_rounds_are_compared_not_the_hours_of_a_machine():
+    # Everything takes twice as long in half of the rounds.
+    slow = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 2.0]
+    setting, gain = choose({RULE: slow, OTHER: [0.9 * one for one in slow]})
+    assert (setting, gain) == (OTHER, pytest.approx(1 / 0.9))
+
+
+def test_the_fastest_of_those_that_beat_the_rule_is_chosen():
+    times = {RULE: [1.0] * 7, OTHER: [0.9] * 7, THIRD: [0.8] * 7}
+    assert choose(times) == (THIRD, pytest.approx(1.25))
+
+
+def test_settings_take_turns_and_those_without_hope_are_given_up():
+    turns: list[Setting] = []
+    seconds = {RULE: 1.0, OTHER: 0.99, THIRD: 1.05, FOURTH: 1.2}
+
+    def step_secs(setting: Setting) -> float:
+        turns.append(setting)
+        return seconds[setting]
+
+    times = take_turns([RULE, OTHER, THIRD, FOURTH], step_secs, lambda: False)
+    everyone = [RULE, OTHER, THIRD, FOURTH]
+    assert turns == everyone * 2 + everyone[:3] * 3 + everyone[:2] * 6
+    assert times == {RULE: [1.0] * 11, OTHER: [0.99] * 11, THIRD: [1.05] * 5, FOURTH: [1.2] * 2}
+
+
+def test_the_rounds_end_with_the_time_or_with_the_last_rival():
+    def rounds(seconds: float, limit: int) -> int:
+        over = iter([False] * (limit - 1) + [True])
+        return len(
+            take_turns(
+                [RULE, OTHER], lambda one: 1.0 if one == RULE else seconds, lambda: next(over)
+            )[RULE]
+        )
+
+    assert rounds(seconds=0.9, limit=7) == 7
+    assert rounds(seconds=0.9, limit=1) == 1
+    assert rounds(seconds=1.05, limit=7) == 5
+    assert rounds(seconds=1.2, limit=7) == 2
+
+
+@pytest.fixture
+def cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def remembered(**settings: Any) -> Any:
+    return Memory(TrainConfig(**settings), RULE).recall()
+
+
+CHOICE = Choice(THIRD, 1.07, "2026-11-21 17:00+00:00")
+
+
+def test_a_choice_is_remembered_for_the_same_run_on_the_same_machine(cache):
+    assert remembered() is None
+    Memory(TrainConfig(), RULE).keep(CHOICE)
+    assert remembered() == CHOICE
+    assert remembered(seed=3, learning_rate=0.5, output_dir="o", train_steps=7) == CHOICE
+    assert remembered(num_layers=44, autotune=True) == CHOICE
+    (path,) = (cache / "cifar10-estimator" / "autotune").iterdir()
+    assert path.name.startswith("resnet-44-v1-batch-128-fp32-")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_layers": 20},
+        {"model": "resnet_v2"},
+        {"model": "mlp", "hidden_units": 7},
+        {"train_batch_size": 64},
+        {"precision": "bf16"},
+        {"data_format": "channels_first"},
+        {"batch_norm": "sync"},
+        {"optimizer": "adam"},
+        {"lookahead_steps": 5},
+        {"label_smoothing": 0.1},
+        {"num_towers": 2},
+        {"num_intra_threads": 1},
+    ],
+)
+def test_another_step_has_another_choice(cache, settings):
+    Memory(TrainConfig(), RULE).keep(CHOICE)
+    assert remembered(**settings) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("count_cores", lambda: 99), ("cpu_name", lambda: "Another CPU")]
+)
+def test_another_machine_has_another_choice(cache, monkeypatch, name, value):
+    Memory(TrainConfig(), RULE).keep(CHOICE)
+    monkeypatch.setattr(memory, name, value)
+    assert remembered() is None
+
+
+def test_another_rule_or_another_tensorflow_is_measured_anew(cache, monkeypatch):
+    Memory(TrainConfig(), RULE).keep(CHOICE)
+    assert Memory(TrainConfig(), OTHER).recall() is None
+    monkeypatch.setattr(memory.tf2, "__version__", "2.99")
+    assert remembered() is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"setting": {"num_towers": 2}}', "\x00"])
+def test_a_broken_file_is_told_from_a_missing_one_and_written_anew(cache, text):
+    kept = Memory(TrainConfig(), RULE)
+    kept.keep(CHOICE)
+    kept.path.write_text(text)
+    with pytest.raises(DamagedError):
+        kept.recall()
+    kept.keep(CHOICE)
+    assert kept.recall() == CHOICE
+
+
+def test_a_file_of_another_key_is_not_taken(cache):
+    kept = Memory(TrainConfig(), RULE)
+    kept.keep(CHOICE)
+    entry = json.loads(kept.path.read_text())
+    entry["key"]["cores"] = 99
+    kept.path.write_text(json.dumps(entry))
+    assert kept.recall() is None
+
+
+def test_a_relative_cache_folder_is_ignored_as_the_standard_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tmp_path / ".cache" in Memory(TrainConfig(), RULE).path.parents
+
+
+def test_whoever_reads_while_others_write_sees_a_whole_choice(cache):
+    kept = Memory(TrainConfig(), RULE)
+    kept.keep(CHOICE)
+    others = [
+        threading.Thread(target=lambda: [kept.keep(CHOICE) for _ in range(50)]) for _ in range(3)
+    ]
+    for other in others:
+        other.start()
+    while any(other.is_alive() for other in others):
+        assert kept.recall() == CHOICE
+    assert list(kept.path.parent.iterdir()) == [kept.path]
+
+
+# Stand-ins for `cifar10.autotune.step`: what fails and hangs cannot be had of the real one.
+FAILS = "import sys; sys.exit('Traceback: many lines\\nMemoryError: no more\\n\\n')"
+HANGS = "import time; time.sleep(60)"
+ANSWERS = """
+import json, sys
+configs = json.loads(input())
+for index in range(len(configs)):
+    print(index, flush=True)
+for line in sys.stdin:
+    index, seconds = json.loads(line)
+    print(0.8 if configs[index]["num_towers"] == 4 else 1.0, flush=True)
+"""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The children's process ids, as they come."""
+    pids: list[int] = []
+    start = children.subprocess.Popen
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        process = start(*args, **kwargs)
+        pids.append(process.pid)
+        return process
+
+    monkeypatch.setattr(children.subprocess, "Popen", noted)
+    return pids
+
+
+@pytest.fixture
+def run(cache, started, tmp_path, monkeypatch) -> Any:
+    """Tunes a run on two cores whose children are the script."""
+    (tmp_path / "output").mkdir()
+    monkeypatch.setattr(tune, "count_cores", lambda: 2)
+    monkeypatch.setattr("cifar10.devices.count_cores", lambda: 2)
+
+    def tuned(script: str, stop: Any = None, **settings: Any) -> Any:
+        monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", script))
+        places = {"output_dir": str(tmp_path / "output"), "num_gpus": 0}
+        config = TrainConfig(**{**places, "autotune": True, **settings})
+        chosen = tune.tuned(config, stop or StopRequest())
+        return chosen.num_towers, chosen.num_inter_threads, chosen.num_intra_threads
+
+    return tuned
+
+
+def is_alive(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+def test_the_fastest_setting_is_chosen_remembered_and_noted(run, started, capsys, tmp_path):
+    assert run(ANSWERS) == (4, 2, 1)
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert (
+        "   1000.0 ms a step: --num-towers 2 --num-inter-threads 2 --num-intra-threads 1 (the "
+        in (shown.out)
+    )
+    chosen = "--num-towers 4 --num-inter-threads 2 --num-intra-threads 1"
+    assert f"autotune: {chosen}, 1.25 times as fast as the rule; measured in " in shown.out
+    assert f"autotune: remembered in {tmp_path}/cache/cifar10-estimator/autotune/" in shown.out
+    assert len(started) == 2  # threads inside ops: 1 and 2
+    assert not any(map(is_alive, started))
+    note = json.loads((tmp_path / "output/autotune.json").read_text())
+    assert note == {
+        "num_towers": 4,
+        "num_inter_threads": 2,
+        "num_intra_threads": 1,
+        "cores": 2,
+    }
+
+
+def test_a_remembered_choice_is_taken_at_once(run, started, capsys):
+    run(ANSWERS)
+    capsys.readouterr()
+    assert run(FAILS) == (4, 2, 1)
+    assert len(started) == 2
+    shown = capsys.readouterr()
+    assert "1.25 times as fast as the rule, as measured at 20" in shown.out
+    assert "remove it to measure anew" in shown.out
+    assert shown.err == ""
+
+
+def test_a_rule_that_nothing_beats_is_remembered_too(run, started, capsys):
+    script = ANSWERS.replace("0.8", "0.99")
+    assert run(script) == (2, 2, 1)
+    assert run(FAILS) == (2, 2, 1)
+    assert len(started) == 2
+    assert capsys.readouterr().out.count("which is the rule: nothing was clearly faster") == 2
+
+
+def test_without_the_flag_nothing_is_measured_or_written(run, started, cache, capsys, tmp_path):
+    assert run(FAILS, autotune=False) == (None, None, None)
+    assert started == []
+    assert not cache.exists()
+    assert list((tmp_path / "output").iterdir()) == []
+    assert capsys.readouterr().out == ""
+
+
+def test_a_flag_for_everything_leaves_nothing_to_choose(run, started, capsys):
+    assert run(FAILS, num_towers=1, num_inter_threads=3, num_intra_threads=0) == (1, 3, 0)
+    assert started == []
+    assert capsys.readouterr().out.startswith("autotune: nothing to choose from, --num-towers 1 ")
+
+
+def test_a_child_that_fails_is_one_warning_with_its_last_line(run, started, cache, capsys):
+    assert run(FAILS) == (2, 2, 1)
+    assert capsys.readouterr().err == (
+        "autotune: warning: measuring failed, so the rule holds, --num-towers 2 "
+        "--num-inter-threads 2 --num-intra-threads 1: MemoryError: no more\n"
+    )
+    assert not any(map(is_alive, started))
+    assert not cache.exists()
+
+
+def test_a_child_that_is_killed_in_the_middle_says_how_it_ended(run, started, capsys):
+    assert run(ANSWERS.replace("print(0.8", "import os; os.kill(os.getpid(), 9); print(0.8"))
+    assert capsys.readouterr().err.endswith(": ended with exit code -9, without a word\n")
+    assert not any(map(is_alive, started))
+
+
+def test_a_child_that_hangs_is_ended(run, started, monkeypatch, capsys):
+    monkeypatch.setattr(tune, "_LIMIT_SECS", 0.3)
+    assert run(HANGS) == (2, 2, 1)
+    assert capsys.readouterr().err.endswith(": no answer in time\n")
+    assert not any(map(is_alive, started))
+
+
+def test_a_signal_ends_the_children_and_the_run_in_the_usual_way(run, started, tmp_path):
+    stop = StopRequest()
+    timer = threading.Timer(0.5, stop._note, (signal.SIGTERM, None))
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(Stopped) as stopped:
+        run(HANGS, stop)
+    assert stopped.value.signum == signal.SIGTERM
+    assert time.monotonic() - begin < 5
+    assert len(started) == 2
+    assert not any(map(is_alive, started))
+    assert list((tmp_path / "output").iterdir()) == []
+
+
+def test_a_broken_memory_is_one_warning_and_is_measured_anew(run, started, cache, capsys):
+    run(ANSWERS)
+    (path,) = (cache / "cifar10-estimator" / "autotune").iterdir()
+    path.write_text("{")
+    capsys.readouterr()
+    assert run(ANSWERS) == (4, 2, 1)
+    assert capsys.readouterr().err.startswith(
+        f"autotune: warning: {path} is damaged, measuring anew: "
+    )
+    assert len(started) == 4
+    assert run(FAILS) == (4, 2, 1)
+
+
+def test_a_memory_that_cannot_be_written_is_one_warning(run, cache, capsys):
+    cache.write_text("a file where the folder should be")
+    assert run(ANSWERS) == (4, 2, 1)
+    err = capsys.readouterr().err
+    assert err.startswith("autotune: warning: the choice cannot be remembered in ")
+    assert err.count("\n") == 1
+
+
+def test_without_a_cache_folder_the_choice_holds_for_this_run(run, monkeypatch, capsys):
+    def home() -> pathlib.Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(pathlib.Path, "home", home)
+    assert run(ANSWERS) == (4, 2, 1)
+    assert capsys.readouterr().err == (
+        "autotune: warning: the choice cannot be remembered: Could not determine home directory.\n"
+    )
+
+
+def test_a_remembered_setting_that_is_no_candidate_any_more_is_measured_anew(run, started, cache):
+    run(ANSWERS)
+    (path,) = (cache / "cifar10-estimator" / "autotune").iterdir()
+    path.write_text(path.read_text().replace('"num_towers": 4', '"num_towers": 64'))
+    assert run(ANSWERS) == (4, 2, 1)
+    assert len(started) == 4
+
+
+def begin(folder: pathlib.Path, **note: int) -> None:
+    """An output folder with a checkpoint, and a note of what the run was begun with."""
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-5"\n')
+    (folder / "model.ckpt-5.index").write_text("")
+    if note:
+        (folder / "autotune.json").write_text(json.dumps(note))
+
+
+NOTE = {"num_towers": 4, "num_inter_threads": 3, "num_intra_threads": 2, "cores": 2}
+
+
+@pytest.mark.parametrize(
+    ("note", "settings", "expected"),
+    [
+        (NOTE, {}, (4, 3, 2)),
+        (NOTE, {"num_intra_threads": 1}, (4, 3, 1)),
+        (NOTE, {"num_towers": 1}, (1, None, None)),
+        # On a machine of another size, threads are the rule's for these towers.
+        ({**NOTE, "cores": 8}, {}, (4, None, None)),
+        # Another batch cannot be cut in the same way: the rule's towers.
+        (NOTE, {"train_batch_size": 10}, (None, None, None)),
+        # Begun without --autotune.
+        ({}, {}, (None, None, None)),
+    ],
+)
+def test_a_run_that_goes_on_keeps_what_it_was_begun_with(
+    run, started, tmp_path, note, settings, expected
+):
+    begin(tmp_path / "output", **note)
+    assert run(FAILS, **settings) == expected
+    assert started == []
+
+
+def test_a_run_that_goes_on_says_so(run, tmp_path, capsys):
+    begin(tmp_path / "output", **NOTE)
+    run(FAILS)
+    assert capsys.readouterr().out == (
+        "autotune: this run goes on with --num-towers 4 --num-inter-threads 3 "
+        f"--num-intra-threads 2 ({tmp_path}/output/autotune.json)\n"
+    )
+
+
+def test_on_gpus_nothing_is_measured(run, started, monkeypatch, capsys):
+    class Plan:
+        on_gpus = True
+
+    monkeypatch.setattr(tune, "plan_devices", lambda config: Plan())
+    assert run(FAILS) == (None, None, None)
+    assert started == []
+    assert capsys.readouterr().out.startswith("autotune: nothing is measured on GPUs")

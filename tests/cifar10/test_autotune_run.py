@@ -1,0 +1,102 @@
+"""--autotune from the command line, with the children that really train."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cifar10.autotune.candidates import Setting
+from cifar10.autotune.children import Children
+from cifar10.config import TrainConfig
+from cifar10.stopping import StopRequest
+from tests.cifar10 import program
+
+# A tower of 32 images is a candidate beside one of 64 even on one core.
+SMALL = ("--autotune", "--model=mlp", "--train-batch-size=64", "--num-gpus=0")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with records in its default place."""
+    path = tmp_path_factory.mktemp("autotune")
+    subprocess.run(
+        [sys.executable, "-m", "data_prep", "--source=synthetic", "--synthetic-size=200"]
+        + [f"--out={path / 'data'}"],
+        cwd=program.ROOT,
+        check=True,
+        capture_output=True,
+    )
+    return path
+
+
+def test_a_run_measures_remembers_and_goes_on_with_its_choice(folder, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    first = program.run(*SMALL, "--train-steps=3", cwd=folder)
+    assert (first.returncode, first.stderr) == (0, "")
+    lines = first.stdout.splitlines()
+    assert lines[0].startswith("autotune: timing steps with ")
+    assert sum(" ms a step: --num-towers " in line for line in lines) >= 2
+    assert sum(line.endswith(" (the rule)") for line in lines) == 1
+    (remembered,) = (folder / "cache/cifar10-estimator/autotune").iterdir()
+    assert f"autotune: remembered in {remembered}; remove it to measure anew" in lines
+    note = json.loads((folder / "output/autotune.json").read_text())
+    configuration = json.loads((folder / "output/result.json").read_text())["configuration"]
+    for name in ("num_towers", "num_inter_threads", "num_intra_threads"):
+        assert configuration[name] == note[name]
+
+    with program.started(*SMALL, "--output-dir=second", cwd=folder) as again:
+        program.wait_for_line(f"autotune: remembered in {remembered}; remove it", again)
+    remembered.unlink()
+    with program.started(*SMALL, cwd=folder) as on:
+        kept = f"autotune: this run goes on with --num-towers {note['num_towers']} "
+        program.wait_for_line(kept, on)
+    assert not remembered.exists()
+
+
+def stat_of(pid: object) -> list[str]:
+    """State, parent and so on of a process (proc(5)); nothing once it has ended."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return []
+    return [] if fields[0] == "Z" else fields
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that `pid` has started."""
+    everyone = [path.name for path in pathlib.Path("/proc").glob("[0-9]*")]
+    return [int(one) for one in everyone if stat_of(one)[1:2] == [str(pid)]]
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 10
+    while any(map(stat_of, pids)):
+        assert time.monotonic() < deadline, f"still there after 10 s: {pids}"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+def test_a_signal_while_measuring_leaves_no_children(folder, tmp_path, monkeypatch, signum):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with program.started(*SMALL, "--output-dir=stopped", cwd=folder) as process:
+        program.wait_for_line("autotune: timing", process)
+        while not (pids := children_of(process.pid)):
+            time.sleep(0.01)
+        code, _, err = program.interrupt(process, signum)
+    wait_until_gone(pids)
+    if signum != signal.SIGKILL:
+        assert code == 128 + signum
+        assert err == f"stopped by signal {int(signum)}; run the same command to continue\n"
+    assert not (tmp_path / "cifar10-estimator").exists()
+
+
+def test_children_time_the_real_step_with_any_towers_and_threads():
+    config = TrainConfig(num_layers=8, train_batch_size=32, lookahead_steps=2, num_gpus=0)
+    settings = [Setting(2, 2, 1), Setting(4, 2, 1), Setting(1, 1, 2)]
+    with Children(config, settings, StopRequest(), 120.0) as children:
+        seconds = [children.step_secs(setting, 0.05) for setting in settings]
+    assert all(0.0 < one < 60.0 for one in seconds)
