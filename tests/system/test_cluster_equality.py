@@ -70,6 +70,8 @@ def figures(output: pathlib.Path) -> dict[str, float]:
         ("resnet", 1, IN_GRAPH),
         ("fastnet", 2, "--sync"),
         ("fastnet", 1, IN_GRAPH),
+        ("mlp", 1, "--sync --resident-data"),
+        ("mlp", 1, f"{IN_GRAPH} --resident-data"),
     ],
 )
 def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the_batch(
@@ -77,7 +79,7 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
 ):
     output = tmp_path / "output"
     arguments = (*PLAIN, *MODELS[model], f"--data-dir={data}", f"--output-dir={output}")
-    arguments += ("--train-batch-size=20", "--train-steps=20", replication)
+    arguments += ("--train-batch-size=20", "--train-steps=20", *replication.split())
     with cluster(tmp_path, *arguments, num_ps=num_ps, num_workers=1) as tasks:
         tasks.start()
         tasks.wait()
