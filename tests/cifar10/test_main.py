@@ -153,11 +153,6 @@ def test_resident_images_train_the_same_weights_also_after_a_kill(trained, folde
     assert (again.returncode, again.stderr) == (0, "")
     assert "continuing at step" in again.stdout
     assert_same(weights(folder / "output"), weights(folder / "resident"))
-    figures, same = (
-        json.loads((folder / name / "result.json").read_text())["figures"]["eval_accuracy"]
-        for name in ("output", "resident")
-    )
-    assert figures == same
     assert "augmented_samples/image/0" in tags(folder / "resident", "events.*")
 
 

@@ -214,7 +214,7 @@ def test_a_step_reduces_gradients_and_statistics_on_all_gpus():
         ([75_290], "/device:GPU:0"),
         ([75_290], "/device:GPU:1"),
     ]
-    assert gradient.device == "/device:CPU:0"
+    assert gradient.device == "/device:GPU:0"  # from where it is applied on the CPU, once
 
 
 def test_a_gpu_updates_its_piece_of_the_weights_from_its_own_sum():

@@ -48,10 +48,10 @@ def train(
         tf.train.create_global_step()
         make = training_draws if resident else training_batches
         batches = tf.data.make_initializable_iterator(make(records, train_input(config)))
-        batch = (batches.get_next(), None) if resident else batches.get_next()
+        features, labels = (batches.get_next(), None) if resident else batches.get_next()
         kept = records if resident else None
         params = model_fn.ModelParams(config, plan, 90, 100, resident_records=kept)
-        spec = model_fn.model_fn(*batch, tf.estimator.ModeKeys.TRAIN, params)
+        spec = model_fn.model_fn(features, labels, tf.estimator.ModeKeys.TRAIN, params)
         with tf.Session(config=plan.session_config) as session:
             session.run([tf.global_variables_initializer(), batches.initializer])
             for hook in spec.training_hooks:
