@@ -5,6 +5,7 @@ rewrite to bfloat16 leaves those of `tf.nn.gelu`'s gradient in float32. Compiled
 float32 and read and written in the type of the activations.
 """
 
+import contextlib
 import functools
 import math
 from typing import Any, Callable
@@ -12,7 +13,8 @@ from typing import Any, Callable
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.console import silence_native_code
+from cifar10.console import say, silence_native_code
+from cifar10.devices import DevicePlan
 
 Tensor = Any
 
@@ -65,9 +67,26 @@ def _compiled() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     return forward, backward
 
 
-def compile_first() -> None:
-    """Compiles something small, since XLA announces its first compilation at any log level."""
-    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
-    with tf.Graph().as_default(), tf.Session(config=no_gpu) as session, silence_native_code():
-        x = tf.placeholder(tf.float32, [1])  # A constant would be folded away.
-        session.run(gelu(x, fuses=True), {x: [0.0]})
+def compiles(plan: DevicePlan, verbose: bool = False) -> bool:
+    """Whether XLA compiles for the towers' devices: tries it with something small.
+
+    On a GPU it needs files of CUDA that not every installation has where XLA looks for them
+    (libdevice); training would end with its first step. On any device it announces its first
+    compilation at any log level: here, where nobody hears it.
+
+    Args:
+      plan: this machine's devices.
+      verbose: lets XLA be heard.
+    """
+    quiet = contextlib.nullcontext() if verbose else silence_native_code()
+    config = plan.session_config
+    with quiet, tf.Graph().as_default(), tf.Session(config=config) as session:
+        with tf.device(plan.tower_devices[0]):
+            x = tf.placeholder_with_default([0.0], [1])  # A constant would be folded away.
+            (slope,) = tf.gradients(gelu(x, fuses=True), [x])
+        try:
+            session.run(slope)
+        except tf.errors.OpError:
+            say("XLA does not compile here: activations take one op after the other")
+            return False
+    return True

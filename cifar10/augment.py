@@ -1,8 +1,9 @@
 """Random crops, flips and cutout of a whole batch at once, as a function of (seed, position).
 
-A batch is cropped and flipped by one gather of its pixels and cut out by one select; there is no
-loop over images. The same seed and position give the same picture in every run, also in one that
-continues from a checkpoint.
+What is random is drawn first, six numbers an image, on the host. Then one gather takes each pixel
+of the batch from the table of all pixels of the split; there is no loop over images. The table may
+be in the host's memory or on the device that trains: the pictures are the same. The same seed and
+position give the same picture in every run, also in one that continues from a checkpoint.
 """
 
 from typing import Any
@@ -12,67 +13,90 @@ import tensorflow.compat.v1 as tf
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 
 PADDING = 4  # pixels on each side before the crop, as in arXiv:1512.03385, section 4.2
+_PIXELS = HEIGHT * WIDTH
 
 
-def crop_and_flip(
-    images: Any, seed: Any, padding: int = PADDING, fill: str = "zeros", flip: Any = None
-) -> Any:
-    """Pads, crops 32x32 at a random place, flips left to right.
+def draw(images: Any, seed: Any, padding: int = PADDING, flip: Any = None) -> Any:
+    """Draws how each image of a batch is shifted and flipped, and where it is cut out.
 
     Args:
-      images: uint8 [N, 32, 32, 3].
+      images: which image of the split each is, int64 [N].
       seed: int32 or int64 [2].
-      padding: pixels on each side.
-      fill: `zeros`, or `reflect`, which mirrors the image at its outermost pixels.
+      padding: most pixels that a crop shifts an image, in each direction.
       flip: which images to flip, int [N] of 0 and 1; None: every second time at random.
 
     Returns:
-      uint8 [N, 32, 32, 3].
+      int64 [N, 6]: the image; what the crop adds to the number of a row, and of a column; whether
+      to flip; row and column of the pixel to cut out around.
     """
     count = tf.shape(images)[0]
-    top, left = (
-        tf.random.stateless_uniform([count], seed + [0, index], 0, 2 * padding + 1, tf.int32)
-        for index in (1, 2)
-    )
+
+    def uniform(index: int, limit: int) -> Any:
+        return tf.random.stateless_uniform([count], seed + [0, index], 0, limit, tf.int32)
+
+    down, right = (uniform(index, 2 * padding + 1) - padding for index in (1, 2))
     if flip is None:
-        flip = tf.random.stateless_uniform([count], seed + [0, 3], 0, 2, tf.int32)
-    rows = top[:, None] + tf.range(HEIGHT)  # [N, 32], of the padded image
-    columns = tf.range(WIDTH)
-    columns = tf.where_v2(flip[:, None] > 0, WIDTH - 1 - columns, columns)  # [N, 32]
-    columns = left[:, None] + columns  # [N, 32]
-    padded_height, padded_width = HEIGHT + 2 * padding, WIDTH + 2 * padding
-    image = tf.range(count) * (padded_height * padded_width)
-    pixels = (image[:, None] + rows * padded_width)[:, :, None] + columns[:, None, :]  # [N, 32, 32]
-    padded = _pad(images, padding, fill)
-    return tf.gather(tf.reshape(padded, [-1, CHANNELS]), pixels)
+        flip = uniform(3, 2)
+    drawn = (images, down, right, flip, uniform(4, HEIGHT), uniform(5, WIDTH))
+    return tf.stack([tf.cast(one, tf.int64) for one in drawn], axis=1)
 
 
-def _pad(images: Any, padding: int, fill: str) -> Any:
-    edge = [padding, padding]
-    mode = "REFLECT" if fill == "reflect" else "CONSTANT"
-    return tf.pad(images, [[0, 0], edge, edge, [0, 0]], mode)
+def pixel_table(images: Any) -> Any:
+    """uint8 [N, 32, 32, 3] -> [1024 N + 1, 3]: each pixel of a split, and last a black one."""
+    pixels = tf.reshape(images, [images.shape[0] * _PIXELS, CHANNELS])
+    return tf.concat([pixels, tf.zeros([1, CHANNELS], tf.uint8)], axis=0)
 
 
-def cutout(images: Any, size: int, seed: Any) -> Any:
-    """Blackens a square around a random pixel of each image (arXiv:1708.04552).
+def render(pixels: Any, drawn: Any, fill: str = "zeros", cutout: int = 0) -> Any:
+    """Makes the pictures of a batch from what was drawn, as arXiv:1512.03385 and 1708.04552 do.
+
+    All arithmetic is in int64: on GPUs, TensorFlow computes int32 in the host's memory. It also has
+    no kernels there to gather uint8 from a tensor, or to mirror it; it has one to gather it from a
+    variable.
 
     Args:
-      images: uint8 [N, 32, 32, 3].
-      size: side of the square in pixels; at the border only the part inside counts.
-      seed: int32 or int64 [2].
+      pixels: `pixel_table` of the split, a tensor or a resource variable.
+      drawn: int64 [N, 6], see `draw`.
+      fill: what a shift uncovers: `zeros`, or `reflect`, which mirrors the image at its outermost
+        pixels.
+      cutout: side of the square to blacken, in pixels; at the border only the part inside counts.
 
     Returns:
       uint8 [N, 32, 32, 3].
     """
-    count = tf.shape(images)[0]
-    row, column = (
-        tf.random.stateless_uniform([count, 1], seed + [0, index], 0, side, tf.int32) - size // 2
-        for index, side in ((4, HEIGHT), (5, WIDTH))
-    )
-    in_rows = tf.logical_and(tf.range(HEIGHT) >= row, tf.range(HEIGHT) < row + size)
-    in_columns = tf.logical_and(tf.range(WIDTH) >= column, tf.range(WIDTH) < column + size)
-    keep = tf.logical_not(tf.logical_and(in_rows[:, :, None], in_columns[:, None, :]))
-    return images * tf.cast(keep, tf.uint8)[..., None]
+    image, down, right, flip, row, column = (drawn[:, index, None] for index in range(6))
+    rows, columns = tf.range(HEIGHT, dtype=tf.int64), tf.range(WIDTH, dtype=tf.int64)
+    source_rows = rows + down  # [N, 32]
+    source_columns = tf.where_v2(flip > 0, WIDTH - 1 - columns, columns) + right  # [N, 32]
+    black = []  # bool [N, 32, 32] each
+    if fill == "reflect":
+        source_rows = _mirror(source_rows, HEIGHT)
+        source_columns = _mirror(source_columns, WIDTH)
+    else:
+        uncovered = [_outside(source_rows, 0, HEIGHT), _outside(source_columns, 0, WIDTH)]
+        black.append(tf.logical_or(uncovered[0][:, :, None], uncovered[1][:, None, :]))
+    if cutout:
+        kept = [
+            _outside(numbers, centre - cutout // 2, centre - cutout // 2 + cutout)
+            for numbers, centre in ((rows, row), (columns, column))
+        ]
+        black.append(
+            tf.logical_not(tf.logical_or(kept[0][:, :, None], kept[1][:, None, :])),
+        )
+    sources = (image * _PIXELS + source_rows * WIDTH)[:, :, None] + source_columns[:, None, :]
+    last = tf.constant(int(pixels.shape[0]) - 1, tf.int64)
+    for mask in black:
+        sources = tf.where_v2(mask, last, sources)
+    return tf.gather(pixels, sources)
+
+
+def _mirror(numbers: Any, size: int) -> Any:
+    """Reflects what is below 0 or above size - 1, by less than size."""
+    return size - 1 - tf.abs(size - 1 - tf.abs(numbers))
+
+
+def _outside(numbers: Any, start: Any, end: Any) -> Any:
+    return tf.logical_or(numbers < start, numbers >= end)
 
 
 # Shifts of `test_views` in pixels, down and right alike, and how much the answers count.
@@ -91,7 +115,7 @@ def test_views(images: Any) -> Any:
     Returns:
       uint8 [6 * N, 32, 32, 3]; the first N are the images themselves.
     """
-    padded = _pad(images, 1, "reflect")
+    padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], "REFLECT")
     shifted = [
         padded[:, 1 + shift : 1 + shift + HEIGHT, 1 + shift : 1 + shift + WIDTH]
         for shift in _TEST_SHIFTS

@@ -26,6 +26,7 @@ BATCH_NORMS = ("tower", "sync", "off")
 JOB_NAMES = ("ps", "worker", "master", "chief", "evaluator")
 REPLICATIONS = ("between-graph", "in-graph")
 TRANSFERS = ("fp32", "bf16")
+REDUCTIONS = ("cpu", "nccl")
 
 DEFAULT_NUM_LAYERS = 44
 DEFAULT_HIDDEN_UNITS = 100
@@ -189,6 +190,18 @@ class TrainConfig:
         "where variables live; GPU spreads them over the GPUs by bytes",
         group="devices",
         choices=("CPU", "GPU"),
+    )
+    gradient_reduction: Optional[str] = _flag(
+        None,
+        "where a process sums its towers' gradients (default: nccl with several GPUs, else cpu)",
+        group="devices",
+        choices=REDUCTIONS,
+    )
+    resident_data: Optional[bool] = _flag(
+        None,
+        "keep the training images in the memory of each device that trains, and distort them there "
+        "(default: on GPUs)",
+        group="devices",
     )
     precision: str = _flag(
         "fp32", "arithmetic of convolutions and matrices", group="devices", choices=PRECISIONS

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import os
 import pathlib
+import sys
 from typing import Any, Optional
 
 import tensorflow as tf2
@@ -26,6 +27,8 @@ class DevicePlan:
       data_format: `channels_last` or `channels_first`.
       compute_dtype: type of activations; variables stay float32.
       loss_scaling: gradients may underflow, so scale the loss.
+      reduction: how the towers' gradients are summed, `cpu` or `nccl`.
+      resident: the training images are in the memory of the towers' devices.
       session_config: threads, memory growth, graph rewrites.
       summary: one line for people.
     """
@@ -37,6 +40,8 @@ class DevicePlan:
     loss_scaling: bool
     session_config: Any
     summary: str
+    reduction: str = "cpu"
+    resident: bool = False
 
     @property
     def num_towers(self) -> int:
@@ -91,6 +96,8 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         loss_scaling=config.precision == "fp16",
         session_config=_session_config(config, gpus, num_towers, cores),
         summary=_summary(config, gpus, num_towers, cores),
+        reduction=_reduction(config, gpus),
+        resident=bool(gpus) if config.resident_data is None else config.resident_data,
     )
 
 
@@ -163,8 +170,21 @@ def _cpu_towers(batch_size: int, cores: int) -> int:
 
 
 def _fastest_format(gpus: int, precision: str) -> str:
-    # Tensor cores want channels last; cuDNN's float32 convolutions want channels first.
+    # Tensor cores want channels last; cuDNN's float32 convolutions want channels first, TF32's
+    # backward ones too: the rule of TensorFlow's own layout optimizer, which so finds it as it
+    # would make it.
     return "channels_first" if gpus and precision == "fp32" else "channels_last"
+
+
+def _reduction(config: TrainConfig, gpus: int) -> str:
+    if config.gradient_reduction == "nccl" and gpus < 2:
+        raise ConfigError(
+            f"--gradient-reduction nccl sums over several GPUs, and this run uses {gpus}; leave it "
+            "out"
+        )
+    # NCCL is a library for Linux.
+    fastest = "nccl" if gpus > 1 and sys.platform == "linux" else "cpu"
+    return config.gradient_reduction or fastest
 
 
 def _compute_dtype(config: TrainConfig, gpus: int) -> Any:

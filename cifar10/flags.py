@@ -150,7 +150,7 @@ def _normalise(argv: Sequence[str]) -> list[str]:
     word after a boolean flag is its value only if it reads as one.
     """
     types = typing.get_type_hints(TrainConfig)
-    booleans = {flag_name(name) for name, kind in types.items() if kind is bool}
+    booleans = {flag_name(name) for name, kind in types.items() if _value_type(kind) is bool}
     words = list(argv)
     result: list[str] = []
     while words:

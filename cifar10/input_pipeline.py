@@ -111,32 +111,48 @@ def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Datase
     """
     whole = load_split(records, schema.TRAIN)
     count = records.counts[schema.TRAIN]
+
+    @_graph_code
+    def batches(images: Any, labels: Any) -> tf.data.Dataset:
+        images.set_shape([count, schema.HEIGHT, schema.WIDTH, schema.CHANNELS])
+        pixels = augment.pixel_table(images)
+
+        @_graph_code
+        def batch(drawn: Any) -> tuple[Any, Any]:
+            pictures = augment.render(pixels, drawn, settings.crop_fill, settings.cutout)
+            return pictures, tf.gather(labels, drawn[:, 0])
+
+        return _draws(count, settings).map(batch)
+
+    return _finish(whole.flat_map(batches))
+
+
+def training_draws(records: RecordSet, settings: TrainInput) -> tf.data.Dataset:
+    """The same batches, for who has the images already: what `augment.render` makes them from.
+
+    Returns:
+      An endless data set of int64 [batch, 6], see `augment.draw`.
+    """
+    return _finish(_draws(records.counts[schema.TRAIN], settings))
+
+
+def _draws(count: int, settings: TrainInput) -> tf.data.Dataset:
+    """Which of the split's `count` images are in each batch, and how each of them is distorted."""
     stride = settings.batch_size * settings.num_replicas
     first = settings.start + settings.batch_size * settings.replica
 
     @_graph_code
-    def batches(images: Any, labels: Any) -> tf.data.Dataset:
-        @_graph_code
-        def batch(start: Any) -> tuple[Any, Any]:
-            chosen = shuffled_indices(start, settings.batch_size, count, settings.seed)
-            picked = tf.gather(images, chosen)
-            seed = tf.stack([tf.constant(settings.seed, tf.int64), start * _SEEDS_A_BATCH])
-            if settings.distort:
-                flip = None
-                if settings.flip == "alternating":
-                    flip = alternating_flips(start, chosen, count, settings.seed)
-                picked = augment.crop_and_flip(
-                    picked, seed, settings.crop_padding, settings.crop_fill, flip
-                )
-            if settings.cutout:
-                picked = augment.cutout(picked, settings.cutout, seed)
-            picked.set_shape([settings.batch_size, schema.HEIGHT, schema.WIDTH, schema.CHANNELS])
-            return picked, tf.gather(labels, chosen)
+    def draw(start: Any) -> Any:
+        chosen = shuffled_indices(start, settings.batch_size, count, settings.seed)
+        seed = tf.stack([tf.constant(settings.seed, tf.int64), start * _SEEDS_A_BATCH])
+        padding, flip = settings.crop_padding, None
+        if not settings.distort:
+            padding, flip = 0, tf.zeros([settings.batch_size], tf.int64)
+        elif settings.flip == "alternating":
+            flip = alternating_flips(start, chosen, count, settings.seed)
+        return augment.draw(chosen, seed, padding, flip)
 
-        starts = tf.data.Dataset.range(first, 2**62, stride)
-        return starts.map(batch)
-
-    return _finish(whole.flat_map(batches))
+    return tf.data.Dataset.range(first, 2**62, stride).map(draw)
 
 
 def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:

@@ -150,8 +150,12 @@ def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) ->
       should_end_all: when a master's training ends, whether that of its whole cluster does.
     """
     config = job.config
-    if config.model == "fastnet" and not job.plan.on_gpus and not config.verbose:
-        activations.compile_first()
+    params = dataclasses.replace(
+        job.params,
+        should_end_all=should_end_all,
+        resident_records=job.records if job.plan.resident else None,
+        fuses=config.model == "fastnet" and activations.compiles(job.plan, config.verbose),
+    )
     settings = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,
@@ -167,7 +171,6 @@ def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) ->
         run_config = job.node.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=job.plan.session_config, **settings)
-    params = dataclasses.replace(job.params, should_end_all=should_end_all)
     return tf.estimator.Estimator(model_fn, config=run_config, params=params)
 
 

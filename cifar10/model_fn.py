@@ -10,20 +10,23 @@ import tensorflow.compat.v1 as tf
 from cifar10 import augment, towers, training_step
 from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan
+from cifar10.input_pipeline import load_split
 from cifar10.layers import Layers
 from cifar10.losses import cross_entropy
 from cifar10.metrics import confusion_matrix
 from cifar10.models import Model, build
 from cifar10.placement import VariablePlacer
-from cifar10.records import CIFAR10_DEVIATION, CIFAR10_MEAN
+from cifar10.records import CIFAR10_DEVIATION, CIFAR10_MEAN, RecordSet
 from cifar10.replicas import Replication
-from cifar10.schema import CHANNELS, HEIGHT, WIDTH
+from cifar10.resident import ResidentSplit
+from cifar10.schema import CHANNELS, HEIGHT, TRAIN, WIDTH
 from cifar10.training_step import StepSettings
 from cifar10.variables import SeparateVariables
 
 # Tensors that hooks look up by name.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
 SAMPLES = "sample_summaries"  # collection of pictures, which are drawn less often than curves
+_SAMPLES_SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +44,9 @@ class ModelParams:
       should_end_all: when the chief's training ends, whether that of all replicas does.
       values_from_data: first values that are made from the training images, by variable.
       augments_test: in EVAL, also answers to each image mirrored and shifted.
+      resident_records: the data, where the training images are in the memory of the towers'
+        devices.
+      fuses: XLA can compile activations on the towers' devices.
     """
 
     config: TrainConfig
@@ -53,6 +59,8 @@ class ModelParams:
     should_end_all: Callable[[], bool] = lambda: True
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
+    resident_records: Optional[RecordSet] = None
+    fuses: bool = True
 
     @property
     def place(self) -> Replication:
@@ -69,8 +77,9 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     """Builds the graph of one mode.
 
     Args:
-      features: uint8 [N, 32, 32, 3].
-      labels: int64 [N]; None in PREDICT.
+      features: uint8 [N, 32, 32, 3]; in TRAIN, if the images are resident, int64 [N, 6], what was
+        drawn for each of them (`augment.draw`).
+      labels: int64 [N]; None in PREDICT, and if the images are resident.
       mode: a tf.estimator.ModeKeys.
       params: settings, devices, data statistics.
 
@@ -81,20 +90,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     make_layers = functools.partial(_layers, params, training)
     if training:
         with tf.device(params.place.task_device):
-            plain = build(params.config)
-            _channel_variables(params, params.place.variable_devices[0])
-            model = _standardised(plain, params.channel_mean, params.channel_deviation)
-            layout = training_step.lay_out(plain, make_layers, params.values_from_data)
-            settings = StepSettings(
-                params.config,
-                params.place,
-                params.plan.loss_scaling,
-                params.num_examples,
-                params.total_steps,
-                params.should_end_all,
-            )
-            tf.summary.image("augmented_samples", features, 8, collections=[SAMPLES])
-            return training_step.build(model, layout, make_layers, (features, labels), settings)
+            return _train_spec(features, labels, params, make_layers)
     if params.augments_test and mode == tf.estimator.ModeKeys.EVAL:
         views = augment.test_views(features)
         all_logits = _logits(make_layers, views, params)
@@ -110,6 +106,33 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     return tf.estimator.EstimatorSpec(
         mode, predictions={"classes": tf.argmax(logits, axis=1), "probabilities": probabilities}
     )
+
+
+def _train_spec(features: Any, labels: Any, params: ModelParams, make_layers: Any) -> Any:
+    config, place = params.config, params.place
+    plain = build(config)
+    _channel_variables(params, place.variable_devices[0])
+    model = _standardised(plain, params.channel_mean, params.channel_deviation)
+    layout = training_step.lay_out(plain, make_layers, params.values_from_data)
+    settings = StepSettings(
+        config,
+        place,
+        params.plan.loss_scaling,
+        params.num_examples,
+        params.total_steps,
+        params.plan.reduction,
+        params.should_end_all,
+    )
+    images, hooks = features, []
+    if params.resident_records is not None:
+        split = load_split(params.resident_records, TRAIN)
+        resident = ResidentSplit(split, params.num_examples, place.tower_devices, config)
+        model, labels, hooks = resident.feed(model), resident.labels(features), [resident.hook()]
+        with tf.device(place.tower_devices[0]):
+            images = resident.images(features[:_SAMPLES_SHOWN])
+    tf.summary.image("augmented_samples", images, _SAMPLES_SHOWN, collections=[SAMPLES])
+    spec = training_step.build(model, layout, make_layers, (features, labels), settings)
+    return spec._replace(training_hooks=hooks)
 
 
 def _logits(make_layers: Any, images: Any, params: ModelParams) -> Any:
@@ -187,7 +210,7 @@ def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:
         norm_decay=config.batch_norm_decay,
         norm_epsilon=config.batch_norm_epsilon,
         # Compiled for the shape of a batch, which outside of training may change.
-        fuses=training and not plan.on_gpus,
+        fuses=training and params.fuses,
         filters_by_images=plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
         by_winograd=training and config.precision == "fp32" and not plan.on_gpus,
         **shared,

@@ -1,4 +1,4 @@
-"""Towers: split a batch, run the model on each part, average gradients, combine statistics."""
+"""Towers: split a batch, run the model on each part, hand out weights, combine statistics."""
 
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
@@ -95,47 +95,30 @@ def machine_of(device: str) -> str:
     return str(spec.to_string())
 
 
-def copies_of_weights(weights: Tensor, devices: Sequence[str]) -> list[Tensor]:
-    """A copy of the weights for each tower, fetched once a machine.
+def copies_of_weights(pieces: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor]:
+    """A copy of the weights for each tower.
+
+    Weights that live on CPUs are fetched once a machine; those on GPUs go from GPU to GPU, once for
+    each that has towers.
 
     Args:
-      weights: float32 [size], the flat vector as it was read.
+      pieces: float32, those of the flat vector as they were read, in order.
       devices: of the towers.
 
     Returns:
-      float32 [size] each.
+      float32 [size of all pieces] each.
     """
-    machines: dict[str, Tensor] = {}
+    on_gpus = tf.DeviceSpec.from_string(pieces[0].device).device_type == "GPU"
+    joined: dict[str, Tensor] = {}
     copies = []
     for device in devices:
-        machine = machine_of(device)
-        if machine not in machines:
-            with tf.device(machine):
-                machines[machine] = tf.identity(weights)
+        place = device if on_gpus else machine_of(device)
+        if place not in joined:
+            with tf.device(place):
+                joined[place] = tf.identity(pieces[0]) if len(pieces) == 1 else tf.concat(pieces, 0)
         with tf.device(device):
-            copies.append(tf.identity(machines[machine]))
+            copies.append(tf.identity(joined[place]))
     return copies
-
-
-def mean_by_machine(values: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor]:
-    """Reduces what each tower has to what each machine has: only that crosses the network.
-
-    Args:
-      values: one tensor a tower, of one shape.
-      devices: of the towers.
-
-    Returns:
-      A tensor a machine, whose sum is the mean over all towers.
-    """
-    machines: dict[str, list[Tensor]] = {}
-    for value, device in zip(values, devices):
-        machines.setdefault(machine_of(device), []).append(value)
-    means = []
-    for machine, parts in machines.items():
-        with tf.device(machine):
-            total = parts[0] if len(parts) == 1 else tf.add_n(parts)
-            means.append(total if len(values) == 1 else total * (1.0 / len(values)))
-    return means
 
 
 def tower_moments(tower: Tower) -> Tensor:

@@ -211,7 +211,7 @@ class SummaryHook(tf.train.SummarySaverHook):
 
 
 def train_input(job: Job) -> Any:
-    """This process's batches, from where the whole job stands."""
+    """This process's batches, or what its devices make them from, from where the job stands."""
     config, place = job.config, job.params.place
     settings = input_pipeline.TrainInput(
         batch_size=place.batch_size(config.train_batch_size),
@@ -226,6 +226,8 @@ def train_input(job: Job) -> Any:
         num_replicas=place.num_replicas,
         replica=place.replica,
     )
+    if job.plan.resident:
+        return input_pipeline.training_draws(job.records, settings)
     return input_pipeline.training_batches(job.records, settings)
 
 

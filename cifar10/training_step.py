@@ -6,7 +6,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import optimizers, saving, schedules, towers
+from cifar10 import optimizers, reduction, saving, schedules, towers
 from cifar10.config import TrainConfig
 from cifar10.counters import examples_seen
 from cifar10.layers import Layers
@@ -55,6 +55,7 @@ class StepSettings(NamedTuple):
       loss_scaling: gradients may underflow, so scale the loss.
       num_examples: images in the training split.
       total_steps: global step at which training ends.
+      reduction: how a machine's towers are summed up, `cpu` or `nccl`.
       should_end_all: when the chief's training ends: whether that of all replicas does.
     """
 
@@ -63,6 +64,7 @@ class StepSettings(NamedTuple):
     loss_scaling: bool
     num_examples: int
     total_steps: int
+    reduction: str = "cpu"
     should_end_all: Callable[[], bool] = lambda: True
 
 
@@ -117,8 +119,8 @@ def build(
     shared = SharedState(replication)
     # A gradient must not claim a later round than its weights are of, so the round is read first.
     with tf.control_dependencies([shared.rendezvous.current] if shared.rendezvous else []):
-        weights = packed.weights.read(replication.transfer_dtype)
-    copies = towers.copies_of_weights(weights, replication.tower_devices)
+        pieces = packed.weights.read(replication.transfer_dtype)
+    copies = towers.copies_of_weights(pieces, replication.tower_devices)
     parts = towers.build_towers(
         model,
         functools.partial(make_layers, early=_early(layout, settings)),
@@ -127,8 +129,7 @@ def build(
         [_slices(packed.layout, copy) for copy in copies],
     )
     smoothing = settings.config.label_smoothing
-    losses = [_tower_mean(cross_entropy(one.labels, one.logits, smoothing), one) for one in parts]
-    hits = [_tower_mean(_hits(one.labels, one.logits), one) for one in parts]
+    losses, hits = zip(*(_loss_and_hits(one, smoothing) for one in parts))
     loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
     accuracy = tf.identity(tf.add_n(hits) / len(hits), ACCURACY)
     update = _Update(settings, packed, shared)
@@ -207,7 +208,7 @@ class _Update:
         """Returns the op that trains one step."""
         scale = tf.mixed_precision.DynamicLossScale() if self._settings.loss_scaling else None
         gradients = _gradients(losses, copies, scale)
-        values, devices = self._collect(gradients, copies[0], parts)
+        values, devices = self._collect(gradients, copies, parts)
         if self._rendezvous:
             values = self._rendezvous.mean(values, devices)
             if not self._replication.is_chief:
@@ -248,31 +249,54 @@ class _Update:
         return found
 
     def _collect(
-        self, gradients: Sequence[Tensor], copy: Tensor, parts: Sequence[towers.Tower]
+        self, gradients: Sequence[Tensor], copies: Sequence[Tensor], parts: Sequence[towers.Tower]
     ) -> tuple[list[Tensor], list[str]]:
         """Brings gradients and moments where they are used: means over this process's towers."""
-        settings, devices = self._settings, self._replication.tower_devices
-        weights, dtype = self._packed.weights, self._replication.transfer_dtype
-        machines = towers.mean_by_machine(gradients, devices)
-        config, layout = settings.config, self._packed.layout
-        for index, machine in enumerate(machines):
-            with tf.device(machine.device):
-                machines[index] = optimizers.scale_offsets(config, machine, layout)
-        with tf.device(machines[0].device):
-            machines[0] = optimizers.add_decay(
-                config, machines[0], copy, optimizers.decaying(config, layout)
-            )
-        cuts = [[tf.cast(part, dtype) for part in weights.cut(one)] for one in machines]
-        values, places = [], [piece.device for piece in weights.pieces]
-        for place, of_piece in zip(places, zip(*cuts)):
-            with tf.device(place):
-                values.append(tf.add_n([tf.cast(part, tf.float32) for part in of_piece]))
+        weights, places, values = self._packed.weights, [], []
+        machines = self._mean(gradients)
+        copy_on = {copy.device: copy for copy in reversed(copies)}
+
+        @functools.cache
+        def pushed(index: int, device: str) -> list[Tensor]:
+            """What a machine adds to each piece, worked out on a device that has its mean."""
+            decayed = copy_on.get(device, copies[0]) if index == 0 else None
+            return self._cut(machines[index][device], decayed)
+
+        for number, piece in enumerate(weights.pieces):
+            found = [
+                pushed(index, reduction.nearest(held, piece.device).device)[number]
+                for index, held in enumerate(machines)
+            ]
+            with tf.device(piece.device):
+                values.append(tf.add_n([tf.cast(part, tf.float32) for part in found]))
+            places.append(piece.device)
         if self._packed.statistics is not None:
-            moments = towers.mean_by_machine([towers.tower_moments(one) for one in parts], devices)
-            with tf.device(self._home):
-                values.append(tf.add_n(moments))
+            moments = self._mean([towers.tower_moments(one) for one in parts])
+            home = self._packed.statistics.pieces[0].device
+            with tf.device(home):
+                values.append(tf.add_n([reduction.nearest(held, home) for held in moments]))
             places.append(self._home)
         return values, places
+
+    def _mean(self, values: Sequence[Tensor]) -> list[dict[str, Tensor]]:
+        devices = self._replication.tower_devices
+        return reduction.mean_by_machine(values, devices, self._settings.reduction)
+
+    def _cut(self, gradient: Tensor, decayed: Optional[Tensor]) -> list[Tensor]:
+        """Makes a machine's gradient ready to be sent, in a part a piece.
+
+        Args:
+          gradient: float32 [size].
+          decayed: the weights, where this machine adds their decay.
+        """
+        config, layout = self._settings.config, self._packed.layout
+        with tf.device(gradient.device):
+            gradient = optimizers.scale_offsets(config, gradient, layout)
+            if decayed is not None:
+                extent = optimizers.decaying(config, layout)
+                gradient = optimizers.add_decay(config, gradient, decayed, extent)
+            cut = self._packed.weights.cut(gradient)
+            return [tf.cast(part, self._replication.transfer_dtype) for part in cut]
 
     def _apply(self, gradients: Sequence[Tensor], scale: Any) -> Any:
         config, pieces = self._settings.config, self._packed.weights.pieces
@@ -332,17 +356,29 @@ def _gradients(losses: Sequence[Tensor], copies: Sequence[Tensor], scale: Any) -
     Returns:
       G gradients, float32 [size].
     """
-    scaled = losses if scale is None else [loss * scale() for loss in losses]
+    scaled = losses if scale is None else _on_towers(losses, copies, lambda loss: loss * scale())
     gradients = tf.gradients(scaled, copies, colocate_gradients_with_ops=True)
     if any(gradient is None for gradient in gradients):
         raise ValueError("the loss does not depend on the weights")
-    return gradients if scale is None else [gradient / scale() for gradient in gradients]
+    if scale is None:
+        return gradients
+    return _on_towers(gradients, copies, lambda gradient: gradient / scale())
 
 
-def _hits(labels: Tensor, logits: Tensor) -> Tensor:
-    return tf.cast(tf.equal(tf.argmax(logits, axis=1), labels), tf.float32)
+def _on_towers(
+    values: Sequence[Tensor], copies: Sequence[Tensor], function: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """Applies a function to each tower's value where the tower is."""
+    results = []
+    for value, copy in zip(values, copies):
+        with tf.device(copy.device):
+            results.append(function(value))
+    return results
 
 
-def _tower_mean(values: Tensor, tower: towers.Tower) -> Tensor:
+def _loss_and_hits(tower: towers.Tower, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Mean loss and accuracy of a tower's images, worked out where it is."""
     with tf.device(tower.logits.device):
-        return tf.reduce_mean(values)
+        losses = cross_entropy(tower.labels, tower.logits, smoothing)
+        hits = tf.equal(tf.argmax(tower.logits, axis=1), tower.labels)
+        return tf.reduce_mean(losses), tf.reduce_mean(tf.cast(hits, tf.float32))

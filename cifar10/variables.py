@@ -207,15 +207,15 @@ class FlatVariable:
         """A part a piece -> [section.size]."""
         return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
-    def read(self, dtype: Any = tf.float32) -> Tensor:
+    def read(self, dtype: Any = tf.float32) -> list[Tensor]:
         """Reads every piece once; what crosses to another machine has type `dtype`.
 
         Returns:
-          float32 [section.size].
+          float32, a part a piece.
         """
         parts = []
         for piece in self.pieces:
             with tf.device(piece.device):
                 value = tf.cast(piece.read_value(), dtype)
             parts.append(tf.cast(value, tf.float32))
-        return self.join(parts)
+        return parts

@@ -92,6 +92,27 @@ def read_checkpoint(path: str) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
 
 
+def build(
+    config: TrainConfig,
+    plan: DevicePlan,
+    replication: Optional[Replication] = None,
+    values: Optional[Mapping[str, np.ndarray]] = None,
+) -> tuple[Any, Any, Any]:
+    """Builds a TRAIN graph in the default one; see `training`.
+
+    Returns:
+      Its spec, and where images and labels are fed.
+    """
+    tf.train.create_global_step()
+    images = tf.placeholder(tf.uint8, [config.train_batch_size, 32, 32, 3])
+    labels = tf.placeholder(tf.int64, [config.train_batch_size])
+    params = model_fn.ModelParams(
+        config, plan, 1000, 100, replication=replication, values_from_data=values or {}
+    )
+    spec = model_fn.model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params)
+    return spec, images, labels
+
+
 @contextlib.contextmanager
 def training(
     config: TrainConfig,
@@ -111,13 +132,7 @@ def training(
     """
     with tf.Graph().as_default():
         tf.set_random_seed(seed)
-        tf.train.create_global_step()
-        images = tf.placeholder(tf.uint8, [config.train_batch_size, 32, 32, 3])
-        labels = tf.placeholder(tf.int64, [config.train_batch_size])
-        params = model_fn.ModelParams(
-            config, plan, 1000, 100, replication=replication, values_from_data=values or {}
-        )
-        spec = model_fn.model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params)
+        spec, images, labels = build(config, plan, replication, values)
         with tf.Session(config=plan.session_config) as session:
             session.run(tf.global_variables_initializer())
             yield Training(spec, images, labels, session)

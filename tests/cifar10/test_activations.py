@@ -3,13 +3,15 @@
 import math
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.activations import gelu
+from cifar10.activations import compiles, gelu
 from tests.cifar10 import program
+from tests.cifar10.steps import make_plan
 
 VALUES = np.linspace(-6, 6, 241).astype(np.float32)
 
@@ -50,11 +52,23 @@ def test_bfloat16_stays_bfloat16_and_is_computed_in_float32(fuses):
     np.testing.assert_allclose(gradient, slope, atol=0.05)
 
 
+def test_where_xla_does_not_compile_activations_go_without(monkeypatch, capsys):
+    def fail(*_: Any) -> None:
+        raise tf.errors.InternalError(None, None, "libdevice not found at ./libdevice.10.bc")
+
+    monkeypatch.setattr(tf.Session, "run", fail)
+    assert not compiles(make_plan(1))
+    said = "XLA does not compile here: activations take one op after the other\n"
+    assert capsys.readouterr().out == said
+
+
 def test_the_first_compilation_is_not_announced():
     # In a process of its own, since it is announced once in a process.
     code = (
         "import os, sys; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n"
-        "from cifar10.activations import compile_first; compile_first()\n"
+        "from cifar10.activations import compiles\n"
+        "from tests.cifar10.steps import make_plan\n"
+        "assert compiles(make_plan(1))\n"
         "print('still there', file=sys.stderr)"
     )
     command = [sys.executable, "-W", "ignore", "-c", code]

@@ -38,12 +38,14 @@ def find_square(image):
     return rows, columns
 
 
-def crop_and_flip(images, seed=SEED):
-    return augment.crop_and_flip(images, seed).numpy()
+def crop_and_flip(images, seed=SEED, padding=4, fill="zeros", flip=None):
+    drawn = augment.draw(np.arange(len(images)), seed, padding, flip)
+    return augment.render(augment.pixel_table(images), drawn, fill).numpy()
 
 
 def cutout(images, size, seed=SEED):
-    return augment.cutout(images, size, seed).numpy()
+    drawn = augment.draw(np.arange(len(images)), seed, padding=0, flip=np.zeros(len(images)))
+    return augment.render(augment.pixel_table(images), drawn, cutout=size).numpy()
 
 
 def chi_squared(counts):
@@ -148,7 +150,7 @@ def test_a_batch_of_one_image_works():
 def test_a_reflected_shift_mirrors_the_image_at_its_outermost_pixels():
     images = random_images(60)
     shifts = set()
-    found = augment.crop_and_flip(images, SEED, 2, "reflect", np.zeros(60, np.int64)).numpy()
+    found = crop_and_flip(images, SEED, 2, "reflect", np.zeros(60, np.int64))
     for original, shifted in zip(images, found):
         padded = np.pad(original, [(2, 2), (2, 2), (0, 0)], mode="reflect")
         places = [
@@ -164,8 +166,37 @@ def test_a_reflected_shift_mirrors_the_image_at_its_outermost_pixels():
 
 def test_those_images_are_flipped_that_are_named():
     images, flip = random_images(30), np.arange(30) % 2
-    crops = augment.crop_and_flip(images, SEED, flip=flip).numpy()
+    crops = crop_and_flip(images, SEED, flip=flip)
     assert [find_crop(*pair)[2] for pair in zip(images, crops)] == (flip == 1).tolist()
+
+
+@pytest.mark.parametrize("fill", ["zeros", "reflect"])
+def test_crop_flip_and_cutout_together_are_those_of_numpy(fill):
+    images = random_images(40)
+    drawn = augment.draw(np.arange(40)[::-1], SEED).numpy()
+    pictures = augment.render(augment.pixel_table(images), drawn, fill, cutout=7).numpy()
+    mode = {"zeros": "constant", "reflect": "reflect"}[fill]
+    for (number, down, right, flip, row, column), picture in zip(drawn.tolist(), pictures):
+        expected = np.pad(images[number], [(4, 4), (4, 4), (0, 0)], mode)
+        expected = expected[4 + down : 36 + down, 4 + right : 36 + right]
+        expected = expected[:, ::-1].copy() if flip else expected.copy()
+        expected[max(row - 3, 0) : row + 4, max(column - 3, 0) : column + 4] = 0
+        np.testing.assert_array_equal(picture, expected)
+
+
+def test_pictures_may_be_of_any_images_of_the_split():
+    images = random_images(9)
+    drawn = augment.draw(np.array([7, 0, 7]), SEED, padding=0, flip=np.zeros(3)).numpy()
+    pictures = augment.render(augment.pixel_table(images), drawn).numpy()
+    np.testing.assert_array_equal(pictures, images[[7, 0, 7]])
+
+
+def test_the_largest_shift_mirrors_the_whole_image():
+    images = random_images(1)
+    drawn = np.array([[0, 31, -31, 0, 0, 0]])
+    (picture,) = augment.render(augment.pixel_table(images), drawn, "reflect").numpy()
+    expected = np.pad(images[0], [(31, 31), (31, 31), (0, 0)], "reflect")[62:94, 0:32]
+    np.testing.assert_array_equal(picture, expected)
 
 
 def test_views_for_a_test_are_the_image_two_shifts_and_all_of_them_mirrored():

@@ -1,6 +1,7 @@
 """What a machine gives a run: cores, towers, threads, GPUs, precisions; and what it refuses."""
 
 import os
+import sys
 from typing import Any, Optional
 
 import pytest
@@ -184,6 +185,41 @@ def test_the_variable_strategy_places_the_variables(machine):
     machine.has(gpus=2)
     assert plan().variable_devices == ("/cpu:0",)
     assert plan(variable_strategy="GPU").variable_devices == ("/gpu:0", "/gpu:1")
+
+
+def test_gradients_are_summed_by_nccl_over_several_gpus_and_on_the_cpu_else(machine):
+    assert plan().reduction == "cpu"
+    machine.has(gpus=1)
+    assert plan(num_towers=2).reduction == "cpu"
+    machine.has(gpus=2)
+    assert plan().reduction == "nccl"
+    assert plan(gradient_reduction="cpu").reduction == "cpu"
+    assert plan(num_gpus=1).reduction == "cpu"
+
+
+def test_other_systems_than_linux_have_no_nccl(machine, monkeypatch):
+    machine.has(gpus=2)
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert plan().reduction == "cpu"
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_nccl_without_several_gpus_is_refused(machine, gpus):
+    machine.has(gpus=gpus)
+    with pytest.raises(ConfigError) as refused:
+        plan(gradient_reduction="nccl")
+    assert str(refused.value) == (
+        f"--gradient-reduction nccl sums over several GPUs, and this run uses {gpus}; leave it out"
+    )
+
+
+def test_images_are_resident_on_gpus_unless_the_flag_says_otherwise(machine):
+    assert not plan().resident
+    assert plan(resident_data=True).resident
+    machine.has(gpus=1)
+    assert plan().resident
+    assert not plan(num_gpus=0).resident
+    assert not plan(resident_data=False).resident
 
 
 @pytest.mark.parametrize(

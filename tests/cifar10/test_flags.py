@@ -94,6 +94,12 @@ def test_a_boolean_flag_alone_is_true():
     assert parse(["--log_device_placement", "--train-steps=3"]).log_device_placement
 
 
+def test_a_boolean_flag_may_be_unset():
+    assert parse([]).resident_data is None
+    assert parse(["--resident-data"]).resident_data is True
+    assert parse(["--resident_data=false"]).resident_data is False
+
+
 @pytest.mark.parametrize("word", ["maybe", "", "2", "None"])
 def test_a_word_that_is_no_boolean_is_refused(word):
     with pytest.raises(ConfigError, match="must be true or false"):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import augment
 from cifar10.errors import DataError
 from cifar10.input_pipeline import (
     TrainInput,
@@ -14,6 +15,7 @@ from cifar10.input_pipeline import (
     load_split,
     shuffled_indices,
     training_batches,
+    training_draws,
 )
 from cifar10.records import open_records
 from tests.cifar10 import record_files
@@ -274,6 +276,37 @@ def test_a_split_without_records_is_refused(tmp_path):
     record_files.write_numbered(tmp_path, "train", 2)
     with pytest.raises(DataError, match="has no eval records"):
         evaluation_batches(open_records(str(tmp_path)), "eval", 10)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cutout": 8, "start": 70},
+        {"crop_fill": "reflect", "crop_padding": 2, "flip": "alternating"},
+        {"distort": False},
+        {"distort": True, "num_replicas": 3, "replica": 2},
+    ],
+    ids=["cutout", "fast recipe", "as recorded", "a replica"],
+)
+def test_what_is_drawn_makes_the_very_same_batches(records, settings):
+    ((whole, labels),) = load_split(records, "train")
+    given = {"batch_size": 16, "seed": 1, **settings}
+    options = TrainInput(**given)
+    drawn = np.concatenate(list(itertools.islice(training_draws(records, options), 8)))
+    assert (drawn.dtype, drawn.shape) == (np.int64, (128, 6))
+    pictures = augment.render(
+        augment.pixel_table(whole), drawn, options.crop_fill, options.cutout
+    ).numpy()
+    expected, expected_labels = take(records, 8, **{"distort": True, **given})
+    np.testing.assert_array_equal(pictures, expected)
+    np.testing.assert_array_equal(labels.numpy()[drawn[:, 0]], expected_labels)
+
+
+def test_drawing_needs_no_images(tmp_path):
+    record_files.write_numbered(tmp_path, "train", 20)
+    records = open_records(str(tmp_path))
+    (tmp_path / "train.tfrecords").unlink()
+    assert next(iter(training_draws(records, TrainInput(5, seed=1)))).shape == (5, 6)
 
 
 def flips(seed):

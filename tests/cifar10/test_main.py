@@ -144,6 +144,18 @@ def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, fold
     assert_same(weights(folder / "output"), weights(folder / "killed"))
 
 
+def test_resident_images_train_the_same_weights_also_after_a_kill(trained, folder):
+    arguments = (*SMALL, "--output-dir=resident", "--checkpoint-steps=5", "--resident-data")
+    with program.started(*arguments, cwd=folder) as process:
+        program.wait_for(folder / "resident", "model.ckpt-10.index", process)
+        process.send_signal(signal.SIGKILL)
+    again = program.run(*arguments, cwd=folder)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "continuing at step" in again.stdout
+    assert_same(weights(folder / "output"), weights(folder / "resident"))
+    assert "augmented_samples/image/0" in tags(folder / "resident", "events.*")
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_ends_with_its_exit_code(folder, signum, code):
     output = folder / f"stopped-{code}"
@@ -218,6 +230,10 @@ def test_a_reader_that_goes_away_does_not_end_the_run(trained, folder):
         (["--mode=export", "--output-dir=empty"], "no checkpoint in empty; train first"),
         (["--mode=predict", "data/manifest.json"], "data/manifest.json is not a whole PNG or JPEG"),
         (["--num-gpus=9", "--output-dir=gpus"], "--num-gpus must be at most the GPUs"),
+        (
+            ["--gradient-reduction=nccl", "--num-gpus=0", "--output-dir=gpus"],
+            "--gradient-reduction nccl sums over several GPUs, and this run uses 0; leave it out",
+        ),
         (["--output-dir=data/manifest.json/x"], "--output-dir data/manifest.json/x cannot be"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the towers of a step share: the batch, copies of the weights, means of what they found."""
+"""What the towers of a step share: the batch, copies of the weights, what they saw together."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_weights_are_fetched_once_a_machine_and_copied_once_a_tower():
     with tf.Graph().as_default():
         with tf.device("/job:ps/task:0/cpu:0"):
             weights = tf.zeros([5])
-        copies = towers.copies_of_weights(weights, TWO_MACHINES)
+        copies = towers.copies_of_weights([weights], TWO_MACHINES)
         fetches = weights.consumers()
     assert sorted(op.device for op in fetches) == [
         "/job:worker/task:0/device:CPU:0",
@@ -75,20 +75,17 @@ def test_weights_are_fetched_once_a_machine_and_copied_once_a_tower():
     ]
 
 
-def test_one_tensor_a_machine_sums_up_to_the_mean_over_all_towers():
-    with tf.Graph().as_default():
-        gradients = [tf.constant([value, 10.0 * value]) for value in (3.0, 6.0, 9.0)]
-        parts = towers.mean_by_machine(gradients, TWO_MACHINES)
-        assert [part.device for part in parts] == [
-            "/job:worker/task:0/device:CPU:0",
-            "/job:worker/task:1/device:CPU:0",
-        ]
-    with tf.Graph().as_default(), tf.Session() as session:
-        gradients = [tf.constant([value, 10.0 * value]) for value in (3.0, 6.0, 9.0)]
-        (part,) = towers.mean_by_machine(gradients, ["/cpu:0"] * 3)
-        np.testing.assert_allclose(session.run(part), [6.0, 60.0], rtol=1e-6)
-        (alone,) = towers.mean_by_machine(gradients[:1], ["/cpu:0"])
-        assert session.run(alone).tolist() == [3.0, 30.0]
+def test_weights_on_gpus_go_from_gpu_to_gpu():
+    with tf.Graph().as_default() as graph:
+        pieces = []
+        for index in range(2):
+            with tf.device(f"/gpu:{index}"):
+                pieces.append(tf.zeros([index + 1]))
+        copies = towers.copies_of_weights(pieces, ["/gpu:0", "/gpu:1", "/gpu:0"])
+        places = [op.device for op in graph.get_operations()]
+    assert [copy.shape.as_list() for copy in copies] == [[3], [3], [3]]
+    assert "/device:CPU:0" not in places
+    assert [op.type for op in graph.get_operations()].count("ConcatV2") == 2  # one a GPU
 
 
 def tower_that_saw(*layers: np.ndarray) -> towers.Tower:

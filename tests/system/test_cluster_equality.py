@@ -74,6 +74,8 @@ def figures(output: pathlib.Path) -> dict[str, float]:
         ("fastnet", 2, "--sync"),
         ("fastnet", 1, IN_GRAPH),
         ("airbench94", 1, "--sync"),
+        ("mlp", 1, "--sync --resident-data"),
+        ("mlp", 1, f"{IN_GRAPH} --resident-data"),
     ],
 )
 def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the_batch(
@@ -81,7 +83,8 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
 ):
     output = tmp_path / "output"
     arguments = (*PLAIN, *MODELS[model], f"--data-dir={data}", f"--output-dir={output}")
-    arguments += ("--train-batch-size=20", "--num-towers=1", "--train-steps=20", replication)
+    arguments += ("--train-batch-size=20", "--num-towers=1", "--train-steps=20")
+    arguments += tuple(replication.split())
     with cluster(tmp_path, *arguments, num_ps=num_ps, num_workers=1) as tasks:
         tasks.start()
         tasks.wait()
