@@ -84,9 +84,12 @@ class Machines:
         try:
             self._make()
         except subprocess.CalledProcessError as error:
-            self._remove()
+            self.__exit__()
             words = " ".join(error.cmd)
             raise BenchmarkError(f"{words}: {error.stderr.strip()}") from None
+        except OSError as error:
+            self.__exit__()
+            raise BenchmarkError(f"no TAP devices here, for a delay: {error.strerror}") from None
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -33,8 +33,8 @@ class Used(NamedTuple):
     """
 
     cpu_secs: float
-    wire_bytes: int
-    loopback_bytes: int
+    wire_bytes: float
+    loopback_bytes: float
 
 
 def read_used(line: str) -> Optional[Used]:

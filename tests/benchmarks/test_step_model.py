@@ -33,10 +33,10 @@ def test_a_single_trainer_waits_for_nobody() -> None:
         step = predict(CONSTANTS, Shape(1, 1, sync), GIGABIT)
         assert step.compute == 0.1
         assert step.calls == pytest.approx(0.004 + 2 * 0.001)
-        assert step.wire == pytest.approx(0.04)
+        assert step.wire == pytest.approx(0.04 * 1.0622, rel=1e-4)
         assert step.server == pytest.approx(0.006)
         assert step.waiting == pytest.approx(0.0, abs=1e-12)
-        assert step.secs == pytest.approx(0.152)
+        assert step.secs == pytest.approx(0.15449, rel=1e-4)
 
 
 def test_a_network_without_limit_costs_nothing() -> None:
@@ -53,16 +53,16 @@ def test_mean_value_analysis_gives_the_textbooks_figures() -> None:
 
 
 def test_many_asynchronous_trainers_fill_the_servers_link() -> None:
-    # 2.5 MB each way a step: at 125 MB/s no more than 50 steps a second.
-    assert images_per_sec(CONSTANTS, Shape(64, 1), GIGABIT) == pytest.approx(5000, rel=0.02)
-    assert images_per_sec(CONSTANTS, Shape(64, 1), GIGABIT) < 5000
-    assert images_per_sec(CONSTANTS, Shape(64, 4), GIGABIT) == pytest.approx(20_000, rel=0.05)
+    # 2.5 MB each way a step: at 125 MB/s no more than 50 steps a second, 47.1 with all headers.
+    assert images_per_sec(CONSTANTS, Shape(64, 1), GIGABIT) == pytest.approx(4707, rel=0.02)
+    assert images_per_sec(CONSTANTS, Shape(64, 1), GIGABIT) < 4707.5
+    assert images_per_sec(CONSTANTS, Shape(64, 4), GIGABIT) == pytest.approx(18_830, rel=0.06)
 
 
 def test_synchronous_trainers_wait_for_the_slowest_and_for_the_link() -> None:
     step = predict(CONSTANTS, Shape(2, 1, sync=True), GIGABIT)
     slowest = 0.1 * 0.1 * 0.589  # the larger of two standard normal numbers: about .56
-    assert step.waiting == pytest.approx(slowest + 0.04, rel=0.01)
+    assert step.waiting == pytest.approx(slowest + 0.0425, rel=0.01)
     assert predict(CONSTANTS, Shape(2, 2, sync=True), GIGABIT).waiting < step.waiting
 
 
