@@ -4,11 +4,13 @@
 
 Trainers and parameter servers are processes in network namespaces (benchmarks/namespaces.py), a
 trainer on one core, real clusters otherwise. The constants are fitted over links without a limit;
-then each case is predicted, and run. Needs root. Where trainers and servers are more than cores,
-they take each other's time, which the model knows nothing of.
+then each case is predicted, from the computing time of a process alone that runs just before it,
+and run: a machine that others use is not as fast at all times. Needs root. Where trainers and
+servers are more than cores, they take each other's time, which the model knows nothing of.
 """
 
 import argparse
+import dataclasses
 import itertools
 import json
 import os
@@ -21,13 +23,14 @@ from rich.table import Table
 
 from benchmarks import arguments, jobs
 from benchmarks.namespaces import Machine, Machines
-from benchmarks.scale import constants_text, measure_constants
+from benchmarks.scale import add_constants_arguments, constants_text, find_constants
 from benchmarks.step_model import Link, Shape, images_per_sec
 from cifar10 import flags
 from launch.description import Cluster, Host, Ports
 from launch.layouts import code_folder
 
 _SHAPES = (Shape(1, 1), Shape(2, 1), Shape(2, 2), Shape(2, 1, sync=True), Shape(2, 2, sync=True))
+_ALONE = Shape(1, 0)
 _LINKS = ((125e6, 0.0), (12.5e6, 0.0), (125e6, 0.01))  # bytes a second, seconds one way
 
 
@@ -45,16 +48,20 @@ def main(argv: Sequence[str]) -> int:
         return jobs.Run(cluster, trained, options.seconds, transport=machines.transport)
 
     with Machines(machines_of(Shape(1, 2))) as machines:
-        constants = measure_constants(lambda ps: run(Shape(1, ps), machines))
-    console.print(constants_text(constants))
+        constants = find_constants(options, lambda ps: run(Shape(1, ps), machines))
+    console.print(constants_text(constants), soft_wrap=True)
     table = Table("link", "delay", "trainers", "ps", "updates", title="images/s")
     for name in ("predicted", "measured", "predicted / measured"):
         table.add_column(name, justify="right")
     for (bytes_per_sec, delay_secs), shape in itertools.product(options.links, options.shapes):
         link = Link(bytes_per_sec, 2 * delay_secs)
-        predicted = images_per_sec(constants, shape, link)
+        with Machines(machines_of(_ALONE)) as machines:
+            alone = jobs.measure(run(_ALONE, machines))
+        now = dataclasses.replace(constants, compute_secs=alone.step_secs)
+        predicted = images_per_sec(now, shape, link)
         with Machines(machines_of(shape), bytes_per_sec, delay_secs) as machines:
-            measured = jobs.measure(run(shape, machines)).images_per_sec
+            figures = jobs.measure(run(shape, machines))
+        measured = figures.images_per_sec
         cells = {
             "link": f"{bytes_per_sec * 8e-6:,.0f} Mbit/s",
             "delay": f"{1000 * delay_secs:g} ms",
@@ -65,7 +72,8 @@ def main(argv: Sequence[str]) -> int:
             "measured": f"{measured:.0f}",
             "predicted / measured": f"{predicted / measured:.2f}",
         }
-        print(json.dumps(cells), flush=True)
+        server_ms = 1000 * figures.server_cores * figures.step_secs / shape.trainers
+        print(json.dumps({**cells, "server CPU ms a step": f"{server_ms:.1f}"}), flush=True)
         table.add_row(*cells.values())
     console.print(table)
     return 0
@@ -118,9 +126,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         metavar="SHAPE",
         help="trainers x parameter servers, such as 2x1 or 2x1sync",
     )
-    parser.add_argument(
-        "--seconds", type=arguments.positive, default=8.0, help="of each run (default 8)"
-    )
+    add_constants_arguments(parser)
     return arguments.parse(parser, argv)
 
 

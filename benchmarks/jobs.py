@@ -117,6 +117,11 @@ class Figures:
         return sum(self.cpu_cores.values())
 
     @property
+    def server_cores(self) -> float:
+        """Cores that the parameter servers kept busy."""
+        return sum(cores for task, cores in self.cpu_cores.items() if task.startswith("ps/"))
+
+    @property
     def sent_bytes(self) -> float:
         """Sent a second, on wires and within hosts."""
         return self.wire_bytes + self.loopback_bytes

@@ -23,6 +23,7 @@ _NETWORK = "10.79.0"
 _BRIDGES = ("bmbr0", "bmbr1")
 _TAPS = ("bmtap0", "bmtap1")
 _MAX_QUEUE = "50ms"
+_BURST = "64kb"  # a segment of the longest kind; what may pass at once after a pause
 
 
 class Machine(NamedTuple):
@@ -119,8 +120,7 @@ class Machines:
         for device in ("lo", "eth0"):
             _run(*inside, "link", "set", device, "up")
         if self._bytes_per_sec:
-            burst = max(65_536, int(self._bytes_per_sec / 500))
-            bucket = ("tbf", "rate", f"{8 * self._bytes_per_sec:.0f}bit", "burst", f"{burst}b")
+            bucket = ("tbf", "rate", f"{8 * self._bytes_per_sec:.0f}bit", "burst", _BURST)
             for tc, device in ((("tc",), f"v{name}"), (("tc", "-n", name), "eth0")):
                 words = ("qdisc", "add", "dev", device, "root", *bucket, "latency", _MAX_QUEUE)
                 _run(*tc, *words)

@@ -24,26 +24,43 @@ from benchmarks.step_model import Constants, Link, Measured, Shape, fit, images_
 from cifar10 import flags
 from launch.layouts import on_this_machine
 
+_ROUNDS = 3
+
 
 def main(argv: Sequence[str]) -> int:
     """Fits and predicts."""
     options = _parse(argv)
-    if options.constants:
-        constants = read_constants(options.constants)
-    else:
-        config = options.config
-        local = flags.parse([*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)])
-        constants = measure_constants(
-            lambda ps: jobs.Run(on_this_machine(0, ps), local, options.seconds)
-        )
-    if options.save:
-        text = json.dumps(dataclasses.asdict(constants), indent=1)
-        options.save.write_text(text + "\n", encoding="utf-8")
+    config = options.config
+    local = flags.parse([*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)])
+    constants = find_constants(
+        options, lambda ps: jobs.Run(on_this_machine(0, ps), local, options.seconds)
+    )
     console = Console(highlight=False)
-    console.print(constants_text(constants))
+    console.print(constants_text(constants), soft_wrap=True)
     link = Link(options.link, options.round_trip_ms / 1000)
     console.print(prediction_table(constants, link, options.trainers, options.ps))
     return 0
+
+
+def add_constants_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where `find_constants` finds them."""
+    parser.add_argument(
+        "--seconds", type=arguments.positive, default=5.0, help="of each run (default 5)"
+    )
+    files = parser.add_mutually_exclusive_group()
+    files.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep the constants there")
+    files.add_argument("--constants", type=pathlib.Path, metavar="FILE", help="do not measure them")
+
+
+def find_constants(options: argparse.Namespace, run_with: Callable[[int], jobs.Run]) -> Constants:
+    """Reads the constants, or measures and keeps them, as the options say."""
+    if options.constants:
+        return read_constants(options.constants)
+    constants = measure_constants(run_with)
+    if options.save:
+        text = json.dumps(dataclasses.asdict(constants), indent=1)
+        options.save.write_text(text + "\n", encoding="utf-8")
+    return constants
 
 
 def measure_constants(run_with: Callable[[int], jobs.Run]) -> Constants:
@@ -55,22 +72,20 @@ def measure_constants(run_with: Callable[[int], jobs.Run]) -> Constants:
     Raises:
       BenchmarkError: a run failed.
     """
-    found, log_steps = [], 1
-    for ps in (0, 1, 2):
-        run = dataclasses.replace(run_with(ps), log_steps=log_steps)
-        figures = jobs.measure(run)
-        log_steps = jobs.log_steps_for(figures.step_secs)
-        servers = [cores for task, cores in figures.cpu_cores.items() if task.startswith("ps/")]
-        found.append(
-            Measured(
-                ps=ps,
+    rounds: list[dict[int, Measured]] = []
+    log_steps = 1
+    for _ in range(_ROUNDS):
+        rounds.append({})
+        for ps in (0, 1, 2):
+            figures = jobs.measure(dataclasses.replace(run_with(ps), log_steps=log_steps))
+            log_steps = jobs.log_steps_for(figures.step_secs)
+            rounds[-1][ps] = Measured(
                 step_secs=figures.step_secs,
                 jitter=figures.jitter,
-                server_cpu_secs=sum(servers) / max(1, ps) * figures.step_secs,
+                server_cpu_secs=figures.server_cores / max(1, ps) * figures.step_secs,
                 step_bytes=figures.sent_bytes * figures.step_secs,
             )
-        )
-    return fit(run_with(0).config.train_batch_size, found)
+    return fit(run_with(0).config.train_batch_size, rounds)
 
 
 def read_constants(path: pathlib.Path) -> Constants:
@@ -138,10 +153,5 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--round-trip-ms", type=arguments.positive, default=0.2, help="(default 0.2)"
     )
-    parser.add_argument(
-        "--seconds", type=arguments.positive, default=8.0, help="of each run (default 8)"
-    )
-    files = parser.add_mutually_exclusive_group()
-    files.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep the constants there")
-    files.add_argument("--constants", type=pathlib.Path, metavar="FILE", help="measure nothing")
+    add_constants_arguments(parser)
     return arguments.parse(parser, argv)

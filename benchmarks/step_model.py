@@ -11,7 +11,7 @@ Synchronous trainers use links and servers all at once, after the slowest has co
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -156,47 +156,42 @@ class Measured:
     """A short run's figures.
 
     Attributes:
-      ps: parameter servers; 0: a process alone.
       step_secs: the median.
       jitter: as in Constants.
       server_cpu_secs: CPU of one server a step; 0 without servers.
       step_bytes: that all tasks sent a step.
     """
 
-    ps: int
     step_secs: float
     jitter: float = 0.0
     server_cpu_secs: float = 0.0
     step_bytes: float = 0.0
 
 
-def fit(batch_size: int, runs: Sequence[Measured]) -> Constants:
+def fit(batch_size: int, rounds: Sequence[Mapping[int, Measured]]) -> Constants:
     """Fits the constants to runs of one trainer within a machine: alone, and with servers.
+
+    What servers add is a small difference, and machines are not always as fast; so it is taken as a
+    share of the step alone of the same round, and medians are taken over the rounds.
 
     Args:
       batch_size: of all of them.
-      runs: one alone, and with two or more numbers of servers.
-
-    Raises:
-      ValueError: not these.
+      rounds: number of servers -> a run with as many; 0, and two or more other numbers.
     """
-    (alone,) = (run for run in runs if not run.ps)
-    served = [run for run in runs if run.ps]
-    if len({run.ps for run in served}) < 2:
-        raise ValueError(f"needs two numbers of parameter servers, got {[r.ps for r in served]}")
-    step_bytes = statistics.median(run.step_bytes for run in served)
-    pieces = [step_bytes / run.ps for run in served]
-    start, slope = _line(pieces, [run.server_cpu_secs for run in served])
-    own = [
-        run.step_secs - alone.step_secs - (start + slope * piece)
-        for run, piece in zip(served, pieces)
-    ]
+    numbers = [ps for ps in rounds[0] if ps]
+    step_bytes = statistics.median(one[ps].step_bytes for one in rounds for ps in numbers)
+    cpu = [statistics.median(one[ps].server_cpu_secs for one in rounds) for ps in numbers]
+    start, slope = _line([step_bytes / ps for ps in numbers], cpu)
+    compute = statistics.median(one[0].step_secs for one in rounds)
+    added = statistics.median(
+        one[ps].step_secs / one[0].step_secs - 1 for one in rounds for ps in numbers
+    )
     return Constants(
         batch_size=batch_size,
         step_bytes=step_bytes,
-        compute_secs=alone.step_secs,
-        jitter=alone.jitter,
-        own_secs=max(0.0, statistics.mean(own)),
+        compute_secs=compute,
+        jitter=statistics.median(one[0].jitter for one in rounds),
+        own_secs=max(0.0, compute * added - statistics.mean(cpu)),
         server_secs=start,
         server_secs_per_byte=slope,
     )
