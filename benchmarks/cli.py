@@ -17,6 +17,7 @@ BENCHMARKS = {
     "check-scale": "that model against real runs over slow links (root)",
     "bare-step": "the training step alone",
     "cluster": "a whole job of a cluster; a step with a parameter server",
+    "launchers": "what launching a job costs, by each way to run it",
     "recovery": "what a killed task costs",
     "transfers": "what crosses between a trainer and its parameter servers in a step",
     "data-prep": "archives to records",
@@ -70,6 +71,10 @@ def _main_of(name: str) -> Callable[[Sequence[str]], Any]:
         from benchmarks import cluster
 
         return cluster.main
+    if name == "launchers":
+        from benchmarks import launchers
+
+        return launchers.main
     if name == "recovery":
         from benchmarks import recovery
 

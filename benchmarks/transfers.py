@@ -4,8 +4,8 @@
 
 takes the flags of cifar10_main.py, and `--ps-hosts` for the number of parameter servers. It starts
 real servers in this process, trains two steps, and reads the second step's graphs as TensorFlow
-cut them for each task, with what hooks fetch of the step: its report, or the global step. The plain
-way, for comparison, is a variable a weight on the parameter servers, as
+cut them for each task, with what hooks fetch of the step: its report, or the global step in the
+plain way, which for comparison is a variable a weight on the parameter servers, as
 tf.train.replica_device_setter places them.
 """
 

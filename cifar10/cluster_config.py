@@ -138,3 +138,10 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
             f"--replicas-to-aggregate must be at most {count}, the tasks that train "
             f"({show(cluster.jobs)}), got {config.replicas_to_aggregate}"
         )
+    is_asynchronous = count > 1 and not config.sync and config.replication != "in-graph"
+    if config.lookahead_steps and is_asynchronous:
+        raise ConfigError(
+            f"--lookahead-steps {config.lookahead_steps} averages the weights between updates, and "
+            f"{count} tasks update them at any time; give --sync, --replication in-graph, or "
+            "--lookahead-steps 0"
+        )

@@ -13,12 +13,15 @@ from typing import Any, Optional
 from cifar10 import schema
 from cifar10.config_checks import check_config
 from cifar10.config_checks import flag_name as flag_name
+from cifar10.recipes import RECIPES
 
-MODELS = ("resnet", "resnet_v2", "mlp")
+MODELS = ("resnet", "resnet_v2", "fastnet", "mlp")
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
 PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("momentum", "nesterov", "adam")
-SCHEDULES = ("staged", "cosine", "constant")
+SCHEDULES = ("staged", "cosine", "triangular", "constant")
+CROP_FILLS = ("zeros", "reflect")
+FLIPS = ("random", "alternating")
 BATCH_NORMS = ("tower", "sync", "off")
 JOB_NAMES = ("ps", "worker", "master", "chief", "evaluator")
 REPLICATIONS = ("between-graph", "in-graph")
@@ -47,6 +50,12 @@ class TrainConfig:
     """Everything that decides a run. None means: not set, choose what fits."""
 
     mode: str = _flag("train_and_evaluate", "what to do", group="job", choices=MODES)
+    recipe: Optional[str] = _flag(
+        None,
+        "settings that belong together; flags beat them, --print-recipe shows them",
+        group="job",
+        choices=tuple(RECIPES),
+    )
     images: tuple[str, ...] = _flag((), "image files for --mode predict", group="job")
     checkpoint: Optional[str] = _flag(
         None,
@@ -91,6 +100,9 @@ class TrainConfig:
     )
     batch_norm_decay: float = _flag(0.997, "decay of the moving statistics", group="model")
     batch_norm_epsilon: float = _flag(1e-5, "added to the variance", group="model")
+    whitening_bias_epochs: float = _flag(
+        3.0, "epochs that the bias of fastnet's first layer trains", group="model"
+    )
 
     train_steps: Optional[int] = _flag(
         None, f"global step to train to (default: {DEFAULT_TRAIN_STEPS:,})", group="training"
@@ -102,9 +114,16 @@ class TrainConfig:
     eval_batch_size: int = _flag(100, "images a step of evaluation", group="training")
     optimizer: str = _flag("momentum", "update rule", group="training", choices=OPTIMIZERS)
     learning_rate: float = _flag(0.1, "highest learning rate", group="training")
+    learning_rate_batch: Optional[int] = _flag(
+        None,
+        "images a global step that --learning-rate is for; with others it scales in proportion "
+        "(default: it does not scale)",
+        group="training",
+    )
     schedule: str = _flag(
         "staged",
-        "staged: x1, x.1, x.01, x.002 from epochs 82, 123 and 300; cosine: to 0 at the end",
+        "staged: x1, x.1, x.01, x.002 from epochs 82, 123 and 300; cosine: to 0 at the end; "
+        "triangular: from x.2 up until .23 of the run, then down to x.07",
         group="training",
         choices=SCHEDULES,
     )
@@ -113,11 +132,46 @@ class TrainConfig:
     )
     momentum: float = _flag(0.9, "momentum of momentum and nesterov", group="training")
     weight_decay: float = _flag(2e-4, "decay of the kernels, in the optimizer", group="training")
+    decay_biases: bool = _flag(
+        False, "decay biases and normalisation too, not the kernels alone", group="training"
+    )
+    norm_bias_rate: float = _flag(
+        1.0,
+        "learning rate of normalisation's offsets, as a multiple of the others'",
+        group="training",
+    )
+    label_smoothing: float = _flag(
+        0.0, "share of a label that is spread over all classes", group="training"
+    )
+    lookahead_steps: int = _flag(
+        0,
+        "steps between pulls of the weights to their moving average; 0: no average",
+        group="training",
+    )
     use_distortion_for_training: bool = _flag(
         True, "random crops and flips of the training images", group="training"
     )
+    crop_padding: int = _flag(4, "pixels that a random crop may shift an image", group="training")
+    crop_fill: str = _flag(
+        "zeros",
+        "what the shift uncovers: black, or the image mirrored",
+        group="training",
+        choices=CROP_FILLS,
+    )
+    flip: str = _flag(
+        "random",
+        "left to right: every time at random, or by turns (alternating): each image every second "
+        "epoch, half of them in the first",
+        group="training",
+        choices=FLIPS,
+    )
     cutout: int = _flag(0, "side of a square cut out of training images, pixels", group="training")
     seed: int = _flag(1, "same seed, same run", group="training")
+    test_time_augmentation: bool = _flag(
+        False,
+        "at the end, also the accuracy of the mean answer to each image mirrored and shifted",
+        group="training",
+    )
 
     num_gpus: Optional[int] = _flag(
         None, "GPUs to use (default: all there are)", group="devices", aliases=("num-gpu",)
@@ -213,6 +267,11 @@ class TrainConfig:
         return bool(getattr(self, name) != defaults[name])
 
     @property
+    def is_resnet(self) -> bool:
+        """Whether --num-layers is for this model."""
+        return self.model.startswith("resnet")
+
+    @property
     def layers(self) -> int:
         """Layers of the resnet, default included."""
         return DEFAULT_NUM_LAYERS if self.num_layers is None else self.num_layers
@@ -227,6 +286,8 @@ class TrainConfig:
         """The model's name for people, e.g. `ResNet-44 v1`."""
         if self.model == "mlp":
             return f"MLP, {self.units} hidden units"
+        if self.model == "fastnet":
+            return "fastnet"
         return f"ResNet-{self.layers} {'v2' if self.model == 'resnet_v2' else 'v1'}"
 
     def place(self, path: str) -> str:

@@ -22,9 +22,14 @@ _AT_LEAST_ONE = (
     "log_steps",
     "summary_steps",
     "replicas_to_aggregate",
+    "learning_rate_batch",
 )
 _AT_LEAST_ZERO = (
     "cutout",
+    "crop_padding",
+    "lookahead_steps",
+    "norm_bias_rate",
+    "whitening_bias_epochs",
     "num_gpus",
     "num_intra_threads",
     "num_inter_threads",
@@ -41,7 +46,7 @@ _ABOVE_ZERO = (
     "max_minutes",
     "cluster_timeout",
 )
-_BELOW_ONE = ("momentum", "batch_norm_decay")
+_BELOW_ONE = ("momentum", "batch_norm_decay", "label_smoothing")
 _PATTERN_CHARACTERS = frozenset("*?[\\")
 
 
@@ -80,6 +85,7 @@ def _check_ranges(config: Any) -> None:
     check(_ABOVE_ZERO, "above 0", lambda value: value > 0)
     check(_BELOW_ONE, "at least 0 and below 1", lambda value: 0 <= value < 1)
     check(("cutout",), f"at most {schema.HEIGHT}", lambda value: value <= schema.HEIGHT)
+    check(("crop_padding",), f"below {schema.HEIGHT}", lambda value: value < schema.HEIGHT)
     check(("seed",), "below 2**31", lambda value: value < 2**31)
     if config.layers < 8 or config.layers % 6 != 2:
         raise ConfigError(
@@ -106,19 +112,28 @@ def _refuse(message: str) -> None:
 
 
 def _check_model_settings(config: Any) -> None:
-    if config.model == "mlp" and config.num_layers is not None:
-        _refuse("--num-layers is for resnets; --model mlp takes --hidden-units")
-    if config.model == "mlp" and config.batch_norm != "tower":
-        _refuse("--batch-norm is for resnets; --model mlp has none")
+    if not config.is_resnet and config.num_layers is not None:
+        _refuse(f"--num-layers is for resnets, got --model {config.model}; leave it out")
     if config.model != "mlp" and config.hidden_units is not None:
-        _refuse(f"--hidden-units is for --model mlp; --model {config.model} takes --num-layers")
-    for name in ("batch_norm_decay", "batch_norm_epsilon"):
+        _refuse(f"--hidden-units is for --model mlp, got --model {config.model}; leave it out")
+    if config.model != "fastnet" and config.is_set("whitening_bias_epochs"):
+        _refuse(
+            f"--whitening-bias-epochs is for --model fastnet, got --model {config.model}; leave it "
+            "out"
+        )
+    _check_normalisation(config)
+    for name in ("momentum", "norm_bias_rate"):
+        if config.optimizer == "adam" and config.is_set(name):
+            _refuse(f"{flag_name(name)} is for --optimizer momentum and nesterov, got adam")
+
+
+def _check_normalisation(config: Any) -> None:
+    for name in ("batch_norm", "batch_norm_decay", "batch_norm_epsilon", "norm_bias_rate"):
         if config.is_set(name) and config.model == "mlp":
-            _refuse(f"{flag_name(name)} is for resnets; --model mlp has no batch normalisation")
+            _refuse(f"{flag_name(name)} is for batch normalisation; --model mlp has none")
+    for name in ("batch_norm_decay", "batch_norm_epsilon"):
         if config.is_set(name) and config.batch_norm == "off":
             _refuse(f"{flag_name(name)} is for batch normalisation, but --batch-norm is off")
-    if config.optimizer == "adam" and config.is_set("momentum"):
-        _refuse("--momentum is for --optimizer momentum and nesterov; adam has its own")
 
 
 def _check_contradictions(config: Any) -> None:
@@ -146,8 +161,12 @@ def _check_contradictions(config: Any) -> None:
             f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
             f"images for {config.num_towers} towers"
         )
-    if config.cutout and not config.use_distortion_for_training:
-        _refuse("--cutout distorts training images, but --use-distortion-for-training is false")
+    for name in ("cutout", "crop_padding", "crop_fill", "flip"):
+        if config.is_set(name) and not config.use_distortion_for_training:
+            _refuse(
+                f"{flag_name(name)} distorts training images, but --use-distortion-for-training is "
+                "false"
+            )
     if config.replicas_to_aggregate is not None and config.replication == "in-graph":
         _refuse(
             "--replicas-to-aggregate is for --replication between-graph; in-graph waits for all"

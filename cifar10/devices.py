@@ -43,6 +43,11 @@ class DevicePlan:
         """Towers that a batch is split over."""
         return len(self.tower_devices)
 
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the towers are on GPUs."""
+        return any("gpu" in device.lower() for device in self.tower_devices)
+
 
 def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> DevicePlan:
     """Chooses devices for `config` on this machine.
@@ -82,7 +87,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
         data_format=config.data_format or _fastest_format(gpus, config.precision),
-        compute_dtype=_compute_dtype(config.precision, gpus),
+        compute_dtype=_compute_dtype(config, gpus),
         loss_scaling=config.precision == "fp16",
         session_config=_session_config(config, gpus, num_towers, cores),
         summary=_summary(config, gpus, num_towers, cores),
@@ -162,11 +167,19 @@ def _fastest_format(gpus: int, precision: str) -> str:
     return "channels_first" if gpus and precision == "fp32" else "channels_last"
 
 
-def _compute_dtype(precision: str, gpus: int) -> Any:
-    if precision == "fp16":
+def _compute_dtype(config: TrainConfig, gpus: int) -> Any:
+    if config.precision == "fp16":
         return tf.float16
-    # On a CPU, oneDNN's graph rewrite decides op by op what runs in bfloat16.
-    return tf.bfloat16 if precision == "bf16" and gpus else tf.float32
+    rewritten = _is_rewritten_to_bf16(config, gpus)
+    return tf.bfloat16 if config.precision == "bf16" and not rewritten else tf.float32
+
+
+def _is_rewritten_to_bf16(config: TrainConfig, gpus: int) -> bool:
+    """Whether oneDNN's graph rewrite decides op by op what runs in bfloat16, on a CPU.
+
+    It does not look into what XLA compiles: fastnet's activations would go back to float32.
+    """
+    return config.precision == "bf16" and not gpus and config.model != "fastnet"
 
 
 def _check_precision(precision: str, gpus: int) -> None:
@@ -210,7 +223,7 @@ def _session_config(config: TrainConfig, gpus: int, num_towers: int, cores: int)
         device_count={"GPU": gpus},
     )
     result.gpu_options.allow_growth = True
-    if config.precision == "bf16" and not gpus:
+    if _is_rewritten_to_bf16(config, gpus):
         result.graph_options.rewrite_options.auto_mixed_precision_onednn_bfloat16 = 1
     return result
 

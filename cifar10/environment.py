@@ -19,7 +19,7 @@ def describe_config(config: TrainConfig, plan: DevicePlan) -> dict[str, Any]:
     """Every setting by name; what was left to the machine or the model is given as chosen."""
     session = plan.session_config
     chosen = {
-        "num_layers": None if config.model == "mlp" else config.layers,
+        "num_layers": config.layers if config.is_resnet else None,
         "hidden_units": config.units if config.model == "mlp" else None,
         "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
         "num_towers": plan.num_towers,

@@ -32,7 +32,7 @@ class Stopped(Exception):
     """
 
     def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by signal {signum}")
+        super().__init__(f"stopped by signal {signum}; run the same command to continue")
         self.signum = signum
 
 

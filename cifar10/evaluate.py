@@ -1,7 +1,7 @@
 """Exact evaluation of one checkpoint on a whole split, with what the model said of each image."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -30,6 +30,8 @@ class Evaluation:
       images: uint8 [N, 32, 32, 3], in the order of the records.
       labels: int64 [N].
       probabilities: float32 [N, 10].
+      augmented_accuracy: that of the mean answer to each image mirrored and shifted, where that
+        was asked for.
     """
 
     checkpoint: str
@@ -40,6 +42,7 @@ class Evaluation:
     images: Any
     labels: Any
     probabilities: Any
+    augmented_accuracy: Optional[float] = None
 
     @property
     def count(self) -> int:
@@ -73,15 +76,21 @@ class CollectHook(tf.train.SessionRunHook):
 
 
 def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> Evaluation:
-    """Runs `checkpoint` once over every image of `split`.
+    """Runs `checkpoint` once over every image of `split`; with --test-time-augmentation, six times.
 
     Raises:
       DataError: records are damaged.
       Stopped: a signal came.
     """
     collect = CollectHook()
+    estimator = job.estimator
+    if job.config.test_time_augmentation:
+        params = dataclasses.replace(job.params, augments_test=True)
+        estimator = tf.estimator.Estimator(
+            model_fn.model_fn, config=estimator.config, params=params
+        )
     with clear_errors(job.config):
-        metrics = job.estimator.evaluate(
+        metrics = estimator.evaluate(
             lambda: evaluation_input(job, split),
             hooks=[collect, StopEvaluationHook(stop)],
             checkpoint_path=checkpoint,
@@ -100,7 +109,12 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
         images=joined[model_fn.IMAGES],
         labels=joined[model_fn.LABELS],
         probabilities=joined[model_fn.PROBABILITIES],
+        augmented_accuracy=_optional_float(metrics.get("augmented_accuracy")),
     )
+
+
+def _optional_float(number: Any) -> Optional[float]:
+    return None if number is None else float(number)
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:
@@ -116,5 +130,11 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
         say(f"  {name:<10}  {share}")
     say(
         f"eval accuracy {result.accuracy:.4f}, loss {result.loss:.4f} on {result.count:,} images "
-        f"at step {result.step:,}"
+        f"at step {result.step:,}{describe_augmented(result)}"
     )
+
+
+def describe_augmented(evaluation: Evaluation) -> str:
+    """`, .9081 with test-time augmentation`; nothing where it was not asked for."""
+    accuracy = evaluation.augmented_accuracy
+    return "" if accuracy is None else f", {accuracy:.4f} with test-time augmentation"

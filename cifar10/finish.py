@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import checkpoints, environment, export
 from cifar10.config import TrainConfig
 from cifar10.console import say
-from cifar10.evaluate import Evaluation, evaluate_split
+from cifar10.evaluate import Evaluation, describe_augmented, evaluate_split
 from cifar10.files import read_json, write_json, write_text
 from cifar10.history import History
 from cifar10.job import Job
@@ -40,6 +40,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     result = {
         "status": status,
         "model": config.model_title,
+        "recipe": config.recipe,
         "command": ["python", *sys.argv],
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
@@ -57,7 +58,11 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     write_text(places[0], page)
     # The result comes last: where it is, everything else is.
     write_json(places[1], result)
-    say(f"eval accuracy {evaluation.accuracy:.4f} on {evaluation.count:,} images, {status}")
+    augmented = describe_augmented(evaluation)
+    say(
+        f"eval accuracy {evaluation.accuracy:.4f} on {evaluation.count:,} images{augmented}, "
+        f"{status}"
+    )
     say(f"report: {places[0]}\nresult: {places[1]}\nexport: {exported}")
 
 
@@ -87,6 +92,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
     seen = checkpoints.read_counter(last, "examples_seen")
     return {
         "eval_accuracy": evaluation.accuracy,
+        "eval_accuracy_augmented": evaluation.augmented_accuracy,
         "eval_loss": evaluation.loss,
         "eval_examples": evaluation.count,
         "best_validation_accuracy": best.accuracy if best else None,

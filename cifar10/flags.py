@@ -6,6 +6,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any, NoReturn, Optional
 
+from cifar10 import recipes
 from cifar10.config import TrainConfig, flag_name
 from cifar10.errors import ConfigError
 
@@ -19,6 +20,7 @@ Train CIFAR-10 with tf.estimator, evaluate, predict, export.
   python cifar10_main.py --mode evaluate                the best checkpoint on the eval split
   python cifar10_main.py --mode predict cat.png dog.jpg what the best checkpoint sees
   python cifar10_main.py --mode export                  a SavedModel
+  python cifar10_main.py --recipe fast                  a good model in ten epochs
 
 Every flag may be written with dashes or underscores."""
 
@@ -49,8 +51,23 @@ class _StoreOnce(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _PrintRecipe(argparse.Action):
+    """Prints one recipe, or all of them, and ends as --help does."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Optional[str] = None,
+    ) -> NoReturn:
+        names = [values] if values else list(recipes.RECIPES)
+        print("\n\n".join(map(recipes.describe, names)))
+        parser.exit()
+
+
 def parse(argv: Sequence[str]) -> TrainConfig:
-    """Reads the command line.
+    """Reads the command line; a flag beats the recipe, the recipe beats the default.
 
     Args:
       argv: the arguments after the program's name; `--data-dir` and `--data_dir` are the same.
@@ -65,7 +82,10 @@ def parse(argv: Sequence[str]) -> TrainConfig:
     # What follows `--` are files; argparse itself takes some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
     values = vars(parser.parse_intermixed_args(_normalise(argv[:end])))
-    values.pop(_GIVEN, None)
+    given = values.pop(_GIVEN, {})
+    if values["recipe"] is not None:
+        flags = {name: value for name, (_, value) in given.items()}
+        values.update(recipes.settings(values["recipe"], flags))
     values["images"] = (*values["images"], *argv[end + 1 :])
     return TrainConfig(**values)
 
@@ -76,6 +96,14 @@ def _make_parser() -> argparse.ArgumentParser:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--print-recipe",
+        action=_PrintRecipe,
+        nargs="?",
+        choices=list(recipes.RECIPES),
+        default=argparse.SUPPRESS,
+        help="print the settings of a recipe (default: of all recipes), and end",
     )
     types = typing.get_type_hints(TrainConfig)
     groups: dict[str, Any] = {}

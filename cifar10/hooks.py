@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import training_step
 from cifar10.errors import TrainingOver
 from cifar10.history import History
-from cifar10.stopping import StopRequest
+from cifar10.stopping import Stay, StopRequest
 from cifar10.training_step import Report
 
 
@@ -39,10 +39,15 @@ class StepClock:
 
 
 class StopHook(tf.train.SessionRunHook):
-    """Ends training after the step in which a signal came; breaks an evaluation off at once."""
+    """Ends training after the step in which a signal came.
 
-    def __init__(self, stop: StopRequest) -> None:
-        self._stop = stop
+    Args:
+      stop: says whether a signal came.
+      stay: how much longer the master needs this replica's gradients; None: not at all.
+    """
+
+    def __init__(self, stop: StopRequest, stay: Optional[Stay] = None) -> None:
+        self._stop, self._stay = stop, stay
 
     def begin(self) -> None:
         """Does not even start a session when the signal came before."""
@@ -50,7 +55,7 @@ class StopHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Lets the session close, which saves a checkpoint."""
-        if self._stop.requested:
+        if self._stop.requested if self._stay is None else self._stay.is_over:
             run_context.request_stop()
 
 
@@ -83,10 +88,10 @@ class TimeLimitHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
 
-class FollowChiefHook(tf.train.SessionRunHook):
-    """Ends a worker's training at the last step, or when the chief's has ended before.
+class LastStepHook(tf.train.SessionRunHook):
+    """Ends training at the last step, which the step itself reports.
 
-    Does not even begin if training is over already.
+    Estimator's own hook would fetch the step from its parameter server each time.
 
     Args:
       total_steps: global step at which training ends at the latest.
@@ -96,13 +101,31 @@ class FollowChiefHook(tf.train.SessionRunHook):
         self._total_steps = total_steps
 
     def begin(self) -> None:
+        """Finds the step's report in the graph that is about to run."""
+        self._report = _report()
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the report."""
+        return tf.train.SessionRunArgs(self._report)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Ends at the last step, or when the chief has ended training."""
+        report = Report.of(run_values.results)
+        if report.over or report.step >= self._total_steps:
+            run_context.request_stop()
+
+
+class FollowChiefHook(LastStepHook):
+    """Ends a worker's training at the last step, or when the chief's has ended before.
+
+    Does not even begin if training is over already.
+    """
+
+    def begin(self) -> None:
         """Finds the tensors of the graph that is about to run."""
-        graph = tf.get_default_graph()
-        self._report = graph.get_tensor_by_name(f"{training_step.REPORT}:0")
-        self._before = (
-            tf.train.get_global_step(),
-            graph.get_tensor_by_name(f"{training_step.OVER}:0"),
-        )
+        super().begin()
+        over = tf.get_default_graph().get_tensor_by_name(f"{training_step.OVER}:0")
+        self._before = (tf.train.get_global_step(), over)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Raises TrainingOver instead of training a step beyond the end."""
@@ -110,15 +133,46 @@ class FollowChiefHook(tf.train.SessionRunHook):
         if over or step >= self._total_steps:
             raise TrainingOver(int(step))
 
+
+class SaverHook(tf.train.CheckpointSaverHook):
+    """Saves as Estimator's own hook, but asks no parameter server for the step after each step.
+
+    The checkpoint of the last step is left to the end of the session, so that what follows it, its
+    validation, comes after the last use of the parameter servers, and nobody has to wait for it.
+
+    Args:
+      folder: for the checkpoints.
+      save_steps: between two of them.
+
+    Attributes:
+      at_end: whether the session ends.
+    """
+
+    def __init__(self, folder: str, save_steps: int) -> None:
+        super().__init__(folder, save_steps=save_steps, save_graph_def=False)
+        self.at_end = False
+
+    def begin(self) -> None:
+        """Finds the step's report in the graph that is about to run."""
+        super().begin()
+        self._report = _report()
+
     def before_run(self, run_context: Any) -> Any:
-        """Asks whether training is over."""
+        """Asks for the report, which comes with the step's answer."""
         return tf.train.SessionRunArgs(self._report)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Ends at the last step, or with the chief."""
-        report = Report.of(run_values.results)
-        if report.over or report.step >= self._total_steps:
-            run_context.request_stop()
+        """Saves a checkpoint that is due, unless a hook before this one has asked for the end."""
+        step = Report.of(run_values.results).step
+        if self._timer.should_trigger_for_step(step) and not run_context.stop_requested:
+            super().after_run(
+                run_context, tf.train.SessionRunValues(step, run_values.options, None)
+            )
+
+    def end(self, session: Any) -> None:
+        """Saves the last checkpoint."""
+        self.at_end = True
+        super().end(session)
 
 
 class PauseListener(tf.train.CheckpointSaverListener):
@@ -128,6 +182,7 @@ class PauseListener(tf.train.CheckpointSaverListener):
       clock: times the steps.
       history: to be kept.
       stop: says whether a signal came.
+      saver: saves.
       last: is called once the last checkpoint is whole, before it is validated.
     """
 
@@ -136,17 +191,25 @@ class PauseListener(tf.train.CheckpointSaverListener):
         clock: StepClock,
         history: History,
         stop: StopRequest,
+        saver: SaverHook,
         last: Callable[[], None],
     ) -> None:
-        self._clock, self._history, self._stop, self._last = clock, history, stop, last
+        self._clock, self._history, self._stop = clock, history, stop
+        self._saver, self._last = saver, last
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         """The checkpoint is whole: what follows may take its time or be left out."""
         self._clock.pause()
         self._history.save()
         self._stop.check()
+        if self._saver.at_end:
+            self._last()
 
     def end(self, session: Any, global_step_value: int) -> None:
         """Leaves the last validation out when a signal ended training."""
         self._stop.check()
-        self._last()
+        self._last()  # The last checkpoint may have been there before.
+
+
+def _report() -> Any:
+    return tf.get_default_graph().get_tensor_by_name(f"{training_step.REPORT}:0")

@@ -36,6 +36,9 @@ class TrainInput:
       batch_size: images a batch.
       seed: of the permutations and of the augmentation.
       distort: crop and flip.
+      crop_padding: pixels that a crop may shift an image.
+      crop_fill: what the shift uncovers, `zeros` or `reflect`.
+      flip: `random` or `alternating`.
       cutout: side of the square to cut out, 0 for none.
       start: images that the whole job has seen already, an int or an int64 scalar tensor.
       num_replicas: how many processes share the sequence.
@@ -45,6 +48,9 @@ class TrainInput:
     batch_size: int
     seed: int
     distort: bool = True
+    crop_padding: int = augment.PADDING
+    crop_fill: str = "zeros"
+    flip: str = "random"
     cutout: int = 0
     start: Any = 0
     num_replicas: int = 1
@@ -116,7 +122,12 @@ def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Datase
             picked = tf.gather(images, chosen)
             seed = tf.stack([tf.constant(settings.seed, tf.int64), start * _SEEDS_A_BATCH])
             if settings.distort:
-                picked = augment.crop_and_flip(picked, seed)
+                flip = None
+                if settings.flip == "alternating":
+                    flip = alternating_flips(start, chosen, count, settings.seed)
+                picked = augment.crop_and_flip(
+                    picked, seed, settings.crop_padding, settings.crop_fill, flip
+                )
             if settings.cutout:
                 picked = augment.cutout(picked, settings.cutout, seed)
             picked.set_shape([settings.batch_size, schema.HEIGHT, schema.WIDTH, schema.CHANNELS])
@@ -154,13 +165,33 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
     )
 
 
-def _cipher_keys(seed: int, epochs: Any) -> Any:
-    """Hashes (seed, epoch) into int32 [N, 3], with SplitMix64 (Steele et al. 2014).
+def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
+    """Which images to flip: half of them in the first epoch, the others in the next, and so on.
+
+    So two epochs see each image both ways, which flips at random leave to chance (Jordan 2024,
+    arXiv:2404.00498, section 3.5).
+
+    Args:
+      start: position of the first image, int64 scalar.
+      chosen: which image is at each position, int64 [N].
+      count: images in the split.
+      seed: of the first epoch's half.
+
+    Returns:
+      int64 [N], 0 or 1.
+    """
+    positions = start + tf.range(tf.shape(chosen, out_type=tf.int64)[0], dtype=tf.int64)
+    first = tf.cast(_cipher_keys(seed, chosen)[:, 0], tf.int64)
+    return (first + positions // count) % 2
+
+
+def _cipher_keys(seed: int, numbers: Any) -> Any:
+    """Hashes (seed, number) into int32 [N, 3], with SplitMix64 (Steele et al. 2014).
 
     For less than 65,536 images the cipher looks at the low 8 bits of each word alone, so that with
     plain numbers for words every 256th epoch, and the seeds 1 and 257, would be the same.
     """
-    state = tf.constant(seed << 32, tf.uint64) + tf.cast(epochs, tf.uint64)
+    state = tf.constant(seed << 32, tf.uint64) + tf.cast(numbers, tf.uint64)
     state *= tf.constant(0x9E3779B97F4A7C15, tf.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         state = _xor_shifted(state, shift) * tf.constant(factor, tf.uint64)

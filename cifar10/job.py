@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import input_pipeline, model_note
+from cifar10 import activations, input_pipeline, model_note
 from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan, plan_devices, size_thread_pools
@@ -15,6 +15,7 @@ from cifar10.model_fn import ModelParams, model_fn
 from cifar10.node import Node
 from cifar10.records import RecordSet
 from cifar10.schema import CLASS_NAMES, TRAIN
+from cifar10.stopping import Stay, StopRequest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Job:
         """Training images that this process takes a step, if it is one of several that train."""
         place = self.params.place
         return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
+
+    def stay_for_the_master(self, stop: StopRequest) -> Optional[Stay]:
+        """How long a signal leaves this worker of a cluster to its master."""
+        return self.node.stay_for_the_master(stop) if self.node else None
 
     def tell_end(self) -> None:
         """Tells the cluster, if there is one, that this process trains no more."""
@@ -145,6 +150,8 @@ def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) ->
       should_end_all: when a master's training ends, whether that of its whole cluster does.
     """
     config = job.config
+    if config.model == "fastnet" and not job.plan.on_gpus and not config.verbose:
+        activations.compile_first()
     settings = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,

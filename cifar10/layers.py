@@ -10,7 +10,18 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.variables import BIAS, KERNEL, NORM, SeparateVariables, Spec, VariableSource
+from cifar10.activations import gelu
+from cifar10.variables import (
+    BIAS,
+    EARLY,
+    FIXED,
+    KERNEL,
+    NORM,
+    OFFSET,
+    SeparateVariables,
+    Spec,
+    VariableSource,
+)
 
 Tensor = Any  # TensorFlow 2.15 carries no type hints.
 
@@ -34,6 +45,8 @@ class Layers:
       norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
       norm_decay: decay of the moving statistics.
       norm_epsilon: added to the variance.
+      fuses: XLA makes one loop of what is done to each number.
+      early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
       merge: averages a tensor over the towers (for `sync`).
       source: where the variables come from.
       statistics: one entry a batch-norm layer, when training.
@@ -45,6 +58,8 @@ class Layers:
     norm: str = "tower"
     norm_decay: float = 0.997
     norm_epsilon: float = 1e-5
+    fuses: bool = False
+    early: Optional[Tensor] = None
     merge: Optional[Callable[[Tensor], Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
@@ -58,10 +73,10 @@ class Layers:
           name: name inside the current variable scope.
           shape: its shape.
           initializer: a TensorFlow initializer.
-          kind: KERNEL, BIAS or NORM for a trainable one; None for statistics.
+          kind: of `cifar10.variables` for a weight; None for statistics.
 
         Returns:
-          For a trainable one, this tower's float32 copy, read once a step; for statistics, their
+          For a weight, this tower's float32 copy, read once a step; for statistics, their
           value, or None where training packs them.
         """
         scope = tf.get_variable_scope().name
@@ -74,32 +89,86 @@ class Layers:
             images = tf.transpose(images, [0, 3, 1, 2])
         return tf.cast(images, self.compute_dtype)
 
-    def conv(self, x: Tensor, filters: int, kernel: int, strides: int = 1) -> Tensor:
-        """Convolution without bias, `SAME` padding, He initialisation (arXiv:1502.01852)."""
+    def conv(
+        self,
+        x: Tensor,
+        filters: int,
+        kernel: int,
+        strides: int = 1,
+        *,
+        initializer: Any = None,
+        after_early: bool = False,
+    ) -> Tensor:
+        """Convolution without bias, `SAME` padding.
+
+        Args:
+          x: images.
+          filters: how many.
+          kernel: side of a filter.
+          strides: in both directions.
+          initializer: default: He's (arXiv:1502.01852).
+          after_early: all that trains before it are weights of the first epochs, so that no
+            gradient goes through it afterwards.
+        """
         with tf.variable_scope(None, "conv"):
             channels = x.shape[self._channel_axis]
-            weights = self.variable(
-                "kernel",
-                [kernel, kernel, channels, filters],
-                tf.variance_scaling_initializer(2.0, "fan_in", "truncated_normal"),
-                KERNEL,
+            initializer = initializer or tf.variance_scaling_initializer(
+                2.0, "fan_in", "truncated_normal"
             )
-            return tf.nn.conv2d(
+            shape = [kernel, kernel, channels, filters]
+            weights = tf.cast(
+                self.variable("kernel", shape, initializer, KERNEL), self.compute_dtype
+            )
+            settings = {
+                "strides": self._window(strides),
+                "padding": "SAME",
+                "data_format": self._layout,
+            }
+            if after_early and self.early is not None:
+                return _conv_after_early(x, weights, self.early, settings)
+            return tf.nn.conv2d(x, weights, **settings)
+
+    def whitening(self, x: Tensor, size: int) -> Tensor:
+        """Projects each patch on the principal components of the training images' patches.
+
+        [N, height, width, channels] -> [N, height - size + 1, width - size + 1, 2 * patch], where
+        a patch has size * size * channels numbers. The projection, and its negative, are made from
+        the data (`cifar10.whitening`); a bias is trained in the first epochs.
+        """
+        with tf.variable_scope("whitening"):
+            channels = x.shape[self._channel_axis]
+            outputs = 2 * size * size * channels
+            zeros = tf.zeros_initializer()
+            projection = self.variable("projection", [size, size, channels, outputs], zeros, FIXED)
+            bias = self.variable("bias", [outputs], zeros, EARLY)
+            y = tf.nn.conv2d(
                 x,
-                tf.cast(weights, self.compute_dtype),
-                self._window(strides),
-                "SAME",
+                tf.cast(projection, self.compute_dtype),
+                self._window(1),
+                "VALID",
                 data_format=self._layout,
             )
+            return tf.nn.bias_add(y, tf.cast(bias, self.compute_dtype), data_format=self._layout)
 
-    def dense(self, x: Tensor, units: int) -> Tensor:
-        """[N, features] -> [N, units] with bias; Glorot initialisation."""
+    def gelu(self, x: Tensor) -> Tensor:
+        """GELU, its tanh form (arXiv:1606.08415)."""
+        return gelu(x, self.fuses)
+
+    def dense(self, x: Tensor, units: int, *, initializer: Any = None, bias: bool = True) -> Tensor:
+        """[N, features] -> [N, units]; Glorot initialisation by default."""
         with tf.variable_scope(None, "dense"):
-            initializer = tf.glorot_uniform_initializer()
+            initializer = initializer or tf.glorot_uniform_initializer()
             kernel = self.variable("kernel", [x.shape[1], units], initializer, KERNEL)
-            bias = self.variable("bias", [units], tf.zeros_initializer(), BIAS)
-            kernel, bias = tf.cast(kernel, x.dtype), tf.cast(bias, x.dtype)
-            return tf.nn.bias_add(tf.matmul(x, kernel), bias)
+            y = tf.matmul(x, tf.cast(kernel, x.dtype))
+            if not bias:
+                return y
+            offset = self.variable("bias", [units], tf.zeros_initializer(), BIAS)
+            return tf.nn.bias_add(y, tf.cast(offset, x.dtype))
+
+    def max_pool(self, x: Tensor, size: int) -> Tensor:
+        """Largest of size x size windows, stride `size`; what is left at the edge is left out."""
+        window = self._window(size)
+        return tf.nn.max_pool2d(x, window, window, "VALID", data_format=self._layout)
 
     def average_pool(self, x: Tensor, size: int) -> Tensor:
         """Means over size x size windows, stride `size`."""
@@ -117,13 +186,18 @@ class Layers:
         paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
         return tf.pad(x, paddings)
 
-    def batch_norm(self, x: Tensor) -> Tensor:
-        """Batch normalisation with scale and offset (arXiv:1502.03167); statistics in float32."""
+    def batch_norm(self, x: Tensor, scale: bool = True) -> Tensor:
+        """Batch normalisation with offset (arXiv:1502.03167); statistics in float32.
+
+        Args:
+          x: images.
+          scale: whether it has a scale, too.
+        """
         with tf.variable_scope(None, "batch_norm"):
             shape = [x.shape[self._channel_axis]]
             ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
-            gamma = self.variable("gamma", shape, ones, NORM)
-            beta = self.variable("beta", shape, zeros, NORM)
+            gamma = self.variable("gamma", shape, ones, NORM) if scale else tf.ones(shape)
+            beta = self.variable("beta", shape, zeros, OFFSET)
             if self.norm == "off":
                 return self._scale(x, gamma, beta)
             moving_mean = self.variable("moving_mean", shape, zeros, None)
@@ -188,3 +262,28 @@ class Layers:
 
     def _window(self, size: int) -> list[int]:
         return [1, size, size, 1] if self.data_format == "channels_last" else [1, 1, size, size]
+
+
+def _conv_after_early(
+    x: Tensor, weights: Tensor, early: Tensor, settings: dict[str, Any]
+) -> Tensor:
+    """A convolution whose input has a gradient as long as `early` holds, and zeros afterwards.
+
+    The gradient is then not even computed, which is a tenth of fastnet's convolutions.
+    """
+
+    @tf.custom_gradient
+    def convolve(x: Tensor, weights: Tensor) -> Any:
+        def gradients(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            of_input = tf.cond(
+                early,
+                lambda: tf.nn.conv2d_backprop_input(tf.shape(x), weights, upstream, **settings),
+                lambda: tf.zeros_like(x),
+            )
+            of_input.set_shape(x.shape)
+            of_weights = tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings)
+            return of_input, of_weights
+
+        return tf.nn.conv2d(x, weights, **settings), gradients
+
+    return convolve(x, weights)

@@ -37,7 +37,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(f"training failed: {error}", file=sys.stderr)
         return 1
     except Stopped as error:
-        print(f"{error}; run the same command to continue", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 128 + error.signum
     return 0
 

@@ -2,21 +2,23 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import towers, training_step
+from cifar10 import augment, towers, training_step
 from cifar10.config import TrainConfig
 from cifar10.devices import DevicePlan
 from cifar10.layers import Layers
+from cifar10.losses import cross_entropy
 from cifar10.metrics import confusion_matrix
 from cifar10.models import Model, build
 from cifar10.placement import VariablePlacer
 from cifar10.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.replicas import Replication
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
-from cifar10.training_step import StepSettings, cross_entropy
+from cifar10.training_step import StepSettings
 from cifar10.variables import SeparateVariables
 
 # Tensors that hooks look up by name.
@@ -37,6 +39,8 @@ class ModelParams:
       channel_deviation: likewise.
       replication: this process's place among those that train; None: it trains alone.
       should_end_all: when the chief's training ends, whether that of all replicas does.
+      values_from_data: first values that are made from the training images, by variable.
+      augments_test: in EVAL, also answers to each image mirrored and shifted.
     """
 
     config: TrainConfig
@@ -47,6 +51,8 @@ class ModelParams:
     channel_deviation: tuple[float, ...] = CIFAR10_DEVIATION
     replication: Optional[Replication] = None
     should_end_all: Callable[[], bool] = lambda: True
+    values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    augments_test: bool = False
 
     @property
     def place(self) -> Replication:
@@ -78,7 +84,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
             plain = build(params.config)
             _channel_variables(params, params.place.variable_devices[0])
             model = _standardised(plain, params.channel_mean, params.channel_deviation)
-            layout = training_step.lay_out(plain, make_layers)
+            layout = training_step.lay_out(plain, make_layers, params.values_from_data)
             settings = StepSettings(
                 params.config,
                 params.place,
@@ -89,31 +95,35 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
             )
             tf.summary.image("augmented_samples", features, 8, collections=[SAMPLES])
             return training_step.build(model, layout, make_layers, (features, labels), settings)
-    if labels is None:
-        labels = tf.zeros([tf.shape(features)[0]], tf.int64)
-    images = towers.fill_towers(features, params.plan.num_towers)
-    parts = _separate_towers(make_layers, images, labels, params)
-    logits = towers.gather_towers([tower.logits for tower in parts])[: tf.shape(features)[0]]
+    if params.augments_test and mode == tf.estimator.ModeKeys.EVAL:
+        views = augment.test_views(features)
+        all_logits = _logits(make_layers, views, params)
+        logits = all_logits[: tf.shape(features)[0]]
+        augmented = augment.mean_over_views(all_logits)
+    else:
+        logits = _logits(make_layers, features, params)
+        augmented = None
     probabilities = tf.nn.softmax(logits)
     if mode == tf.estimator.ModeKeys.EVAL:
         tf.identity(features, IMAGES)
-        return _eval_spec(labels, logits, probabilities)
+        return _eval_spec(labels, logits, probabilities, augmented)
     return tf.estimator.EstimatorSpec(
         mode, predictions={"classes": tf.argmax(logits, axis=1), "probabilities": probabilities}
     )
 
 
-def _separate_towers(
-    make_layers: Any, images: Any, labels: Any, params: ModelParams
-) -> list[towers.Tower]:
-    """Towers over variables of their own names, which a checkpoint fills."""
+def _logits(make_layers: Any, images: Any, params: ModelParams) -> Any:
+    """Logits [N, 10] of images uint8 [N, 32, 32, 3], from variables that a checkpoint fills."""
     plan = params.plan
+    filled = towers.fill_towers(images, plan.num_towers)
+    no_labels = tf.zeros([tf.shape(filled)[0]], tf.int64)
     mean, deviation = _channel_variables(params, plan.variable_devices[0])
     model = _standardised(build(params.config), mean.read_value(), deviation.read_value())
     source = SeparateVariables(VariablePlacer(plan.variable_devices, default=""))
-    return towers.build_towers(
-        model, make_layers, images, labels, plan.tower_devices, [source] * plan.num_towers
+    parts = towers.build_towers(
+        model, make_layers, filled, no_labels, plan.tower_devices, [source] * plan.num_towers
     )
+    return towers.gather_towers([tower.logits for tower in parts])[: tf.shape(images)[0]]
 
 
 def _channel_variables(params: ModelParams, device: str) -> tuple[Any, Any]:
@@ -176,12 +186,17 @@ def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:
         norm=config.batch_norm,
         norm_decay=config.batch_norm_decay,
         norm_epsilon=config.batch_norm_epsilon,
+        # Compiled for the shape of a batch, which outside of training may change.
+        fuses=training and not plan.on_gpus,
         **shared,
     )
 
 
-def _eval_spec(labels: Any, logits: Any, probabilities: Any) -> Any:
+def _eval_spec(labels: Any, logits: Any, probabilities: Any, augmented: Any) -> Any:
     """Metrics over every image of the split: sums, so that any batch size gives the same."""
+    more = {}
+    if augmented is not None:
+        more["augmented_accuracy"] = tf.metrics.accuracy(labels, tf.argmax(augmented, axis=1))
     losses = cross_entropy(labels, logits)
     tf.identity(probabilities, PROBABILITIES)
     tf.identity(labels, LABELS)
@@ -193,5 +208,6 @@ def _eval_spec(labels: Any, logits: Any, probabilities: Any) -> Any:
             # Estimator's own "loss" is a mean over batches, which a smaller last batch skews.
             "cross_entropy": tf.metrics.mean(losses),
             "confusion_matrix": confusion_matrix(labels, tf.argmax(logits, axis=1)),
+            **more,
         },
     )

@@ -21,11 +21,12 @@ _NAME = "model.json"
 # Setting -> how the configuration has it.
 _SETTINGS: dict[str, Callable[[TrainConfig], Any]] = {
     "model": lambda config: config.model,
-    "num_layers": lambda config: None if config.model == "mlp" else config.layers,
+    "num_layers": lambda config: config.layers if config.is_resnet else None,
     "hidden_units": lambda config: config.units if config.model == "mlp" else None,
     "batch_norm": lambda config: config.batch_norm,
     "batch_norm_epsilon": lambda config: config.batch_norm_epsilon,
     "optimizer": lambda config: config.optimizer,
+    "lookahead_steps": lambda config: config.lookahead_steps,
 }
 # Settings with the same variables: training may change from one to the other.
 _SAME = {"nesterov": "momentum", "sync": "tower"}
@@ -41,7 +42,8 @@ def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
     path = _path(config)
     place = config.output_place
     if tf.io.gfile.exists(path) and (checkpoints.latest(place) or checkpoints.best(place)):
-        noted = read_json(path)["settings"]
+        # A folder of before there was lookahead has none.
+        noted = {"lookahead_steps": 0, **read_json(path)["settings"]}
         for name, value in settings.items():
             if _SAME.get(value, value) != _SAME.get(noted[name], noted[name]):
                 raise ConfigError(

@@ -16,6 +16,7 @@ from cifar10.console import say
 from cifar10.devices import DevicePlan
 from cifar10.errors import Stopped, TrainingOver
 from cifar10.replicas import Replication
+from cifar10.stopping import Stay, StopRequest
 from cifar10.watch import Watch
 
 
@@ -72,6 +73,12 @@ class Node:
         if self.config.sync and self.cluster.is_master:
             others = [f"{WORKER}/{i}" for i in range(self.cluster.num_trainers - 1)]
             self._watch.end_process_without(others, self._aggregate() - 1)
+
+    def stay_for_the_master(self, stop: StopRequest) -> Stay:
+        """How long a signal leaves this trainer to the master; ends the process after that."""
+        stay = Stay(stop, lambda: self._watch.is_here(f"{MASTER}/0"))
+        self._watch.end_process_after(stay)
+        return stay
 
     def replication(self) -> Replication:
         """How this trainer trains with the others; asks in-graph machines for their devices."""

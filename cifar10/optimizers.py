@@ -1,4 +1,4 @@
-"""Update rules on the flat vector of weights: momentum, Nesterov, Adam; decay of the kernels."""
+"""Update rules on the flat vector of weights: momentum, Nesterov, Adam; decay, offsets' rates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
+from cifar10.variables import Layout
 
 
 def build(config: TrainConfig, rate: Any) -> Any:
@@ -37,25 +38,50 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return tf.reduce_all([tf.reduce_all(tf.is_finite(one)) for one in gradients])
 
 
-def add_decay(config: TrainConfig, gradient: Any, weights: Any, kernel_size: int) -> Any:
-    """Adds `weight_decay * kernel` to the gradient of the kernels, as an L2 loss would.
+def decaying_size(config: TrainConfig, layout: Layout) -> int:
+    """How many of the weights decay, from the first one: the kernels, or biases and all too."""
+    return layout.offset_end if config.decay_biases else layout.kernel_size
 
-    Biases and normalisation do not decay. For momentum and Nesterov; Adam's decay is
-    `decoupled_factors`.
+
+def scale_offsets(config: TrainConfig, gradient: Any, layout: Layout) -> Any:
+    """Gives the offsets of normalisations a learning rate of their own, as a multiple.
+
+    A gradient that is so many times as large does the same in momentum and Nesterov, apart from
+    the decay, which is added afterwards. Adam's steps do not go by the size of the gradient.
 
     Args:
-      config: update rule and weight decay.
+      config: the multiple.
       gradient: float32 [size].
-      weights: float32 [size], the kernels first.
-      kernel_size: how many numbers of it are kernels.
+      layout: where the offsets are.
 
     Returns:
       float32 [size].
     """
+    start, end = layout.offset_start, layout.offset_end
+    if config.norm_bias_rate == 1 or start == end:
+        return gradient
+    offsets = config.norm_bias_rate * gradient[start:end]
+    return tf.concat([gradient[:start], offsets, gradient[end:]], axis=0)
+
+
+def add_decay(config: TrainConfig, gradient: Any, weights: Any, size: int) -> Any:
+    """Adds `weight_decay * weight` to the gradient, as an L2 loss would.
+
+    For momentum and Nesterov; Adam's is `decay_apart`.
+
+    Args:
+      config: update rule and weight decay.
+      gradient: float32 [n].
+      weights: float32 [n], those that decay first.
+      size: how many decay, see `decaying_size`.
+
+    Returns:
+      float32 [n].
+    """
     if config.weight_decay == 0 or config.optimizer == "adam":
         return gradient
-    kernels = gradient[:kernel_size] + config.weight_decay * weights[:kernel_size]
-    return tf.concat([kernels, gradient[kernel_size:]], axis=0)
+    decaying = gradient[:size] + config.weight_decay * weights[:size]
+    return tf.concat([decaying, gradient[size:]], axis=0)
 
 
 def decay_apart(
@@ -66,23 +92,23 @@ def decay_apart(
     Args:
       config: update rule and weight decay.
       rate: learning rate, a scalar tensor.
-      gradient: of the piece; the kernels decay once it is known.
+      gradient: of the piece; the weights decay once it is known.
       piece: variable float32 [n].
-      extent: where the piece starts in the weights, and how many of the weights are kernels; the
-        kernels come first.
+      extent: where the piece starts in the weights, and how many of the weights decay, which come
+        first.
 
     Returns:
       The gradient, known after the decay.
     """
-    start, kernel_size = extent
+    start, decaying_size = extent
     size = piece.shape[0]
-    kernels = min(max(kernel_size - start, 0), size)
-    if config.weight_decay == 0 or config.optimizer != "adam" or not kernels:
+    decaying = min(max(decaying_size - start, 0), size)
+    if config.weight_decay == 0 or config.optimizer != "adam" or not decaying:
         return gradient
     # Not an identity: TensorFlow would wait for the other machine's gradient twice, in turn.
     gradient = tf.ensure_shape(gradient, [size])
     with tf.control_dependencies([gradient]):
-        shrink = rate * config.weight_decay * piece.read_value()[:kernels]
-        shrunk = piece.assign_sub(tf.pad(shrink, [[0, size - kernels]]))
+        shrink = rate * config.weight_decay * piece.read_value()[:decaying]
+        shrunk = piece.assign_sub(tf.pad(shrink, [[0, size - decaying]]))
     with tf.control_dependencies([shrunk]):
         return tf.identity(gradient)

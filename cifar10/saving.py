@@ -74,6 +74,7 @@ def make_scaffold(flat: Sequence[FlatSaveable], shared: SharedState, config: Tra
     saver = tf.train.Saver(
         [*flat, *plain], max_to_keep=config.keep_checkpoints, save_relative_paths=True
     )
+    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # for hooks
     if shared.is_chief:
         begin = tf.group(tf.train.Scaffold.default_local_init_op(), *shared.initializers())
         return tf.train.Scaffold(saver=saver, local_init_op=begin)

@@ -14,6 +14,8 @@ from cifar10.config import TrainConfig
 # The tutorial's stages: from these epochs on, these factors.
 STAGE_EPOCHS = (82.0, 123.0, 300.0)
 STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
+# Corners of the triangle: shares of the run, and the factors there (airbench94).
+TRIANGLE = ((0.0, 0.2), (0.23, 1.0), (1.0, 0.07))
 
 
 def learning_rate(
@@ -29,10 +31,12 @@ def learning_rate(
     """
     seen = tf.cast(examples_seen, tf.float64)
     epochs = tf.cast(seen / num_examples, tf.float32)
+    progress = tf.minimum(1.0, tf.cast(seen / total_examples, tf.float32))
     if config.schedule == "staged":
         factor = _staged(epochs, STAGE_EPOCHS, STAGE_FACTORS)
+    elif config.schedule == "triangular":
+        factor = _triangular(progress)
     elif config.schedule == "cosine":
-        progress = tf.minimum(1.0, tf.cast(seen / total_examples, tf.float32))
         factor = 0.5 * (1.0 + tf.cos(math.pi * progress))
     else:
         factor = tf.constant(1.0)
@@ -41,6 +45,22 @@ def learning_rate(
         first = config.train_batch_size / num_examples
         factor *= tf.minimum(1.0, (epochs + first) / config.warmup_epochs)
     return config.learning_rate * factor
+
+
+def scaled_to(config: TrainConfig, examples_per_step: int) -> float:
+    """What the learning rate is multiplied by for a step of so many images.
+
+    In proportion to them (Goyal et al. 2017, arXiv:1706.02677), if --learning-rate-batch is set.
+    """
+    return examples_per_step / (config.learning_rate_batch or examples_per_step)
+
+
+def _triangular(progress: Any) -> Any:
+    """Linear between the corners."""
+    (_, start), (peak_at, peak), (_, end) = TRIANGLE
+    up = start + (peak - start) * progress / peak_at
+    down = peak + (end - peak) * (progress - peak_at) / (1.0 - peak_at)
+    return tf.minimum(up, down)
 
 
 def _staged(epochs: Any, boundaries: Sequence[float], factors: Sequence[float]) -> Any:

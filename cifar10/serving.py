@@ -15,7 +15,7 @@ from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.devices import plan_devices, size_thread_pools
 from cifar10.errors import TrainingError
-from cifar10.stopping import StopRequest
+from cifar10.stopping import Stay, StopRequest
 from cifar10.watch import Watch
 
 _LISTEN_SECS = 0.2
@@ -46,9 +46,10 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     watch.start()
     ears = ending.Ears(cluster, list(trainers), target)
     master = f"{MASTER}/0"
+    stay = Stay(stop, lambda: watch.is_here(master))
     say(f"{cluster.label} serves at {cluster.address}")
     while not ears.is_over:
-        stop.check()
+        stay.check()
         ears.listen()
         if ears.master_ended and not any(watch.is_here(label) for label in ears.waiting):
             break

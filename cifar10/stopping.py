@@ -2,23 +2,30 @@
 
 import os
 import signal
+import time
 from types import FrameType
-from typing import Optional
+from typing import Callable, Optional
 
 from cifar10.errors import Stopped
 
+# What waits for a task's end waits for longer than this: `docker stop`, the most impatient, 10 s.
+STAY_SECS = 8.0
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SAME_SECS = 1.0
 
 
 class StopRequest:
     """Remembers that a signal asked the run to end.
 
     The handlers only take a note, since a signal may come in the middle of a checkpoint; training
-    looks at `requested` after each step. A second signal ends the process at once.
+    looks at `requested` after each step. A second signal ends the process at once, unless it comes
+    within a second, as when a platform sends one to each process of a task, and its launcher too.
     """
 
     def __init__(self) -> None:
         self._signum: Optional[int] = None
+        self._since = 0.0
 
     def install(self) -> None:
         """Takes SIGTERM and SIGINT over; call it in the main thread, before TensorFlow loads."""
@@ -35,8 +42,43 @@ class StopRequest:
         if self._signum is not None:
             raise Stopped(self._signum)
 
+    @property
+    def secs(self) -> float:
+        """Seconds since the signal came; 0 without one."""
+        return 0.0 if self._signum is None else time.monotonic() - self._since
+
     def _note(self, signum: int, frame: Optional[FrameType]) -> None:
-        if self._signum is not None:
+        if self._signum is None:
+            self._since = time.monotonic()
+            self._signum = signum
+        elif self.secs > _SAME_SECS:
             # Someone asks again: leave saving half done, which the next run can cope with.
             os._exit(128 + signum)
-        self._signum = signum
+
+
+class Stay:
+    """How long a task that the master needs stays after a signal: until the master has gone.
+
+    A platform that ends a job sends the signal to all of its tasks at once. The master saves first,
+    which it cannot do without its parameter servers, nor end its step without those whose gradients
+    it waits for.
+
+    Args:
+      stop: says whether a signal came.
+      is_master_here: whether the master answers.
+    """
+
+    def __init__(self, stop: StopRequest, is_master_here: Callable[[], bool]) -> None:
+        self._stop, self._is_master_here = stop, is_master_here
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a signal came and the task may go: the master has, or takes too long."""
+        if not self._stop.requested:
+            return False
+        return self._stop.secs > STAY_SECS or not self._is_master_here()
+
+    def check(self) -> None:
+        """Raises Stopped if the stay is over."""
+        if self.is_over:
+            self._stop.check()

@@ -22,7 +22,6 @@ from cifar10.counters import examples_seen
 from cifar10.history import History
 from cifar10.job import (
     Job,
-    checkpoint_steps,
     evaluation_input,
     join_job,
     make_trainer,
@@ -36,6 +35,7 @@ from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.stopping import StopRequest
 from cifar10.tf_errors import clear_errors
 from cifar10.validation import ValidationRecorder
+from cifar10.whitening import values_from_data
 
 
 def train_and_evaluate(
@@ -68,6 +68,7 @@ def train_and_evaluate(
         job.tell_end()
         say(finish.describe_finished(config))
         return
+    job = _with_values_from_data(job)
     introduce(job, start_step)
     training_note.write(config.output_place, not job.has_evaluator)
     history = History.load(config.output_place, start_step)
@@ -79,6 +80,13 @@ def train_and_evaluate(
         say("training is over; the evaluator makes the figures")
     else:
         finish.finish(job, stop, history, run.outcome, time.monotonic() - started)
+
+
+def _with_values_from_data(job: Job) -> Job:
+    """Adds what the model needs of the data; the chief alone gives variables their first values."""
+    with clear_errors(job.config):
+        values = values_from_data(job.config, job.records)
+    return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
 
 
 class _Run:
@@ -109,28 +117,30 @@ class _Run:
         """Trains from `checkpoint` to the last step, with a validation after each checkpoint."""
         job = self._job
         self._validate_if_missing(checkpoint)
-        trainer = make_trainer(job, lambda: not self._stop.requested)
-        spec = tf.estimator.TrainSpec(
-            lambda: train_input(job),
-            job.total_steps,
-            self._train_hooks(),
-            saving_listeners=[
-                hooks.PauseListener(self._clock, self._history, self._stop, self._end)
-            ],
-        )
         with clear_errors(job.config):
-            if job.validates:
-                tf.estimator.train_and_evaluate(trainer, spec, self._eval_spec())
-            else:
-                trainer.train(
-                    spec.input_fn,
-                    list(spec.hooks),
-                    max_steps=job.total_steps,
-                    saving_listeners=list(spec.saving_listeners),
-                )
+            if checkpoints.read_counter(checkpoint, "global_step") < job.total_steps:
+                self._train_on()
             self._end()
             self._validate_if_missing(checkpoints.latest(job.config.output_place))
         self._stop.check()
+
+    def _train_on(self) -> None:
+        job = self._job
+        trainer = make_trainer(job, lambda: not self._stop.requested)
+        every = trainer.config.save_checkpoints_steps
+        saver = hooks.SaverHook(trainer.model_dir, every)
+        listener = hooks.PauseListener(self._clock, self._history, self._stop, saver, self._end)
+        spec = tf.estimator.TrainSpec(
+            lambda: train_input(job),
+            hooks=[*self._train_hooks(every), saver],  # It sees whether another one ends training.
+            saving_listeners=[listener],
+        )
+        if job.validates:
+            tf.estimator.train_and_evaluate(trainer, spec, self._eval_spec())
+        else:
+            trainer.train(
+                spec.input_fn, list(spec.hooks), saving_listeners=list(spec.saving_listeners)
+            )
 
     def _end(self) -> None:
         """Tells the others that training is over, once its last checkpoint is whole."""
@@ -153,9 +163,8 @@ class _Run:
             throttle_secs=0,
         )
 
-    def _train_hooks(self) -> list[Any]:
+    def _train_hooks(self, checkpoint_steps: int) -> list[Any]:
         config, job = self._job.config, self._job
-        every = checkpoint_steps(config, job.params)
         result = [
             ProgressHook(
                 self._progress,
@@ -165,9 +174,10 @@ class _Run:
                 config.log_steps,
                 config.log_place,
             ),
+            hooks.LastStepHook(job.total_steps),
             hooks.StopHook(self._stop),
             SummaryHook(tf.GraphKeys.SUMMARIES, config.summary_steps, config.log_place),
-            SummaryHook(model_fn.SAMPLES, every, config.log_place),
+            SummaryHook(model_fn.SAMPLES, checkpoint_steps, config.log_place),
         ]
         return result + ([self._time_limit] if self._time_limit else [])
 
@@ -205,6 +215,9 @@ def train_input(job: Job) -> Any:
         batch_size=place.batch_size(config.train_batch_size),
         seed=config.seed,
         distort=config.use_distortion_for_training,
+        crop_padding=config.crop_padding,
+        crop_fill=config.crop_fill,
+        flip=config.flip,
         cutout=config.cutout,
         # Read when a session begins, after a checkpoint has been restored.
         start=examples_seen(place.variable_devices[0]).read_value(),

@@ -1,15 +1,17 @@
 """The graph of one training step: towers, gradients, update, counters."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training import training_util
 
 from cifar10 import optimizers, saving, schedules, towers
 from cifar10.config import TrainConfig
 from cifar10.counters import examples_seen
 from cifar10.layers import Layers
+from cifar10.lookahead import Lookahead
+from cifar10.losses import cross_entropy
 from cifar10.models import Model
 from cifar10.replicas import Replication, SharedState
 from cifar10.variables import FlatVariable, Layout, Recorder, Slices
@@ -64,18 +66,23 @@ class StepSettings(NamedTuple):
     should_end_all: Callable[[], bool] = lambda: True
 
 
-def lay_out(model: Model, make_layers: Callable[..., Layers]) -> Layout:
+def lay_out(
+    model: Model,
+    make_layers: Callable[..., Layers],
+    made: Optional[Mapping[str, Any]] = None,
+) -> Layout:
     """Asks a model for its variables, in a graph that nobody will run.
 
     Args:
       model: (Layers, float32 [N, 32, 32, 3]) -> logits.
       make_layers: makes one tower's Layers.
+      made: first values that were made from the data, by name.
     """
     recorder = Recorder()
     with tf.Graph().as_default(), towers.model_scope():
         layers = make_layers(merge=lambda tensor: tensor, source=recorder)
         model(layers, tf.zeros([1, 32, 32, 3]))
-    return Layout(recorder.specs)
+    return Layout(recorder.specs, made)
 
 
 class _Packed(NamedTuple):
@@ -114,12 +121,13 @@ def build(
     copies = towers.copies_of_weights(weights, replication.tower_devices)
     parts = towers.build_towers(
         model,
-        make_layers,
+        functools.partial(make_layers, early=_early(layout, settings)),
         *batch,
         replication.tower_devices,
         [_slices(packed.layout, copy) for copy in copies],
     )
-    losses = [_tower_mean(cross_entropy(one.labels, one.logits), one) for one in parts]
+    smoothing = settings.config.label_smoothing
+    losses = [_tower_mean(cross_entropy(one.labels, one.logits, smoothing), one) for one in parts]
     hits = [_tower_mean(_hits(one.labels, one.logits), one) for one in parts]
     loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
     accuracy = tf.identity(tf.add_n(hits) / len(hits), ACCURACY)
@@ -154,6 +162,16 @@ def _slices(layout: Layout, copy: Tensor) -> Slices:
         return Slices(layout.weights, copy)
 
 
+def _early(layout: Layout, settings: StepSettings) -> Optional[Tensor]:
+    """Whether the weights of the first epochs still train; None where there are none."""
+    if not layout.has_early:
+        return None
+    home = settings.replication.variable_devices[0]
+    with tf.device(home):
+        end = int(settings.config.whitening_bias_epochs * settings.num_examples)
+        return examples_seen(home).read_value() < end
+
+
 class _Update:
     """From the towers' losses to new weights, statistics and counters.
 
@@ -168,14 +186,15 @@ class _Update:
         self._home = self._replication.variable_devices[0]
         self._seen, self._step = examples_seen(self._home), tf.train.get_global_step()
         self._optimizer: Any = None
-        with tf.device(self._home):
-            # Estimator's hooks fetch it in each step; what Estimator made for it costs transfers.
-            tf.get_default_graph().clear_collection(training_util.GLOBAL_STEP_READ_KEY)
-            tf.add_to_collection(training_util.GLOBAL_STEP_READ_KEY, self._step.read_value())
+        flats = [packed.weights] + ([packed.statistics] if packed.statistics else [])
+        self._lookahead: Optional[Lookahead] = None
+        if settings.config.lookahead_steps:
+            pieces = [piece for flat in flats for piece in flat.pieces]
+            self._lookahead = Lookahead(settings.config, pieces, settings.total_steps)
         config = settings.config
         self._examples = self._replication.examples_per_step(config.train_batch_size)
         with tf.device(self._home):
-            self.rate = schedules.learning_rate(
+            self.rate = schedules.scaled_to(config, self._examples) * schedules.learning_rate(
                 config,
                 self._seen.read_value(),
                 settings.num_examples,
@@ -200,6 +219,9 @@ class _Update:
         with tf.device(self._home):
             with tf.control_dependencies(updates):  # They read the step before it is counted.
                 applied = self._apply(values[:count], scale)
+            if self._lookahead:
+                with tf.control_dependencies([applied]):
+                    applied = self._lookahead.pull(self._step.read_value())
             # This step's rate is read before this step's examples are counted.
             with tf.control_dependencies([applied]):
                 done = self._seen.assign_add(self._examples)
@@ -218,6 +240,11 @@ class _Update:
             for name in self._optimizer.get_slot_names():
                 slots = [self._optimizer.get_slot(piece, name) for piece in weights.pieces]
                 found.append(saving.FlatSaveable(weights, slots))
+        if self._lookahead is not None:
+            count, averages = len(weights.pieces), self._lookahead.averages
+            found.append(saving.FlatSaveable(weights, averages[:count]))
+            if statistics is not None:
+                found.append(saving.FlatSaveable(statistics, averages[count:]))
         return found
 
     def _collect(
@@ -227,9 +254,13 @@ class _Update:
         settings, devices = self._settings, self._replication.tower_devices
         weights, dtype = self._packed.weights, self._replication.transfer_dtype
         machines = towers.mean_by_machine(gradients, devices)
+        config, layout = settings.config, self._packed.layout
+        for index, machine in enumerate(machines):
+            with tf.device(machine.device):
+                machines[index] = optimizers.scale_offsets(config, machine, layout)
         with tf.device(machines[0].device):
             machines[0] = optimizers.add_decay(
-                settings.config, machines[0], copy, self._packed.layout.kernel_size
+                config, machines[0], copy, optimizers.decaying_size(config, layout)
             )
         cuts = [[tf.cast(part, dtype) for part in weights.cut(one)] for one in machines]
         values, places = [], [piece.device for piece in weights.pieces]
@@ -246,14 +277,14 @@ class _Update:
     def _apply(self, gradients: Sequence[Tensor], scale: Any) -> Any:
         config, pieces = self._settings.config, self._packed.weights.pieces
         self._optimizer = optimizers.build(config, self.rate)
-        kernel_size, start, pairs = self._packed.layout.kernel_size, 0, []
+        decaying, start, pairs = optimizers.decaying_size(config, self._packed.layout), 0, []
         decay_rate = self.rate
         if scale is not None:  # A step that is left out decays nothing.
             decay_rate = tf.where(optimizers.all_finite(gradients), self.rate, 0.0)
         for gradient, piece in zip(gradients, pieces):
             with tf.device(piece.device):
                 decayed = optimizers.decay_apart(
-                    config, decay_rate, gradient, piece, (start, kernel_size)
+                    config, decay_rate, gradient, piece, (start, decaying)
                 )
                 pairs.append((decayed, piece))
             start += piece.shape[0]
@@ -304,11 +335,6 @@ def _gradients(losses: Sequence[Tensor], copies: Sequence[Tensor], scale: Any) -
     if any(gradient is None for gradient in gradients):
         raise ValueError("the loss does not depend on the weights")
     return gradients if scale is None else [gradient / scale() for gradient in gradients]
-
-
-def cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
-    """Cross-entropy of each image, nats; float32 [N]."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 def _hits(labels: Tensor, logits: Tensor) -> Tensor:

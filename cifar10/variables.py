@@ -8,12 +8,15 @@ show it: `cifar10.saving` gives each slice the name that the variable would have
 
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Protocol
 
 import tensorflow.compat.v1 as tf
 
-KERNEL, BIAS, NORM = "kernel", "bias", "norm"  # what an optimizer's per-variable rules go by
+# What the per-variable rules of training go by. OFFSET: that of a normalisation; NORM: its scale;
+# EARLY: trains in the first epochs only; FIXED: made from the data before training.
+KERNEL, BIAS, NORM, OFFSET, EARLY, FIXED = "kernel", "bias", "norm", "offset", "early", "fixed"
+_TRAINABLE = (KERNEL, BIAS, NORM, OFFSET, EARLY)
 
 Tensor = Any  # TensorFlow 2.15 carries no type hints.
 
@@ -24,7 +27,7 @@ class Spec(NamedTuple):
     name: str  # with all scopes
     shape: tuple[int, ...]
     initializer: Any
-    kind: Optional[str]  # KERNEL, BIAS or NORM; None for moving statistics
+    kind: Optional[str]  # KERNEL, BIAS, NORM, OFFSET, EARLY or FIXED; None for moving statistics
 
     @property
     def size(self) -> int:
@@ -58,7 +61,7 @@ class SeparateVariables:
                 spec.shape,
                 tf.float32,
                 spec.initializer,
-                trainable=spec.kind is not None,
+                trainable=spec.kind in _TRAINABLE,
                 use_resource=True,
             )
         if spec.name not in self._reads:
@@ -82,6 +85,8 @@ class Recorder:
 class Slices:
     """A tower's weights: slices of its copy of the flat vector. Statistics are None.
 
+    What is fixed has no gradient.
+
     Args:
       section: what lies where.
       flat: float32 [section.size].
@@ -92,7 +97,8 @@ class Slices:
 
     def get(self, spec: Spec) -> Any:
         """Returns the slice of that name."""
-        return self._values.get(spec.name)
+        value = self._values.get(spec.name)
+        return tf.stop_gradient(value) if spec.kind == FIXED else value
 
 
 class Section:
@@ -123,16 +129,42 @@ def _seeded(spec: Spec) -> Any:
 
 
 class Layout:
-    """Where everything that a model trains lies: the kernels, the other weights, statistics."""
+    """Where everything that a model trains lies.
 
-    def __init__(self, specs: Sequence[Spec]) -> None:
-        kernels = [spec for spec in specs if spec.kind == KERNEL]
-        others = [spec for spec in specs if spec.kind not in (KERNEL, None)]
-        self.weights = Section(kernels + others)
-        self.kernel_size = sum(spec.size for spec in kernels)
+    In the order of what the rules tell apart: the kernels, other weights, the offsets of
+    normalisations, and last what neither decays nor always trains.
+
+    Args:
+      specs: what the model asked for.
+      made: values that were made from the data, by name; they take the place of initializers.
+
+    Attributes:
+      weights: all weights.
+      statistics: all moving statistics.
+      kernel_size: how many numbers are kernels; they come first.
+      offset_start: where the offsets begin.
+      offset_end: where they end; what follows does not decay.
+      has_early: whether some weights train in the first epochs only.
+    """
+
+    def __init__(self, specs: Sequence[Spec], made: Optional[Mapping[str, Any]] = None) -> None:
+        kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (EARLY, FIXED))
+        groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
+        sizes = [sum(spec.size for spec in group) for group in groups]
+        self.weights = Section([_begun(spec, made or {}) for group in groups for spec in group])
+        self.kernel_size = sizes[0]
+        self.offset_start = sizes[0] + sizes[1]
+        self.offset_end = self.offset_start + sizes[2]
+        self.has_early = any(spec.kind == EARLY for spec in specs)
         statistics = [spec for spec in specs if spec.kind is None]
         # All means, then all variances, as `towers.tower_moments` has them.
         self.statistics = Section(statistics[::2] + statistics[1::2])
+
+
+def _begun(spec: Spec, made: Mapping[str, Any]) -> Spec:
+    if spec.name not in made:
+        return spec
+    return spec._replace(initializer=tf.constant_initializer(made[spec.name]))
 
 
 class FlatVariable:

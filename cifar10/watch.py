@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
-from cifar10.errors import TrainingError
+from cifar10.errors import Stopped, TrainingError
+from cifar10.stopping import Stay
 
 _PERIOD_SECS = 1.0  # between two looks at a task
 _CONNECT_SECS = 2.0
@@ -130,6 +131,18 @@ class Watch:
                 reason = self.missing(labels, at_least)
                 if reason:
                     self._end_process(f"training failed: {reason}", 1)
+
+        threading.Thread(target=guard, daemon=True).start()
+
+    def end_process_after(self, stay: Stay) -> None:
+        """From now on, ends this process after its stay, from a thread for the same reason."""
+
+        def guard() -> None:
+            while not self._ended.wait(_PERIOD_SECS / 4):
+                try:
+                    stay.check()
+                except Stopped as stopped:
+                    self._end_process(str(stopped), 128 + stopped.signum)
 
         threading.Thread(target=guard, daemon=True).start()
 

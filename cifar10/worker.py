@@ -46,9 +46,11 @@ def _train(job: Job, stop: StopRequest) -> int:
     introduce(job, 0)
     clock, history = hooks.StepClock(), History(None)
     length = RunLength(job.total_steps, job.num_examples, job.own_examples)
+    stay = job.stay_for_the_master(stop)
+    needed = stay if job.config.sync else None  # An asynchronous master needs nobody's gradients.
     with ProgressLine(job.total_steps, job.num_examples / job.params.examples_per_step) as progress:
         shown = ProgressHook(progress, history, clock, length, job.config.log_steps, None)
-        train_hooks = [shown, hooks.FollowChiefHook(job.total_steps), hooks.StopHook(stop)]
+        train_hooks = [shown, hooks.FollowChiefHook(job.total_steps), hooks.StopHook(stop, needed)]
         with clear_errors(job.config):
             # Without max_steps: Estimator's hook for it would fetch the global step once more.
             make_trainer(job).train(lambda: train_input(job), train_hooks)

@@ -136,6 +136,7 @@ class _Run:
         self._board = Board(self._supervisor.states)
         self._logs: dict[str, LogFile] = {}
         self._waiting: dict[str, list[Message]] = {}  # orders for hosts that are being reconnected
+        self._was_told = False
 
     def run(self, events: "queue.SimpleQueue[Event]", passed: dict[str, str]) -> Outcome:
         """Supervises until the job is over."""
@@ -185,7 +186,9 @@ class _Run:
     def _handle(self, host: str, link: Optional[Link], message: Message) -> None:
         now = time.monotonic()
         event, name = message["event"], message.get("task", "")
-        if event == "signal":
+        if event == "signal" and self._was_told and message["signum"] == signal.SIGTERM:
+            self._was_told = False  # Slurm tells the agents and this process: it asks once.
+        elif event == "signal":
             self._display.note(f"{signal.Signals(message['signum']).name}: stopping all tasks")
             self._carry_out(self._supervisor.stop(message["signum"], now))
         elif event in ("connected", "unreachable"):
@@ -196,6 +199,12 @@ class _Run:
             self._lose(host, link, f"lost: {link.why()}")
         elif event == "orphaned":
             self._lose(host, link, f"lost: its agent had given up, {message['reason']}")
+        elif event == "told":
+            if not self._supervisor.ending:
+                self._was_told = True
+                reason = f"{host}: {message['reason']}"
+                self._display.note(f"{reason}; stopping all tasks")
+                self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason))
         elif event == "lines":
             self._take_lines(name, host, message)
         elif event == "started":

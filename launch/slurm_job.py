@@ -163,8 +163,14 @@ def _requeue(folder: Optional[RunFolder]) -> None:
     print("back to the queue, to go on from the last checkpoint", flush=True)
     if folder is not None:
         folder.write_status({**folder.status(), "exit_code": None, "reason": None})
-    slurm_commands.requeue(os.environ["SLURM_JOB_ID"])
+    refusal: Optional[LaunchError] = None
+    try:
+        slurm_commands.requeue(os.environ["SLURM_JOB_ID"])
+    except LaunchError as error:  # or what ends this job has ended scontrol before its last word
+        refusal = error
     time.sleep(_REQUEUE_SECS)
+    if refusal is not None:
+        print(refusal)
 
 
 def _keep(folder: RunFolder, outcome: Outcome) -> None:

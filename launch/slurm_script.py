@@ -18,8 +18,7 @@ _SCRIPT = """\
 #
 # Submit it with sbatch; it runs as it stands. On the nodes that Slurm chooses it starts one agent
 # each (srun), which runs that node's tasks with their TF_CONFIG. The job ends with the master, and
-# its exit code is that of the first task that failed. To end it so that the master saves:
-#   scancel --batch --signal=TERM JOB
+# its exit code is that of the first task that failed. scancel lets the master save.
 {needs}
 cd {root} || exit
 exec {python} -m launch.slurm_job{environment} "$@" -- {arguments}<<'CLUSTER'

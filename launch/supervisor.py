@@ -179,13 +179,20 @@ class Supervisor:
         can_restart = has_run and state.code != _USERS_MISTAKE and state.restarts < self._restarts
         return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
 
-    def stop(self, signum: int, now: float) -> list[Action]:
-        """The user asks for the end; asked again, everything is killed."""
+    def stop(self, signum: int, now: float, reason: str = "") -> list[Action]:
+        """The user asks for the end; asked again, everything is killed.
+
+        Args:
+          signum: the signal by which it was asked for.
+          now: the time.
+          reason: how it ended, in words; by default, by that signal.
+        """
         self._stop_signals += 1
         if self._stop_signals == 1:
             if self._verdict is not None and self._verdict.exit_code:
                 return []  # on its way already; a second signal would keep tasks from saving
-            self._verdict = Outcome(128 + signum, f"stopped by {signal.Signals(signum).name}")
+            words = reason or f"stopped by {signal.Signals(signum).name}"
+            self._verdict = Outcome(128 + signum, words)
             return self._stop_all(self._limits.stop_secs, now)
         self._stages = [_Stage(list(self.states), signal.SIGKILL, _KILL_SECS)]
         return self._advance(now)

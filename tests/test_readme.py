@@ -107,6 +107,13 @@ def test_training_writes_what_the_readme_promises(trained: Path, readme_command:
     assert list((output / "export").iterdir())
 
 
+@pytest.mark.readme(".venv/bin/python cifar10_main.py --recipe fast --output-dir fast")
+def test_the_fast_recipe_trains_to_its_end(trained: Path, readme_command: str) -> None:
+    shown = shell.run(f"{readme_command} --train-batch-size 16 --train-steps 2", trained).stdout
+    assert "with test-time augmentation, completed" in shown
+    assert (trained / "fast" / "result.json").exists()
+
+
 @pytest.mark.readme(".venv/bin/python cifar10_main.py --mode evaluate")
 def test_evaluate_reports_accuracy(trained: Path, readme_command: str) -> None:
     assert "accuracy" in shell.run(f"{readme_command} {SAME_NETWORK}", trained).stdout.lower()

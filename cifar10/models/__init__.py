@@ -5,6 +5,7 @@ from typing import Any, Callable
 
 from cifar10.config import TrainConfig
 from cifar10.layers import Layers
+from cifar10.models.fastnet import fastnet
 from cifar10.models.mlp import mlp
 from cifar10.models.resnet import resnet, resnet_v2
 
@@ -14,6 +15,7 @@ Model = Callable[[Layers, Any], Any]
 REGISTRY: dict[str, Callable[[TrainConfig], Model]] = {
     "resnet": lambda config: functools.partial(resnet, num_layers=config.layers),
     "resnet_v2": lambda config: functools.partial(resnet_v2, num_layers=config.layers),
+    "fastnet": lambda _: fastnet,
     "mlp": lambda config: functools.partial(mlp, hidden_units=config.units),
 }
 

@@ -28,7 +28,7 @@ _RESULT = (
     *("hardware", "data", "class_names", "confusion_matrix", "history"),
 )
 _FIGURES = (
-    *("eval_accuracy", "eval_loss", "eval_examples"),
+    *("eval_accuracy", "eval_accuracy_augmented", "eval_loss", "eval_examples"),
     *("best_validation_accuracy", "best_validation_step"),
     *("global_step", "epochs", "examples_seen", "training_seconds", "wall_seconds"),
     *("images_per_sec", "num_parameters"),

@@ -89,9 +89,17 @@ class Agent:
         self._selector.register(waking, selectors.EVENT_READ, lambda: os.read(waking, 4096))
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self._orphan("the agent got SIGTERM"))
+        signal.signal(signal.SIGTERM, lambda *_: self._asked_to_end())
         for signum in (signal.SIGHUP, signal.SIGINT):
             signal.signal(signum, signal.SIG_IGN)
+
+    def _asked_to_end(self) -> None:
+        """Slurm ends the whole job, in its launcher's order; others end this host alone."""
+        reason = "the agent got SIGTERM"
+        if "SLURM_STEP_ID" in os.environ:
+            self._say("told", reason=reason)
+        else:
+            self._orphan(reason)
 
     def _say(self, event: str, **content: Any) -> None:
         self._outgoing.put({"event": event, **content})

@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -94,15 +94,29 @@ def read_checkpoint(path: str) -> dict[str, np.ndarray]:
 
 @contextlib.contextmanager
 def training(
-    config: TrainConfig, plan: DevicePlan, replication: Optional[Replication] = None, seed: int = 1
+    config: TrainConfig,
+    plan: DevicePlan,
+    replication: Optional[Replication] = None,
+    seed: int = 1,
+    values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> Iterator[Training]:
-    """Builds a TRAIN graph and initialises it, in a graph of its own."""
+    """Builds a TRAIN graph and initialises it, in a graph of its own.
+
+    Args:
+      config: the settings.
+      plan: the devices.
+      replication: the process's place among others; None: it trains alone.
+      seed: of the initial weights.
+      values: those that are made from the data.
+    """
     with tf.Graph().as_default():
         tf.set_random_seed(seed)
         tf.train.create_global_step()
         images = tf.placeholder(tf.uint8, [config.train_batch_size, 32, 32, 3])
         labels = tf.placeholder(tf.int64, [config.train_batch_size])
-        params = model_fn.ModelParams(config, plan, 1000, 100, replication=replication)
+        params = model_fn.ModelParams(
+            config, plan, 1000, 100, replication=replication, values_from_data=values or {}
+        )
         spec = model_fn.model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params)
         with tf.Session(config=plan.session_config) as session:
             session.run(tf.global_variables_initializer())
@@ -110,10 +124,13 @@ def training(
 
 
 def train(
-    config: TrainConfig, plan: DevicePlan, batches: Sequence[tuple[np.ndarray, np.ndarray]]
+    config: TrainConfig,
+    plan: DevicePlan,
+    batches: Sequence[tuple[np.ndarray, np.ndarray]],
+    values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> dict[str, np.ndarray]:
     """Trains on the batches from fixed weights; returns what a checkpoint would hold then."""
-    with training(config, plan) as run:
+    with training(config, plan, values=values) as run:
         run.shake()
         for batch in batches:
             run.step(batch)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from cifar10 import augment
 
@@ -142,3 +143,44 @@ def test_a_batch_of_one_image_works():
     image = random_images(1)
     find_crop(image[0], crop_and_flip(image)[0])
     find_square(cutout(image, 5)[0])
+
+
+def test_a_reflected_shift_mirrors_the_image_at_its_outermost_pixels():
+    images = random_images(60)
+    shifts = set()
+    found = augment.crop_and_flip(images, SEED, 2, "reflect", np.zeros(60, np.int64)).numpy()
+    for original, shifted in zip(images, found):
+        padded = np.pad(original, [(2, 2), (2, 2), (0, 0)], mode="reflect")
+        places = [
+            (top, left)
+            for top in range(5)
+            for left in range(5)
+            if np.array_equal(padded[top : top + 32, left : left + 32], shifted)
+        ]
+        assert len(places) == 1
+        shifts.update(places)
+    assert len(shifts) > 15  # of 25
+
+
+def test_those_images_are_flipped_that_are_named():
+    images, flip = random_images(30), np.arange(30) % 2
+    crops = augment.crop_and_flip(images, SEED, flip=flip).numpy()
+    assert [find_crop(*pair)[2] for pair in zip(images, crops)] == (flip == 1).tolist()
+
+
+def test_views_for_a_test_are_the_image_two_shifts_and_all_of_them_mirrored():
+    images = random_images(5)
+    views = augment.test_views(images).numpy().reshape(2, 3, 5, 32, 32, 3)
+    np.testing.assert_array_equal(views[0, 0], images)
+    np.testing.assert_array_equal(views[0, 1, :, 1:, 1:], images[:, :-1, :-1])
+    np.testing.assert_array_equal(views[0, 1, :, 0, 1:], images[:, 1, :-1])  # mirrored at the edge
+    np.testing.assert_array_equal(views[0, 2, :, :-1, :-1], images[:, 1:, 1:])
+    np.testing.assert_array_equal(views[1], views[0, :, :, :, ::-1])
+
+
+def test_the_images_themselves_count_for_half_of_the_mean_answer():
+    logits = np.arange(60, dtype=np.float32).reshape(6, 1, 10) ** 2
+    weights = np.array([1, 0.5, 0.5, 1, 0.5, 0.5]) / 4
+    expected = (weights[:, None, None] * logits).sum(0)
+    found = augment.mean_over_views(tf.constant(logits.reshape(6, 10))).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

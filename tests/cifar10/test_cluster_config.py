@@ -416,3 +416,24 @@ def test_other_modes_are_refused_elsewhere(task_type):
         f"--mode evaluate is for one process, but this is {task_type}/0 of a cluster; run it on "
         "the master, or without a cluster (from TF_CONFIG)"
     )
+
+
+TWO_TRAINERS = {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+MASTER_TASK = {"type": "master", "index": 0}
+
+
+def test_lookahead_is_refused_where_updates_come_at_any_time():
+    message = refusal(TWO_TRAINERS, MASTER_TASK, lookahead_steps=5)
+    assert message.startswith("--lookahead-steps 5 averages the weights between updates, and 2")
+    assert "give --sync, --replication in-graph, or --lookahead-steps 0" in message
+
+
+@pytest.mark.parametrize(
+    "settings", [{"sync": True}, {"replication": "in-graph"}, {"lookahead_steps": 0}], ids=str
+)
+def test_lookahead_goes_with_one_update_at_a_time(settings):
+    assert read(TWO_TRAINERS, MASTER_TASK, **{"lookahead_steps": 5, **settings}).num_trainers == 2
+
+
+def test_lookahead_goes_with_a_master_and_its_ps():
+    assert read({"master": ["a:1"], "ps": ["c:1"]}, MASTER_TASK, lookahead_steps=5).is_master

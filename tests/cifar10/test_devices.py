@@ -340,3 +340,17 @@ def test_cpu_flags_are_the_first_cpus(tmp_path):
     assert {"fpu", "avx512_bf16"} <= devices.cpu_flags(str(path))
     assert "sse" not in devices.cpu_flags(str(path))
     assert devices.cpu_flags(str(tmp_path / "none")) == set()
+
+
+def test_bf16_of_fastnet_is_its_own_also_on_a_cpu(machine):
+    machine.has(flags="avx512f avx512_bf16")
+    chosen = plan(precision="bf16", model="fastnet")
+    assert chosen.compute_dtype == tf2.bfloat16
+    rewrite = chosen.session_config.graph_options.rewrite_options
+    assert rewrite.auto_mixed_precision_onednn_bfloat16 == 0
+
+
+def test_a_plan_knows_whether_its_towers_are_on_gpus(machine):
+    assert not plan().on_gpus
+    machine.has(gpus=2)
+    assert plan().on_gpus

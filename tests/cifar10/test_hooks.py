@@ -12,13 +12,15 @@ from cifar10.errors import Stopped, TrainingOver
 from cifar10.history import History
 from cifar10.hooks import (
     FollowChiefHook,
+    LastStepHook,
     PauseListener,
+    SaverHook,
     StepClock,
     StopEvaluationHook,
     StopHook,
     TimeLimitHook,
 )
-from cifar10.stopping import StopRequest
+from cifar10.stopping import Stay, StopRequest
 
 
 def stopped() -> StopRequest:
@@ -40,6 +42,7 @@ def train(
         numbers = (counted, 0, 0, tf.greater_equal(counted, over_at))
         tf.stack([tf.cast(one, tf.float64) for one in numbers], name=training_step.REPORT)
         tf.constant(over_before, name=training_step.OVER)
+        tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
         creator = tf.train.ChiefSessionCreator(setting)
         result = first_step
         with tf.train.MonitoredSession(creator, list(hooks)) as session:
@@ -80,6 +83,16 @@ def test_a_signal_ends_training_after_the_step_at_hand():
 
     assert train(Signal(), StopHook(stop)) == 1
     assert train(StopHook(StopRequest())) == 20
+
+
+def test_a_signal_ends_training_of_a_replica_that_the_master_needs_after_its_stay():
+    stop, left = StopRequest(), [False] * 4 + [True]
+
+    class Signal(tf.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            stop._note(signal.SIGTERM, None)
+
+    assert train(Signal(), StopHook(stop, Stay(stop, lambda: not left.pop(0)))) == 5
 
 
 def test_a_signal_before_training_starts_no_session():
@@ -133,23 +146,51 @@ def test_a_checkpoint_stops_the_clock_and_keeps_the_history(tmp_path) -> None:
     clock, history = StepClock(), History.load(str(tmp_path), 0)
     history.train.append({"step": 1, "seconds": 1.0})
     calls: list[str] = []
-    listener = PauseListener(clock, history, StopRequest(), lambda: calls.append("last"))
+    saver = SaverHook(str(tmp_path), 1)
+    listener = PauseListener(clock, history, StopRequest(), saver, lambda: calls.append("last"))
     clock.run()
     listener.after_save(None, 1)
     assert clock.run() is True  # It stood.
     assert (tmp_path / "history.json").exists()
     assert calls == []
-    listener.end(None, 1)
+    saver.at_end = True
+    listener.after_save(None, 2)
     assert calls == ["last"]
+    listener.end(None, 2)
+    assert calls == ["last", "last"]  # It may be the only one, if step 2 had its checkpoint before.
 
 
 def test_a_signal_leaves_validation_out_but_not_the_history(tmp_path) -> None:
     calls: list[str] = []
     history = History.load(str(tmp_path), 0)
-    listener = PauseListener(StepClock(), history, stopped(), lambda: calls.append("last"))
+    saver = SaverHook(str(tmp_path), 1)
+    saver.at_end = True
+    listener = PauseListener(StepClock(), history, stopped(), saver, lambda: calls.append("last"))
     with pytest.raises(Stopped):
         listener.after_save(None, 1)
     assert (tmp_path / "history.json").exists()
     with pytest.raises(Stopped):
         listener.end(None, 1)
     assert calls == []
+
+
+class Saves(tf.train.CheckpointSaverListener):
+    """Notes each checkpoint, and whether the session was at its end."""
+
+    def __init__(self, saver: SaverHook) -> None:
+        self._saver = saver
+        self.steps: list[tuple[int, bool]] = []
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        self.steps.append((int(global_step_value), self._saver.at_end))
+
+
+@pytest.mark.parametrize("total", [8, 9])
+def test_the_last_checkpoint_is_left_to_the_end(tmp_path, total):
+    saver = SaverHook(str(tmp_path), 4)
+    saves = Saves(saver)
+    saver._listeners.append(saves)
+    assert train(LastStepHook(total), saver) == total
+    before = [(0, False), (4, False)] + [(8, False)] * (total == 9)
+    assert saves.steps == [*before, (total, True)]
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / f"model.ckpt-{total}")

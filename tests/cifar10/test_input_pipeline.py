@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import DataError
 from cifar10.input_pipeline import (
     TrainInput,
+    alternating_flips,
     evaluation_batches,
     load_split,
     shuffled_indices,
@@ -273,3 +274,38 @@ def test_a_split_without_records_is_refused(tmp_path):
     record_files.write_numbered(tmp_path, "train", 2)
     with pytest.raises(DataError, match="has no eval records"):
         evaluation_batches(open_records(str(tmp_path)), "eval", 10)
+
+
+def flips(seed):
+    """Whether each of 100 images is flipped in each of 4 epochs, int [4, 100]."""
+    found = np.zeros((4, 100), int)
+    for start in range(0, 400, 25):
+        chosen = shuffled_indices(tf.constant(start, tf.int64), 25, 100, seed)
+        turned = alternating_flips(tf.constant(start, tf.int64), chosen, 100, seed)
+        found[start // 100, chosen.numpy()] = turned.numpy()
+    return found
+
+
+def test_alternating_flips_show_each_image_both_ways_in_any_two_epochs():
+    epochs = flips(seed=1)
+    assert 30 < epochs[0].sum() < 70
+    for before, after in zip(epochs, epochs[1:]):
+        np.testing.assert_array_equal(after, 1 - before)
+
+
+def test_alternating_flips_begin_otherwise_with_another_seed():
+    assert (flips(seed=1)[0] != flips(seed=2)[0]).any()
+
+
+def test_batches_are_flipped_by_turns(prepared_data):
+    records = open_records(str(prepared_data))
+    settings = {"batch_size": 90, "distort": True, "crop_padding": 0, "flip": "alternating"}
+    images, _ = take(records, 2, **settings)
+    plain, _ = take(records, 2, **{**settings, "distort": False})
+    flipped = (images != plain).any((1, 2, 3))
+    np.testing.assert_array_equal(images[flipped], plain[flipped][:, :, ::-1])
+    by_image = {}
+    for number, (picture, turned) in enumerate(zip(plain, flipped)):
+        by_image.setdefault(picture.tobytes(), {})[number // 90] = bool(turned)
+    assert len(by_image) == 90
+    assert all(turns[0] != turns[1] for turns in by_image.values())

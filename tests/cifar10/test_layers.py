@@ -7,7 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.layers import Layers
-from cifar10.variables import BIAS, KERNEL, NORM, Recorder, Section, Slices
+from cifar10.variables import BIAS, KERNEL, NORM, OFFSET, Recorder, Section, Slices
 
 IMAGES = np.random.default_rng(0).normal(size=(6, 8, 8, 4)).astype(np.float32)
 
@@ -96,7 +96,7 @@ def test_each_variable_is_known_by_its_name_shape_and_kind():
     assert [(spec.name, spec.shape, spec.kind) for spec in recorder.specs] == [
         ("model/conv/kernel", (3, 3, 4, 6), KERNEL),
         ("model/batch_norm/gamma", (6,), NORM),
-        ("model/batch_norm/beta", (6,), NORM),
+        ("model/batch_norm/beta", (6,), OFFSET),
         ("model/batch_norm/moving_mean", (6,), None),
         ("model/batch_norm/moving_variance", (6,), None),
         ("model/dense/kernel", (9, 3), KERNEL),

@@ -337,3 +337,35 @@ def test_other_modes_run_alone_on_the_master_of_a_cluster(trained, folder):
     ended = run_in_cluster(tf_config, "--mode=evaluate", "--sync", cwd=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "eval accuracy 0." in ended.stdout
+
+
+FAST = ("--recipe=fast", "--train-batch-size=60", "--train-steps=6", "--output-dir=fast")
+
+
+@pytest.fixture(scope="module")
+def fast(folder) -> "subprocess.CompletedProcess[str]":
+    """The fast recipe, in six steps."""
+    return program.run(*FAST, cwd=folder)
+
+
+def test_a_recipe_trains_from_beginning_to_end_and_result_json_names_it(fast, folder):
+    assert fast.returncode == 0, fast.stderr
+    assert fast.stderr == ""
+    result = json.loads((folder / "fast/result.json").read_text())
+    assert (result["recipe"], result["model"]) == ("fast", "fastnet")
+    configuration = result["configuration"]
+    assert (configuration["recipe"], configuration["train_steps"]) == ("fast", 6)
+    assert (configuration["train_epochs"], configuration["norm_bias_rate"]) == (None, 64)
+    figures = result["figures"]
+    assert figures["num_parameters"] == 1_967_616 + 2_560 + 24 + 1_152
+    assert 0 <= figures["eval_accuracy_augmented"] <= 1
+    line = f"{figures['eval_accuracy_augmented']:.4f} with test-time augmentation, completed"
+    assert line in fast.stdout
+
+
+def test_the_other_modes_know_fastnet_by_its_folder(fast, folder):
+    done = program.run("--mode=evaluate", "--output-dir=fast", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads((folder / "fast/result.json").read_text())["figures"]
+    assert f"eval accuracy {figures['eval_accuracy']:.4f}" in done.stdout
+    assert "test-time" not in done.stdout

@@ -207,3 +207,25 @@ def test_a_global_step_counts_the_images_of_its_update(settings, examples_per_st
         PARAMS, config=TrainConfig(model="mlp", train_batch_size=4), replication=place
     )
     assert params.examples_per_step == examples_per_step
+
+
+def test_augmented_evaluation_gives_the_plain_figures_too():
+    found = {}
+    for augments in (False, True):
+        params = dataclasses.replace(PARAMS, augments_test=augments)
+        with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
+            tf.set_random_seed(1)
+            spec = build("eval", params, count=7)
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+            for index, one in enumerate(tf.trainable_variables()):
+                values = np.random.default_rng(index).normal(0, 0.05, one.shape)
+                one.load(values.astype("f"), session)
+            session.run([update for _, update in spec.eval_metric_ops.values()])
+            metrics = {name: value for name, (value, _) in spec.eval_metric_ops.items()}
+            found[augments] = session.run([metrics, f"{model_fn.PROBABILITIES}:0"])
+    (plain, probabilities), (both, same) = found[False], found[True]
+    np.testing.assert_allclose(same, probabilities, rtol=1e-5)
+    assert "augmented_accuracy" not in plain
+    assert 0 <= both.pop("augmented_accuracy") <= 1
+    for name, value in plain.items():
+        np.testing.assert_allclose(both[name], value, rtol=1e-5, err_msg=name)

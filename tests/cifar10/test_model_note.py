@@ -114,3 +114,14 @@ def test_a_damaged_note_is_one_clear_line(trained):
     (trained / "model.json").write_text("{")
     with pytest.raises(UserError, match="model.json is damaged"):
         model_note.apply(config(trained, mode="evaluate"))
+
+
+def test_fastnet_has_no_number_of_layers_and_keeps_its_average(tmp_path):
+    model_note.write(config(tmp_path, model="fastnet", lookahead_steps=5), CLASS_NAMES)
+    applied, _ = model_note.apply(config(tmp_path, mode="evaluate"))
+    assert (applied.model, applied.num_layers, applied.lookahead_steps) == ("fastnet", None, 5)
+
+
+def test_training_goes_on_with_its_average_or_not_at_all(trained):
+    with pytest.raises(ConfigError, match="--lookahead-steps=0, this run has 5"):
+        model_note.write(config(trained, num_layers=8, lookahead_steps=5), NAMES)

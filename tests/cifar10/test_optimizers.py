@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import optimizers
 from cifar10.config import TrainConfig
+from cifar10.variables import Layout, Spec
 
 GRADIENT = 0.5
 # Two weights: the first is a kernel's, the second a bias's or a normalisation's.
@@ -20,7 +21,7 @@ def update(config: TrainConfig, which: int, steps: int) -> float:
         )
         rate = tf.constant(0.1)
         read = weights.read_value()
-        gradient = optimizers.add_decay(config, tf.fill([2], GRADIENT), read, kernel_size=1)
+        gradient = optimizers.add_decay(config, tf.fill([2], GRADIENT), read, size=1)
         gradient = optimizers.decay_apart(config, rate, gradient, weights, (0, 1))
         train_op = optimizers.build(config, rate).apply_gradients([(gradient, weights)])
         session.run(tf.global_variables_initializer())
@@ -86,3 +87,55 @@ def test_without_decay_the_gradient_is_left_as_it_is():
             piece = tf.get_variable("w", [3], use_resource=True)
             known = optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (0, 2))
             assert known is gradient
+
+
+# A kernel, a bias, an offset of a normalisation, and a weight that trains early.
+LAYOUT = Layout(
+    [
+        Spec(kind, (1,), tf.ones_initializer(), kind)
+        for kind in ("early", "offset", "bias", "kernel")
+    ]
+)
+
+
+def test_rules_of_their_own_against_numpy_over_several_steps():
+    # PyTorch's form of the published recipe: rates and decays a group of weights, Nesterov.
+    config = TrainConfig(
+        optimizer="nesterov",
+        momentum=0.85,
+        weight_decay=0.01,
+        decay_biases=True,
+        norm_bias_rate=64.0,
+    )
+    gradients = np.array([[0.5, -0.2, 0.01, 0.3], [0.1, 0.4, -0.02, 0.2], [0.3, 0.3, 0.03, 0.1]])
+    rates, decays = 0.1 * np.array([1, 1, 64, 1]), 0.01 * np.array([1, 1, 1 / 64, 0])
+    expected, velocity = np.full(4, 2.0), np.zeros(4)
+    for gradient in gradients:
+        decayed = gradient + decays * expected
+        velocity = 0.85 * velocity + decayed
+        expected = expected - rates * (decayed + 0.85 * velocity)
+    with tf.Graph().as_default(), tf.Session() as session:
+        weights = tf.get_variable(
+            "w", [4], initializer=tf.constant_initializer(2.0), use_resource=True
+        )
+        fed = tf.placeholder(tf.float32, [4])
+        gradient = optimizers.scale_offsets(config, fed, LAYOUT)
+        size = optimizers.decaying_size(config, LAYOUT)
+        gradient = optimizers.add_decay(config, gradient, weights.read_value(), size)
+        train_op = optimizers.build(config, 0.1).apply_gradients([(gradient, weights)])
+        session.run(tf.global_variables_initializer())
+        for row in gradients:
+            session.run(train_op, {fed: row})
+        found = session.run(weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_only_kernels_decay_unless_biases_are_to():
+    assert optimizers.decaying_size(TrainConfig(), LAYOUT) == 1
+    assert optimizers.decaying_size(TrainConfig(decay_biases=True), LAYOUT) == 3
+
+
+def test_offsets_of_the_common_rate_are_left_as_they_are():
+    with tf.Graph().as_default():
+        gradient = tf.ones([4])
+        assert optimizers.scale_offsets(TrainConfig(), gradient, LAYOUT) is gradient

@@ -176,6 +176,14 @@ def test_loss_that_was_never_finite_leaves_its_chart_empty():
     assert render(history=history).count("No finite figure was recorded.") == 1
 
 
+def test_accuracy_with_augmentation_is_shown_where_it_was_asked_for():
+    plain = report_sample.result()["figures"]
+    title = "With test-time augmentation"
+    assert title not in render(figures=plain)
+    page = render(figures={**plain, "eval_accuracy_augmented": 0.9876})
+    assert re.search(rf"{title}</dt><dd>98\.76", page)
+
+
 def test_missing_figures_are_dashes():
     page = render(figures=dict.fromkeys(report_sample.result()["figures"]))
     assert '<span class="hero-figure">–</span>' in page

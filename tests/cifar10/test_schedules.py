@@ -4,7 +4,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
-from cifar10.schedules import learning_rate
+from cifar10.schedules import learning_rate, scaled_to
 
 NUM_EXAMPLES = 45_000
 
@@ -94,3 +94,21 @@ def test_the_rate_follows_the_counter_in_a_graph(schedule, later):
         rate = learning_rate(config, seen, NUM_EXAMPLES, 400 * NUM_EXAMPLES)
         rates = session.run(rate, {seen: 0}), session.run(rate, {seen: 82 * NUM_EXAMPLES})
     assert rates == pytest.approx((0.1 * 128 / NUM_EXAMPLES, later))
+
+
+@pytest.mark.parametrize(
+    ("epoch", "rate"),
+    [(0, 0.02), (46, 0.06), (92, 0.1), (246, 0.1 * (1 + 0.07) / 2), (400, 0.007), (500, 0.007)],
+)
+def test_triangular_rises_until_a_quarter_of_the_run_and_falls_to_its_end(epoch, rate):
+    # Of 400 epochs 92 are .23; the corners are .2, 1 and .07.
+    assert rate_at(epoch, schedule="triangular") == pytest.approx(rate, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("batch", "examples_per_step", "factor"), [(1024, 1024, 1), (1024, 256, 0.25), (None, 256, 1)]
+)
+def test_the_rate_goes_with_the_images_of_a_step_if_it_is_told_what_it_is_for(
+    batch, examples_per_step, factor
+):
+    assert scaled_to(TrainConfig(learning_rate_batch=batch), examples_per_step) == factor

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training import training_util
 
 from cifar10 import training_step
 from cifar10.config import TrainConfig
@@ -231,16 +230,6 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     ]
 
 
-def test_hooks_read_the_global_step_where_it_lives_and_once():
-    with steps.training(TrainConfig(model="mlp", train_batch_size=BATCH), make_plan(2)) as run:
-        (read,) = tf.get_collection(training_util.GLOBAL_STEP_READ_KEY)
-        assert read.device == next(iter(make_plan(2).variable_devices)).replace("cpu", "device:CPU")
-        (batch,) = make_batches(1)
-        run.step(batch)
-        assert run.session.run(read) == 1  # and does not step
-        assert run.session.run(read) == 1
-
-
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
 def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer):
     config = TrainConfig(
@@ -274,3 +263,13 @@ def test_a_loss_scale_does_not_change_the_gradient():
     assert len(weights) == 8  # two kernels, two biases, and their momentum
     for name in weights:
         np.testing.assert_allclose(one[name], other[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_the_rate_of_a_step_goes_with_its_images():
+    config = TrainConfig(
+        model="mlp", train_batch_size=BATCH, learning_rate_batch=48, schedule="constant"
+    )
+    with steps.training(config, make_plan(1)) as run:
+        (batch,) = make_batches(1)
+        report = Report.of(run.step(batch, [f"{training_step.REPORT}:0"])[0])
+    assert report.learning_rate == pytest.approx(0.1 / 4)

@@ -8,8 +8,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.variables import (
     BIAS,
+    EARLY,
+    FIXED,
     KERNEL,
     NORM,
+    OFFSET,
     FlatVariable,
     Layout,
     Recorder,
@@ -214,3 +217,44 @@ def test_separate_variables_lie_where_they_are_placed_whatever_the_towers_device
             value = source.get(spec("kernel", 2))
         assert [one.device for one in tf.global_variables()] == ["/device:CPU:3"]
         assert value.device == "/device:CPU:3"
+
+
+def test_offsets_and_what_does_not_always_train_come_last():
+    layout = Layout(
+        [
+            spec("fixed", 5, kind=FIXED),
+            spec("early", 4, kind=EARLY),
+            spec("norm/gamma", 3, kind=NORM),
+            spec("norm/beta", 3, kind=OFFSET),
+            spec("kernel", 2),
+        ]
+    )
+    names = [one.name for one in layout.weights.specs]
+    assert names == ["kernel", "norm/gamma", "norm/beta", "fixed", "early"]
+    assert (layout.kernel_size, layout.offset_start, layout.offset_end) == (2, 5, 8)
+    assert layout.has_early
+    assert not Layout([spec("kernel", 2)]).has_early
+
+
+def test_values_that_were_made_from_the_data_come_first_of_all():
+    layout = Layout([spec("a", 2, initializer=ONES), spec("b", 2)], {"b": np.array([3.0, 4.0])})
+    with tf.Graph().as_default(), tf.Session() as session:
+        assert session.run(layout.weights.initial_value()).tolist() == [1.0, 1.0, 3.0, 4.0]
+
+
+def test_what_is_fixed_has_no_gradient():
+    fixed, free = spec("fixed", 2, kind=FIXED), spec("free", 2)
+    with tf.Graph().as_default(), tf.Session() as session:
+        flat = tf.constant([1.0, 2.0, 3.0, 4.0])
+        slices = Slices(Section([fixed, free]), flat)
+        product = slices.get(fixed) * slices.get(free)
+        (gradient,) = tf.gradients(product, flat)
+        assert session.run(gradient).tolist() == [0.0, 0.0, 1.0, 2.0]
+
+
+def test_a_variable_of_its_own_that_is_fixed_does_not_train():
+    with tf.Graph().as_default():
+        source = SeparateVariables()
+        source.get(spec("fixed", 2, kind=FIXED))
+        source.get(spec("early", 2, kind=EARLY))
+        assert [one.op.name for one in tf.trainable_variables()] == ["early"]

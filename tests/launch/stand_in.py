@@ -96,6 +96,7 @@ def _listen(config: "dict", kind: str, index: int) -> "socket.socket | None":
 
 
 def _save(signum: int, _: object) -> None:
+    signal.signal(signum, signal.SIG_IGN)  # as the program, which takes two at once for one
     print("saving", flush=True)
     time.sleep(0.2)
     print("saved", flush=True)

@@ -50,7 +50,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 {nodes}
 PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=2 PreemptMode=OFF
-PartitionName=spare Nodes=ALL State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=2
+PartitionName=spare Nodes=ALL State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=20
 """
 
 

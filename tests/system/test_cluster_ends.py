@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import signal
+import time
 
 import pytest
 
@@ -91,6 +92,25 @@ def test_a_signal_ends_the_master_after_saving_and_the_others_wait_for_it(data, 
     assert last_step(tmp_path) >= 6000
 
 
+@pytest.mark.parametrize("mode", [(), ("--sync",), ("--replication=in-graph",)])
+def test_a_signal_to_all_tasks_at_once_lets_the_master_save(data, tmp_path, mode):
+    arguments = ("--train-steps=1000000", "--checkpoint-steps=1000000", "--log-steps=100")
+    with cluster(tmp_path, data, *SETTINGS, *arguments, *mode) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "  step ")
+        for label in ("ps/0", "worker/0", "master/0"):
+            tasks.kill(label, signal.SIGTERM)
+            tasks.kill(label, signal.SIGTERM)  # as from its launcher and from the scheduler
+        began = time.monotonic()
+        assert [tasks.exit_code(label, 20) for label in tasks.labels] == [143, 143, 143]
+        assert time.monotonic() - began < 15
+        assert not tasks.listening()
+    for label in tasks.labels:
+        last = tasks.output(label).splitlines()[-1]
+        assert last == "stopped by signal 15; run the same command to continue"
+    assert last_step(tmp_path) >= 100
+
+
 @pytest.mark.parametrize(
     ("listed", "more"),
     [
@@ -142,6 +162,9 @@ def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_p
     with cluster(tmp_path, *arguments) as tasks:
         tasks.start()
         tasks.wait()
+    # The last validation is the master's own: nobody waits for it, nor for the checkpoint's sake.
+    assert tasks.ended_at["worker/0"] < tasks.ended_at["master/0"] - 3.0
+    assert tasks.ended_at["ps/0"] < tasks.ended_at["master/0"] - 3.0
     ends = [(tmp_path / f"output/model.ckpt-{step}.index").stat().st_mtime for step in (2, 4)]
     assert ends[1] - ends[0] > 3.0
     assert last_step(tmp_path) == 4

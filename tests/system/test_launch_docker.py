@@ -144,8 +144,8 @@ class Lab:
         folders = _host_folders(self.launcher.run_id())
         return [path for folder in folders for path in folder.glob("*.log")]
 
-    def assert_nothing_left(self, timeout_secs: float = 0) -> None:
-        """No container, no process of the run, and none that names it."""
+    def assert_nothing_left(self, timeout_secs: float = 5) -> None:
+        """No container, no process of the run, and none that names it: podman's own end last."""
         run_id = self.launcher.run_id()
         deadline = time.monotonic() + timeout_secs
         while time.monotonic() < deadline and (self.containers() or _naming(run_id)):

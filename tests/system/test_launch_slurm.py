@@ -204,6 +204,15 @@ def test_clean_cancels_the_job_of_a_run_that_is_named(launcher: Launcher, slurm:
     assert_idle(slurm, launcher)
 
 
+def test_a_job_that_is_cancelled_in_slurm_saves(launcher: Launcher, slurm: Slurm) -> None:
+    process = start(launcher)
+    slurm.run("scancel", job_of(slurm))
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "[master/0 m1] saved" in output
+    assert_idle(slurm, launcher)
+
+
 def test_a_job_that_is_cancelled_in_slurm_says_so(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher, "child", "worker/0:deaf")
     slurm.run("scancel", job_of(slurm))
@@ -244,6 +253,7 @@ def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slur
     other = slurm.run("sbatch", "--parsable", *words)
     wait_for(lambda: f"{job} cifar10-{run_id} PENDING" in slurm.jobs(), "a job in the queue")
     slurm.run("scancel", other)
+    time.sleep(2)  # nodes refuse a job within the second of its end
 
     def goes_on() -> bool:
         with contextlib.suppress(subprocess.CalledProcessError):
@@ -255,6 +265,7 @@ def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slur
     output = interrupt(process)
     assert process.returncode == 130
     assert "back to the queue, to go on from the last checkpoint" in output
+    assert output.index("[master/0 m1] saved") < output.index("back to the queue")
 
 
 def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> None:

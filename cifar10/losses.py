@@ -1,0 +1,23 @@
+"""Cross-entropy, with or without smoothed labels."""
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+Tensor = Any
+
+
+def cross_entropy(labels: Tensor, logits: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy of each image, nats; float32 [N].
+
+    Args:
+      labels: int64 [N].
+      logits: float32 [N, 10].
+      smoothing: share of each label that is spread over all classes, its own included (Szegedy et
+        al. 2015, arXiv:1512.00567, section 7).
+    """
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    if not smoothing:
+        return losses
+    of_all = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=1)
+    return (1.0 - smoothing) * losses + smoothing * of_all
