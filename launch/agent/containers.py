@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from launch.agent import processes
 from launch.agent.running import gpus_here, part
 from launch.agent.wire import Message
 
@@ -131,6 +132,7 @@ class Containers:
             found = self.find(**marks)
             now = time.monotonic()
             if not found and now >= began + settle_secs:
+                processes.end_monitors(removed)
                 return sorted(removed)
             if found and now > began + _GIVE_UP_SECS:
                 raise OSError(f"{self.engine} could not remove {', '.join(found)}")

@@ -80,6 +80,28 @@ def end_all(find: Callable[[], list[int]], patience_secs: float) -> list[int]:
         time.sleep(0.05)
 
 
+def end_monitors(containers: Iterable[str]) -> None:
+    """Kills podman's monitors of containers that are gone, and what they had begun to start.
+
+    Both wait without end if the client was killed between making a container and starting it.
+
+    Args:
+      containers: their ids.
+    """
+    gone = {container.encode() for container in containers}
+    monitors = {
+        pid
+        for pid, words in _all("cmdline")
+        if os.path.basename(words[0]) == b"conmon" and gone & set(words)
+    }
+    for pid, words in _all("stat") if monitors else ():
+        # The name may hold anything; what follows it are the state and the parent.
+        if int(b"\0".join(words).rpartition(b")")[2].split()[1]) in monitors:
+            send(pid, signal.SIGKILL)
+    for pid in monitors:
+        send(pid, signal.SIGKILL)
+
+
 def send(pid: int, signum: int, *, group: bool = False) -> None:
     """Signals a process, or its group; one that has ended already is no error."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

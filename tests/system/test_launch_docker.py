@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.agent.containers import Containers
 from tests.launch.launcher import (
     STAND_IN,
     Launcher,
@@ -233,6 +234,19 @@ def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
         lab.assert_nothing_left(timeout_secs=3)  # an ssh that was cut off before it had an agent
         for path in lab.launcher.state.glob("*"):
             path.rename(lab.launcher.workdir.parent / path.name)
+
+
+def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman: Path) -> None:
+    name = f"client-{os.getpid()}"
+    words = ("run", f"--name={name}", f"--label=LAUNCH_RUN_ID={name}", STAND_IN_IMAGE)
+    for _ in range(3):
+        client = subprocess.Popen([podman, *words], start_new_session=True)
+        # Its monitor is there before the container runs.
+        wait_for(lambda: any("conmon " in found for found in _naming(name)), "monitor")
+        client.kill()
+        client.wait()
+        assert len(Containers(str(podman)).remove(0, LAUNCH_RUN_ID=name)) == 1
+        wait_for(lambda: not _naming(name), "end of the monitor", 5)
 
 
 def test_a_failure_is_the_exit_code_and_is_named(lab: Lab) -> None:
