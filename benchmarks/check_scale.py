@@ -4,9 +4,10 @@
 
 Trainers and parameter servers are processes in network namespaces (benchmarks/namespaces.py), a
 trainer on one core, real clusters otherwise. The constants are fitted over links without a limit;
-then each case is predicted, from the computing time of a process alone that runs just before it,
-and run: a machine that others use is not as fast at all times. Needs root. Where trainers and
-servers are more than cores, they take each other's time, which the model knows nothing of.
+then each case is run, and predicted from the computing time of a process alone, the mean of just
+before and just after: a machine that others use is not as fast at all times. Needs root. Where
+trainers and servers are more than cores, they take each other's time, which the model knows nothing
+of.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import Optional
 
 from rich.console import Console
 from rich.table import Table
@@ -30,38 +32,28 @@ from launch.description import Cluster, Host, Ports
 from launch.layouts import code_folder
 
 _SHAPES = (Shape(1, 1), Shape(2, 1), Shape(2, 2), Shape(2, 1, sync=True), Shape(2, 2, sync=True))
-_ALONE = Shape(1, 0)
 _LINKS = ((125e6, 0.0), (12.5e6, 0.0), (125e6, 0.01))  # bytes a second, seconds one way
 
 
 def main(argv: Sequence[str]) -> int:
     """Fits, predicts, runs."""
     options = _parse(argv)
-    config = options.config
-    words = [*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)]
+    trial = _Trial(options)
     console = Console(highlight=False)
-
-    def run(shape: Shape, machines: Machines) -> jobs.Run:
-        modes = ["--sync"] if shape.sync else []
-        trained = flags.parse([*words, *modes])
-        cluster = cluster_of(shape, machines)
-        return jobs.Run(cluster, trained, options.seconds, transport=machines.transport)
-
     with Machines(machines_of(Shape(1, 2))) as machines:
-        constants = find_constants(options, lambda ps: run(Shape(1, ps), machines))
+        constants = find_constants(options, lambda ps: trial.run(Shape(1, ps), machines))
     console.print(constants_text(constants), soft_wrap=True)
     table = Table("link", "delay", "trainers", "ps", "updates", title="images/s")
     for name in ("predicted", "measured", "predicted / measured"):
         table.add_column(name, justify="right")
+    trial.log_steps = jobs.log_steps_for(constants.compute_secs)
+    before = trial.step_secs_alone()
     for (bytes_per_sec, delay_secs), shape in itertools.product(options.links, options.shapes):
-        link = Link(bytes_per_sec, 2 * delay_secs)
-        with Machines(machines_of(_ALONE)) as machines:
-            alone = jobs.measure(run(_ALONE, machines))
-        now = dataclasses.replace(constants, compute_secs=alone.step_secs)
-        predicted = images_per_sec(now, shape, link)
-        with Machines(machines_of(shape), bytes_per_sec, delay_secs) as machines:
-            figures = jobs.measure(run(shape, machines))
-        measured = figures.images_per_sec
+        figures = trial.measure(shape, bytes_per_sec, delay_secs)
+        after = trial.step_secs_alone()
+        now = dataclasses.replace(constants, compute_secs=(before + after) / 2)
+        before = after
+        predicted = images_per_sec(now, shape, Link(bytes_per_sec, 2 * delay_secs))
         cells = {
             "link": f"{bytes_per_sec * 8e-6:,.0f} Mbit/s",
             "delay": f"{1000 * delay_secs:g} ms",
@@ -69,14 +61,50 @@ def main(argv: Sequence[str]) -> int:
             "ps": str(shape.ps),
             "updates": "synchronous" if shape.sync else "asynchronous",
             "predicted": f"{predicted:.0f}",
-            "measured": f"{measured:.0f}",
-            "predicted / measured": f"{predicted / measured:.2f}",
+            "measured": f"{figures.images_per_sec:.0f}",
+            "predicted / measured": f"{predicted / figures.images_per_sec:.2f}",
         }
         server_ms = 1000 * figures.server_cores * figures.step_secs / shape.trainers
         print(json.dumps({**cells, "server CPU ms a step": f"{server_ms:.1f}"}), flush=True)
         table.add_row(*cells.values())
     console.print(table)
     return 0
+
+
+class _Trial:
+    """Runs one training on machines of different shapes.
+
+    Args:
+      options: of the command line.
+
+    Attributes:
+      log_steps: as jobs.Run has it.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        config = options.config
+        self.log_steps = 1
+        self._words = [*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)]
+        self._seconds = options.seconds
+
+    def run(self, shape: Shape, machines: Machines) -> jobs.Run:
+        """What to run on machines that are there."""
+        config = flags.parse([*self._words, *(["--sync"] if shape.sync else [])])
+        cluster = cluster_of(shape, machines)
+        return jobs.Run(
+            cluster, config, self._seconds, self.log_steps, transport=machines.transport
+        )
+
+    def measure(
+        self, shape: Shape, bytes_per_sec: Optional[float] = None, delay_secs: float = 0.0
+    ) -> jobs.Figures:
+        """Makes the machines and runs it."""
+        with Machines(machines_of(shape), bytes_per_sec, delay_secs) as machines:
+            return jobs.measure(self.run(shape, machines))
+
+    def step_secs_alone(self) -> float:
+        """A step of a process alone, as fast as the machine is now."""
+        return self.measure(Shape(1, 0)).step_secs
 
 
 def machines_of(shape: Shape) -> list[Machine]:
