@@ -25,6 +25,7 @@ from cifar10 import flags
 from cifar10.config import TrainConfig
 from launch.backends import ssh
 from launch.backends.local import TRANSPORT
+from launch.cluster_file import read_cluster
 from launch.description import Cluster
 from launch.layouts import from_hosts
 
@@ -87,8 +88,6 @@ def _cluster(options: argparse.Namespace) -> Optional[Cluster]:
         raise BenchmarkError("--python and --workdir go with --hosts")
     if not options.cluster:
         return None
-    from launch.cluster_file import read_cluster
-
     cluster = read_cluster(options.cluster)
     if cluster.backend not in ("local", "ssh"):
         raise BenchmarkError(
