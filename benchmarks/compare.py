@@ -5,9 +5,12 @@
 In each round, every network and precision is trained by every way, one right after the other, so
 that a machine that others use too slows all of them alike; ratios are taken round by round. Ours is
 the whole of `train_and_evaluate` with its input pipeline (benchmarks/jobs.py); each peer is a
-program of benchmarks/peers/, which says what it leaves out. All of them time --steps steps after a
-warm-up. What is not installed is left out, and said so. OUT gets compare.json, compare.md and
-compare.png, anew after each round.
+program of benchmarks/peers/, which says what it leaves out. All of them time some steps after a
+warm-up (benchmarks/networks.py). What is not installed is left out, and said so.
+
+OUT gets compare.json, compare.md and compare.png, anew whenever all ways have trained a network.
+What OUT holds counts: a run that was stopped goes on, one for other --networks or --precisions adds
+to the table, and --rounds is how many each of them has in the end.
 """
 
 import argparse
@@ -16,29 +19,30 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from rich.console import Console
 
 from benchmarks import jobs
-from benchmarks.compare_report import OURS, Row, write_report
+from benchmarks.arguments import at_least_one
+from benchmarks.compare_report import OURS, Row, read_rows, rounds_of, write_report
 from benchmarks.errors import BenchmarkError
 from benchmarks.networks import NETWORKS, PRECISIONS
 from cifar10 import flags
 from cifar10.environment import hardware, versions
 from launch.layouts import ROOT, on_this_machine
 
-BARE, KERAS, MIRRORED, TORCH = "bare step", "Keras fit", "MirroredStrategy", "PyTorch"
-_LOG_STEPS = 5
+KERAS, MIRRORED, TORCH = "Keras fit", "MirroredStrategy", "PyTorch"
+_MAX_LOG_STEPS, _MIN_GAPS = 5, 4  # steps between two of our progress lines; how many such gaps
 
 
 class Case(NamedTuple):
     """What is trained."""
 
     network: str
-    precision: str
     batch_size: int
+    precision: str
     steps: int
 
 
@@ -63,50 +67,56 @@ def main(argv: Sequence[str]) -> int:
         OURS: lambda case: our_rate(case, arguments.data_dir),
         **{name: peer.rate for name, peer in peers.items()},
     }
-    if arguments.bare_step:
-        ways[BARE] = _bare_rate
-    conditions |= {"data": _data_source(arguments.data_dir), "batch_size": arguments.batch_size}
-    cases = [
-        Case(network, precision, arguments.batch_size, arguments.steps)
-        for network in arguments.networks
-        for precision in arguments.precisions
-    ]
-    rows: list[Row] = []
+    conditions["data"] = _data_source(arguments.data_dir)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for index in range(arguments.rounds):
-        for row in one_round(cases, ways, index + 1):
-            print(json.dumps(row._asdict()), flush=True)
-            rows.append(row)
-        text = write_report(arguments.out, rows, conditions)
+    rows, conditions = read_rows(arguments.out, conditions)
+    for case, index in still_to_do(_cases(arguments), rows, arguments.rounds):
+        for way, rate in ways.items():
+            load = os.getloadavg()[0]
+            rows.append(Row(index, *case[:3], way, rate(case), load))
+            print(json.dumps(rows[-1]._asdict()), flush=True)
+        write_report(arguments.out, rows, conditions)
+    text = write_report(arguments.out, rows, conditions)
     Console().print(text, highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
-def one_round(
-    cases: Sequence[Case], ways: dict[str, Callable[[Case], float]], index: int
-) -> Iterator[Row]:
-    """Every case by every way, those of a case one right after the other."""
-    for case in cases:
-        for way, rate in ways.items():
-            load = os.getloadavg()[0]
-            yield Row(index, case.network, case.precision, way, rate(case), load)
+def _cases(arguments: argparse.Namespace) -> list[Case]:
+    return [
+        Case(
+            name,
+            arguments.batch_size or NETWORKS[name].batch_size,
+            precision,
+            arguments.steps or NETWORKS[name].steps,
+        )
+        for name in arguments.networks
+        for precision in arguments.precisions
+    ]
+
+
+def still_to_do(cases: Sequence[Case], rows: Sequence[Row], rounds: int) -> list[tuple[Case, int]]:
+    """Each case and the number of its round, in the order in which they are measured."""
+    done: Mapping[Any, int] = rounds_of(rows)
+    return [
+        (case, index)
+        for index in range(1, rounds + 1)
+        for case in cases
+        if done.get(case[:3], 0) < index
+    ]
 
 
 def our_rate(case: Case, data_dir: str) -> float:
     """images/s of the whole of cifar10_main.py."""
-    words = [*_words(case), f"--data-dir={os.path.abspath(data_dir)}"]
-    lines = max(2, case.steps // _LOG_STEPS) + 1
-    run = jobs.Run(on_this_machine(0, 0), flags.parse(words), 0.0, _LOG_STEPS, min_lines=lines)
+    words = [
+        *NETWORKS[case.network].flags,
+        f"--train-batch-size={case.batch_size}",
+        f"--precision={case.precision}",
+        f"--data-dir={os.path.abspath(data_dir)}",
+    ]
+    log_steps = max(1, min(_MAX_LOG_STEPS, case.steps // _MIN_GAPS))
+    lines = max(_MIN_GAPS, case.steps // log_steps) + 1
+    run = jobs.Run(on_this_machine(0, 0), flags.parse(words), 0.0, log_steps, min_lines=lines)
     return round(jobs.measure(run).images_per_sec, 1)
-
-
-def _bare_rate(case: Case) -> float:
-    return last_rate([sys.executable, "-m", "benchmarks", "bare-step", *_words(case)])
-
-
-def _words(case: Case) -> list[str]:
-    words = [f"--train-batch-size={case.batch_size}", f"--precision={case.precision}"]
-    return [*NETWORKS[case.network].flags, *words]
 
 
 def last_rate(command: Sequence[str]) -> float:
@@ -172,19 +182,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
-    parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=30, help="timed in each run (default 30)")
-    parser.add_argument("--rounds", type=int, default=5, help="(default 5)")
-    parser.add_argument("--torch-python", metavar="PATH", help="a Python that has torch")
+    parser.add_argument("--batch-size", type=at_least_one, help="default: each network's own")
     parser.add_argument(
-        "--bare-step", action="store_true", help="our training step without anything around it, too"
+        "--steps", type=at_least_one, help="timed in each run (default: each network's own)"
     )
+    parser.add_argument("--rounds", type=at_least_one, default=5, help="(default 5)")
+    parser.add_argument("--torch-python", metavar="PATH", help="a Python that has torch")
     parser.add_argument("--out", type=pathlib.Path, default="compared", metavar="DIR")
-    arguments = parser.parse_args(argv)
-    for name, least in (("batch_size", 1), ("steps", 2 * _LOG_STEPS), ("rounds", 1)):
-        if getattr(arguments, name) < least:
-            flag = name.replace("_", "-")
-            raise BenchmarkError(
-                f"--{flag} must be at least {least}, got {getattr(arguments, name)}"
-            )
-    return arguments
+    return parser.parse_args(argv)

@@ -13,7 +13,13 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
-from benchmarks.networks import GROUP_FILTERS, STAGE_FILTERS, WHITENING_FILTERS, peer_arguments
+from benchmarks.networks import (
+    GROUP_FILTERS,
+    LOGIT_FACTOR,
+    STAGE_FILTERS,
+    WHITENING_FILTERS,
+    peer_run,
+)
 from benchmarks.peers.timing import StepTimes
 
 layers = tf.keras.layers
@@ -21,22 +27,24 @@ layers = tf.keras.layers
 
 def main() -> None:
     """Trains for some steps and prints a JSON line."""
-    arguments = peer_arguments(__doc__)
-    times = StepTimes(arguments.steps)
-    if arguments.precision == "bf16":
+    run = peer_run(__doc__)
+    network, times = run.network, StepTimes(run)
+    if run.precision == "bf16":
         tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    model = _build(arguments.depth)
+    model = _build(network.depth)
     model.compile(
-        tf.keras.optimizers.SGD(0.1, 0.9),
-        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        tf.keras.optimizers.SGD(0.1, network.momentum, nesterov=not network.depth),
+        tf.keras.losses.CategoricalCrossentropy(
+            from_logits=True, label_smoothing=network.label_smoothing
+        ),
         jit_compile=False,
     )
-    images = tf.random.normal([8 * arguments.batch_size, 32, 32, 3])
-    labels = tf.zeros([8 * arguments.batch_size], tf.int32)
+    count = 8 * run.batch_size
+    images, labels = tf.random.normal([count, 32, 32, 3]), tf.one_hot(tf.range(count) % 10, 10)
     data = tf.data.Dataset.from_tensor_slices((images, labels))
-    data = data.batch(arguments.batch_size).cache().repeat().prefetch(2)
+    data = data.batch(run.batch_size).cache().repeat().prefetch(2)
     model.fit(data, steps_per_epoch=times.total_steps, verbose=0, callbacks=[_StepCallback(times)])
-    times.print_rate(arguments.batch_size)
+    times.print_rate()
 
 
 def _build(depth: int) -> Any:
@@ -46,16 +54,19 @@ def _build(depth: int) -> Any:
       depth: layers of a resnet v1; 0: the fast net.
     """
     image = layers.Input((32, 32, 3))
-    features = _resnet(image, depth) if depth else _fastnet(image)
-    return tf.keras.Model(image, layers.Dense(10, dtype="float32")(features))
+    if depth:
+        logits = layers.Dense(10, dtype="float32")(_resnet(image, depth))
+    else:
+        logits = layers.Dense(10, use_bias=False, dtype="float32")(_fastnet(image)) * LOGIT_FACTOR
+    return tf.keras.Model(image, logits)
 
 
 def _conv(x: Any, filters: int, strides: int = 1) -> Any:
     return layers.Conv2D(filters, 3, strides, "same", use_bias=False)(x)
 
 
-def _norm(x: Any) -> Any:
-    return layers.BatchNormalization()(x)
+def _norm(x: Any, scale: bool = True) -> Any:
+    return layers.BatchNormalization(scale=scale)(x)
 
 
 def _resnet(image: Any, depth: int) -> Any:
@@ -74,10 +85,10 @@ def _resnet(image: Any, depth: int) -> Any:
 
 def _fastnet(image: Any) -> Any:
     gelu = tf.nn.gelu
-    x = layers.Activation(gelu)(layers.Conv2D(WHITENING_FILTERS, 2)(image))
+    x = layers.Activation(gelu)(layers.Conv2D(WHITENING_FILTERS, 2, trainable=False)(image))
     for filters in GROUP_FILTERS:
-        x = layers.Activation(gelu)(_norm(layers.MaxPool2D(2)(_conv(x, filters))))
-        x = layers.Activation(gelu)(_norm(_conv(x, filters)))
+        x = layers.Activation(gelu)(_norm(layers.MaxPool2D(2)(_conv(x, filters)), scale=False))
+        x = layers.Activation(gelu)(_norm(_conv(x, filters), scale=False))
     return layers.GlobalMaxPooling2D()(x)
 
 

@@ -20,9 +20,11 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks.networks import (
     GROUP_FILTERS,
+    LOGIT_FACTOR,
     STAGE_FILTERS,
     WHITENING_FILTERS,
-    peer_arguments,
+    PeerRun,
+    peer_run,
 )
 from benchmarks.peers.timing import StepTimes
 
@@ -32,15 +34,15 @@ _NEVER = 10**9
 
 def main() -> None:
     """Trains for some steps and prints a JSON line."""
-    arguments = peer_arguments(__doc__)
-    times = StepTimes(arguments.steps)
+    run = peer_run(__doc__)
+    times = StepTimes(run)
     tf.logging.set_verbosity(tf.logging.FATAL)
     warnings.filterwarnings("ignore")
     (cpu,) = tf2.config.list_physical_devices("CPU")
     devices = [tf2.config.LogicalDeviceConfiguration() for _ in range(_DEVICES)]
     tf2.config.set_logical_device_configuration(cpu, devices)
     session_config = tf.ConfigProto(allow_soft_placement=True)
-    if arguments.precision == "bf16":
+    if run.precision == "bf16":
         session_config.graph_options.rewrite_options.auto_mixed_precision_onednn_bfloat16 = 1
     with tempfile.TemporaryDirectory() as folder:
         settings = tf.estimator.RunConfig(
@@ -56,22 +58,26 @@ def main() -> None:
             save_summary_steps=_NEVER,
             log_step_count_steps=_NEVER,
         )
-        trainer = tf.estimator.Estimator(_model_fn, config=settings, params=vars(arguments))
+        trainer = tf.estimator.Estimator(_model_fn, config=settings, params=run)
         trainer.train(
-            lambda: _batches(arguments.batch_size // _DEVICES),
+            lambda: _batches(run.batch_size // _DEVICES),
             hooks=[_StepHook(times)],
             max_steps=times.total_steps,
         )
-    times.print_rate(arguments.batch_size)
+    times.print_rate()
 
 
-def _model_fn(features: Any, labels: Any, mode: str, params: dict[str, Any]) -> Any:
-    found = _resnet(features, params["depth"]) if params["depth"] else _fastnet(features)
-    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels=labels, logits=tf.layers.dense(found, 10)
+def _model_fn(features: Any, labels: Any, mode: str, params: PeerRun) -> Any:
+    network = params.network
+    if network.depth:
+        logits = tf.layers.dense(_resnet(features, network.depth), 10)
+    else:
+        logits = tf.layers.dense(_fastnet(features), 10, use_bias=False) * LOGIT_FACTOR
+    losses = tf.losses.softmax_cross_entropy(
+        labels, logits, label_smoothing=network.label_smoothing, reduction="none"
     )
-    loss = tf.reduce_sum(losses) / params["batch_size"]
-    optimizer = tf.train.MomentumOptimizer(0.1, 0.9)
+    loss = tf.reduce_sum(losses) / params.batch_size
+    optimizer = tf.train.MomentumOptimizer(0.1, network.momentum, use_nesterov=not network.depth)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         train_op = optimizer.minimize(loss, tf.train.get_global_step())
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
@@ -81,8 +87,8 @@ def _conv(x: Any, filters: int, strides: int = 1) -> Any:
     return tf.layers.conv2d(x, filters, 3, strides, "same", use_bias=False)
 
 
-def _norm(x: Any) -> Any:
-    return tf.layers.batch_normalization(x, training=True, fused=True)
+def _norm(x: Any, scale: bool = True) -> Any:
+    return tf.layers.batch_normalization(x, scale=scale, training=True, fused=True)
 
 
 def _resnet(x: Any, depth: int) -> Any:
@@ -101,16 +107,17 @@ def _resnet(x: Any, depth: int) -> Any:
 
 def _fastnet(x: Any) -> Any:
     gelu = tf.nn.gelu
-    x = gelu(tf.layers.conv2d(x, WHITENING_FILTERS, 2))
+    x = gelu(tf.layers.conv2d(x, WHITENING_FILTERS, 2, trainable=False))
     for filters in GROUP_FILTERS:
-        x = gelu(_norm(tf.layers.max_pooling2d(_conv(x, filters), 2, 2)))
-        x = gelu(_norm(_conv(x, filters)))
+        x = gelu(_norm(tf.layers.max_pooling2d(_conv(x, filters), 2, 2), scale=False))
+        x = gelu(_norm(_conv(x, filters), scale=False))
     return tf.reduce_max(x, axis=[1, 2])
 
 
 def _batches(size: int) -> Any:
-    images = tf.random.normal([8 * size, 32, 32, 3])
-    data = tf.data.Dataset.from_tensor_slices((images, tf.zeros([8 * size], tf.int32)))
+    count = 8 * size
+    images, labels = tf.random.normal([count, 32, 32, 3]), tf.one_hot(tf.range(count) % 10, 10)
+    data = tf.data.Dataset.from_tensor_slices((images, labels))
     return data.batch(size, drop_remainder=True).cache().repeat().prefetch(2)
 
 

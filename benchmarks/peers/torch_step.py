@@ -14,30 +14,33 @@ from torch.nn import functional
 
 from benchmarks.networks import (
     GROUP_FILTERS,
+    LOGIT_FACTOR,
     STAGE_FILTERS,
     WHITENING_FILTERS,
-    peer_arguments,
+    peer_run,
 )
 from benchmarks.peers.timing import StepTimes
 
 
 def main() -> None:
     """Trains for some steps and prints a JSON line."""
-    arguments = peer_arguments(__doc__)
-    times = StepTimes(arguments.steps)
-    model = _resnet(arguments.depth) if arguments.depth else _fastnet()
+    run = peer_run(__doc__)
+    network, times = run.network, StepTimes(run)
+    model = _resnet(network.depth) if network.depth else _Fastnet()
     model = model.to(memory_format=torch.channels_last)
-    images = torch.randn(arguments.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
-    labels = torch.zeros(arguments.batch_size, dtype=torch.long)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9)
+    images = torch.randn(run.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
+    labels = torch.arange(run.batch_size) % 10
+    trained = [weights for weights in model.parameters() if weights.requires_grad]
+    optimizer = torch.optim.SGD(trained, 0.1, network.momentum, nesterov=not network.depth)
+    smoothing = network.label_smoothing
     for _ in range(times.total_steps):
-        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
-            loss = functional.cross_entropy(model(images), labels)
+        with torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bf16"):
+            loss = functional.cross_entropy(model(images), labels, label_smoothing=smoothing)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         times.step_ended()
-    times.print_rate(arguments.batch_size)
+    times.print_rate()
 
 
 def _conv(inputs: int, outputs: int, stride: int = 1) -> Any:
@@ -73,14 +76,26 @@ def _resnet(depth: int) -> Any:
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
 
 
-def _fastnet() -> Any:
-    width = WHITENING_FILTERS
-    parts: list[Any] = [nn.Conv2d(3, width, 2), nn.GELU()]
-    for filters in GROUP_FILTERS:
-        parts += [_conv(width, filters), nn.MaxPool2d(2), nn.BatchNorm2d(filters), nn.GELU()]
-        parts += [_conv(filters, filters), nn.BatchNorm2d(filters), nn.GELU()]
-        width = filters
-    return nn.Sequential(*parts, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+class _Fastnet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        width = WHITENING_FILTERS
+        parts: list[Any] = [nn.Conv2d(3, width, 2).requires_grad_(False), nn.GELU()]
+        for filters in GROUP_FILTERS:
+            parts += [_conv(width, filters), nn.MaxPool2d(2), _offset_norm(filters), nn.GELU()]
+            parts += [_conv(filters, filters), _offset_norm(filters), nn.GELU()]
+            width = filters
+        parts += [nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(width, 10, bias=False)]
+        self.layers = nn.Sequential(*parts)
+
+    def forward(self, x: Any) -> Any:
+        return LOGIT_FACTOR * self.layers(x)
+
+
+def _offset_norm(filters: int) -> Any:
+    norm = nn.BatchNorm2d(filters)
+    norm.weight.requires_grad_(False)
+    return norm
 
 
 if __name__ == "__main__":

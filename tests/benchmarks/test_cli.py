@@ -25,8 +25,6 @@ def test_every_benchmark_has_help(name: str, capsys: pytest.CaptureFixture[str])
     ("words", "message"),
     [
         (["sprint"], "no benchmark sprint; there are compare, advise"),
-        (["compare", "--rounds", "0"], "--rounds must be at least 1, got 0"),
-        (["compare", "--steps", "9"], "--steps must be at least 10, got 9"),
         (["compare", "--data-dir", "nowhere"], "there is no nowhere/manifest.json"),
         (["advise", "--", "--sync"], "--sync is what this benchmark decides"),
         (["advise", "--", "--num-layers=9"], "--num-layers must be 6n+2"),
@@ -55,6 +53,7 @@ def test_a_mistake_is_one_clear_line(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["compare", "--rounds", "0"], "must be a whole number from 1 on, got '0'"),
         (["scale", "--link", "fast"], "must be such as 100Mbit or 10Gbit, got 'fast'"),
         (["scale", "--link", "0Mbit"], "got '0Mbit'"),
         (["scale", "--trainers", "0"], "must be a whole number from 1 on, got '0'"),
