@@ -34,7 +34,7 @@ from cifar10.environment import hardware, versions
 from launch.layouts import ROOT, on_this_machine
 
 KERAS, MIRRORED, TORCH = "Keras fit", "MirroredStrategy", "PyTorch"
-_MAX_LOG_STEPS, _MIN_GAPS = 5, 4  # steps between two of our progress lines; how many such gaps
+_MAX_LOG_STEPS, _MIN_GAPS = 5, 3  # steps between two of our progress lines; how many such gaps
 
 
 class Case(NamedTuple):

@@ -27,15 +27,15 @@ class Network(NamedTuple):
 
 
 NETWORKS = {
-    "resnet-20": Network(("--model=resnet", "--num-layers=20"), 20, steps=30),
-    "resnet-44": Network(("--model=resnet", "--num-layers=44"), 44),
+    "resnet-20": Network(("--model=resnet", "--num-layers=20"), 20),
+    "resnet-44": Network(("--model=resnet", "--num-layers=44"), 44, steps=16),
     # As in all epochs but the first three of ten: the whitening layer is fixed, its bias, too.
     "fastnet": Network(
         ("--recipe=fast", "--whitening-bias-epochs=0"),
         depth=0,
         batch_size=1024,
-        warm_up=2,
-        steps=4,
+        warm_up=1,
+        steps=3,
         momentum=0.85,
         label_smoothing=0.2,
     ),

@@ -106,7 +106,7 @@ def _resnet(x: Any, depth: int) -> Any:
 
 
 def _fastnet(x: Any) -> Any:
-    gelu = tf.nn.gelu
+    gelu = tf2.nn.gelu
     x = gelu(tf.layers.conv2d(x, WHITENING_FILTERS, 2, trainable=False))
     for filters in GROUP_FILTERS:
         x = gelu(_norm(tf.layers.max_pooling2d(_conv(x, filters), 2, 2), scale=False))
