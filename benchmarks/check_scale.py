@@ -4,21 +4,24 @@
 
 Trainers and parameter servers are processes in network namespaces (benchmarks/namespaces.py), a
 trainer on one core, real clusters otherwise. The constants are fitted over links without a limit;
-then each case is run, and predicted from the computing time of a process alone, the mean of just
-before and just after: a machine that others use is not as fast at all times. Needs root. Where
-trainers and servers are more than cores, they take each other's time, which the model knows nothing
-of.
+then each case is run, and predicted from the computing time of as many processes, each alone, the
+mean of just before and just after: a machine that others use is not as fast at all times, nor are
+two cores always twice as fast as one. Needs root. Where trainers and servers are more than cores,
+they take each other's time, which the model knows nothing of.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import itertools
 import json
+import multiprocessing
 import os
 import re
+import statistics
 import sys
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -47,12 +50,13 @@ def main(argv: Sequence[str]) -> int:
     for name in ("predicted", "measured", "predicted / measured"):
         table.add_column(name, justify="right")
     trial.log_steps = jobs.log_steps_for(constants.compute_secs)
-    before = trial.step_secs_alone()
+    before: dict[int, Reference] = {}
     for (bytes_per_sec, delay_secs), shape in itertools.product(options.links, options.shapes):
+        first = before.get(shape.trainers) or trial.reference(shape.trainers)
         figures = trial.measure(shape, bytes_per_sec, delay_secs)
-        after = trial.step_secs_alone()
-        now = dataclasses.replace(constants, compute_secs=(before + after) / 2)
-        before = after
+        before = {shape.trainers: trial.reference(shape.trainers)}
+        compute, jitter = map(statistics.mean, zip(first, before[shape.trainers]))
+        now = dataclasses.replace(constants, compute_secs=compute, jitter=jitter)
         predicted = images_per_sec(now, shape, Link(bytes_per_sec, 2 * delay_secs))
         cells = {
             "link": f"{bytes_per_sec * 8e-6:,.0f} Mbit/s",
@@ -65,12 +69,23 @@ def main(argv: Sequence[str]) -> int:
             "predicted / measured": f"{predicted / figures.images_per_sec:.2f}",
         }
         server_ms = 1000 * figures.server_cores * figures.step_secs / shape.trainers
-        more = {"ms alone": 1000 * now.compute_secs, "server CPU ms a step": server_ms}
+        more = {
+            "ms alone": 1000 * compute,
+            "deviation %": 100 * jitter,
+            "server CPU ms a step": server_ms,
+        }
         shown = {name: f"{value:.1f}" for name, value in more.items()}
         print(json.dumps({**cells, **shown}), flush=True)
         table.add_row(*cells.values())
     console.print(table)
     return 0
+
+
+class Reference(NamedTuple):
+    """What processes that train alone take at a time: a step, and its relative deviation."""
+
+    compute_secs: float
+    jitter: float
 
 
 class _Trial:
@@ -89,24 +104,31 @@ class _Trial:
         self._words = [*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)]
         self._seconds = options.seconds
 
-    def run(self, shape: Shape, machines: Machines) -> jobs.Run:
-        """What to run on machines that are there."""
+    def run(self, shape: Shape, machines: Machines, first: int = 0) -> jobs.Run:
+        """What to run on machines that are there, from the first on."""
         config = flags.parse([*self._words, *(["--sync"] if shape.sync else [])])
-        cluster = cluster_of(shape, machines)
+        cluster = cluster_of(shape, machines, first)
         return jobs.Run(
             cluster, config, self._seconds, self.log_steps, transport=machines.transport
         )
 
-    def measure(
-        self, shape: Shape, bytes_per_sec: Optional[float] = None, delay_secs: float = 0.0
-    ) -> jobs.Figures:
+    def measure(self, shape: Shape, bytes_per_sec: float, delay_secs: float) -> jobs.Figures:
         """Makes the machines and runs it."""
         with Machines(machines_of(shape), bytes_per_sec, delay_secs) as machines:
             return jobs.measure(self.run(shape, machines))
 
-    def step_secs_alone(self) -> float:
-        """A step of a process alone, as fast as the machine is now."""
-        return self.measure(Shape(1, 0)).step_secs
+    def reference(self, count: int) -> Reference:
+        """Runs so many processes at once, each alone on the core that a trainer has."""
+        # A process each, since a job that is measured ends by a signal to its process.
+        context = multiprocessing.get_context("spawn")
+        pool = concurrent.futures.ProcessPoolExecutor(count, context)
+        with Machines(machines_of(Shape(count, 0))) as machines, pool:
+            runs = [self.run(Shape(1, 0), machines, index) for index in range(count)]
+            found = list(pool.map(jobs.measure, runs))
+        return Reference(
+            statistics.mean(one.step_secs for one in found),
+            statistics.mean(one.jitter for one in found),
+        )
 
 
 def machines_of(shape: Shape) -> list[Machine]:
@@ -117,8 +139,8 @@ def machines_of(shape: Shape) -> list[Machine]:
     return trainers + [Machine(1, ",".join(map(str, left)))] * shape.ps
 
 
-def cluster_of(shape: Shape, machines: Machines) -> Cluster:
-    """The same as a cluster for the launcher."""
+def cluster_of(shape: Shape, machines: Machines, first: int = 0) -> Cluster:
+    """The same as a cluster for the launcher, on the machines from the first on."""
     roles = ["master", *["worker"] * (shape.trainers - 1), *["ps"] * shape.ps]
     hosts = tuple(
         Host(
@@ -129,7 +151,7 @@ def cluster_of(shape: Shape, machines: Machines) -> Cluster:
             python=sys.executable,
             agent_python=sys.executable,
         )
-        for index, role in enumerate(roles)
+        for index, role in enumerate(roles, first)
     )
     return Cluster(hosts=hosts, backend="local", ports=Ports(), source="namespaces")
 
