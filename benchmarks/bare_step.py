@@ -1,22 +1,18 @@
 """The training step alone: one batch that never changes, no input, no hooks, no checkpoints.
 
-    python -m benchmarks.bare_step --train-batch-size=128 --num-layers=44
+    python -m benchmarks bare-step --train-batch-size=128 --num-layers=44
 
 takes the flags of cifar10_main.py and prints one JSON line with images_per_sec: the median of 30
 steps after five warm-up steps.
 """
 
 import json
-import os
 import statistics
-import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import tensorflow.compat.v1 as tf
 
 from cifar10 import flags
@@ -26,10 +22,10 @@ from cifar10.model_fn import ModelParams, model_fn
 _WARM_UP, _STEPS = 5, 30
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Runs the steps."""
     tf.logging.set_verbosity(tf.logging.FATAL)
-    config = flags.parse(sys.argv[1:])
+    config = flags.parse(argv)
     plan = plan_devices(config)
     params = ModelParams(config, plan, num_examples=45_000, total_steps=1_000)
     with tf.Graph().as_default(), tf.Session(config=plan.session_config) as session:
@@ -57,7 +53,3 @@ def fixed_batch(size: int) -> tuple[Any, Any]:
         for name, value in values.items()
     )
     return images, labels
-
-
-if __name__ == "__main__":
-    main()

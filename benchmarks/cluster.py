@@ -1,7 +1,7 @@
 """What a cluster costs: seconds of a whole job, and of a step against a single process.
 
-    python -m benchmarks.cluster mlp --data-dir data --steps 10000 --rounds 3
-    python -m benchmarks.cluster tax --data-dir data --num-layers 44 20 --batch-sizes 16 --rounds 3
+    python -m benchmarks cluster mlp --data-dir data --steps 10000 --rounds 3
+    python -m benchmarks cluster tax --data-dir data --num-layers 44 20 --batch-sizes 16 --rounds 3
 
 `mlp` times one ps and two trainers, asynchronous and synchronous, from the start of the processes
 to the last exit: a 100-unit MLP at batch 100 with Adam, as PS/worker demos have it, with the 3,072
@@ -150,10 +150,12 @@ def tasks_of(flags: Sequence[str], **counts: int) -> Iterator[tuple[Tasks, pathl
             tasks.end()
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Runs the rounds and prints a table."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks cluster",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     kinds = parser.add_subparsers(dest="kind", required=True)
     mlp, tax = kinds.add_parser("mlp"), kinds.add_parser("tax")
@@ -163,7 +165,7 @@ def main() -> None:
         kind.add_argument("--rounds", type=int, default=3)
     tax.add_argument("--num-layers", type=int, nargs="+", default=[44])
     tax.add_argument("--batch-sizes", type=int, nargs="+", default=[16])
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     flags = [f"--data-dir={arguments.data_dir.resolve()}", f"--train-steps={arguments.steps}"]
     if arguments.kind == "mlp":
         Console().print(measure_mlp(flags, arguments.rounds))
@@ -299,7 +301,3 @@ def _free_address() -> str:
         with socket.socket() as found, contextlib.suppress(OSError):
             found.bind(("127.0.0.1", port))
             return f"127.0.0.1:{port}"
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """How long `python -m data_prep` takes for 60,000 images, and how much memory.
 
-    python benchmarks/data_prep.py SOURCE [SOURCE ...] [--repeats 5]
+    python -m benchmarks data-prep SOURCE [SOURCE ...] [--repeats 5]
 
 Each SOURCE (cifar-10-python.tar.gz, an image tree, ...) is converted in a child process of its own:
 start of the interpreter, imports, reading, writing, reading back and fsync are all in the time.
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,12 +27,14 @@ ROOT = Path(__file__).resolve().parent.parent
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Measures every source and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks data-prep", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(default 5)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     print(_conditions(arguments.repeats))
     print("| source | median s | slowest s | CPU s | peak MB | load |\n|---|---|---|---|---|---|")
     for source in arguments.sources:
@@ -99,7 +102,3 @@ def _tree_bytes(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return resident + sum(_tree_bytes(int(child)) for child in children)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What launching costs: the same job by each way to run it, and the launcher's own share.
 
-    python -m benchmarks.launchers local.yaml ssh.yaml slurm.yaml --rounds 3 -- --train-epochs=10
+    python -m benchmarks launchers local.yaml ssh.yaml slurm.yaml --rounds 3 -- --train-epochs=10
 
 Each cluster file (docs/launch.md) runs the program with the arguments after `--`, in turns; wipe
 its output folder between the runs with `--wipe FOLDER`, or the second run finds the job finished.
@@ -19,20 +19,29 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.errors import BenchmarkError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 _POLL_SECS = 0.01
 
 
-def main() -> None:
-    """Runs the rounds and prints a table."""
-    words = sys.argv[1:]
+def main(argv: Sequence[str]) -> None:
+    """Runs the rounds and prints a table.
+
+    Raises:
+      BenchmarkError: a run failed; says how it ended.
+    """
+    words = list(argv)
     split = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks launchers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("cluster", type=pathlib.Path, nargs="+")
     parser.add_argument("--rounds", type=int, default=3)
@@ -67,7 +76,7 @@ def run(cluster: pathlib.Path, arguments: list[str]) -> dict[str, float]:
       Seconds of all of it, before its first task and after its last line.
 
     Raises:
-      SystemExit: it failed; says how it ended.
+      BenchmarkError: it failed; says how it ended.
     """
     with tempfile.TemporaryDirectory() as state:
         started, before = time.time(), 0.0
@@ -86,14 +95,11 @@ def run(cluster: pathlib.Path, arguments: list[str]) -> dict[str, float]:
         output, _ = process.communicate()
         ended = time.time()
         if process.returncode:
-            raise SystemExit(f"{cluster} ended with {process.returncode}:\n{output[-2000:]}")
+            last_line = output.rstrip().rpartition("\n")[2]
+            raise BenchmarkError(f"{cluster} ended with {process.returncode}: {last_line}")
         last = max(path.stat().st_mtime for path in pathlib.Path(state).glob("*/logs/*.log"))
     return {
         "seconds": round(ended - started, 2),
         "before": round(before, 2),
         "after": round(ended - last, 2),
     }
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What a killed task costs: seconds lost by role, phase and mode.
 
-    python -m benchmarks.recovery --data-dir data --rounds 3
+    python -m benchmarks recovery --data-dir data --rounds 3
 
 Each run is a job of a master, a worker and a parameter server (and an evaluator, where that is the
 role) that trains a 100-unit MLP. One task is killed with SIGKILL and started again after
@@ -42,10 +42,12 @@ class Kill(NamedTuple):
     restart_secs: float
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Runs the rounds and prints a table."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks recovery",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data-dir", type=pathlib.Path, default="data")
     parser.add_argument("--steps", type=int, default=2000)
@@ -54,7 +56,7 @@ def main() -> None:
     parser.add_argument("--roles", nargs="+", choices=ROLES, default=ROLES)
     parser.add_argument("--phases", nargs="+", choices=PHASES, default=PHASES)
     parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES))
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     lost: dict[tuple[str, str, str], list[float]] = {}
     for index in range(arguments.rounds):
         for mode in arguments.modes:
@@ -166,7 +168,3 @@ def make_table(lost: dict[tuple[str, str, str], list[float]], modes: Sequence[st
             cells.append(f"{statistics.median(values):.1f}{spread}")
         table.add_row(role, phase, *cells)
     return table
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""What `benchmarks.cluster` compares with: an MLP on nothing but tf.estimator, as demos have it.
+"""What `benchmarks cluster` compares with: an MLP on nothing but tf.estimator, as demos have it.
 
     TF_CONFIG=... python -m benchmarks.stock_estimator STEPS OUTPUT_DIR
 

@@ -1,6 +1,6 @@
 """What crosses between a trainer and its parameter servers in one step: how often, how many bytes.
 
-    python -m benchmarks.transfers --num-layers=44 --train-batch-size=16
+    python -m benchmarks transfers --num-layers=44 --train-batch-size=16
 
 takes the flags of cifar10_main.py, and `--ps-hosts` for the number of parameter servers. It starts
 real servers in this process, trains two steps, and reads the second step's graphs as TensorFlow
@@ -11,15 +11,11 @@ tf.train.replica_device_setter places them.
 
 import collections
 import json
-import os
 import socket
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
 import tensorflow.compat.v1 as tf
 
 from benchmarks.bare_step import fixed_batch
@@ -34,10 +30,10 @@ from cifar10.variables import SeparateVariables
 _MASTER = "/job:master/task:0"
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
     """Prints a JSON line for the packed way and one for the plain way."""
     tf.logging.set_verbosity(tf.logging.FATAL)
-    config = flags.parse(sys.argv[1:])
+    config = flags.parse(argv)
     num_ps = len((config.ps_hosts or "one").split(","))
     plan = plan_devices(config)
     cluster = {"master": [_free_address()], "ps": [_free_address() for _ in range(num_ps)]}
@@ -134,7 +130,3 @@ def _free_address() -> str:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{found.getsockname()[1]}"
-
-
-if __name__ == "__main__":
-    main()

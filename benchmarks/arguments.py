@@ -1,0 +1,95 @@
+"""What benchmarks of clusters take: their own flags, then `--` and the training's."""
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+
+from benchmarks.errors import BenchmarkError
+from cifar10 import flags
+from cifar10.config import TrainConfig, flag_name
+
+# What a benchmark of clusters decides for each run.
+_VARIED = (
+    "mode",
+    "images",
+    "checkpoint",
+    "work_dir",
+    "sync",
+    "replication",
+    "replicas_to_aggregate",
+    "ps_hosts",
+    "worker_hosts",
+    "job_name",
+    "task_index",
+)
+_LINK = re.compile(r"([0-9]+(?:\.[0-9]+)?)([MG])bit")
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Reads a command line; the training's flags become `config`.
+
+    Raises:
+      BenchmarkError: they say what the benchmark varies.
+      ConfigError: they are wrong.
+    """
+    parser.epilog = "TRAINING ARGS, after `--`, are those of cifar10_main.py."
+    ours = list(argv[: argv.index("--")] if "--" in argv else argv)
+    arguments = parser.parse_args(ours)
+    arguments.config = training_config(argv[len(ours) + 1 :])
+    return arguments
+
+
+def training_config(words: Sequence[str]) -> TrainConfig:
+    """The training's flags, without those that a benchmark varies; see `parse`."""
+    config = flags.parse(words)
+    for name in _VARIED:
+        if config.is_set(name):
+            raise BenchmarkError(
+                f"{flag_name(name)} is what this benchmark decides for each run; leave it out"
+            )
+    return config
+
+
+def data_flag(config: TrainConfig) -> str:
+    """Its data folder as a flag that means the same from any folder of this machine."""
+    place = config.data_dir
+    return f"--data-dir={place if '://' in place else os.path.abspath(place)}"
+
+
+def bytes_per_sec(text: str) -> float:
+    """`100Mbit` or `1Gbit` -> bytes a second.
+
+    Raises:
+      argparse.ArgumentTypeError: it is neither.
+    """
+    match = _LINK.fullmatch(text)
+    if not match or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"must be such as 100Mbit or 10Gbit, got {text!r}")
+    return float(match[1]) * {"M": 1e6, "G": 1e9}[match[2]] / 8
+
+
+def at_least_one(text: str) -> int:
+    """A whole number from 1 on.
+
+    Raises:
+      argparse.ArgumentTypeError: it is not.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """A number above 0.
+
+    Raises:
+      argparse.ArgumentTypeError: it is not.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return value

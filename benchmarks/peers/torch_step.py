@@ -1,0 +1,102 @@
+"""PyTorch: one training step after the other of the same network and batch, channels_last.
+
+    PYTHON_WITH_TORCH -m benchmarks.peers.torch_step --network resnet-44 --precision bf16
+
+The batch never changes, and there is no input pipeline: less work than cifar10_main.py does. bf16
+is by autocast, threads are PyTorch's own choice (a core each). Needs torch and nothing else.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from benchmarks.networks import (
+    GROUP_FILTERS,
+    LOGIT_FACTOR,
+    STAGE_FILTERS,
+    WHITENING_FILTERS,
+    peer_run,
+)
+from benchmarks.peers.timing import StepTimes
+
+
+def main() -> None:
+    """Trains for some steps and prints a JSON line."""
+    run = peer_run(__doc__)
+    network, times = run.network, StepTimes(run)
+    model = _resnet(network.depth) if network.depth else _Fastnet()
+    model = model.to(memory_format=torch.channels_last)
+    images = torch.randn(run.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
+    labels = torch.arange(run.batch_size) % 10
+    trained = [weights for weights in model.parameters() if weights.requires_grad]
+    optimizer = torch.optim.SGD(trained, 0.1, network.momentum, nesterov=not network.depth)
+    smoothing = network.label_smoothing
+    for _ in range(times.total_steps):
+        with torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bf16"):
+            loss = functional.cross_entropy(model(images), labels, label_smoothing=smoothing)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        times.step_ended()
+    times.print_rate()
+
+
+def _conv(inputs: int, outputs: int, stride: int = 1) -> Any:
+    return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+
+
+class _Block(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.more = outputs - inputs
+        self.conv1, self.norm1 = (
+            _conv(inputs, outputs, 2 if self.more else 1),
+            nn.BatchNorm2d(outputs),
+        )
+        self.conv2, self.norm2 = _conv(outputs, outputs), nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Any) -> Any:
+        y = functional.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        if self.more:
+            half = self.more // 2
+            x = functional.pad(functional.avg_pool2d(x, 2), (0, 0, 0, 0, half, half))
+        return functional.relu(y + x)
+
+
+def _resnet(depth: int) -> Any:
+    width = STAGE_FILTERS[0]
+    parts: list[Any] = [_conv(3, width), nn.BatchNorm2d(width), nn.ReLU()]
+    for filters in STAGE_FILTERS:
+        for _ in range(depth // 6):
+            parts.append(_Block(width, filters))
+            width = filters
+    return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+
+
+class _Fastnet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        width = WHITENING_FILTERS
+        parts: list[Any] = [nn.Conv2d(3, width, 2).requires_grad_(False), nn.GELU()]
+        for filters in GROUP_FILTERS:
+            parts += [_conv(width, filters), nn.MaxPool2d(2), _offset_norm(filters), nn.GELU()]
+            parts += [_conv(filters, filters), _offset_norm(filters), nn.GELU()]
+            width = filters
+        parts += [nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(width, 10, bias=False)]
+        self.layers = nn.Sequential(*parts)
+
+    def forward(self, x: Any) -> Any:
+        return LOGIT_FACTOR * self.layers(x)
+
+
+def _offset_norm(filters: int) -> Any:
+    norm = nn.BatchNorm2d(filters)
+    norm.weight.requires_grad_(False)
+    return norm
+
+
+if __name__ == "__main__":
+    main()

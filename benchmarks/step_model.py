@@ -1,0 +1,207 @@
+"""A model of a training step: compute, bytes, round trips and waiting, with six constants.
+
+Asynchronous trainers are the customers of a closed queueing network: each computes by itself, then
+asks for a parameter server's link, its CPU and its link back. Mean value analysis (Reiser and
+Lavenberg 1980, J. ACM 27:2) gives their throughput, waiting included; it holds for any distribution
+of computing times, and for links that transfers share evenly, as TCP's do. All parameter servers
+are asked at once and have equal pieces, so a step waits for one of them, and that one is modelled.
+Synchronous trainers use links and servers all at once, after the slowest has computed.
+"""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+# Weights: asked for and brought; gradient: fetched by the server as soon as it is there, and the
+# answer of the step.
+ROUND_TRIPS = 2.0
+# Ethernet: a frame takes 1,538 bytes of the wire, preamble and gap included, and brings 1,448 of a
+# TCP stream. Interfaces count neither the gaps nor, for long writes, each frame's header.
+_FRAMING = 1538 / 1448
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    """What is fitted.
+
+    Attributes:
+      batch_size: images of a trainer's step.
+      step_bytes: that cross between a trainer and all servers in a step, both ways together.
+      compute_secs: of a trainer's step without servers.
+      jitter: standard deviation of a step's time, as a share of it.
+      own_secs: that servers add to a trainer's step, beside what they compute and what the wire
+        takes: packing, copies, calls.
+      server_secs: CPU of each server in a step, however small its piece.
+      server_secs_per_byte: CPU of a server in a step for each byte of its piece, both ways.
+    """
+
+    batch_size: int
+    step_bytes: float
+    compute_secs: float
+    jitter: float
+    own_secs: float
+    server_secs: float
+    server_secs_per_byte: float
+
+    def server_cpu(self, ps: int) -> float:
+        """CPU seconds of one of `ps` servers for one trainer's step."""
+        return self.server_secs + self.server_secs_per_byte * self.step_bytes / ps
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """What is between any two machines.
+
+    Attributes:
+      bytes_per_sec: of a machine's link, each way; math.inf within a machine.
+      round_trip_secs: there and back, for a small message.
+    """
+
+    bytes_per_sec: float = math.inf
+    round_trip_secs: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """A cluster of trainers and parameter servers, each on a machine of its own.
+
+    Attributes:
+      trainers: how many.
+      ps: how many.
+      sync: whether an update waits for all trainers.
+    """
+
+    trainers: int
+    ps: int
+    sync: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Where a trainer's step of a steady job goes, in seconds.
+
+    Attributes:
+      compute: of its own.
+      calls: own work for the servers, and round trips.
+      wire: its bytes, on an idle link.
+      server: the server's CPU for it.
+      waiting: for others: at links and servers, and for the slowest in synchronous training.
+    """
+
+    compute: float
+    calls: float
+    wire: float
+    server: float
+    waiting: float
+
+    @property
+    def secs(self) -> float:
+        """All of it."""
+        return self.compute + self.calls + self.wire + self.server + self.waiting
+
+
+def predict(constants: Constants, shape: Shape, link: Link) -> Step:
+    """A trainer's step."""
+    wire = constants.step_bytes * _FRAMING / link.bytes_per_sec
+    server = constants.server_cpu(shape.ps)
+    calls = constants.own_secs + ROUND_TRIPS * link.round_trip_secs
+    compute = constants.compute_secs
+    if shape.sync:
+        slowest = compute * constants.jitter * largest_of(shape.trainers)
+        queued_wire = wire * max(0.0, shape.trainers / shape.ps - 1)
+        waiting = slowest + max(queued_wire, (shape.trainers - 1) * server)
+    else:
+        at_server = wire / shape.ps
+        stations = (at_server / 2, at_server / 2, server)
+        alone = compute + calls + wire + server
+        think = alone - sum(stations)
+        waiting = cycle_secs(shape.trainers, think, stations) - alone
+    return Step(compute, calls, wire, server, waiting)
+
+
+def images_per_sec(constants: Constants, shape: Shape, link: Link) -> float:
+    """Of the whole job."""
+    return shape.trainers * constants.batch_size / predict(constants, shape, link).secs
+
+
+def cycle_secs(customers: int, think_secs: float, demands: Sequence[float]) -> float:
+    """Seconds between two returns of a customer, by mean value analysis.
+
+    Args:
+      customers: how many share the stations.
+      think_secs: that each spends by itself.
+      demands: seconds that each needs of each station.
+    """
+    queues = [0.0] * len(demands)
+    cycle = think_secs
+    for count in range(1, customers + 1):
+        times = [demand * (1 + queue) for demand, queue in zip(demands, queues)]
+        cycle = think_secs + sum(times)
+        queues = [count * time / cycle for time in times]
+    return cycle
+
+
+def largest_of(count: int) -> float:
+    """The mean of the largest of `count` standard normal numbers (Blom 1958)."""
+    if count == 1:
+        return 0.0
+    return statistics.NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A short run's figures.
+
+    Attributes:
+      step_secs: the median.
+      jitter: as in Constants.
+      server_cpu_secs: CPU of one server a step; 0 without servers.
+      step_bytes: that all tasks sent a step.
+    """
+
+    step_secs: float
+    jitter: float = 0.0
+    server_cpu_secs: float = 0.0
+    step_bytes: float = 0.0
+
+
+def fit(batch_size: int, rounds: Sequence[Mapping[int, Measured]]) -> Constants:
+    """Fits the constants to runs of one trainer within a machine: alone, and with servers.
+
+    What servers add is a small difference, and machines are not always as fast; so it is taken as a
+    share of the step alone of the same round, and medians are taken over the rounds.
+
+    Args:
+      batch_size: of all of them.
+      rounds: number of servers -> a run with as many; 0, and two or more other numbers.
+    """
+    numbers = [ps for ps in rounds[0] if ps]
+    step_bytes = statistics.median(one[ps].step_bytes for one in rounds for ps in numbers)
+    cpu = [statistics.median(one[ps].server_cpu_secs for one in rounds) for ps in numbers]
+    start, slope = _line([step_bytes / ps for ps in numbers], cpu)
+    compute = statistics.median(one[0].step_secs for one in rounds)
+    added = statistics.median(
+        one[ps].step_secs / one[0].step_secs - 1 for one in rounds for ps in numbers
+    )
+    return Constants(
+        batch_size=batch_size,
+        step_bytes=step_bytes,
+        compute_secs=compute,
+        jitter=statistics.median(one[0].jitter for one in rounds),
+        own_secs=max(0.0, compute * added - statistics.mean(cpu)),
+        server_secs=start,
+        server_secs_per_byte=slope,
+    )
+
+
+def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
+    """The line nearest to the points of which neither part is negative: its start, its slope."""
+    slope, start = np.polyfit(xs, ys, 1)
+    if slope < 0:
+        return statistics.mean(ys), 0.0
+    if start < 0:
+        return 0.0, float(np.dot(xs, ys) / np.dot(xs, xs))
+    return float(start), float(slope)
