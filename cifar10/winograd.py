@@ -32,6 +32,10 @@ _POINTS = {
 }
 
 
+# In a piece of a batch; with fewer, the overhead of its thirty ops shows.
+_FEWEST_PRODUCTS = 25_000_000
+
+
 class _Axis(NamedTuple):
     """How one axis of an image is transformed, for P points and T tiles.
 
@@ -108,9 +112,11 @@ def _pieces(x: Tensor, weights: Tensor) -> int:
     """
     count, height, width, inputs = x.shape.as_list()
     filters = weights.shape.as_list()[3]
-    tiles = _axis(height).tiles * _axis(width).tiles
-    fewest = 4 * inputs * filters / (inputs + filters) / tiles
-    return max(n for n in range(1, count + 1) if count % n == 0 and (n == 1 or count / n >= fewest))
+    rows, columns = _axis(height), _axis(width)
+    products = rows.points * columns.points * inputs * filters  # a tile
+    tiles = max(4 * inputs * filters / (inputs + filters), _FEWEST_PRODUCTS / products)
+    images = tiles / (rows.tiles * columns.tiles)
+    return max(n for n in range(1, count + 1) if count % n == 0 and (n == 1 or count / n >= images))
 
 
 def _convolve(x: Tensor, weights: Tensor, steps: _Steps) -> Tensor:
