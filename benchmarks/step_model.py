@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-# Weights: asked for and brought; gradient: fetched by the server as soon as it is there, and the
-# answer of the step.
-ROUND_TRIPS = 2.0
+# Two by the form of a step: the weights are asked for and brought; the server fetches the gradient
+# as soon as it is there, and answers. Three by measurement; docs/scaling.md.
+ROUND_TRIPS = 3.0
 # Ethernet: a frame takes 1,538 bytes of the wire, preamble and gap included, and brings 1,448 of a
 # TCP stream. Interfaces count neither the gaps nor, for long writes, each frame's header.
 _FRAMING = 1538 / 1448

@@ -1,6 +1,7 @@
 """Each benchmark for users once, short, with real training. Their figures are not looked at."""
 
 import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from benchmarks import advise, cli
 from benchmarks.advised_ways import ways_on_this_machine
 from benchmarks.namespaces import Machine, Machines, why_not
+from benchmarks.step_model import Constants
 from tests.launch.launcher import make_records
 
 pytestmark = pytest.mark.system
@@ -107,10 +109,14 @@ def test_a_link_has_its_speed_and_its_delay() -> None:
 
 
 @needs_namespaces
-def test_the_model_is_fitted_and_checked_over_a_slow_link(
-    data: Path, capsys: pytest.CaptureFixture[str]
+def test_the_model_is_checked_over_a_slow_link(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--seconds", "2", "--links", "100Mbit+10ms", "--shapes", "1x1"]
+    constants = Constants(16, 6e5, 0.02, 0.1, 0.0, 0.003, 1e-9)
+    file = tmp_path / "constants.json"
+    file.write_text(json.dumps(dataclasses.asdict(constants)))
+    words = ["--seconds", "1", "--links", "100Mbit+10ms", "--shapes", "1x1"]
+    words += ["--constants", str(file)]
     assert cli.main(["check-scale", *words, "--", *SMALL, f"--data-dir={data}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (found,) = (json.loads(line) for line in lines if line.startswith("{"))
