@@ -82,10 +82,10 @@ def compiles(plan: DevicePlan, verbose: bool = False) -> bool:
     config = plan.session_config
     with quiet, tf.Graph().as_default(), tf.Session(config=config) as session:
         with tf.device(plan.tower_devices[0]):
-            x = tf.placeholder_with_default([0.0], [1])  # A constant would be folded away.
+            x = tf.placeholder(tf.float32, [1])  # A constant would be folded away.
             (slope,) = tf.gradients(gelu(x, fuses=True), [x])
         try:
-            session.run(slope)
+            session.run(slope, {x: [0.0]})
         except tf.errors.OpError:
             say("XLA does not compile here: activations take one op after the other")
             return False

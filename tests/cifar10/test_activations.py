@@ -66,9 +66,13 @@ def test_the_first_compilation_is_not_announced():
     # In a process of its own, since it is announced once in a process.
     code = (
         "import os, sys; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n"
-        "from cifar10.activations import compiles\n"
+        "import tensorflow.compat.v1 as tf\n"
+        "from cifar10.activations import compiles, gelu\n"
         "from tests.cifar10.steps import make_plan\n"
         "assert compiles(make_plan(1))\n"
+        "with tf.Graph().as_default(), tf.Session() as session:\n"
+        "    x = tf.placeholder(tf.float32, [2])\n"
+        "    session.run(gelu(x, fuses=True), {x: [1.0, 2.0]})\n"
         "print('still there', file=sys.stderr)"
     )
     command = [sys.executable, "-W", "ignore", "-c", code]

@@ -23,7 +23,8 @@ def gradients(
     with tf.Graph().as_default() as graph, tf.Session() as session:
         inputs = [tf.constant(x), tf.constant(kernel)]
         y = convolution.convolve(
-            *(tf.cast(one, dtype) for one in inputs),
+            tf.cast(inputs[0], dtype),
+            tf.cast(inputs[1], dtype),
             SETTINGS,
             early=None if early is None else tf.constant(early),
             by_images=by_images,

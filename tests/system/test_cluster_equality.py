@@ -45,9 +45,9 @@ def local_weights(data, tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
     found = {}
     for name, flags in MODELS.items():
         output = tmp_path_factory.mktemp(name)
-        arguments = (*PLAIN, *flags, f"--data-dir={data}", f"--output-dir={output}")
-        arguments += ("--train-batch-size=40", "--num-towers=2", "--train-steps=20")
-        done = program.run(*arguments, cwd=output)
+        places = (f"--data-dir={data}", f"--output-dir={output}")
+        sizes = ("--train-batch-size=40", "--num-towers=2", "--train-steps=20")
+        done = program.run(*PLAIN, *flags, *places, *sizes, cwd=output)
         assert done.returncode == 0, done.stderr
         found[name] = variables(output)
     return found
@@ -82,9 +82,9 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
     data, tmp_path, local_weights, model, num_ps, replication
 ):
     output = tmp_path / "output"
-    arguments = (*PLAIN, *MODELS[model], f"--data-dir={data}", f"--output-dir={output}")
-    arguments += ("--train-batch-size=20", "--num-towers=1", "--train-steps=20")
-    arguments += tuple(replication.split())
+    places = (f"--data-dir={data}", f"--output-dir={output}")
+    sizes = ("--train-batch-size=20", "--num-towers=1", "--train-steps=20")
+    arguments = (*PLAIN, *MODELS[model], *places, *sizes, *replication.split())
     with cluster(tmp_path, *arguments, num_ps=num_ps, num_workers=1) as tasks:
         tasks.start()
         tasks.wait()
