@@ -25,7 +25,7 @@ def convolve(
     settings: dict[str, Any],
     early: Optional[Tensor] = None,
     by_images: bool = False,
-    by_winograd: bool = False,
+    winograd_saving: Optional[float] = None,
 ) -> Tensor:
     """A convolution, computed the fastest way that is allowed.
 
@@ -36,13 +36,20 @@ def convolve(
       early: bool, a scalar tensor: `x` has a gradient as long as it holds, and zeros afterwards,
         which are not computed; None: it always has.
       by_images: see `filter_gradient_by_images`; taken where `pieces_of` allows it.
-      by_winograd: see `cifar10.winograd`; taken for the same convolutions, if `early` is None.
+      winograd_saving: see `cifar10.winograd`, which computes in float32; taken for the same
+        convolutions where it makes so many times fewer products, if `early` is None. None: nowhere.
 
     Returns:
       What tf.nn.conv2d returns.
     """
-    if by_winograd and early is None and fits(x, weights, settings):
-        return winograd.convolve(x, weights)
+    if (
+        winograd_saving is not None
+        and early is None
+        and fits(x, weights, settings)
+        and winograd.saving(x) >= winograd_saving
+    ):
+        y = winograd.convolve(tf.cast(x, tf.float32), tf.cast(weights, tf.float32))
+        return tf.cast(y, x.dtype)
     pieces = pieces_of(x, weights, settings) if by_images else 0
     if early is None and not pieces:
         return tf.nn.conv2d(x, weights, **settings)

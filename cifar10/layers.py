@@ -49,7 +49,8 @@ class Layers:
       fuses: XLA makes one loop of what is done to each number.
       filters_by_images: gradients of filters are computed as convolutions over the images
         (`cifar10.convolution.filter_gradient_by_images`).
-      by_winograd: convolutions are computed with fewer multiplications (`cifar10.winograd`).
+      winograd_saving: convolutions are computed in float32 with fewer multiplications
+        (`cifar10.winograd`) where they are so many times fewer; None: nowhere.
       early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
       merge: averages a tensor over the towers (for `sync`).
       source: where the variables come from.
@@ -64,7 +65,7 @@ class Layers:
     norm_epsilon: float = 1e-5
     fuses: bool = False
     filters_by_images: bool = False
-    by_winograd: bool = False
+    winograd_saving: Optional[float] = None
     early: Optional[Tensor] = None
     merge: Optional[Callable[[Tensor], Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
@@ -131,7 +132,9 @@ class Layers:
                 "data_format": self._layout,
             }
             early = self.early if after_early else None
-            return convolve(x, weights, settings, early, self.filters_by_images, self.by_winograd)
+            return convolve(
+                x, weights, settings, early, self.filters_by_images, self.winograd_saving
+            )
 
     def whitening(self, x: Tensor, size: int) -> Tensor:
         """Projects each patch on the principal components of the training images' patches.

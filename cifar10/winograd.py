@@ -104,6 +104,13 @@ def convolve(x: Tensor, weights: Tensor) -> Tensor:
     return tf.concat([_convolve(part, evaluated, steps) for part in parts], 0)
 
 
+def saving(x: Tensor) -> float:
+    """How many times fewer products than a direct convolution makes of images of this size."""
+    _, height, width, _ = x.shape.as_list()
+    made = [axis.points * axis.tiles for axis in (_axis(height), _axis(width))]
+    return height * width * _SIDE**2 / (made[0] * made[1])
+
+
 def _pieces(x: Tensor, weights: Tensor) -> int:
     """Into how many pieces a batch is cut; the smaller, the better the caches hold them.
 

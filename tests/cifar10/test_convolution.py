@@ -74,12 +74,25 @@ def test_winograds_way_is_taken_where_the_input_always_has_a_gradient():
     def ops(early: Optional[Any]) -> set[str]:
         with tf.Graph().as_default() as graph:
             x, kernel = tf.zeros([16, 4, 4, 64]), tf.zeros([3, 3, 64, 72])
-            y = convolution.convolve(x, kernel, SETTINGS, early=early, by_winograd=True)
+            y = convolution.convolve(x, kernel, SETTINGS, early=early, winograd_saving=1.0)
             assert y.shape == [16, 4, 4, 72]
             return {op.type for op in graph.get_operations()}
 
     assert "Conv2D" not in ops(None)
     assert "Conv2D" in ops(True)
+
+
+@pytest.mark.parametrize(("side", "is_taken"), [(7, True), (15, False), (3, False)])
+def test_winograds_way_is_taken_where_it_saves_enough(side: int, is_taken: bool):
+    images, weights = numbers(16, side, side, 64), numbers(3, 3, 64, 64)
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x, kernel = tf.constant(images, tf.bfloat16), tf.constant(weights, tf.bfloat16)
+        y = convolution.convolve(x, kernel, SETTINGS, winograd_saving=5.0)
+        assert y.dtype == tf.bfloat16
+        assert ("Conv2D" in {op.type for op in graph.get_operations()}) != is_taken
+        exact = tf.nn.conv2d(*(tf.cast(one, tf.float32) for one in (x, kernel)), **SETTINGS)
+        found, expected = session.run([tf.cast(y, tf.float32), exact])
+    np.testing.assert_allclose(found, expected, rtol=2**-7, atol=2**-8 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,12 @@ from tests.cifar10 import steps
 RANDOM = np.random.default_rng(5)
 
 
+@pytest.mark.parametrize(("side", "direct", "made"), [(7, 441, 81), (15, 2025, 441), (3, 81, 25)])
+def test_it_says_how_many_products_it_saves(side: int, direct: int, made: int):
+    with tf.Graph().as_default():
+        assert winograd.saving(tf.zeros([2, side, side, 5])) == direct / made
+
+
 def direct(x: Any, weights: Any) -> Any:
     return tf.nn.conv2d(x, weights, 1, "SAME")
 
