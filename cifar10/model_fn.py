@@ -20,7 +20,7 @@ from cifar10.records import CIFAR10_DEVIATION, CIFAR10_MEAN, RecordSet
 from cifar10.replicas import Replication
 from cifar10.resident import ResidentSplit
 from cifar10.schema import CHANNELS, HEIGHT, TRAIN, WIDTH
-from cifar10.training_step import StepSettings
+from cifar10.update import StepSettings
 from cifar10.variables import SeparateVariables
 
 # Tensors that hooks look up by name.
@@ -211,7 +211,7 @@ def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:
         norm_epsilon=config.batch_norm_epsilon,
         # Compiled for the shape of a batch, which outside of training may change.
         fuses=training and params.fuses,
-        filters_by_images=plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
+        filters_by_images=training and plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
         winograd_saving=_winograd_saving(params) if training else None,
         **shared,
     )

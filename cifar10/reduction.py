@@ -1,7 +1,7 @@
 """Means over towers: on the CPU, or over a machine's GPUs by NCCL; the same means either way.
 
 Each way puts together what a machine's towers found, and says on which devices the sum then is.
-What crosses to other machines is `training_step`'s business.
+What crosses to other machines is `update`'s business.
 
 **Why an all-reduce, and not a reduce and a broadcast.** All gradients of a tower are one flat
 vector, so one op an update does. With the weights on the GPUs (`--variable-strategy GPU`), each GPU

@@ -7,7 +7,6 @@ import pathlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -162,18 +161,6 @@ def cluster(folder: pathlib.Path, *arguments: object, **shape: Any) -> Iterator[
             if process.poll() is None:
                 process.kill()
             process.wait()
-
-
-def make_records(folder: pathlib.Path, size: int) -> pathlib.Path:
-    """Records of drawn shapes: `size` images for training and validation, a fifth for eval."""
-    subprocess.run(
-        [sys.executable, "-m", "data_prep", "--source=synthetic", f"--out={folder}"]
-        + [f"--synthetic-size={size}"],
-        cwd=program.ROOT,
-        check=True,
-        capture_output=True,
-    )
-    return folder
 
 
 def free_ports(count: int) -> list[int]:

@@ -22,6 +22,18 @@ def environment() -> dict[str, str]:
     return {**kept, "CI": "true"}
 
 
+def make_records(folder: pathlib.Path, size: int) -> pathlib.Path:
+    """Records of drawn shapes: `size` images for training and validation, a fifth for eval."""
+    subprocess.run(
+        [sys.executable, "-m", "data_prep", "--source=synthetic", f"--out={folder}"]
+        + [f"--synthetic-size={size}"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
 def run(*arguments: object, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
     """Runs the program to its end."""
     return subprocess.run(

@@ -152,6 +152,38 @@ def train(
         return run.saved()
 
 
+def stop_and_go_on(
+    config: TrainConfig,
+    plans: tuple[DevicePlan, DevicePlan],
+    folder: pathlib.Path,
+    values: Optional[Mapping[str, np.ndarray]] = None,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Trains five steps, and the last two of them once more from a checkpoint after three.
+
+    Args:
+      config: the settings.
+      plans: the devices of the whole run, and of the one that goes on.
+      folder: for the checkpoint.
+      values: those that are made from the data; a run that goes on finds them in the checkpoint.
+
+    Returns:
+      What a checkpoint would hold at the end of each.
+    """
+    batches = make_batches(5, config.train_batch_size)
+    with training(config, plans[0], values=values) as run:
+        for batch in batches[:3]:
+            run.step(batch)
+        path = run.save(folder)
+        for batch in batches[3:]:
+            run.step(batch)
+        whole = run.saved()
+    with training(config, plans[1], seed=9) as run:
+        run.spec.scaffold.saver.restore(run.session, path)
+        for batch in batches[3:]:
+            run.step(batch)
+        return whole, run.saved()
+
+
 def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
     """Of any value in one checkpoint to the same one in the other."""
     assert list(one) == list(other)

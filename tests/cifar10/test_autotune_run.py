@@ -3,8 +3,6 @@
 import json
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -22,15 +20,7 @@ SMALL = ("--autotune", "--model=mlp", "--train-batch-size=64", "--num-gpus=0")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder with records in its default place."""
-    path = tmp_path_factory.mktemp("autotune")
-    subprocess.run(
-        [sys.executable, "-m", "data_prep", "--source=synthetic", "--synthetic-size=200"]
-        + [f"--out={path / 'data'}"],
-        cwd=program.ROOT,
-        check=True,
-        capture_output=True,
-    )
-    return path
+    return program.make_records(tmp_path_factory.mktemp("autotune") / "data", 200).parent
 
 
 def test_a_run_measures_remembers_and_goes_on_with_its_choice(folder, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from cifar10 import checkpoints
 from tests.cifar10 import program
-from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster, make_records
+from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster
 
 # Of 180 training images; a step takes milliseconds.
 SETTINGS = (
@@ -32,7 +32,7 @@ def output(tmp_path_factory) -> pathlib.Path:
 def ended(tmp_path_factory, output) -> ClusterOfProcesses:
     """A cluster of the shape that the UAI article's TF_CONFIG has, after its end."""
     folder = tmp_path_factory.mktemp("cluster")
-    data = make_records(folder / "records", 200)
+    data = program.make_records(folder / "records", 200)
     places = (f"--data-dir={data}", f"--output-dir={output}")
     with cluster(folder, num_ps=2, num_workers=1) as tasks:
         tasks.start("ps/0", "ps/1")  # without data, and without a flag

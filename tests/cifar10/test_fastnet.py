@@ -111,19 +111,8 @@ def test_the_projection_is_what_the_data_gave_and_stays_so():
 )
 def test_its_recipes_go_on_from_a_checkpoint_to_the_same_weights(recipe, changed, tmp_path):
     settings = {**RECIPES[recipe].settings, "train_batch_size": 12, **changed}
-    config, plan, batches = TrainConfig(**settings), make_plan(1, num_pieces=2), make_batches(5)
-    with steps.training(config, plan, values=VALUES) as run:
-        for batch in batches[:3]:
-            run.step(batch)
-        path = run.save(tmp_path)
-        for batch in batches[3:]:
-            run.step(batch)
-        expected = run.saved()
-    with steps.training(config, plan, seed=9) as run:
-        run.spec.scaffold.saver.restore(run.session, path)
-        for batch in batches[3:]:
-            run.step(batch)
-        found = run.saved()
+    plan = make_plan(1, num_pieces=2)
+    expected, found = steps.stop_and_go_on(TrainConfig(**settings), (plan, plan), tmp_path, VALUES)
     assert list(found) == list(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)

@@ -5,7 +5,6 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,15 +19,7 @@ SMALL = ("--model=mlp", "--train-batch-size=16", "--train-epochs=2")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
     """A folder with records in its default place."""
-    path = tmp_path_factory.mktemp("work")
-    subprocess.run(
-        [sys.executable, "-m", "data_prep", "--source=synthetic", "--synthetic-size=200"]
-        + [f"--out={path / 'data'}"],
-        cwd=program.ROOT,
-        check=True,
-        capture_output=True,
-    )
-    return path
+    return program.make_records(tmp_path_factory.mktemp("work") / "data", 200).parent
 
 
 @pytest.fixture(scope="module")

@@ -119,20 +119,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def test_a_run_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
-    config, batches = TrainConfig(**SETTINGS), make_batches(4)
-    with steps.training(config, make_plan(1, num_pieces=2)) as run:
-        for batch in batches[:2]:
-            run.step(batch)
-        path = run.save(tmp_path)
-        for batch in batches[2:]:
-            run.step(batch)
-        expected = run.saved()
+    plans = make_plan(1, num_pieces=2), make_plan(1, num_pieces=1)
+    expected, found = steps.stop_and_go_on(TrainConfig(**SETTINGS), plans, tmp_path)
     assert [name for name in expected if name.endswith("/Muon")]
-    with steps.training(config, make_plan(1, num_pieces=1), seed=9) as run:
-        run.spec.scaffold.saver.restore(run.session, path)
-        for batch in batches[2:]:
-            run.step(batch)
-        found = run.saved()
     assert list(found) == list(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)

@@ -14,6 +14,7 @@ from cifar10.devices import DevicePlan
 from cifar10.layers import Layers
 from cifar10.replicas import Replication
 from cifar10.training_step import Report
+from cifar10.update import StepSettings
 from tests.cifar10 import steps
 from tests.cifar10.steps import BATCH, make_batches, make_plan
 
@@ -136,7 +137,7 @@ def build_step(
     layout = training_step.lay_out(model, make_layers)
     place = Replication.alone(plan)
     return training_step.build(
-        model, layout, make_layers, batch, training_step.StepSettings(config, place, False, 100, 9)
+        model, layout, make_layers, batch, StepSettings(config, place, False, 100, 9)
     )
 
 
@@ -230,11 +231,19 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     ]
 
 
-@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
-def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer):
+@pytest.mark.parametrize(
+    ("optimizer", "model"),
+    [
+        ("momentum", {"model": "mlp"}),
+        ("adam", {"model": "mlp"}),
+        ("muon", {"num_layers": 8, "muon_rate": 0.02}),
+    ],
+    ids=["momentum", "adam", "muon"],
+)
+def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer, model):
     config = TrainConfig(
         train_batch_size=BATCH,
-        model="mlp",
+        **model,
         optimizer=optimizer,
         learning_rate=0.01,
         weight_decay=0.1,

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from cifar10 import checkpoints
-from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster, make_records
+from tests.cifar10 import program
+from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster
 
 pytestmark = pytest.mark.system
 
@@ -28,7 +29,7 @@ SHORT = ("--train-steps=300", "--checkpoint-steps=100")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> str:
     """180 training images, as an argument; a step takes milliseconds."""
-    return f"--data-dir={make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
+    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
 def result(folder: pathlib.Path) -> dict:
@@ -155,7 +156,7 @@ def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
 
 def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):
     # 500 images one by one, through 44 layers, take more than the timeout.
-    folder = make_records(tmp_path / "data", 5_000)
+    folder = program.make_records(tmp_path / "data", 5_000)
     arguments = (f"--data-dir={folder}", "--output-dir=output", "--num-layers=44", "--sync")
     arguments += ("--train-batch-size=20", "--eval-batch-size=1", "--cluster-timeout=3")
     arguments += ("--train-steps=4", "--checkpoint-steps=2")

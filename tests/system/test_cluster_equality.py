@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from tests.cifar10 import program
-from tests.cifar10.cluster_processes import cluster, make_records
+from tests.cifar10.cluster_processes import cluster
 
 pytestmark = pytest.mark.system
 
@@ -30,13 +30,13 @@ IN_GRAPH = "--replication=in-graph"
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> pathlib.Path:
     """180 training images: less than a run of 20 steps sees."""
-    return make_records(tmp_path_factory.mktemp("small") / "data", 200)
+    return program.make_records(tmp_path_factory.mktemp("small") / "data", 200)
 
 
 @pytest.fixture(scope="module")
 def easy_data(tmp_path_factory) -> pathlib.Path:
     """9,000 training images that a small network learns nearly all of; 2,000 to be asked."""
-    return make_records(tmp_path_factory.mktemp("easy") / "data", 10_000)
+    return program.make_records(tmp_path_factory.mktemp("easy") / "data", 10_000)
 
 
 @pytest.fixture(scope="module")

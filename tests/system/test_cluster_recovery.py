@@ -8,7 +8,8 @@ import time
 import pytest
 
 from cifar10 import checkpoints
-from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster, make_records
+from tests.cifar10 import program
+from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster
 
 pytestmark = pytest.mark.system
 
@@ -31,7 +32,7 @@ SETTINGS = (
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> str:
     """180 training images, as an argument; a step takes milliseconds."""
-    return f"--data-dir={make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
+    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
 def last_step(folder: pathlib.Path) -> int:
