@@ -14,9 +14,9 @@ Tensor = Any  # TensorFlow 2.15 carries no type hints.
 
 # The channels and images that it takes to fill a core's vector registers.
 _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
-# `filter_gradient_by_images`: positions, of all images of a piece together, that a core's caches
-# hold best.
-_POSITIONS_A_PIECE = 7_300
+# `filter_gradient_by_images`: the size of a piece that a core computes fastest, as positions of all
+# its images together, and as images by channel.
+_POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5
 
 
 def convolve(
@@ -92,9 +92,13 @@ def pieces_of(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> int:
     """Into how many pieces `filter_gradient_by_images` should cut a batch, 0: it does not fit."""
     if not fits(x, weights, settings):
         return 0
-    count, height, width, _ = x.shape.as_list()
+    count, height, width, inputs = x.shape.as_list()
+    most = min(
+        _POSITIONS_A_PIECE // (height * width),
+        int(_IMAGES_A_CHANNEL * min(inputs, weights.shape[3])),
+    )
     for pieces in range(1, count // _FEWEST_IMAGES + 1):
-        if count % pieces == 0 and count // pieces * height * width <= _POSITIONS_A_PIECE:
+        if count % pieces == 0 and count // pieces <= most:
             return pieces
     return 0
 

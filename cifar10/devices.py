@@ -29,7 +29,7 @@ class DevicePlan:
       loss_scaling: gradients may underflow, so scale the loss.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       resident: the training images are in the memory of the towers' devices.
-      session_config: threads, memory growth, graph rewrites.
+      session_config: threads, memory growth.
       summary: one line for people.
     """
 
@@ -92,7 +92,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
         data_format=config.data_format or _fastest_format(gpus, config.precision),
-        compute_dtype=_compute_dtype(config, gpus),
+        compute_dtype=_compute_dtype(config),
         loss_scaling=config.precision == "fp16",
         session_config=_session_config(config, gpus, num_towers, cores),
         summary=_summary(config, gpus, num_towers, cores),
@@ -187,19 +187,8 @@ def _reduction(config: TrainConfig, gpus: int) -> str:
     return config.gradient_reduction or fastest
 
 
-def _compute_dtype(config: TrainConfig, gpus: int) -> Any:
-    if config.precision == "fp16":
-        return tf.float16
-    rewritten = _is_rewritten_to_bf16(config, gpus)
-    return tf.bfloat16 if config.precision == "bf16" and not rewritten else tf.float32
-
-
-def _is_rewritten_to_bf16(config: TrainConfig, gpus: int) -> bool:
-    """Whether oneDNN's graph rewrite decides op by op what runs in bfloat16, on a CPU.
-
-    It does not look into what XLA compiles: fastnet's activations would go back to float32.
-    """
-    return config.precision == "bf16" and not gpus and config.model != "fastnet"
+def _compute_dtype(config: TrainConfig) -> Any:
+    return {"fp16": tf.float16, "bf16": tf.bfloat16, "fp32": tf.float32}[config.precision]
 
 
 def _check_precision(precision: str, gpus: int) -> None:
@@ -243,8 +232,6 @@ def _session_config(config: TrainConfig, gpus: int, num_towers: int, cores: int)
         device_count={"GPU": gpus},
     )
     result.gpu_options.allow_growth = True
-    if _is_rewritten_to_bf16(config, gpus):
-        result.graph_options.rewrite_options.auto_mixed_precision_onednn_bfloat16 = 1
     return result
 
 

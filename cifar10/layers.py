@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.activations import gelu
+from cifar10.activations import gelu, relu_by_integers
 from cifar10.convolution import convolve
 from cifar10.variables import (
     BIAS,
@@ -47,8 +47,8 @@ class Layers:
       norm_decay: decay of the moving statistics.
       norm_epsilon: added to the variance.
       fuses: XLA makes one loop of what is done to each number.
-      filters_by_images: gradients of filters are computed as convolutions over the images
-        (`cifar10.convolution.filter_gradient_by_images`).
+      bf16_on_cpu: trains in bfloat16 on a CPU: gradients of filters are computed as convolutions
+        over the images (`cifar10.convolution.filter_gradient_by_images`), and ReLU as integers.
       winograd_saving: convolutions are computed in float32 with fewer multiplications
         (`cifar10.winograd`) where they are so many times fewer; None: nowhere.
       early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
@@ -64,7 +64,7 @@ class Layers:
     norm_decay: float = 0.997
     norm_epsilon: float = 1e-5
     fuses: bool = False
-    filters_by_images: bool = False
+    bf16_on_cpu: bool = False
     winograd_saving: Optional[float] = None
     early: Optional[Tensor] = None
     merge: Optional[Callable[[Tensor], Tensor]] = None
@@ -132,9 +132,7 @@ class Layers:
                 "data_format": self._layout,
             }
             early = self.early if after_early else None
-            return convolve(
-                x, weights, settings, early, self.filters_by_images, self.winograd_saving
-            )
+            return convolve(x, weights, settings, early, self.bf16_on_cpu, self.winograd_saving)
 
     def whitening(self, x: Tensor, size: int) -> Tensor:
         """Projects each patch on the principal components of the training images' patches.
@@ -157,6 +155,10 @@ class Layers:
                 data_format=self._layout,
             )
             return tf.nn.bias_add(y, tf.cast(bias, self.compute_dtype), data_format=self._layout)
+
+    def relu(self, x: Tensor) -> Tensor:
+        """ReLU."""
+        return relu_by_integers(x) if self.bf16_on_cpu else tf.nn.relu(x)
 
     def gelu(self, x: Tensor) -> Tensor:
         """GELU, its tanh form (arXiv:1606.08415)."""
@@ -184,8 +186,9 @@ class Layers:
         return tf.nn.avg_pool2d(x, window, window, "VALID", data_format=self._layout)
 
     def global_average_pool(self, x: Tensor) -> Tensor:
-        """[N, height, width, channels] (or channels first) -> [N, channels]."""
-        return tf.reduce_mean(x, [1, 2] if self.data_format == "channels_last" else [2, 3])
+        """[N, height, width, channels] (or channels first) -> [N, channels]; added in float32."""
+        axes = [1, 2] if self.data_format == "channels_last" else [2, 3]
+        return tf.cast(tf.reduce_mean(tf.cast(x, tf.float32), axes), x.dtype)
 
     def pad_channels(self, x: Tensor, filters: int) -> Tensor:
         """Pads with zero channels, half on each side, up to `filters`."""

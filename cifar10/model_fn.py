@@ -211,7 +211,7 @@ def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:
         norm_epsilon=config.batch_norm_epsilon,
         # Compiled for the shape of a batch, which outside of training may change.
         fuses=training and params.fuses,
-        filters_by_images=training and plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
+        bf16_on_cpu=training and plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
         winograd_saving=_winograd_saving(params) if training else None,
         **shared,
     )
@@ -222,10 +222,7 @@ def _winograd_saving(params: ModelParams) -> Optional[float]:
     config, plan = params.config, params.plan
     if plan.on_gpus:
         return None
-    if config.precision == "fp32":
-        return 1.0
-    # Not where oneDNN's rewrite decides: it would make bfloat16 of sums that cancel.
-    return 5.0 if plan.compute_dtype == tf.bfloat16 else None
+    return 1.0 if config.precision == "fp32" else 5.0
 
 
 def _eval_spec(labels: Any, logits: Any, probabilities: Any, augmented: Any) -> Any:

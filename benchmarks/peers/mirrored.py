@@ -4,8 +4,8 @@
 
 What Estimator's own documentation gives for several devices in one process, with the layers that
 its users have, tf.layers. Images come from memory, already float32 and standardised, and are not
-augmented; there are no summaries and no checkpoints but the first and the last. bf16 is by the same
-rewriting of the graph as in cifar10_main.py. Threads are TensorFlow's own choice.
+augmented; there are no summaries and no checkpoints but the first and the last. bf16 is by oneDNN's
+rewriting of the graph. Threads are TensorFlow's own choice.
 """
 
 import os

@@ -20,5 +20,5 @@ def mlp(layers: Layers, images: Any, hidden_units: int) -> Any:
       Logits float32 [N, 10].
     """
     x = tf.reshape(tf.cast(images, layers.compute_dtype), [-1, IMAGE_BYTES])
-    x = tf.nn.relu(layers.dense(x, hidden_units))
+    x = layers.relu(layers.dense(x, hidden_units))
     return tf.cast(layers.dense(x, NUM_CLASSES), tf.float32)

@@ -24,15 +24,15 @@ def _shortcut(layers: Layers, x: Any, filters: int, strides: int) -> Any:
 
 
 def _block_v1(layers: Layers, x: Any, filters: int, strides: int) -> Any:
-    y = tf.nn.relu(layers.batch_norm(layers.conv(x, filters, 3, strides)))
+    y = layers.relu(layers.batch_norm(layers.conv(x, filters, 3, strides)))
     y = layers.batch_norm(layers.conv(y, filters, 3))
-    return tf.nn.relu(y + _shortcut(layers, x, filters, strides))
+    return layers.relu(y + _shortcut(layers, x, filters, strides))
 
 
 def _block_v2(layers: Layers, x: Any, filters: int, strides: int) -> Any:
-    y = tf.nn.relu(layers.batch_norm(x))
+    y = layers.relu(layers.batch_norm(x))
     y = layers.conv(y, filters, 3, strides)
-    y = tf.nn.relu(layers.batch_norm(y))
+    y = layers.relu(layers.batch_norm(y))
     return layers.conv(y, filters, 3) + _shortcut(layers, x, filters, strides)
 
 
@@ -57,7 +57,7 @@ def _resnet(layers: Layers, images: Any, num_layers: int, block: Block, preactiv
     with tf.variable_scope("stem"):
         x = layers.conv(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
         if not preactivation:
-            x = tf.nn.relu(layers.batch_norm(x))
+            x = layers.relu(layers.batch_norm(x))
     for stage, filters in enumerate(
         STAGE_FILTERS
     ):  # [N, 32, 32, 16], [N, 16, 16, 32], [N, 8, 8, 64]
@@ -66,7 +66,7 @@ def _resnet(layers: Layers, images: Any, num_layers: int, block: Block, preactiv
                 x = block(layers, x, filters, 2 if stage and not index else 1)
     with tf.variable_scope("head"):
         if preactivation:
-            x = tf.nn.relu(layers.batch_norm(x))
+            x = layers.relu(layers.batch_norm(x))
         x = layers.global_average_pool(x)  # [N, 64]
         return tf.cast(layers.dense(x, NUM_CLASSES), tf.float32)
 

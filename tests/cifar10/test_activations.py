@@ -1,15 +1,16 @@
-"""GELU: the published function, its slope, the same whether XLA compiles it or not."""
+"""GELU: the published function, its slope, the same whether XLA compiles it or not; ReLU."""
 
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.activations import compiles, gelu
+from cifar10.activations import compiles, gelu, relu_by_integers
 from tests.cifar10 import program
 from tests.cifar10.steps import make_plan
 
@@ -78,3 +79,57 @@ def test_the_first_compilation_is_not_announced():
     command = [sys.executable, "-W", "ignore", "-c", code]
     done = subprocess.run(command, cwd=program.ROOT, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "still there\n")
+
+
+SPECIAL = [0.0, -0.0, math.inf, -math.inf, 2e-38, -2e-38, 3e38, -3e38]
+
+
+@pytest.mark.parametrize("normalised", [False, True], ids=["alone", "after normalisation"])
+def test_relu_by_integers_is_relu(normalised: bool):
+    random = np.random.default_rng(1)
+    values = random.normal(size=(2, 4, 4, 10)).astype(np.float32)
+    if not normalised:
+        values.ravel()[: len(SPECIAL)] = SPECIAL
+    upstream = random.normal(size=values.shape)
+    scale = np.linspace(-1, 1, 10).astype(np.float32)
+    scale[4] = 0.0
+
+    def run(relu: Callable[[Any], Any]) -> tuple[list[Any], set[str]]:
+        with tf.Graph().as_default() as graph, tf.Session() as session:
+            x = tf.cast(tf.placeholder_with_default(values, values.shape), tf.bfloat16)
+            if normalised:
+                x = tf.nn.fused_batch_norm(x, scale, np.zeros_like(scale))[0]
+            y = relu(x)
+            (gradient,) = tf.gradients(y, x, tf.constant(upstream, tf.bfloat16))
+            found = session.run([tf.cast(one, tf.float32) for one in (y, gradient)])
+            return found, {op.type for op in graph.get_operations()}
+
+    expected, _ = run(tf.nn.relu)
+    found, types = run(relu_by_integers)
+    # TensorFlow fuses a normalisation with an op of this name.
+    assert ("Relu" in types, "ReluGrad" in types) == (normalised, False)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_relu_by_integers_never_writes_over_what_it_reads():
+    def memory(relu: Callable[[Any], Any]) -> dict[str, int]:
+        """Where each op has put its output, by the last part of its name."""
+        with tf.Graph().as_default(), tf.Session() as session:
+            x = tf.placeholder(tf.bfloat16, [1000])
+            y = relu(tf.abs(x, "before"))
+            (gradient,) = tf.gradients(y, x, tf.negative(x, "upstream"))
+            metadata, options = tf.RunMetadata(), tf.RunOptions(trace_level=3)
+            half = np.full([1000], 0.5, tf.bfloat16.as_numpy_dtype)
+            session.run([y.op, gradient.op], {x: half}, options, metadata)
+        return {
+            node.node_name.rpartition("/")[2]: output.tensor_description.allocation_description.ptr
+            for device in metadata.step_stats.dev_stats
+            for node in device.node_stats
+            for output in node.output
+        }
+
+    places = memory(relu_by_integers)
+    assert places["Maximum"] != places["before"]
+    assert places["mul"] not in (places["upstream"], places["ClipByValue"])
+    places = memory(tf.nn.relu)  # which does, where nobody else needs it
+    assert places["Relu"] == places["before"]

@@ -115,12 +115,20 @@ def test_what_does_not_fit_is_left_to_tensorflow(shape: Any, kernel: Any, change
 
 
 @pytest.mark.parametrize(
-    ("count", "side", "pieces"),
-    [(512, 15, 16), (512, 7, 4), (512, 3, 1), (96, 15, 3), (37, 3, 1), (37, 15, 0)],
+    ("count", "side", "channels", "pieces"),
+    [
+        (512, 15, 256, 16),
+        (512, 7, 256, 4),
+        (512, 3, 256, 4),
+        (64, 8, 64, 2),
+        (96, 15, 256, 3),
+        (37, 3, 256, 1),
+        (37, 15, 256, 0),
+    ],
 )
-def test_a_piece_is_as_large_as_divides_the_batch_and_fits_the_caches(
-    count: int, side: int, pieces: int
+def test_a_piece_is_as_large_as_divides_the_batch_and_is_fast(
+    count: int, side: int, channels: int, pieces: int
 ):
     with tf.Graph().as_default():
-        x, weights = tf.zeros([count, side, side, 64]), tf.zeros([3, 3, 64, 64])
+        x, weights = tf.zeros([count, side, side, channels]), tf.zeros([3, 3, channels, 300])
         assert convolution.pieces_of(x, weights, SETTINGS) == pieces

@@ -240,14 +240,10 @@ def test_a_gpu_gets_the_layout_that_its_precision_wants(
     assert chosen.loss_scaling == scaled
 
 
-def test_bf16_on_a_cpu_is_left_to_onednns_graph_rewrite(machine):
+@pytest.mark.parametrize("model", ["resnet", "fastnet", "mlp"])
+def test_bf16_on_a_cpu_is_every_models_own(machine, model):
     machine.has(flags="avx512f avx512_bf16")
-    chosen = plan(precision="bf16")
-    assert chosen.compute_dtype == tf2.float32
-    rewrite = chosen.session_config.graph_options.rewrite_options
-    assert rewrite.auto_mixed_precision_onednn_bfloat16 == 1
-    rewrite = plan().session_config.graph_options.rewrite_options
-    assert rewrite.auto_mixed_precision_onednn_bfloat16 == 0
+    assert plan(precision="bf16", model=model).compute_dtype == tf2.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -376,14 +372,6 @@ def test_cpu_flags_are_the_first_cpus(tmp_path):
     assert {"fpu", "avx512_bf16"} <= devices.cpu_flags(str(path))
     assert "sse" not in devices.cpu_flags(str(path))
     assert devices.cpu_flags(str(tmp_path / "none")) == set()
-
-
-def test_bf16_of_fastnet_is_its_own_also_on_a_cpu(machine):
-    machine.has(flags="avx512f avx512_bf16")
-    chosen = plan(precision="bf16", model="fastnet")
-    assert chosen.compute_dtype == tf2.bfloat16
-    rewrite = chosen.session_config.graph_options.rewrite_options
-    assert rewrite.auto_mixed_precision_onednn_bfloat16 == 0
 
 
 def test_a_plan_knows_whether_its_towers_are_on_gpus(machine):
