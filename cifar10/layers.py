@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.activations import gelu, relu_by_integers
+from cifar10.activations import gelu, relu
 from cifar10.convolution import convolve
 from cifar10.variables import (
     BIAS,
@@ -48,7 +48,7 @@ class Layers:
       norm_epsilon: added to the variance.
       fuses: XLA makes one loop of what is done to each number.
       bf16_on_cpu: trains in bfloat16 on a CPU: gradients of filters are computed as convolutions
-        over the images (`cifar10.convolution.filter_gradient_by_images`), and ReLU as integers.
+        over the images (`cifar10.convolution.filter_gradient_by_images`), ReLU's as integers.
       winograd_saving: convolutions are computed in float32 with fewer multiplications
         (`cifar10.winograd`) where they are so many times fewer; None: nowhere.
       early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
@@ -158,7 +158,7 @@ class Layers:
 
     def relu(self, x: Tensor) -> Tensor:
         """ReLU."""
-        return relu_by_integers(x) if self.bf16_on_cpu else tf.nn.relu(x)
+        return relu(x) if self.bf16_on_cpu else tf.nn.relu(x)
 
     def gelu(self, x: Tensor) -> Tensor:
         """GELU, its tanh form (arXiv:1606.08415)."""
