@@ -10,15 +10,17 @@ from launch.kubernetes_manifests import CONTAINER
 from launch.kubernetes_pods import Pod
 
 _AGAIN_SECS = 1.0
+_REST_SECS = 3.0  # for what the pod before has written last
 _NEVER = float("inf")
 
 
 @dataclass
 class PodLog:
-    """One pod's log across connections.
+    """The log of one pod, and of those that follow it under its name, across connections.
 
     Kubernetes knows lines by their times only, and a new connection delivers those of the time
-    asked for once more.
+    asked for once more. It knows pods by their names only, so that a connection may turn out to be
+    one to the pod that follows: there is never more than one for a name.
     """
 
     pod: Pod
@@ -28,9 +30,18 @@ class PodLog:
     since: str = ""  # from when on the stream delivers again what came before it
     skipped: int = 0  # lines of that very time that came before
     due: float = 0.0
+    doubtful: float = _NEVER  # when to give up the stream that was opened for the pod before
+
+    def renew(self, pod: Pod, now: float) -> None:
+        """Another pod has taken the name."""
+        self.pod, self.due = pod, 0.0
+        self.doubtful = now + _REST_SECS
 
     def resume(self) -> None:
-        """A new connection is made, from the last line's time on."""
+        """A new connection is made: from the last line's time on, or from the pod's first line."""
+        if _key(self.last) < _key(self.pod.created):
+            self.last, self.last_count = "", 0
+        self.doubtful = _NEVER
         self.since, self.skipped = self.last, self.last_count
 
     def is_new(self, stamp: str) -> bool:
@@ -59,7 +70,9 @@ class PodLogs:
 
     def follow(self, pod: Pod) -> None:
         """Reads a pod's log from now on; call it whenever the pod has changed."""
-        log = self._logs.setdefault(pod.uid, PodLog(pod))
+        log = self._logs.setdefault(pod.name, PodLog(pod))
+        if pod.uid != log.pod.uid:
+            log.renew(pod, time.monotonic())
         if pod.state == "ended" and log.due != _NEVER:
             log.due = 0.0  # for what came between the stream's end and the container's
         log.pod = pod
@@ -67,13 +80,16 @@ class PodLogs:
     def keep_reading(self, now: float) -> None:
         """Opens the streams that are missing; call it in the main thread, now and then."""
         for log in self._logs.values():
+            if log.stream is not None and now >= log.doubtful:
+                log.stream.close()
+                log.stream = None
             if log.stream is None and now >= log.due:
-                since = [f"--since-time={log.last}"] if log.last else []
+                log.resume()
+                since = [f"--since-time={log.since}"] if log.since else []
                 command = self._kubectl.command(
                     "logs", log.pod.name, f"--container={CONTAINER}", "--follow", "--timestamps",
                     *since,
                 )  # fmt: skip
-                log.resume()
                 log.stream = Stream(command, stamped_lines, self._hear)
 
     def take(self, stream: Stream, item: Any) -> Optional[tuple[Pod, str]]:
@@ -84,8 +100,11 @@ class PodLogs:
         if item is None:
             stream.close()
             log.stream = None
-            has_ended = log.pod.state == "ended"
-            log.due = _NEVER if has_ended else time.monotonic() + _AGAIN_SECS
+            if log.doubtful < _NEVER:
+                log.due = 0.0
+            else:
+                has_ended = log.pod.state == "ended"
+                log.due = _NEVER if has_ended else time.monotonic() + _AGAIN_SECS
             return None
         stamp, line = item
         if stamp and not log.is_new(stamp):

@@ -1,6 +1,7 @@
 """What a pod of a TFJob says of its task. Pure."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Optional
 
 from launch.kubernetes_manifests import CONTAINER
@@ -39,6 +40,7 @@ class Pod:
       words: why it waits or ended.
       stuck: whether it waits for something that seldom comes.
       hopeless: whether it waits for something that never comes.
+      created: when, as the API server's clock has it: `2026-01-31T09:00:00Z`.
     """
 
     task: str
@@ -50,6 +52,7 @@ class Pod:
     words: str = ""
     stuck: bool = False
     hopeless: bool = False
+    created: str = ""
 
 
 def read_pod(pod: dict[str, Any]) -> Optional[Pod]:
@@ -58,11 +61,13 @@ def read_pod(pod: dict[str, Any]) -> Optional[Pod]:
     labels = metadata.get("labels", {})
     if _TYPE not in labels or _INDEX not in labels:
         return None
-    who = (
+    found = partial(
+        Pod,
         f"{labels[_TYPE]}/{labels[_INDEX]}",
         metadata["name"],
         metadata["uid"],
         pod.get("spec", {}).get("nodeName", ""),
+        created=metadata.get("creationTimestamp", ""),
     )
     containers = status.get("containerStatuses", [])
     state: dict[str, Any] = next(
@@ -70,23 +75,22 @@ def read_pod(pod: dict[str, Any]) -> Optional[Pod]:
     )
     if "terminated" in state:
         code = state["terminated"]["exitCode"]
-        return Pod(*who, "ended", code, _ended_words(code, state["terminated"].get("reason", "")))
+        return found("ended", code, _ended_words(code, state["terminated"].get("reason", "")))
     if status.get("phase") in ("Failed", "Succeeded"):
         words = ": ".join(filter(None, (status.get("reason", "Failed"), status.get("message"))))
-        return Pod(*who, "ended", None, words)
+        return found("ended", None, words)
     if "running" in state:
-        return Pod(*who, "running")
+        return found("running")
     waiting = state.get("waiting", {})
     reason = waiting.get("reason", "")
     if reason:
-        return Pod(
-            *who,
+        return found(
             "waiting",
             words=_with_advice(reason, waiting.get("message", "")),
             stuck=reason in _STUCK,
             hopeless=reason in _HOPELESS,
         )
-    return Pod(*who, "waiting", words=_why_not_scheduled(status.get("conditions", [])))
+    return found("waiting", words=_why_not_scheduled(status.get("conditions", [])))
 
 
 def _ended_words(code: int, reason: str) -> str:

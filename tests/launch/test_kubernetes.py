@@ -663,3 +663,26 @@ def test_lines_of_one_time_all_come_and_none_comes_again_after_a_connection_ende
     assert [log.is_new(stamp) for stamp in again] == [False] * 4 + [True] * 2
     log.resume()
     assert [log.is_new(stamp) for stamp in ("t3", "t3")] == [False, True]
+
+
+def renewed(last: str) -> PodLog:
+    """The log of a pod whose line of that time came last, when another has its name."""
+    log = PodLog(Pod("worker/0", "cifar10-worker-0", "1", "node-a", "running"))
+    assert log.is_new(last)
+    made = "2026-01-31T09:00:07Z"
+    log.renew(Pod("worker/0", "cifar10-worker-0", "2", "node-b", "running", created=made), 0.0)
+    log.resume()
+    return log
+
+
+def test_a_pod_that_follows_another_is_read_from_its_first_line() -> None:
+    log = renewed("2026-01-31T09:00:06.5Z")
+    assert log.since == ""
+    assert log.is_new("2026-01-31T09:00:06.4Z")  # the clock of its node is behind
+
+
+def test_no_line_comes_twice_if_the_connection_was_one_to_the_pod_that_followed() -> None:
+    log = renewed("2026-01-31T09:00:08.5Z")
+    assert not log.is_new("2026-01-31T09:00:08.4Z")
+    assert not log.is_new("2026-01-31T09:00:08.5Z")
+    assert log.is_new("2026-01-31T09:00:08.6Z")
