@@ -75,7 +75,7 @@ test: .venv/.installed-dev
 
 test-system: .venv/.installed-dev
 	tests/system/install_packages.sh
-	$(PY) -m pytest -m system $(ARGS) || { \
+	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS) || { \
 	  echo 'Once more what failed: other load on the machine can be the reason.'; \
 	  $(PY) -m pytest -m system --last-failed --last-failed-no-failures none $(ARGS); }
 

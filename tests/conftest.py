@@ -1,12 +1,31 @@
-"""A clean environment for all tests, and README's commands for those marked with one."""
+"""A clean environment for all tests, who runs beside whom, and README's commands as fixtures."""
 
 import os
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 # A TF_CONFIG from the caller's shell would turn every training in a test into a cluster's task.
 os.environ.pop("TF_CONFIG", None)
+
+
+# They share an image that takes minutes to build, and the names of test machines.
+_SHARING_MACHINES = {"test_container", "test_launch_docker", "test_launch_ssh"}
+
+
+class _BySharing(LoadFileScheduling):
+    """Keeps in one process what shares something: a file's tests, or the machines of several."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "machines" if Path(file).stem in _SHARING_MACHINES else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    return _BySharing(config, log)
 
 
 @pytest.fixture(scope="session")

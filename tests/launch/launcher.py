@@ -129,32 +129,40 @@ def processes_of(run_id: str) -> dict[int, str]:
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         is_agent = words[-3:-1] == [b"launch-agent", run_id.encode()]
-        if is_agent or f"LAUNCH_RUN_ID={run_id}".encode() in environ:
+        if is_agent or f"LAUNCH_RUN_ID={run_id}" in environment_of(int(pid)):
             found[int(pid)] = b" ".join(words).decode()
     return found
 
 
+def processes_naming(words: str) -> dict[int, str]:
+    """Every process on this machine whose command line holds some words: pid -> command line."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+            found[int(pid)] = line.decode(errors="replace")
+    return {pid: line for pid, line in found.items() if words in line}
+
+
 def pid_of(run_id: str, task: str) -> int:
     """The process of a task, once it runs."""
-    mark = f"LAUNCH_TASK={task}".encode()
-
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         for pid, words in processes_of(run_id).items():
-            if "cifar10_main.py" in words and mark in _environ(pid):
+            if "cifar10_main.py" in words and f"LAUNCH_TASK={task}" in environment_of(pid):
                 return pid
         time.sleep(0.02)
     raise AssertionError(f"no process of {task} within 20 s")
 
 
-def _environ(pid: int) -> list[bytes]:
+def environment_of(pid: int) -> list[str]:
+    """What a process was started with, each as `NAME=value`; empty if it has ended."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return []
 

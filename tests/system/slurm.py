@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Optional
 
+from tests.launch.launcher import environment_of
+
 _COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch")
 _SBIN = "/usr/sbin:/sbin"  # not on the PATH of every user
 _START_SECS = 30.0
@@ -125,11 +127,11 @@ class Slurm:
 
     def processes(self) -> dict[int, str]:
         """Every process with this Slurm in its environment, but its daemons: pid -> command."""
-        mark = f"SLURM_CONF={self.env['SLURM_CONF']}".encode()
+        mark = f"SLURM_CONF={self.env['SLURM_CONF']}"
         daemons = {daemon.pid for daemon in self._daemons.values()} | {os.getpid()}
         found = {}
         for pid in {int(word) for word in os.listdir("/proc") if word.isdigit()} - daemons:
-            if mark in _environ(pid):
+            if mark in environment_of(pid):
                 with contextlib.suppress(OSError):
                     words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
                     found[pid] = words.decode().strip()
@@ -145,7 +147,7 @@ class Slurm:
         daemon = self._daemons[name]
         daemon.kill()
         for pid in self.processes():
-            if f"SLURMD_NODENAME={name}".encode() in _environ(pid):
+            if f"SLURMD_NODENAME={name}" in environment_of(pid):
                 _kill(pid)
         daemon.wait()
 
@@ -213,13 +215,6 @@ def _free_ports(count: int) -> list[int]:
     for each in opened:
         each.close()
     return ports
-
-
-def _environ(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended
-        return []
 
 
 def _kill(pid: int) -> None:

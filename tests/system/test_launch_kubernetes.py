@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.launch.kube_api import Cluster
-from tests.launch.launcher import ROOT, Launcher, interrupt, make_records, wait_for
+from tests.launch.launcher import (
+    ROOT,
+    Launcher,
+    environment_of,
+    interrupt,
+    make_records,
+    processes_naming,
+    wait_for,
+)
 
 pytestmark = pytest.mark.system
 
@@ -56,24 +64,18 @@ def kubectl(launcher: Launcher, *words: str, given: str = "") -> str:
     return done.stdout
 
 
-def kubectls() -> list[str]:
-    """The kubectl processes of this machine."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].rpartition(b"/")[2].startswith(b"kubectl"):
-            found.append(b" ".join(words).decode())
-    return found
+def kubectls(cluster: Cluster) -> list[str]:
+    """The kubectl processes that speak to the cluster."""
+    mark = f"KUBECONFIG={cluster.kubeconfig}"
+    found = processes_naming("kubectl ")
+    return [line for pid, line in found.items() if mark in environment_of(pid)]
 
 
 def assert_nothing_left(cluster: Cluster, timeout_secs: float = 1) -> None:
     """No object in the cluster, no container and no kubectl, after a moment at the latest."""
     wait_for(lambda: not cluster.left(), f"end of {cluster.left()}", timeout_secs)
     assert cluster.running() == []
-    assert kubectls() == []
+    assert kubectls(cluster) == []
 
 
 def test_a_job_runs_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
@@ -96,11 +98,14 @@ def test_the_launchers_own_share_is_small(launcher: Launcher, cluster: Cluster) 
 
 
 def test_the_operator_tells_each_task_its_place(launcher: Launcher, cluster: Cluster) -> None:
-    launcher.up((*ON, "--evaluator"), "--", "steps=2", "env=TF_CONFIG")
+    words = ("--", "steps=100000", "env=TF_CONFIG")
+    process = launcher.start_up((*ON, "--evaluator"), *words)
     configs = {}
     for task in ("chief-0", "worker-0", "ps-0", "evaluator-0"):
+        launcher.wait_for_log(task, "TF_CONFIG=")
         log = (launcher.state / launcher.run_id() / "logs" / f"{task}.log").read_text()
         configs[task] = json.loads(log.splitlines()[0].partition("=")[2])
+    interrupt(process)
     assert sorted(configs["evaluator-0"]["cluster"]) == ["chief", "ps", "worker"]
     assert configs["evaluator-0"]["task"] == {"type": "evaluator", "index": 0}
     assert_nothing_left(cluster)
@@ -227,11 +232,11 @@ def test_stop_is_orderly(launcher: Launcher, cluster: Cluster) -> None:
 def test_a_job_outlives_its_launcher_and_clean_ends_it(
     launcher: Launcher, cluster: Cluster
 ) -> None:
-    process = start(launcher, "env=API_TOKEN", text="environment: {API_TOKEN: hunter2}\n")
+    process = start(launcher, "env=API_TOKEN", text="environment: {API_TOKEN: secret}\n")
     process.kill()
     process.communicate()
     time.sleep(1)
-    assert kubectls() == []
+    assert kubectls(cluster) == []
     assert len(cluster.running()) == 3
     run_id = launcher.run_id()
     assert f"clean --run {run_id}" in launcher.verb("status", exit_code=1)
@@ -244,7 +249,7 @@ def test_a_job_outlives_its_launcher_and_clean_ends_it(
 
 def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
     """Whoever deletes it: policy and variables are the job's own."""
-    process = start(launcher, text="environment: {API_TOKEN: hunter2}\n")
+    process = start(launcher, text="environment: {API_TOKEN: secret}\n")
     assert len(cluster.left()) == 9
     kubectl(launcher, "delete", "tfjob", "--all", "--wait=false")
     output, _ = process.communicate(timeout=60)
@@ -277,24 +282,20 @@ def test_a_flood_of_lines_is_kept(launcher: Launcher, cluster: Cluster) -> None:
 
 
 def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -> None:
-    launcher.env["API_TOKEN"] = "hunter2-and-more"
+    secret = "hunter2-kubernetes"
+    launcher.env["API_TOKEN"] = secret
     text = "pass_environment: [API_TOKEN]\n"
     process = start(launcher, "env=API_TOKEN", text=text)
-    own = {f"/proc/{pid}" for pid in cluster.running()}  # in a container it must be
-    for path in Path("/proc").glob("[0-9]*"):
-        if str(path) not in own:
-            try:
-                assert b"hunter2" not in (path / "cmdline").read_bytes()
-            except OSError:
-                continue
-    secrets = [found for found in cluster.posted if "hunter2" in json.dumps(found)]
+    outside = processes_naming(secret).keys() - cluster.running()  # in a container it must be
+    assert outside == set()
+    secrets = [found for found in cluster.posted if secret in json.dumps(found)]
     assert [found["kind"] for found in secrets] == ["Secret"]
     output = interrupt(process)
     assert "[worker/0 node-a] API_TOKEN=***" in output
     kept = [path for path in launcher.state.rglob("*") if path.is_file()]
     assert kept
-    assert not any("hunter2" in path.read_text() for path in kept)
-    assert "hunter2" not in output
+    assert not any(secret in path.read_text() for path in kept)
+    assert secret not in output
     assert_nothing_left(cluster)
 
 
