@@ -178,8 +178,8 @@ def _parent(pid: int) -> int:
     return int(found[1]) if found else 0
 
 
-def assert_nothing_left(run_id: str, timeout_secs: float = 1) -> None:
-    """No process of the run is left, at the latest after a moment: an agent may be ending."""
+def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:
+    """No process of the run is left, at the latest after some seconds."""
     deadline = time.monotonic() + timeout_secs
     while time.monotonic() < deadline and processes_of(run_id):
         time.sleep(0.05)

@@ -67,7 +67,7 @@ def start(launcher: Launcher, *arguments: str, text: str = "") -> "subprocess.Po
     return process
 
 
-def assert_idle(slurm: Slurm, launcher: Launcher, timeout_secs: float = 1) -> None:
+def assert_idle(slurm: Slurm, launcher: Launcher, timeout_secs: float = 0) -> None:
     """Slurm has no job, and no process of the run or of Slurm's steps is left."""
     assert_nothing_left(launcher.run_id(), timeout_secs)
     assert slurm.jobs() == []
