@@ -21,7 +21,7 @@ from launch.errors import LaunchError
 from launch.job import make_job
 from launch.kubectl import Kubectl, stamped_lines, watch_events
 from launch.kubernetes_follow import Follower
-from launch.kubernetes_logs import PodLog
+from launch.kubernetes_logs import PodLog, PodLogs
 from launch.kubernetes_pods import Pod, read_pod
 from launch.layouts import from_hosts, on_chosen_hosts
 from launch.settings.kubernetes import KubernetesSettings
@@ -686,3 +686,20 @@ def test_no_line_comes_twice_if_the_connection_was_one_to_the_pod_that_followed(
     assert not log.is_new("2026-01-31T09:00:08.4Z")
     assert not log.is_new("2026-01-31T09:00:08.5Z")
     assert log.is_new("2026-01-31T09:00:08.6Z")
+
+
+def test_a_stream_to_a_pod_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one to a node that has been lost: it neither speaks nor ends."""
+    kubectl = Kubectl(None, None)
+    monkeypatch.setattr(kubectl, "command", lambda *words: ["sleep", "60"])
+    logs = PodLogs(kubectl, lambda stream, item: None)
+    opened = []
+    try:
+        for uid in ("1", "2"):
+            logs.follow(Pod("worker/0", "cifar10-worker-0", uid, "node-a", "running"))
+            for later in (0.0, 2.0, 4.0):
+                logs.keep_reading(time.monotonic() + later)
+                opened.append(logs._logs["cifar10-worker-0"].stream)
+    finally:
+        logs.close()
+    assert [opened.index(stream) for stream in opened] == [0, 0, 0, 0, 0, 5]
