@@ -111,7 +111,7 @@ def send(pid: int, signum: int, *, group: bool = False) -> None:
             os.kill(pid, signum)
 
 
-def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> int:
+def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[[], None]:
     """Forks a guard, which kills the tasks of this host if this process ends without a word.
 
     The kernel already kills a task whose parent ends; the guard reaches a task's own children.
@@ -122,12 +122,18 @@ def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> int:
       finish: ends what is no process of this host's user.
 
     Returns:
-      A file descriptor: write a byte to it to send the guard home, before this process ends.
+      Sends the guard home and waits until it has gone; to be called before this process ends.
     """
     reading, writing = os.pipe()
-    if os.fork():
+    if guard := os.fork():
         os.close(reading)
-        return writing
+
+        def send_home() -> None:
+            with contextlib.suppress(BrokenPipeError, ChildProcessError):  # it was killed
+                os.write(writing, b".")
+                os.waitpid(guard, 0)
+
+        return send_home
     try:
         signal.set_wakeup_fd(-1)
         for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

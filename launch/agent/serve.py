@@ -40,7 +40,7 @@ class Agent:
         self._orphan_secs = _ORPHAN_SECS
         self._alone = False
         self._orphaned: Optional[float] = None
-        self._guard: Optional[int] = None
+        self._send_guard_home: Optional[Callable[[], None]] = None
         self._containers: Optional[Containers] = None
         self._is_successor = False
         self._settled_at = 0.0
@@ -72,8 +72,8 @@ class Agent:
             self._reap()
             self._outgoing.flush()
             self._look_at_the_clock()
-        if self._guard is not None:
-            os.write(self._guard, b".")
+        if self._send_guard_home is not None:
+            self._send_guard_home()
 
     def _has_work(self) -> bool:
         """Whether to go on: until the end, and a moment longer for the last words."""
@@ -124,7 +124,9 @@ class Agent:
         self._is_successor = order["successor"]
         if order["containers"] is not None:
             self._containers = Containers(**order["containers"])
-        self._guard = processes.start_guard(self._run_id, self._host, self._remove_all_containers)
+        self._send_guard_home = processes.start_guard(
+            self._run_id, self._host, self._remove_all_containers
+        )
         self._say("ready")
 
     def _start(self, order: Message) -> None:

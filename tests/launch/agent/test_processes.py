@@ -1,18 +1,32 @@
-"""Finding processes by their marks, and ending them."""
+"""Finding processes by their marks, ending them, and an agent's guard."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
+
+import pytest
 
 from launch.agent import processes
 
 _DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
 
+_WITH_A_GUARD = """
+from launch.agent import processes
+send_home = processes.start_guard("t3", "here", lambda: None)
+print(flush=True)
+input()
+send_home()
+"""
 
-def _start(**marks: str) -> "subprocess.Popen[bytes]":
+
+def _start(code: str = _DEAF, **marks: str) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(
-        [sys.executable, "-c", _DEAF], env={**os.environ, **marks}, stdout=subprocess.PIPE
+        [sys.executable, "-c", code],
+        env={**os.environ, **marks},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
     process.stdout.readline()
@@ -42,3 +56,22 @@ def test_one_that_has_ended_already_is_no_error() -> None:
     process.wait()
     processes.send(process.pid, 15)
     processes.send(process.pid, 15, group=True)
+
+
+def test_an_agent_outlives_its_guard() -> None:
+    with _start(_WITH_A_GUARD, LAUNCH_RUN_ID="t3") as agent:
+        (guard,) = set(processes.marked(LAUNCH_RUN_ID="t3")) - {agent.pid}
+        os.kill(guard, signal.SIGSTOP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            agent.communicate(b"\n", timeout=0.5)
+        os.kill(guard, signal.SIGCONT)
+        assert agent.wait(5) == 0
+        assert processes.marked(LAUNCH_RUN_ID="t3") == []
+
+
+def test_a_guard_that_was_killed_is_no_error() -> None:
+    with _start(_WITH_A_GUARD, LAUNCH_RUN_ID="t3") as agent:
+        (guard,) = set(processes.marked(LAUNCH_RUN_ID="t3")) - {agent.pid}
+        os.kill(guard, signal.SIGKILL)
+        agent.communicate(b"\n", timeout=5)
+        assert agent.returncode == 0
