@@ -54,6 +54,8 @@ _FASTNET: Mapping[str, Any] = {
     "crop_padding": 2,
     "crop_fill": "reflect",
     "flip": "alternating",
+    "schedule": "triangular",
+    "lookahead_steps": 5,
     "test_time_augmentation": True,
 }
 
@@ -74,11 +76,10 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 "learning_rate": 1.656,
                 "learning_rate_batch": 2048,
                 "weight_decay": 0.004 / 1.656,
-                "schedule": "linear",
             },
         ),
         "airbench94": Recipe(
-            "fastnet in ten epochs as airbench94 was published: Nesterov, lookahead",
+            "fastnet in ten epochs as airbench94 was published: Nesterov",
             {
                 **_FASTNET,
                 "train_batch_size": 1024,
@@ -90,8 +91,6 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 "learning_rate": 1.5,
                 "learning_rate_batch": 1024,
                 "weight_decay": 0.0153 / 11.5,
-                "schedule": "triangular",
-                "lookahead_steps": 5,
             },
         ),
         "reference": Recipe(
