@@ -83,10 +83,10 @@ def assert_nodes_are_idle(nodes: Nodes) -> None:
 
 
 def test_a_job_runs_to_its_end(launcher: Launcher, nodes: Nodes) -> None:
-    output = launcher.up(cluster(launcher, nodes), "--no-check", "--", "steps=5")
+    output = launcher.up(cluster(launcher, nodes), "--no-check", "--", "steps=40")
     assert output.splitlines()[-1] == "master/0 is done"
-    assert "[master/0 node1] epoch 0.1/1  step 5/5" in output
-    assert "[worker/1 node3] epoch 0.1/1  step 1/5" in output
+    assert "[master/0 node1] epoch 0.1/1  step 40/40" in output
+    assert "[worker/1 node3] epoch 0.1/1  step 1/40" in output
     assert_nothing_left(launcher.run_id())
     wait_for(lambda: not any(len(nodes.processes(n)) > 1 for n in nodes.names), "idle nodes", 5)
     assert_nodes_are_idle(nodes)
