@@ -62,9 +62,11 @@ def test_an_agent_outlives_its_guard() -> None:
     with _start(_WITH_A_GUARD, LAUNCH_RUN_ID="t3") as agent:
         (guard,) = set(processes.marked(LAUNCH_RUN_ID="t3")) - {agent.pid}
         os.kill(guard, signal.SIGSTOP)
-        with pytest.raises(subprocess.TimeoutExpired):
-            agent.communicate(b"\n", timeout=0.5)
-        os.kill(guard, signal.SIGCONT)
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                agent.communicate(b"\n", timeout=0.5)
+        finally:
+            os.kill(guard, signal.SIGCONT)
         assert agent.wait(5) == 0
         assert processes.marked(LAUNCH_RUN_ID="t3") == []
 
