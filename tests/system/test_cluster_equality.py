@@ -20,8 +20,8 @@ MODELS = {
     "mlp": ("--model=mlp", "--optimizer=adam", "--learning-rate=0.001"),
     # At .01 its 20 steps make 1e-4 of the rounding errors, within one process too.
     "resnet": ("--num-layers=8", "--batch-norm=off", "--learning-rate=0.001"),
-    # The rates are for 2,048 and 1,024 images: with 40, they are .0006 and .001. At .05, fastnet's
-    # slots are apart by 2e-4, 2e-3 or 1e-2, depending on the seed.
+    # The rates are for 2,048 and 1,024 images: with 40, they are .0006 and .001. At .05, 2e-7 more
+    # label smoothing moves one process's slots by 1e-2; at .03, no lookahead moves them by 3e-2.
     "fastnet": ("--recipe=fast", "--muon-rate=0.03", "--learning-rate=0.03"),
     "airbench94": ("--recipe=airbench94", "--batch-norm=off", "--learning-rate=0.03"),
 }
