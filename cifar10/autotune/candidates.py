@@ -92,8 +92,8 @@ def take_turns(
 ) -> dict[Setting, list[float]]:
     """Times the settings in turns, so that what else the machine does meets all of them.
 
-    Those that the rule has left far behind are given up after two rounds, and after five all that
-    are not ahead of it.
+    Those that the rule has left far behind are given up after two rounds, and all that have been
+    slower so often that they cannot be chosen any more.
 
     Args:
       settings: the rule first.
@@ -118,7 +118,8 @@ def take_turns(
 
 def _has_hope(rule: Sequence[float], times: Sequence[float]) -> bool:
     ratios = speedups(rule, times)
-    return max(ratios) > _HOPELESS if len(ratios) < 5 else statistics.median(ratios) > 1.0
+    slower = sum(ratio <= 1.0 for ratio in ratios)
+    return max(ratios) > _HOPELESS and _chance(slower, _ROUNDS) <= _SIGNIFICANCE
 
 
 def speedups(rule: Sequence[float], times: Sequence[float]) -> list[float]:

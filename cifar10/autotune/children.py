@@ -1,4 +1,4 @@
-"""Child processes that time training steps: a process for each size of the pool inside ops."""
+"""Child processes that time training steps, one for each setting."""
 
 import dataclasses
 import json
@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Optional
 
-from cifar10.autotune.candidates import Setting
+from cifar10.autotune.last_words import last_words
 from cifar10.config import TrainConfig
 from cifar10.stopping import StopRequest
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_COMMAND = (sys.executable, "-m", "cifar10.autotune.step")
+_COMMAND = (sys.executable, "-m", "cifar10.autotune.fork_server")
 _LOOK_SECS = 0.1  # between looks for a signal
+_END_SECS = 10.0  # for a process that is about to end
 
 
 class ChildError(Exception):
@@ -26,87 +27,27 @@ class ChildError(Exception):
 
 
 class Children:
-    """The children that can time `settings`; leaving the context ends them.
+    """Processes that can time steps; leaving the context ends them.
+
+    Signals to this process and its terminal do not reach them.
 
     Args:
-      config: the run's settings.
-      settings: towers and threads to time.
       stop: says whether a signal came.
-      limit_secs: how long they may take to get all settings ready, and each to time one.
+      limit_secs: how long they may take to get ready, and each to time a setting.
+
+    Raises:
+      ChildError: they cannot be started.
     """
 
-    def __init__(
-        self, config: TrainConfig, settings: Sequence[Setting], stop: StopRequest, limit_secs: float
-    ) -> None:
-        self._config, self._settings, self._stop = config, settings, stop
-        self._limit_secs = limit_secs
-        self._by_setting: dict[Setting, _Child] = {}
-
-    def __enter__(self) -> "Children":
-        """Starts the children, and returns once each setting has trained a step.
-
-        Raises:
-          ChildError: one failed.
-          Stopped: a signal came.
-        """
-        groups: dict[int, list[Setting]] = {}
-        for setting in self._settings:
-            groups.setdefault(setting.num_intra_threads, []).append(setting)
-        try:
-            for group in groups.values():
-                child = _Child(self._stop)
-                self._by_setting.update(dict.fromkeys(group, child))
-                child.tell(_as_configs(self._config, group))
-            deadline = time.monotonic() + self._limit_secs
-            for setting in self._settings:
-                self._by_setting[setting].answer(deadline)
-        except BaseException:
-            self._end()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        self._end()
-
-    def step_secs(self, setting: Setting, seconds: float) -> float:
-        """Trains for some seconds, one step at least; returns the median seconds of a step.
-
-        Raises:
-          ChildError: the child failed.
-          Stopped: a signal came.
-        """
-        child = self._by_setting[setting]
-        group = [one for one in self._settings if self._by_setting[one] is child]
-        child.tell([group.index(setting), seconds])
-        return float(child.answer(time.monotonic() + self._limit_secs))
-
-    def _end(self) -> None:
-        for child in set(self._by_setting.values()):
-            child.end()
-
-
-def _as_configs(config: TrainConfig, settings: Sequence[Setting]) -> list[dict[str, Any]]:
-    plain = dataclasses.replace(config, log_device_placement=False)
-    return [dataclasses.asdict(setting.applied(plain)) for setting in settings]
-
-
-class _Child:
-    """One process. Signals to this process and its terminal do not reach it."""
-
-    def __init__(self, stop: StopRequest) -> None:
-        self._stop = stop
+    def __init__(self, stop: StopRequest, limit_secs: float) -> None:
+        self._stop, self._limit_secs = stop, limit_secs
         self._unread = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._line, its_line = socket.socketpair()
         self._line.settimeout(_LOOK_SECS)
         with its_line:
             try:
-                self._process = subprocess.Popen(
+                self._server = subprocess.Popen(
                     _COMMAND,
                     cwd=_ROOT,
                     stdin=its_line.fileno(),
@@ -117,38 +58,65 @@ class _Child:
             except OSError as error:
                 raise ChildError(str(error)) from error
 
-    def tell(self, order: Any) -> None:
-        """Sends an order.
+    def __enter__(self) -> "Children":
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        """Ends the processes, whatever they do, and waits until all have gone."""
+        self._server.kill()
+        self._server.wait()
+        self._wait_for_forks()
+        self._line.close()
+        self._errors.close()
+
+    def prepare(self, configs: Sequence[TrainConfig]) -> None:
+        """Returns once each of these has trained a step; those before them are gone.
 
         Raises:
-          ChildError: the process has ended.
+          ChildError: one failed.
+          Stopped: a signal came.
         """
+        plain = [dataclasses.replace(config, log_device_placement=False) for config in configs]
+        self._tell([dataclasses.asdict(config) for config in plain])
+        self._answer()
+
+    def step_secs(self, index: int, seconds: float) -> float:
+        """Trains with one of what was prepared for some seconds, one step at least.
+
+        Returns:
+          The median seconds of a step.
+
+        Raises:
+          ChildError: the child failed.
+          Stopped: a signal came.
+        """
+        self._tell([index, seconds])
+        return float(self._answer())
+
+    def _tell(self, order: Any) -> None:
         try:
             self._line.sendall(json.dumps(order).encode() + b"\n")
         except OSError:
             raise ChildError(self._last_words()) from None
 
-    def answer(self, deadline: float) -> Any:
-        """Waits for the next answer until then (`time.monotonic`).
-
-        Raises:
-          ChildError: the process has ended, or the time is over.
-          Stopped: a signal came.
-        """
+    def _answer(self) -> Any:
+        deadline = time.monotonic() + self._limit_secs
         while b"\n" not in self._unread:
             self._stop.check()
             if time.monotonic() > deadline:
                 raise ChildError("no answer in time")
             self._unread += self._receive()
         line, self._unread = self._unread.split(b"\n", 1)
-        return json.loads(line)
-
-    def end(self) -> None:
-        """Ends the process, whatever it does."""
-        self._process.kill()
-        self._process.wait()
-        self._line.close()
-        self._errors.close()
+        answer = json.loads(line)
+        if isinstance(answer, dict):
+            raise ChildError(answer["error"])
+        return answer
 
     def _receive(self) -> bytes:
         try:
@@ -163,9 +131,20 @@ class _Child:
         return received
 
     def _last_words(self) -> str:
-        self._process.kill()  # It may have closed its end and live on.
-        code = self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").splitlines()
-        said = [line.strip() for line in lines if line.strip()]
-        return said[-1] if said else f"ended with exit code {code}, without a word"
+        try:
+            code = self._server.wait(_END_SECS)
+        except subprocess.TimeoutExpired:
+            return "closed its line and lives on"
+        return last_words(self._errors, code)
+
+    def _wait_for_forks(self) -> None:
+        """Forks hold the line, too, until they notice that the server has ended."""
+        deadline = time.monotonic() + _END_SECS
+        while time.monotonic() < deadline:
+            try:
+                if not self._line.recv(4096):
+                    return
+            except socket.timeout:
+                continue
+            except ConnectionError:
+                return

@@ -17,6 +17,7 @@ from cifar10 import checkpoints
 from cifar10.autotune.candidates import Setting, candidates, choose, speedups, take_turns
 from cifar10.autotune.children import ChildError, Children
 from cifar10.autotune.memory import Choice, DamagedError, Memory
+from cifar10.autotune.sample import image_counts, shallow
 from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.devices import count_cores, plan_devices
@@ -25,7 +26,7 @@ from cifar10.stopping import StopRequest
 
 NOTE_NAME = "autotune.json"
 
-_TURN_SECS = 0.2  # of steps; one step may take longer
+_TURN_SECS = 0.1  # of steps; one step may take longer
 _MEASURE_SECS = 60.0  # after which the rounds end; only steps of seconds need as much
 _LIMIT_SECS = 180.0  # for all settings to train their first step, and for a turn
 
@@ -105,14 +106,14 @@ def _describe(choice: Choice, rule: Setting) -> str:
 
 def _measure(config: TrainConfig, settings: list[Setting], stop: StopRequest) -> Optional[Choice]:
     """Times the settings, the rule first; None if that failed."""
-    say(f"autotune: timing steps with {len(settings)} settings of towers and threads")
     started = time.monotonic()
     try:
-        with Children(config, settings, stop, _LIMIT_SECS) as children:
+        with Children(stop, _LIMIT_SECS) as children:
+            _prepare(children, config, settings)
             deadline = time.monotonic() + _MEASURE_SECS
             times = take_turns(
                 settings,
-                lambda setting: children.step_secs(setting, _TURN_SECS),
+                lambda setting: children.step_secs(settings.index(setting), _TURN_SECS),
                 lambda: time.monotonic() > deadline,
             )
     except ChildError as error:
@@ -126,6 +127,23 @@ def _measure(config: TrainConfig, settings: list[Setting], stop: StopRequest) ->
     choice, took = Choice.now(*choose(times)), time.monotonic() - started
     say(f"autotune: {_describe(choice, settings[0])}; measured in {took:.0f} s")
     return choice
+
+
+def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -> None:
+    """Gets the settings ready with as few images a step as fill a turn."""
+    counts = image_counts(config.train_batch_size, settings)
+    while True:
+        step = dataclasses.replace(shallow(config), train_batch_size=counts[0])
+        steps = "steps" if step == config else "small steps"
+        say(
+            f"autotune: timing {steps} ({step.model_title}, {counts[0]:,} images) with "
+            f"{len(settings)} settings of towers and threads"
+        )
+        children.prepare([setting.applied(step) for setting in settings])
+        growth = _TURN_SECS / children.step_secs(0, _TURN_SECS)
+        counts = [count for count in counts if count >= growth * counts[0]] or counts[-1:]
+        if counts[0] == step.train_batch_size:
+            return
 
 
 def _memory(config: TrainConfig, rule: Setting) -> Optional[Memory]:

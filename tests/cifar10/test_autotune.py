@@ -1,4 +1,4 @@
-"""--autotune: what is measured, what is chosen, what is remembered, and what goes wrong."""
+"""--autotune: what is remembered, what a run goes on with, and what goes wrong."""
 
 import json
 import os
@@ -12,123 +12,14 @@ from typing import Any
 import pytest
 
 from cifar10.autotune import children, memory, tune
-from cifar10.autotune.candidates import Setting, candidates, choose, take_turns
+from cifar10.autotune.candidates import Setting
 from cifar10.autotune.memory import Choice, DamagedError, Memory
 from cifar10.config import TrainConfig
 from cifar10.errors import Stopped
 from cifar10.stopping import StopRequest
 
 RULE = Setting(2, 2, 1)
-OTHER, THIRD, FOURTH = Setting(1, 1, 2), Setting(4, 2, 1), Setting(2, 2, 2)
-
-
-def numbers(settings: list[Setting]) -> list[tuple[int, int, int]]:
-    return [(one.num_towers, one.num_inter_threads, one.num_intra_threads) for one in settings]
-
-
-@pytest.mark.parametrize(
-    ("cores", "rule", "batch", "expected"),
-    [
-        (2, (2, 2, 1), 128, [(2, 2, 1), (1, 1, 2), (2, 2, 2), (4, 2, 1)]),
-        (4, (4, 4, 1), 256, [(4, 4, 1), (1, 1, 4), (2, 2, 4), (4, 4, 4), (8, 4, 1)]),
-        # 32 images a tower at least, unless the rule has fewer.
-        (2, (1, 1, 2), 8, [(1, 1, 2), (1, 1, 1)]),
-        (2, (2, 2, 1), 16, [(2, 2, 1), (1, 1, 2), (2, 2, 2)]),
-        # Towers of equal size.
-        (4, (2, 2, 4), 129 * 2, [(2, 2, 4), (1, 1, 4), (2, 2, 1), (3, 3, 4)]),
-        (6, (4, 4, 6), 128, [(4, 4, 6), (1, 1, 6), (2, 2, 6), (4, 4, 1)]),
-        (16, (16, 16, 1), 128, [(16, 16, 1), (1, 1, 16), (8, 8, 16), (16, 16, 16)]),
-        (64, (16, 16, 64), 128, [(16, 16, 64), (1, 1, 64), (8, 8, 64), (16, 16, 1)]),
-        (1, (1, 1, 1), 128, [(1, 1, 1), (2, 1, 1)]),
-        (1, (1, 1, 1), 16, [(1, 1, 1)]),
-    ],
-)
-def test_candidates_are_the_rule_then_fewer_and_more_towers(cores, rule, batch, expected):
-    config = TrainConfig(train_batch_size=batch)
-    assert numbers(candidates(config, Setting(*rule), cores)) == expected
-
-
-@pytest.mark.parametrize(
-    ("flags", "rule", "expected"),
-    [
-        ({"num_towers": 2}, (2, 2, 1), [(2, 2, 1), (2, 2, 2)]),
-        ({"num_towers": 8}, (8, 8, 1), [(8, 8, 1), (8, 2, 1), (8, 2, 2)]),
-        ({"num_intra_threads": 1}, (2, 2, 1), [(2, 2, 1), (1, 1, 1), (4, 2, 1)]),
-        ({"num_inter_threads": 0}, (2, 0, 1), [(2, 0, 1), (1, 0, 2), (2, 0, 2), (4, 0, 1)]),
-        ({"num_towers": 1, "num_inter_threads": 3, "num_intra_threads": 3}, (1, 3, 3), [(1, 3, 3)]),
-    ],
-)
-def test_what_a_flag_says_stays_in_every_candidate(flags, rule, expected):
-    found = candidates(TrainConfig(train_batch_size=128, **flags), Setting(*rule), 2)
-    assert numbers(found) == expected
-
-
-def test_a_setting_reads_as_its_flags():
-    assert str(RULE) == "--num-towers 2 --num-inter-threads 2 --num-intra-threads 1"
-    assert THIRD.applied(TrainConfig()).num_towers == 4
-
-
-@pytest.mark.parametrize(
-    ("seconds", "chosen", "speedup"),
-    [
-        ([1 / 1.05] * 11, OTHER, 1.05),
-        ([1 / 1.02] * 11, RULE, 1.0),  # less than three percent
-        ([0.8] * 9 + [1.1] * 2, OTHER, 1.25),  # so few by chance: 67 of 2,048 times
-        ([0.8] * 8 + [1.1] * 3, RULE, 1.0),  # 232 of 2,048 times
-        ([0.8] * 5, OTHER, 1.25),  # 1 of 32 times
-        ([0.8] * 4, RULE, 1.0),  # 1 of 16 times
-        ([0.8] * 4 + [1.1], RULE, 1.0),
-        ([0.5] * 2, RULE, 1.0),  # given up after two rounds
-        ([1.2] * 11, RULE, 1.0),
-    ],
-)
-def test_a_setting_is_chosen_only_if_it_beats_the_rule_by_more_than_the_noise(
-    seconds, chosen, speedup
-):
-    setting, gain = choose({RULE: [1.0] * 11, OTHER: seconds})
-    assert setting == chosen
-    assert gain == pytest.approx(speedup)
-
-
-def test_rounds_are_compared_not_the_hours_of_a_machine():
-    # Everything takes twice as long in half of the rounds.
-    slow = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 2.0]
-    setting, gain = choose({RULE: slow, OTHER: [0.9 * one for one in slow]})
-    assert (setting, gain) == (OTHER, pytest.approx(1 / 0.9))
-
-
-def test_the_fastest_of_those_that_beat_the_rule_is_chosen():
-    times = {RULE: [1.0] * 7, OTHER: [0.9] * 7, THIRD: [0.8] * 7}
-    assert choose(times) == (THIRD, pytest.approx(1.25))
-
-
-def test_settings_take_turns_and_those_without_hope_are_given_up():
-    turns: list[Setting] = []
-    seconds = {RULE: 1.0, OTHER: 0.99, THIRD: 1.05, FOURTH: 1.2}
-
-    def step_secs(setting: Setting) -> float:
-        turns.append(setting)
-        return seconds[setting]
-
-    times = take_turns([RULE, OTHER, THIRD, FOURTH], step_secs, lambda: False)
-    everyone = [RULE, OTHER, THIRD, FOURTH]
-    assert turns == everyone * 2 + everyone[:3] * 3 + everyone[:2] * 6
-    assert times == {RULE: [1.0] * 11, OTHER: [0.99] * 11, THIRD: [1.05] * 5, FOURTH: [1.2] * 2}
-
-
-def test_the_rounds_end_with_the_time_or_with_the_last_rival():
-    def rounds(seconds: float, limit: int) -> int:
-        over = iter([False] * (limit - 1) + [True])
-        return len(
-            take_turns(
-                [RULE, OTHER], lambda one: 1.0 if one == RULE else seconds, lambda: next(over)
-            )[RULE]
-        )
-
-    assert rounds(seconds=0.9, limit=7) == 7
-    assert rounds(seconds=0.9, limit=1) == 1
-    assert rounds(seconds=1.05, limit=7) == 5
-    assert rounds(seconds=1.2, limit=7) == 2
+OTHER, THIRD = Setting(1, 1, 2), Setting(4, 2, 1)
 
 
 @pytest.fixture
@@ -231,23 +122,25 @@ def test_whoever_reads_while_others_write_sees_a_whole_choice(cache):
     assert list(kept.path.parent.iterdir()) == [kept.path]
 
 
-# Stand-ins for `cifar10.autotune.step`: what fails and hangs cannot be had of the real one.
+# Stand-ins for `cifar10.autotune.fork_server`: what hangs cannot be had of the real one.
 FAILS = "import sys; sys.exit('Traceback: many lines\\nMemoryError: no more\\n\\n')"
 HANGS = "import time; time.sleep(60)"
 ANSWERS = """
 import json, sys
-configs = json.loads(input())
-for index in range(len(configs)):
-    print(index, flush=True)
 for line in sys.stdin:
-    index, seconds = json.loads(line)
-    print(0.8 if configs[index]["num_towers"] == 4 else 1.0, flush=True)
+    order = json.loads(line)
+    if isinstance(order[0], dict):
+        configs = order
+        print("null", flush=True)
+    else:
+        towers = configs[order[0]]["num_towers"]
+        print(0.8 if towers == 4 else 1.0, flush=True)
 """
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The children's process ids, as they come."""
+    """The process ids of what is started."""
     pids: list[int] = []
     start = children.subprocess.Popen
 
@@ -292,7 +185,7 @@ def test_the_fastest_setting_is_chosen_remembered_and_noted(run, started, capsys
     chosen = "--num-towers 4 --num-inter-threads 2 --num-intra-threads 1"
     assert f"autotune: {chosen}, 1.25 times as fast as the rule; measured in " in shown.out
     assert f"autotune: remembered in {tmp_path}/cache/cifar10-estimator/autotune/" in shown.out
-    assert len(started) == 2  # threads inside ops: 1 and 2
+    assert len(started) == 1
     assert not any(map(is_alive, started))
     note = json.loads((tmp_path / "output/autotune.json").read_text())
     assert note == {
@@ -303,11 +196,54 @@ def test_the_fastest_setting_is_chosen_remembered_and_noted(run, started, capsys
     }
 
 
+# A step takes SECS for each image, with four towers 0.8 of that.
+BY_IMAGES = """
+import json, sys
+for line in sys.stdin:
+    order = json.loads(line)
+    if isinstance(order[0], dict):
+        configs = order
+        print("null", flush=True)
+    else:
+        config = configs[order[0]]
+        share = 0.8 if config["num_towers"] == 4 else 1.0
+        print(SECS * share * config["train_batch_size"], flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step_secs", "steps"),
+    [
+        ("1e-3", ["small 256"]),
+        ("1e-4", ["small 256", "small 1,000"]),  # a tenth of a second
+        ("1e-6", ["small 256", "4,096"]),  # the whole batch is less
+        (
+            "(1e-4 if config['train_batch_size'] == 256 else 1e-5)",
+            ["small 256", "small 1,000", "4,096"],
+        ),
+    ],
+)
+def test_steps_have_as_few_images_as_fill_a_turn(run, started, capsys, step_secs, steps):
+    script = BY_IMAGES.replace("SECS", step_secs)
+    assert run(script, model="mlp", train_batch_size=4096) == (4, 2, 1)
+    lines = capsys.readouterr().out.splitlines()
+    told = [line.split(" (MLP, 100 hidden units, ") for line in lines[: len(steps)]]
+    assert told == [
+        [
+            "autotune: timing small steps" if "small" in step else "autotune: timing steps",
+            f"{step.split()[-1]} images) with 4 settings of towers and threads",
+        ]
+        for step in steps
+    ]
+    assert " ms a step: " in lines[len(steps)]
+    assert len(started) == 1
+
+
 def test_a_remembered_choice_is_taken_at_once(run, started, capsys):
     run(ANSWERS)
     capsys.readouterr()
     assert run(FAILS) == (4, 2, 1)
-    assert len(started) == 2
+    assert len(started) == 1
     shown = capsys.readouterr()
     assert "1.25 times as fast as the rule, as measured at 20" in shown.out
     assert "remove it to measure anew" in shown.out
@@ -318,7 +254,7 @@ def test_a_rule_that_nothing_beats_is_remembered_too(run, started, capsys):
     script = ANSWERS.replace("0.8", "0.99")
     assert run(script) == (2, 2, 1)
     assert run(FAILS) == (2, 2, 1)
-    assert len(started) == 2
+    assert len(started) == 1
     assert capsys.readouterr().out.count("which is the rule: nothing was clearly faster") == 2
 
 
@@ -348,7 +284,7 @@ def test_a_child_that_fails_is_one_warning_with_its_last_line(run, started, cach
 
 def test_a_child_that_is_killed_in_the_middle_says_how_it_ended(run, started, capsys):
     assert run(ANSWERS.replace("print(0.8", "import os; os.kill(os.getpid(), 9); print(0.8"))
-    assert capsys.readouterr().err.endswith(": ended with exit code -9, without a word\n")
+    assert capsys.readouterr().err.endswith(": ended by signal 9\n")
     assert not any(map(is_alive, started))
 
 
@@ -368,7 +304,7 @@ def test_a_signal_ends_the_children_and_the_run_in_the_usual_way(run, started, t
         run(HANGS, stop)
     assert stopped.value.signum == signal.SIGTERM
     assert time.monotonic() - begin < 5
-    assert len(started) == 2
+    assert len(started) == 1
     assert not any(map(is_alive, started))
     assert list((tmp_path / "output").iterdir()) == []
 
@@ -382,7 +318,7 @@ def test_a_broken_memory_is_one_warning_and_is_measured_anew(run, started, cache
     assert capsys.readouterr().err.startswith(
         f"autotune: warning: {path} is damaged, measuring anew: "
     )
-    assert len(started) == 4
+    assert len(started) == 2
     assert run(FAILS) == (4, 2, 1)
 
 
@@ -411,7 +347,7 @@ def test_a_remembered_setting_that_is_no_candidate_any_more_is_measured_anew(run
     (path,) = (cache / "cifar10-estimator" / "autotune").iterdir()
     path.write_text(path.read_text().replace('"num_towers": 4', '"num_towers": 64'))
     assert run(ANSWERS) == (4, 2, 1)
-    assert len(started) == 4
+    assert len(started) == 2
 
 
 def begin(folder: pathlib.Path, **note: int) -> None:

@@ -1,6 +1,8 @@
 """--autotune from the command line, with the children that really train."""
 
+import dataclasses
 import json
+import os
 import pathlib
 import signal
 import time
@@ -8,7 +10,7 @@ import time
 import pytest
 
 from cifar10.autotune.candidates import Setting
-from cifar10.autotune.children import Children
+from cifar10.autotune.children import ChildError, Children
 from cifar10.config import TrainConfig
 from cifar10.stopping import StopRequest
 from tests.cifar10 import program
@@ -28,7 +30,7 @@ def test_a_run_measures_remembers_and_goes_on_with_its_choice(folder, monkeypatc
     first = program.run(*SMALL, "--train-steps=3", cwd=folder)
     assert (first.returncode, first.stderr) == (0, "")
     lines = first.stdout.splitlines()
-    assert lines[0].startswith("autotune: timing steps with ")
+    assert lines[0].startswith("autotune: timing steps (MLP, 100 hidden units, 64 images) with ")
     assert sum(" ms a step: --num-towers " in line for line in lines) >= 2
     assert sum(line.endswith(" (the rule)") for line in lines) == 1
     (remembered,) = (folder / "cache/cifar10-estimator/autotune").iterdir()
@@ -74,19 +76,47 @@ def test_a_signal_while_measuring_leaves_no_children(folder, tmp_path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with program.started(*SMALL, "--output-dir=stopped", cwd=folder) as process:
         program.wait_for_line("autotune: timing", process)
-        while not (pids := children_of(process.pid)):
+        while not (servers := children_of(process.pid)) or not (forks := children_of(servers[0])):
             time.sleep(0.01)
         code, _, err = program.interrupt(process, signum)
-    wait_until_gone(pids)
+    wait_until_gone(servers + forks)
     if signum != signal.SIGKILL:
         assert code == 128 + signum
         assert err == f"stopped by signal {int(signum)}; run the same command to continue\n"
     assert not (tmp_path / "cifar10-estimator").exists()
 
 
+RESNET = TrainConfig(num_layers=8, train_batch_size=32, lookahead_steps=2, num_gpus=0)
+
+
 def test_children_time_the_real_step_with_any_towers_and_threads():
-    config = TrainConfig(num_layers=8, train_batch_size=32, lookahead_steps=2, num_gpus=0)
     settings = [Setting(2, 2, 1), Setting(4, 2, 1), Setting(1, 1, 2)]
-    with Children(config, settings, StopRequest(), 120.0) as children:
-        seconds = [children.step_secs(setting, 0.05) for setting in settings]
-    assert all(0.0 < one < 60.0 for one in seconds)
+    with Children(StopRequest(), 120.0) as children:
+        children.prepare([setting.applied(RESNET) for setting in settings])
+        (server,) = children_of(os.getpid())
+        before = children_of(server)
+        assert len(before) == 3
+        seconds = [children.step_secs(index, 0.05) for index in range(3)]
+        assert all(0.0 < one < 60.0 for one in seconds)
+
+        children.prepare([settings[0].applied(RESNET)])
+        (now,) = children_of(server)
+        wait_until_gone(before)
+        assert children.step_secs(0, 0.05) > 0.0
+    wait_until_gone([server, now])
+
+
+def test_the_last_words_of_a_fork_that_fails_are_the_error():
+    too_many = dataclasses.replace(RESNET, num_gpus=99)
+    with pytest.raises(ChildError, match="99"), Children(StopRequest(), 120.0) as children:
+        children.prepare([RESNET, too_many])
+
+
+def test_a_fork_that_is_killed_is_told_by_its_signal():
+    with Children(StopRequest(), 120.0) as children:
+        children.prepare([Setting(1, 1, 1).applied(RESNET)])
+        (server,) = children_of(os.getpid())
+        (fork,) = children_of(server)
+        os.kill(fork, signal.SIGKILL)
+        with pytest.raises(ChildError, match="^ended by signal 9$"):
+            children.step_secs(0, 0.05)
