@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -69,8 +71,9 @@ class Children:
         trace: Optional[TracebackType],
     ) -> None:
         """Ends the processes, whatever they do, and waits until all have gone."""
-        self._server.kill()
-        self._server.wait()
+        if self._server.poll() is None:
+            os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.wait()
         self._wait_for_forks()
         self._line.close()
         self._errors.close()
@@ -138,7 +141,7 @@ class Children:
         return last_words(self._errors, code)
 
     def _wait_for_forks(self) -> None:
-        """Forks hold the line, too, until they notice that the server has ended."""
+        """Forks hold the line, too; without the server they end by themselves."""
         deadline = time.monotonic() + _END_SECS
         while time.monotonic() < deadline:
             try:

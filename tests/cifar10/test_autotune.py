@@ -125,17 +125,25 @@ def test_whoever_reads_while_others_write_sees_a_whole_choice(cache):
 # Stand-ins for `cifar10.autotune.fork_server`: what hangs cannot be had of the real one.
 FAILS = "import sys; sys.exit('Traceback: many lines\\nMemoryError: no more\\n\\n')"
 HANGS = "import time; time.sleep(60)"
-ANSWERS = """
-import json, sys
+
+
+def answering(step_secs: str) -> str:
+    """A script whose steps take so many seconds: an expression of `towers` and `images`."""
+    return f"""
+import json, os, sys
 for line in sys.stdin:
     order = json.loads(line)
     if isinstance(order[0], dict):
         configs = order
         print("null", flush=True)
     else:
-        towers = configs[order[0]]["num_towers"]
-        print(0.8 if towers == 4 else 1.0, flush=True)
+        config = configs[order[0]]
+        towers, images = config["num_towers"], config["train_batch_size"]
+        print({step_secs}, flush=True)
 """
+
+
+ANSWERS = answering("0.8 if towers == 4 else 1.0")
 
 
 @pytest.fixture
@@ -196,35 +204,20 @@ def test_the_fastest_setting_is_chosen_remembered_and_noted(run, started, capsys
     }
 
 
-# A step takes SECS for each image, with four towers 0.8 of that.
-BY_IMAGES = """
-import json, sys
-for line in sys.stdin:
-    order = json.loads(line)
-    if isinstance(order[0], dict):
-        configs = order
-        print("null", flush=True)
-    else:
-        config = configs[order[0]]
-        share = 0.8 if config["num_towers"] == 4 else 1.0
-        print(SECS * share * config["train_batch_size"], flush=True)
-"""
-
-
 @pytest.mark.parametrize(
-    ("step_secs", "steps"),
+    ("image_secs", "steps"),
     [
         ("1e-3", ["small 256"]),
         ("1e-4", ["small 256", "small 1,000"]),  # a tenth of a second
         ("1e-6", ["small 256", "4,096"]),  # the whole batch is less
         (
-            "(1e-4 if config['train_batch_size'] == 256 else 1e-5)",
+            "(1e-4 if images == 256 else 1e-5)",
             ["small 256", "small 1,000", "4,096"],
         ),
     ],
 )
-def test_steps_have_as_few_images_as_fill_a_turn(run, started, capsys, step_secs, steps):
-    script = BY_IMAGES.replace("SECS", step_secs)
+def test_steps_have_as_few_images_as_fill_a_turn(run, started, capsys, image_secs, steps):
+    script = answering(f"{image_secs} * images * (0.8 if towers == 4 else 1.0)")
     assert run(script, model="mlp", train_batch_size=4096) == (4, 2, 1)
     lines = capsys.readouterr().out.splitlines()
     told = [line.split(" (MLP, 100 hidden units, ") for line in lines[: len(steps)]]
@@ -251,8 +244,7 @@ def test_a_remembered_choice_is_taken_at_once(run, started, capsys):
 
 
 def test_a_rule_that_nothing_beats_is_remembered_too(run, started, capsys):
-    script = ANSWERS.replace("0.8", "0.99")
-    assert run(script) == (2, 2, 1)
+    assert run(answering("0.99 if towers == 4 else 1.0")) == (2, 2, 1)
     assert run(FAILS) == (2, 2, 1)
     assert len(started) == 1
     assert capsys.readouterr().out.count("which is the rule: nothing was clearly faster") == 2
@@ -283,7 +275,7 @@ def test_a_child_that_fails_is_one_warning_with_its_last_line(run, started, cach
 
 
 def test_a_child_that_is_killed_in_the_middle_says_how_it_ended(run, started, capsys):
-    assert run(ANSWERS.replace("print(0.8", "import os; os.kill(os.getpid(), 9); print(0.8"))
+    assert run(answering("os.kill(os.getpid(), 9)"))
     assert capsys.readouterr().err.endswith(": ended by signal 9\n")
     assert not any(map(is_alive, started))
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -60,13 +61,21 @@ def stat_of(pid: object) -> list[str]:
 
 def children_of(pid: int) -> list[int]:
     """The processes that `pid` has started."""
-    everyone = [path.name for path in pathlib.Path("/proc").glob("[0-9]*")]
-    return [int(one) for one in everyone if stat_of(one)[1:2] == [str(pid)]]
+    return [one for one in everyone() if stat_of(one)[1:2] == [str(pid)]]
 
 
-def wait_until_gone(pids: list[int]) -> None:
+def session_of(pid: int) -> list[int]:
+    """The processes of the session that `pid` leads or led."""
+    return [one for one in everyone() if stat_of(one)[3:4] == [str(pid)]]
+
+
+def everyone() -> list[int]:
+    return [int(path.name) for path in pathlib.Path("/proc").glob("[0-9]*")]
+
+
+def wait_until_none(found: Callable[[], list[int]]) -> None:
     deadline = time.monotonic() + 10
-    while any(map(stat_of, pids)):
+    while pids := found():
         assert time.monotonic() < deadline, f"still there after 10 s: {pids}"
         time.sleep(0.05)
 
@@ -76,10 +85,10 @@ def test_a_signal_while_measuring_leaves_no_children(folder, tmp_path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with program.started(*SMALL, "--output-dir=stopped", cwd=folder) as process:
         program.wait_for_line("autotune: timing", process)
-        while not (servers := children_of(process.pid)) or not (forks := children_of(servers[0])):
+        while not (servers := children_of(process.pid)) or not children_of(servers[0]):
             time.sleep(0.01)
         code, _, err = program.interrupt(process, signum)
-    wait_until_gone(servers + forks)
+        wait_until_none(lambda: session_of(servers[0]))
     if signum != signal.SIGKILL:
         assert code == 128 + signum
         assert err == f"stopped by signal {int(signum)}; run the same command to continue\n"
@@ -100,15 +109,18 @@ def test_children_time_the_real_step_with_any_towers_and_threads():
         assert all(0.0 < one < 60.0 for one in seconds)
 
         children.prepare([settings[0].applied(RESNET)])
-        (now,) = children_of(server)
-        wait_until_gone(before)
+        assert len(children_of(server)) == 1
+        wait_until_none(lambda: [pid for pid in before if stat_of(pid)])
         assert children.step_secs(0, 0.05) > 0.0
-    wait_until_gone([server, now])
+    wait_until_none(lambda: session_of(server))
 
 
 def test_the_last_words_of_a_fork_that_fails_are_the_error():
     too_many = dataclasses.replace(RESNET, num_gpus=99)
-    with pytest.raises(ChildError, match="99"), Children(StopRequest(), 120.0) as children:
+    with (
+        pytest.raises(ChildError, match="--num-gpus.* 99"),
+        Children(StopRequest(), 120.0) as children,
+    ):
         children.prepare([RESNET, too_many])
 
 
