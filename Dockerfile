@@ -3,7 +3,7 @@
 #     /data/cifar10_main.py --train-batch-size=16
 # With NVIDIA GPUs: build with --build-arg REQUIREMENTS=requirements-gpu.txt, run with --gpus all.
 ARG BASE_IMAGE=python:3.11-slim
-FROM ${BASE_IMAGE}
+FROM ${BASE_IMAGE} AS base
 
 LABEL org.opencontainers.image.title="cifar10-estimator-pipeline" \
       org.opencontainers.image.description="Distributed CIFAR-10 training with tf.estimator" \
@@ -28,7 +28,21 @@ RUN useradd --uid 1000 --no-create-home --home-dir /tmp cifar10 \
     && chown 1000:1000 /data/data /data/output \
     && chmod 0777 /data/data /data/output
 
+# The convolutions for CPUs are compiled beside, so that no compiler stays in the image; on other
+# machines than x86-64 they cannot be had (exit code 2), and the image does without.
+FROM base AS kernels
+RUN apt-get update -qq \
+    && apt-get install -y -qq --no-install-recommends g++ >/dev/null \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /data
+COPY cifar10/__init__.py cifar10/cpu.py cifar10/
+COPY cifar10/kernels/ cifar10/kernels/
+RUN mkdir -p cifar10/kernels/built \
+    && { python -m cifar10.kernels.build || [ $? -eq 2 ]; }
+
+FROM base
 COPY . /data/
+COPY --from=kernels /data/cifar10/kernels/built/ /data/cifar10/kernels/built/
 RUN python -m compileall -q /data
 
 WORKDIR /data

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv check format test test-system clean
+.PHONY: help demo venv kernels check format test test-system clean
 
 PY := .venv/bin/python
 # --no-compile: Python compiles what is imported, which is a third of it.
@@ -19,6 +19,7 @@ REQUIREMENTS ?= $(or $(INSTALLED),requirements.txt)
 help:
 	@echo 'make demo         train a small network end to end: about 3 minutes, set-up included'
 	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.txt: for NVIDIA GPUs'
+	@echo 'make kernels      compile convolutions for CPUs, which demo and tests do by themselves'
 	@echo 'make check        format, lint, types'
 	@echo 'make test         the tests; ARGS="-k name" picks some'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
@@ -27,7 +28,7 @@ help:
 
 # As a master, a worker and a ps on this machine. Run it again at any time: finished work is kept,
 # and a stopped training goes on.
-demo: .venv/.installed
+demo: kernels
 	$(PY) -m data_prep --source synthetic --out demo/data
 	$(PY) -m launch up --on local --workers 1 --ps 1 -- $(DEMO)
 	@echo
@@ -36,6 +37,10 @@ demo: .venv/.installed
 	@echo '  $(PY) cifar10_main.py --train-batch-size=128'
 
 venv: .venv/.installed
+
+# Where they cannot be had, it says why; all works without them.
+kernels: .venv/.installed
+	@$(PY) -m cifar10.kernels.build || true
 
 # The first Python that fits and can make a venv; `make venv PYTHON=/path/to/python3.11` names one.
 PYTHON ?= $(shell for name in python3.11 python3.10 python3.9 python3 python; do \
@@ -70,14 +75,14 @@ format: .venv/.installed-dev
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-test: .venv/.installed-dev
+test: .venv/.installed-dev kernels
 	$(PY) -m pytest -m 'not system' --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
-test-system: .venv/.installed-dev
+test-system: .venv/.installed-dev kernels
 	tests/system/install_packages.sh
 	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS) || { \
 	  echo 'Once more what failed: other load on the machine can be the reason.'; \
 	  $(PY) -m pytest -m system --last-failed --last-failed-no-failures none $(ARGS); }
 
 clean:
-	rm -rf .venv demo .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv demo cifar10/kernels/built .mypy_cache .pytest_cache .ruff_cache

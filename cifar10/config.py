@@ -27,6 +27,7 @@ JOB_NAMES = ("ps", "worker", "master", "chief", "evaluator")
 REPLICATIONS = ("between-graph", "in-graph")
 TRANSFERS = ("fp32", "bf16")
 REDUCTIONS = ("cpu", "nccl")
+KERNELS = ("auto", "own", "tensorflow")
 
 DEFAULT_NUM_LAYERS = 44
 DEFAULT_HIDDEN_UNITS = 100
@@ -204,6 +205,13 @@ class TrainConfig:
     )
     precision: str = _flag(
         "fp32", "arithmetic of convolutions and matrices", group="devices", choices=PRECISIONS
+    )
+    kernels: str = _flag(
+        "auto",
+        "convolutions of training on a CPU: our own where they are compiled and fit, else "
+        "TensorFlow's (auto); refused without our own (own); TensorFlow's",
+        group="devices",
+        choices=KERNELS,
     )
     data_format: Optional[str] = _flag(
         None,

@@ -4,11 +4,13 @@ Two thirds of a training step are gradients of convolutions, and on a CPU half o
 filters. What is computed here stays the same, but for rounding: `cifar10.winograd` says how much.
 """
 
-from typing import Any, Optional
+import dataclasses
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import winograd
+from cifar10.kernels import library
 
 Tensor = Any  # TensorFlow 2.15 carries no type hints.
 
@@ -19,13 +21,28 @@ _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
 _POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5
 
 
+@dataclasses.dataclass(frozen=True)
+class Ways:
+    """The ways that convolutions may take beside TensorFlow's, each where it fits and is faster.
+
+    Attributes:
+      own: `cifar10.kernels`.
+      winograd_saving: `cifar10.winograd`, which computes in float32, where it makes so many times
+        fewer products; None: nowhere.
+      by_images: `filter_gradient_by_images`.
+    """
+
+    own: bool = False
+    winograd_saving: Optional[float] = None
+    by_images: bool = False
+
+
 def convolve(
     x: Tensor,
     weights: Tensor,
     settings: dict[str, Any],
+    ways: Ways,
     early: Optional[Tensor] = None,
-    by_images: bool = False,
-    winograd_saving: Optional[float] = None,
 ) -> Tensor:
     """A convolution, computed the fastest way that is allowed.
 
@@ -33,58 +50,107 @@ def convolve(
       x: images, in the layout and type of `settings`.
       weights: [height, width, inputs, filters] of the type of `x`.
       settings: `strides`, `padding` and `data_format` as tf.nn.conv2d takes them.
+      ways: what is allowed.
       early: bool, a scalar tensor: `x` has a gradient as long as it holds, and zeros afterwards,
         which are not computed; None: it always has.
-      by_images: see `filter_gradient_by_images`; taken where `pieces_of` allows it.
-      winograd_saving: see `cifar10.winograd`, which computes in float32; taken for the same
-        convolutions where it makes so many times fewer products, if `early` is None. None: nowhere.
 
     Returns:
       What tf.nn.conv2d returns.
     """
+    if ways.own and fits_kernels(x, weights, settings):
+        return _with_gradients(x, weights, early, *_own_ops())
     if (
-        winograd_saving is not None
+        ways.winograd_saving is not None
         and early is None
         and fits(x, weights, settings)
-        and winograd.saving(x) >= winograd_saving
+        and winograd.saving(x) >= ways.winograd_saving
     ):
         y = winograd.convolve(tf.cast(x, tf.float32), tf.cast(weights, tf.float32))
         return tf.cast(y, x.dtype)
-    pieces = pieces_of(x, weights, settings) if by_images else 0
+    pieces = pieces_of(x, weights, settings) if ways.by_images else 0
     if early is None and not pieces:
         return tf.nn.conv2d(x, weights, **settings)
+
+    def forwards(x: Tensor, weights: Tensor) -> Tensor:
+        return tf.nn.conv2d(x, weights, **settings)
+
+    def of_input(x: Tensor, weights: Tensor, upstream: Tensor) -> Tensor:
+        return tf.nn.conv2d_backprop_input(tf.shape(x), weights, upstream, **settings)
+
+    def of_filters(x: Tensor, weights: Tensor, upstream: Tensor) -> Tensor:
+        if pieces:
+            return filter_gradient_by_images(x, upstream, pieces)
+        return tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings)
+
+    return _with_gradients(x, weights, early, forwards, of_input, of_filters)
+
+
+def _with_gradients(
+    x: Tensor,
+    weights: Tensor,
+    early: Optional[Tensor],
+    forwards: Callable[..., Tensor],
+    of_input: Callable[..., Tensor],
+    of_filters: Callable[..., Tensor],
+) -> Tensor:
+    """Computes `forwards(x, weights)` with gradients (x, weights, upstream) of its own."""
 
     @tf.custom_gradient
     def convolution(x: Tensor, weights: Tensor) -> Any:
         def gradients(upstream: Tensor) -> tuple[Tensor, Tensor]:
-            def of_input() -> Tensor:
-                return tf.nn.conv2d_backprop_input(tf.shape(x), weights, upstream, **settings)
-
+            inputs = (x, weights, upstream)
             if early is None:
-                of_x = of_input()
+                of_x = of_input(*inputs)
             else:
-                of_x = tf.cond(early, of_input, lambda: tf.zeros_like(x))
+                of_x = tf.cond(early, lambda: of_input(*inputs), lambda: tf.zeros_like(x))
             of_x.set_shape(x.shape)
-            if pieces:
-                return of_x, filter_gradient_by_images(x, upstream, pieces)
-            return of_x, tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings)
+            return of_x, of_filters(*inputs)
 
-        return tf.nn.conv2d(x, weights, **settings), gradients
+        return forwards(x, weights), gradients
 
     return convolution(x, weights)
 
 
+def _own_ops() -> tuple[Callable[..., Tensor], ...]:
+    ops = library.load()
+    return (
+        ops.cifar10_conv3x3,
+        lambda x, weights, upstream: ops.cifar10_conv3x3(upstream, weights, transposes=True),
+        lambda x, weights, upstream: ops.cifar10_conv3x3_backprop_filter(x, upstream),
+    )
+
+
+def fits_kernels(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+    """Whether a convolution is one that `cifar10.kernels` computes, and fastest."""
+    _, height, width, inputs = x.shape.as_list()
+    filters = weights.shape.as_list()[3]
+    return (
+        _is_plain(x, weights, settings)
+        and height % library.TILE == width % library.TILE == 0
+        and inputs % library.CHANNELS == filters % library.CHANNELS == 0
+        and max(inputs, filters) <= library.MOST_CHANNELS
+    )
+
+
 def fits(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
     """Whether a convolution is one that the other ways compute, and is large enough for them."""
-    count, height, width, inputs = x.shape.as_list()
+    count, _, _, inputs = x.shape.as_list()
+    return (
+        _is_plain(x, weights, settings)
+        and count is not None
+        and count >= _FEWEST_IMAGES
+        and min(inputs, weights.shape[3]) >= _FEWEST_CHANNELS
+    )
+
+
+def _is_plain(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+    """Whether it is 3x3, stride 1, `SAME`, channels last, of images of a known size."""
     return (
         settings["data_format"] == "NHWC"
         and settings["padding"] == "SAME"
         and settings["strides"] == [1, 1, 1, 1]
         and weights.shape[:2].as_list() == [3, 3]
-        and None not in (count, height, width)
-        and count >= _FEWEST_IMAGES
-        and min(inputs, weights.shape[3]) >= _FEWEST_CHANNELS
+        and None not in x.shape.as_list()[1:]
     )
 
 

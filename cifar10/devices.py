@@ -11,7 +11,9 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
+from cifar10.cpu import cpu_flags
 from cifar10.errors import ConfigError
+from cifar10.kernels import library
 
 # A tower with fewer images than this spends its time on the overhead of ops.
 MIN_IMAGES_A_TOWER = 8
@@ -29,6 +31,7 @@ class DevicePlan:
       loss_scaling: gradients may underflow, so scale the loss.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       resident: the training images are in the memory of the towers' devices.
+      own_kernels: convolutions are computed by `cifar10.kernels` where they fit.
       session_config: threads, memory growth.
       summary: one line for people.
     """
@@ -42,6 +45,7 @@ class DevicePlan:
     summary: str
     reduction: str = "cpu"
     resident: bool = False
+    own_kernels: bool = False
 
     @property
     def num_towers(self) -> int:
@@ -98,6 +102,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
         resident=bool(gpus) if config.resident_data is None else config.resident_data,
+        own_kernels=_own_kernels(config, gpus),
     )
 
 
@@ -208,13 +213,15 @@ def _check_precision(precision: str, gpus: int) -> None:
         raise ConfigError(f"--precision {precision} {reason}; use --precision fp32")
 
 
-def cpu_flags(path: str = "/proc/cpuinfo") -> set[str]:
-    """The first CPU's feature flags; empty where the system does not say."""
-    try:
-        lines = pathlib.Path(path).read_text().splitlines()
-    except OSError:
-        return set()
-    return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+def _own_kernels(config: TrainConfig, gpus: int) -> bool:
+    if config.kernels == "tensorflow":
+        return False
+    reason = "they are for CPUs" if gpus else library.why_not(cpu_flags())
+    if config.kernels == "own" and reason:
+        raise ConfigError(
+            f"--kernels own cannot be had here: {reason}; --kernels auto does without"
+        )
+    return reason is None
 
 
 def _session_config(config: TrainConfig, gpus: int, num_towers: int, cores: int) -> Any:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 import platform
 from importlib import metadata
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import tensorflow as tf2
 
 from cifar10.config import TrainConfig
+from cifar10.cpu import cpu_name
 from cifar10.devices import DevicePlan, count_cores
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
@@ -26,6 +26,7 @@ def describe_config(config: TrainConfig, plan: DevicePlan) -> dict[str, Any]:
         "data_format": plan.data_format,
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
+        "kernels": "own" if plan.own_kernels else "tensorflow",
     }
     return {**dataclasses.asdict(config), **chosen}
 
@@ -46,13 +47,3 @@ def hardware() -> dict[str, Any]:
         "memory_gib": round(memory / 2**30, 1),
         "gpus": [detail.get("device_name", "GPU") for detail in details],
     }
-
-
-def cpu_name(path: str = "/proc/cpuinfo") -> str:
-    """The CPU's model; the architecture where the system does not say."""
-    try:
-        lines = pathlib.Path(path).read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.activations import gelu, relu
-from cifar10.convolution import convolve
+from cifar10.convolution import Ways, convolve
 from cifar10.variables import (
     BIAS,
     EARLY,
@@ -47,10 +47,8 @@ class Layers:
       norm_decay: decay of the moving statistics.
       norm_epsilon: added to the variance.
       fuses: XLA makes one loop of what is done to each number.
-      bf16_on_cpu: trains in bfloat16 on a CPU: gradients of filters are computed as convolutions
-        over the images (`cifar10.convolution.filter_gradient_by_images`), ReLU's as integers.
-      winograd_saving: convolutions are computed in float32 with fewer multiplications
-        (`cifar10.winograd`) where they are so many times fewer; None: nowhere.
+      bf16_on_cpu: trains in bfloat16 on a CPU: gradients of ReLU are computed as integers.
+      ways: that convolutions may take.
       early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
       merge: averages a tensor over the towers (for `sync`).
       source: where the variables come from.
@@ -65,7 +63,7 @@ class Layers:
     norm_epsilon: float = 1e-5
     fuses: bool = False
     bf16_on_cpu: bool = False
-    winograd_saving: Optional[float] = None
+    ways: Ways = Ways()
     early: Optional[Tensor] = None
     merge: Optional[Callable[[Tensor], Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
@@ -132,7 +130,7 @@ class Layers:
                 "data_format": self._layout,
             }
             early = self.early if after_early else None
-            return convolve(x, weights, settings, early, self.bf16_on_cpu, self.winograd_saving)
+            return convolve(x, weights, settings, self.ways, early)
 
     def whitening(self, x: Tensor, size: int) -> Tensor:
         """Projects each patch on the principal components of the training images' patches.

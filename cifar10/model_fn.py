@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import augment, towers, training_step
 from cifar10.config import TrainConfig
+from cifar10.convolution import Ways
 from cifar10.devices import DevicePlan
 from cifar10.input_pipeline import load_split
 from cifar10.layers import Layers
@@ -212,17 +213,24 @@ def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:
         # Compiled for the shape of a batch, which outside of training may change.
         fuses=training and params.fuses,
         bf16_on_cpu=training and plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
-        winograd_saving=_winograd_saving(params) if training else None,
+        ways=_ways(params) if training else Ways(),
         **shared,
     )
 
 
-def _winograd_saving(params: ModelParams) -> Optional[float]:
-    """See `Layers`: a CPU's bfloat16 is twice as fast, so it takes more to make up for."""
-    config, plan = params.config, params.plan
+def _ways(params: ModelParams) -> Ways:
+    """How training computes convolutions."""
+    plan = params.plan
     if plan.on_gpus:
-        return None
-    return 1.0 if config.precision == "fp32" else 5.0
+        return Ways()
+    is_bf16 = plan.compute_dtype == tf.bfloat16
+    return Ways(
+        # Nobody knows what is compiled on the other machines whose towers this process has.
+        own=plan.own_kernels and params.place.num_machines == 1,
+        # A CPU's bfloat16 is twice as fast, so it takes more to make up for.
+        winograd_saving=5.0 if is_bf16 else 1.0,
+        by_images=is_bf16,
+    )
 
 
 def _eval_spec(labels: Any, logits: Any, probabilities: Any, augmented: Any) -> Any:

@@ -18,8 +18,9 @@ import tensorflow as tf2
 
 from cifar10.autotune.candidates import Setting
 from cifar10.config import TrainConfig
+from cifar10.cpu import cpu_name
 from cifar10.devices import count_cores
-from cifar10.environment import cpu_name
+from cifar10.kernels import library
 
 # All settings of these groups decide the step or where it runs, but for those that only say how.
 _GROUPS, _LEFT_OUT = ("model", "devices"), ("autotune", "log_device_placement")
@@ -129,6 +130,7 @@ def _key(config: TrainConfig, rule: Setting) -> dict[str, Any]:
         "cpu": cpu_name(),
         "cores": count_cores(),
         "tensorflow": tf2.__version__,
+        "kernels": library.path().name if library.path().exists() else None,
         "settings": {**{name: getattr(config, name) for name in names}, **resolved},
         "rule": dataclasses.asdict(rule),
     }

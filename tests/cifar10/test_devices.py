@@ -366,15 +366,37 @@ def test_cores_are_no_more_than_the_containers_quota(tmp_path, files, cores):
     assert devices.count_cores(str(tmp_path)) == cores
 
 
-def test_cpu_flags_are_the_first_cpus(tmp_path):
-    path = tmp_path / "cpuinfo"
-    path.write_text("processor : 0\nflags\t\t: fpu avx512_bf16\n\nprocessor : 1\nflags : sse\n")
-    assert {"fpu", "avx512_bf16"} <= devices.cpu_flags(str(path))
-    assert "sse" not in devices.cpu_flags(str(path))
-    assert devices.cpu_flags(str(tmp_path / "none")) == set()
-
-
 def test_a_plan_knows_whether_its_towers_are_on_gpus(machine):
     assert not plan().on_gpus
     machine.has(gpus=2)
     assert plan().on_gpus
+
+
+NEEDED = "abm avx2 bmi1 bmi2 f16c fma movbe"
+
+
+def test_a_plan_takes_our_convolutions_where_they_can_be_had(machine, monkeypatch):
+    machine.has(flags=NEEDED)
+    reasons = {"their absence": False, None: True}
+    for reason, has in reasons.items():
+        monkeypatch.setattr(devices.library, "why_not", lambda flags, reason=reason: reason)
+        assert plan().own_kernels == has
+        assert not plan(kernels="tensorflow").own_kernels
+    assert plan(kernels="own").own_kernels
+
+
+def test_our_convolutions_are_refused_with_the_reason(machine, monkeypatch):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
+    with pytest.raises(ConfigError) as caught:
+        plan(kernels="own")
+    assert str(caught.value) == (
+        "--kernels own cannot be had here: they are not compiled (make); --kernels auto does "
+        "without"
+    )
+
+
+def test_our_convolutions_are_not_for_gpus(machine):
+    machine.has(gpus=1, flags=NEEDED)
+    assert not plan().own_kernels
+    with pytest.raises(ConfigError, match="they are for CPUs"):
+        plan(kernels="own")

@@ -1,0 +1,278 @@
+// TensorFlow's ops around winograd.h, for CPUs.
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/threadpool.h"
+#include "winograd.h"
+
+namespace cifar10 {
+namespace {
+
+using tensorflow::bfloat16;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Status;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::errors::InvalidArgument;
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+constexpr char kSizes[] =
+    "Heights and widths are multiples of 4, channels of 16; padding is SAME, stride 1.";
+
+REGISTER_OP("Cifar10Conv3x3")
+    .Input("images: T")
+    .Input("weights: T")
+    .Output("outputs: T")
+    .Attr("T: {float, bfloat16}")
+    .Attr("transposes: bool = false")
+    .Doc(kSizes)
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle images, weights;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 4, &weights));
+      bool transposes;
+      TF_RETURN_IF_ERROR(c->GetAttr("transposes", &transposes));
+      ShapeHandle outputs;
+      const DimensionHandle filters = c->Dim(weights, transposes ? 2 : 3);
+      TF_RETURN_IF_ERROR(c->ReplaceDim(images, 3, filters, &outputs));
+      c->set_output(0, outputs);
+      return tensorflow::OkStatus();
+    });
+
+REGISTER_OP("Cifar10Conv3x3BackpropFilter")
+    .Input("images: T")
+    .Input("upstream: T")
+    .Output("gradient: T")
+    .Attr("T: {float, bfloat16}")
+    .Doc(kSizes)
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle images, upstream;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 4, &upstream));
+      c->set_output(0, c->MakeShape({3, 3, c->Dim(images, 3), c->Dim(upstream, 3)}));
+      return tensorflow::OkStatus();
+    });
+
+// The elements of winograd.h that hold a T's bits.
+template <typename T>
+struct BitsOf;
+template <>
+struct BitsOf<float> {
+  using Type = float;
+  static const Functions<float>& Choose(bool wide) { return wide ? avx512::kFloat : avx2::kFloat; }
+};
+template <>
+struct BitsOf<bfloat16> {
+  using Type = uint16_t;
+  static const Functions<uint16_t>& Choose(bool wide) {
+    return wide ? avx512::kBfloat16 : avx2::kBfloat16;
+  }
+};
+
+// Whether this CPU has AVX-512, and nobody keeps oneDNN, whose place this takes, from using it.
+bool HasWideRegisters() {
+  const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (most != nullptr && std::string(most).rfind("AVX2", 0) == 0) return false;
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+
+// Those of the widest registers that there are; `library.py` has seen that there is AVX2.
+template <typename T>
+const Functions<typename BitsOf<T>::Type>& FunctionsOf() {
+  static const bool wide = HasWideRegisters();
+  return BitsOf<T>::Choose(wide);
+}
+
+template <typename T>
+const typename BitsOf<T>::Type* Read(const Tensor& tensor) {
+  return reinterpret_cast<const typename BitsOf<T>::Type*>(tensor.flat<T>().data());
+}
+
+template <typename T>
+typename BitsOf<T>::Type* Write(Tensor* tensor) {
+  return reinterpret_cast<typename BitsOf<T>::Type*>(tensor->flat<T>().data());
+}
+
+Status Check(const Tensor& images, int64_t filters, Shape* shape) {
+  if (images.dims() != 4) {
+    return InvalidArgument("images are of rank 4, not of shape ", images.shape().DebugString());
+  }
+  *shape = {images.dim_size(0), images.dim_size(1), images.dim_size(2), images.dim_size(3), filters};
+  if (shape->height % kTile != 0 || shape->width % kTile != 0 || shape->inputs % kChannels != 0 ||
+      shape->filters % kChannels != 0) {
+    return InvalidArgument(kSizes, " These are ", images.shape().DebugString(), " and ", filters,
+                           " filters.");
+  }
+  return tensorflow::OkStatus();
+}
+
+// Tile rows, in as many parts as there are threads, and memory for each part.
+class Parts {
+ public:
+  Status Make(OpKernelContext* context, const Shape& shape, int64_t floats) {
+    const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
+    pool_ = workers.workers;
+    rows_ = shape.TileRows();
+    count_ = std::max<int64_t>(1, std::min<int64_t>(workers.num_threads, rows_));
+    each_ = (floats + 15) / 16 * 16;
+    return context->allocate_temp(tensorflow::DT_FLOAT, {count_, each_}, &memory_);
+  }
+
+  int64_t count() const { return count_; }
+
+  float* memory(int64_t part) { return memory_.flat<float>().data() + part * each_; }
+
+  // Calls function(part, begin, end) for all of them.
+  template <typename Function>
+  void Run(const Function& function) {
+    const auto some = [&](int64_t first, int64_t last) {
+      for (int64_t part = first; part < last; ++part) {
+        function(part, rows_ * part / count_, rows_ * (part + 1) / count_);
+      }
+    };
+    if (count_ == 1) {
+      some(0, 1);
+      return;
+    }
+    using tensorflow::thread::ThreadPool;
+    pool_->ParallelFor(count_,
+                       ThreadPool::SchedulingParams(
+                           ThreadPool::SchedulingStrategy::kFixedBlockSize, absl::nullopt, 1),
+                       some);
+  }
+
+ private:
+  tensorflow::thread::ThreadPool* pool_;
+  int64_t rows_, count_, each_;
+  Tensor memory_;
+};
+
+// Filters that convolve a gradient of outputs into one of inputs: mirrored, with channels swapped.
+template <typename Bits>
+void Transpose(const Shape& shape, const Bits* weights, Bits* transposed) {
+  const int64_t rows = shape.filters, columns = shape.inputs, size = rows * columns;
+  for (int position = 0; position < 9; ++position) {
+    const Bits* const from = weights + (8 - position) * size;
+    Bits* const to = transposed + position * size;
+    for (int64_t column = 0; column < columns; ++column) {
+      for (int64_t row = 0; row < rows; ++row) to[column * rows + row] = from[row * columns + column];
+    }
+  }
+}
+
+template <typename T>
+class Conv3x3 : public OpKernel {
+ public:
+  explicit Conv3x3(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("transposes", &transposes_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    using Bits = typename BitsOf<T>::Type;
+    const auto& functions = FunctionsOf<T>();
+    const Tensor &images = context->input(0), &weights = context->input(1);
+    const TensorShape& filters = weights.shape();
+    Shape shape;
+    OP_REQUIRES(context, filters.dims() == 4,
+                InvalidArgument("weights are of rank 4, not of shape ", filters.DebugString()));
+    OP_REQUIRES_OK(context, Check(images, filters.dim_size(transposes_ ? 2 : 3), &shape));
+    const TensorShape expected =
+        transposes_ ? TensorShape({3, 3, shape.filters, shape.inputs})
+                    : TensorShape({3, 3, shape.inputs, shape.filters});
+    OP_REQUIRES(context, filters == expected,
+                InvalidArgument("weights have the shape ", filters.DebugString(), ", not ",
+                                expected.DebugString()));
+    Tensor* outputs;
+    OP_REQUIRES_OK(context, context->allocate_output(
+                                0, {shape.count, shape.height, shape.width, shape.filters},
+                                &outputs));
+    Tensor evaluated;
+    OP_REQUIRES_OK(context,
+                   context->allocate_temp(
+                       tensorflow::DT_FLOAT,
+                       {kPoints * kPoints * shape.inputs * shape.filters}, &evaluated));
+    Parts parts;
+    OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
+    const Bits* in_order = Read<T>(weights);
+    std::vector<Bits> transposed;
+    if (transposes_) {
+      transposed.resize(weights.NumElements());
+      Transpose(shape, in_order, transposed.data());
+      in_order = transposed.data();
+    }
+    float* const filled = evaluated.flat<float>().data();
+    functions.evaluate(shape, in_order, filled);
+    parts.Run([&](int64_t part, int64_t begin, int64_t end) {
+      functions.convolve(shape, begin, end, Read<T>(images), filled, Write<T>(outputs),
+                         parts.memory(part));
+    });
+  }
+
+ private:
+  bool transposes_;
+};
+
+template <typename T>
+class Conv3x3BackpropFilter : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    const auto& functions = FunctionsOf<T>();
+    const Tensor &images = context->input(0), &upstream = context->input(1);
+    Shape shape;
+    OP_REQUIRES(context, upstream.dims() == 4,
+                InvalidArgument("upstream is of rank 4, not of shape ",
+                                upstream.shape().DebugString()));
+    OP_REQUIRES_OK(context, Check(images, upstream.dim_size(3), &shape));
+    const TensorShape expected({shape.count, shape.height, shape.width, shape.filters});
+    OP_REQUIRES(context, upstream.shape() == expected,
+                InvalidArgument("upstream has the shape ", upstream.shape().DebugString(), ", not ",
+                                expected.DebugString()));
+    Tensor* gradient;
+    OP_REQUIRES_OK(context,
+                   context->allocate_output(0, {3, 3, shape.inputs, shape.filters}, &gradient));
+    // Each part has sums of its own, so that they are added in the same order in each run.
+    const int64_t size = kPoints * kPoints * shape.inputs * shape.filters;
+    Parts parts;
+    OP_REQUIRES_OK(context, parts.Make(context, shape, size + functions.scratch(shape)));
+    parts.Run([&](int64_t part, int64_t begin, int64_t end) {
+      float* const sums = parts.memory(part);
+      std::fill_n(sums, size, 0.0f);
+      functions.correlate(shape, begin, end, Read<T>(images), Read<T>(upstream), sums, sums + size);
+    });
+    float* const all = parts.memory(0);
+    for (int64_t part = 1; part < parts.count(); ++part) {
+      const float* const sums = parts.memory(part);
+      for (int64_t at = 0; at < size; ++at) all[at] += sums[at];
+    }
+    functions.interpolate(shape, all, Write<T>(gradient));
+  }
+};
+
+#define REGISTER(T)                                                                        \
+  REGISTER_KERNEL_BUILDER(                                                                 \
+      Name("Cifar10Conv3x3").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),        \
+      Conv3x3<T>);                                                                         \
+  REGISTER_KERNEL_BUILDER(Name("Cifar10Conv3x3BackpropFilter")                             \
+                              .Device(tensorflow::DEVICE_CPU)                              \
+                              .TypeConstraint<T>("T"),                                     \
+                          Conv3x3BackpropFilter<T>)
+
+REGISTER(float);
+REGISTER(bfloat16);
+
+}  // namespace
+}  // namespace cifar10

@@ -1,0 +1,430 @@
+// Compiled once for each instruction set, whose name INSTRUCTIONS is.
+
+#include "winograd.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace cifar10 {
+namespace INSTRUCTIONS {
+namespace {
+
+// Channels that are computed side by side, one register of them; and how many such columns of a
+// product the registers hold, for so many rows.
+#ifdef __AVX512F__
+constexpr int kLanes = 16, kColumns = 2;
+#else
+constexpr int kLanes = 8, kColumns = 1;
+#endif
+constexpr int kRows = 8;
+static_assert(kChannels % kLanes == 0 && kChannels % kRows == 0, "no channel is left over");
+
+// Vectors of the compiler's, on which arithmetic is done lane by lane. In memory they lie where
+// their elements happen to.
+typedef float Lanes __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
+typedef float LanesInMemory __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
+typedef uint16_t HalvesInMemory __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+
+#define INLINE inline __attribute__((always_inline))
+
+INLINE Lanes Load(const float* from) { return *reinterpret_cast<const LanesInMemory*>(from); }
+
+INLINE void Store(float* to, Lanes lanes) { *reinterpret_cast<LanesInMemory*>(to) = lanes; }
+
+// A bfloat16 is the upper half of a float.
+INLINE Lanes Load(const uint16_t* from) {
+  const Halves halves = *reinterpret_cast<const HalvesInMemory*>(from);
+  return reinterpret_cast<Lanes>(__builtin_convertvector(halves, Bits) << 16);
+}
+
+// Rounds to nearest, ties to even. A NaN stays one: its lower half is that of a bfloat16, zero.
+INLINE void Store(uint16_t* to, Lanes lanes) {
+  Bits bits = reinterpret_cast<Bits>(lanes);
+  bits += 0x7fff + ((bits >> 16) & 1);
+  *reinterpret_cast<HalvesInMemory*>(to) = __builtin_convertvector(bits >> 16, Halves);
+}
+
+// One dimension. The points are 0, A, -A, B, -B and infinity, small and far apart, so that little
+// is lost when what was computed at them cancels.
+constexpr float A = 0.6f, B = 1.3f;
+constexpr float A2 = A * A, B2 = B * B, A3 = A2 * A, B3 = B2 * B;
+// What each pair of points is divided by, so that the products interpolate.
+constexpr float kOf0 = 1 / (A2 * B2);
+constexpr float kOfA = 1 / (2 * A2 * (A2 - B2)), kOfB = 1 / (2 * B2 * (B2 - A2));
+
+// Evaluates six inputs.
+INLINE void OfInputs(const Lanes in[kPoints], Lanes out[kPoints]) {
+  const Lanes even_a = in[4] - B2 * in[2], odd_a = in[3] - B2 * in[1];
+  const Lanes even_b = in[4] - A2 * in[2], odd_b = in[3] - A2 * in[1];
+  out[0] = A2 * B2 * in[0] - (A2 + B2) * in[2] + in[4];
+  out[1] = even_a + A * odd_a;
+  out[2] = even_a - A * odd_a;
+  out[3] = even_b + B * odd_b;
+  out[4] = even_b - B * odd_b;
+  out[5] = A2 * B2 * in[1] - (A2 + B2) * in[3] + in[5];
+}
+
+// Interpolates four outputs.
+INLINE void ToOutputs(const Lanes in[kPoints], Lanes out[kTile]) {
+  const Lanes even_a = in[1] + in[2], odd_a = in[1] - in[2];
+  const Lanes even_b = in[3] + in[4], odd_b = in[3] - in[4];
+  out[0] = in[0] + even_a + even_b;
+  out[1] = A * odd_a + B * odd_b;
+  out[2] = A2 * even_a + B2 * even_b;
+  out[3] = A3 * odd_a + B3 * odd_b + in[5];
+}
+
+// Evaluates the gradients of four outputs: the transpose of the one above.
+INLINE void OfUpstream(const Lanes in[kTile], Lanes out[kPoints]) {
+  const Lanes even_a = in[0] + A2 * in[2], odd_a = A * in[1] + A3 * in[3];
+  const Lanes even_b = in[0] + B2 * in[2], odd_b = B * in[1] + B3 * in[3];
+  out[0] = in[0];
+  out[1] = even_a + odd_a;
+  out[2] = even_a - odd_a;
+  out[3] = even_b + odd_b;
+  out[4] = even_b - odd_b;
+  out[5] = in[3];
+}
+
+// Evaluates a filter.
+INLINE void OfFilter(const Lanes in[3], Lanes out[kPoints]) {
+  const Lanes even_a = in[0] + A2 * in[2], odd_a = A * in[1];
+  const Lanes even_b = in[0] + B2 * in[2], odd_b = B * in[1];
+  out[0] = kOf0 * in[0];
+  out[1] = kOfA * (even_a + odd_a);
+  out[2] = kOfA * (even_a - odd_a);
+  out[3] = kOfB * (even_b + odd_b);
+  out[4] = kOfB * (even_b - odd_b);
+  out[5] = in[2];
+}
+
+// Interpolates a filter's gradient: the transpose of the one above.
+INLINE void ToFilter(const Lanes in[kPoints], Lanes out[3]) {
+  const Lanes even_a = kOfA * (in[1] + in[2]), odd_a = kOfA * (in[1] - in[2]);
+  const Lanes even_b = kOfB * (in[3] + in[4]), odd_b = kOfB * (in[3] - in[4]);
+  out[0] = kOf0 * in[0] + even_a + even_b;
+  out[1] = A * odd_a + B * odd_b;
+  out[2] = A2 * even_a + B2 * even_b + in[5];
+}
+
+// Some rows of tiles, which are computed together: enough tiles that filters which are in registers
+// or near caches serve for many, few enough that what is computed of them stays there, too.
+constexpr int64_t kTilesTogether = 16;
+
+int64_t RowsTogether(const Shape& shape) {
+  return std::max<int64_t>(1, kTilesTogether / (shape.width / kTile));
+}
+
+// Tiles of so many rows, and what is computed for them at least.
+int64_t TilesOf(const Shape& shape, int64_t rows) {
+  const int64_t tiles = rows * (shape.width / kTile);
+  return (tiles + kRows - 1) / kRows * kRows;
+}
+
+// Parts of what a call is given to work with.
+struct Scratch {
+  Scratch(const Shape& shape, float* memory) : tiles(TilesOf(shape, RowsTogether(shape))) {
+    const int64_t channels = std::max(shape.inputs, shape.filters);
+    inputs = memory;
+    outputs = inputs + kPoints * kPoints * tiles * shape.inputs;
+    lines = outputs + kPoints * kPoints * tiles * shape.filters;
+    end = lines + kPoints * (shape.width + 2) * channels;
+  }
+
+  int64_t tiles;   // that there is room for
+  float* inputs;   // [points, points, tiles, inputs], images that are evaluated
+  float* outputs;  // [points, points, tiles, filters], before they are interpolated; or upstream
+  float* lines;    // [points, width + 2, channels], one axis done
+  float* end;
+};
+
+int64_t ScratchSize(const Shape& shape) {
+  float* const none = nullptr;
+  return Scratch(shape, none).end - none;
+}
+
+// Lets the caches fetch what the next rows of tiles will read or write. `Element`s of one line of
+// the caches are asked for once.
+template <int kWrites, typename Element>
+INLINE void Prefetch(const Element* next, int64_t offset) {
+  if (offset % (64 / sizeof(Element)) == 0) __builtin_prefetch(next + offset, kWrites);
+}
+
+// Evaluates the inputs of `rows` rows of tiles from `begin` on.
+template <typename Element>
+INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows, const Element* images,
+                           const Scratch& scratch) {
+  const int64_t channels = shape.inputs, line = shape.width * channels;
+  const int64_t across = shape.width / kTile, down = shape.height / kTile;
+  const int64_t padded = line + 2 * channels;
+  for (int point = 0; point < kPoints; ++point) {
+    float* const to = scratch.lines + point * padded;
+    std::fill_n(to, channels, 0.0f);
+    std::fill_n(to + channels + line, channels, 0.0f);
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    // The image's row that is the first of four outputs; tiles see one more on each side.
+    const Element* const first = images + (begin + row) * kTile * line;
+    const bool is_top = (begin + row) % down == 0, is_bottom = (begin + row) % down == down - 1;
+    for (int64_t at = 0; at < line; at += kLanes) {
+      Lanes in[kPoints], out[kPoints];
+      in[0] = is_top ? Lanes{} : Load(first - line + at);
+      for (int index = 0; index < kTile; ++index) {
+        in[index + 1] = Load(first + index * line + at);
+        Prefetch<0>(first + (rows * kTile + index) * line, at);
+      }
+      in[5] = is_bottom ? Lanes{} : Load(first + kTile * line + at);
+      OfInputs(in, out);
+      for (int point = 0; point < kPoints; ++point) {
+        Store(scratch.lines + point * padded + channels + at, out[point]);
+      }
+    }
+    for (int point = 0; point < kPoints; ++point) {
+      for (int64_t tile = 0; tile < across; ++tile) {
+        const float* const from = scratch.lines + point * padded + tile * kTile * channels;
+        float* const to =
+            scratch.inputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
+        for (int64_t channel = 0; channel < channels; channel += kLanes) {
+          Lanes in[kPoints], out[kPoints];
+          for (int index = 0; index < kPoints; ++index) {
+            in[index] = Load(from + index * channels + channel);
+          }
+          OfInputs(in, out);
+          for (int index = 0; index < kPoints; ++index) {
+            Store(to + index * scratch.tiles * channels + channel, out[index]);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Evaluates the gradients of outputs, likewise.
+template <typename Element>
+INLINE void EvaluateUpstream(const Shape& shape, int64_t begin, int64_t rows,
+                             const Element* upstream, const Scratch& scratch) {
+  const int64_t channels = shape.filters, line = shape.width * channels;
+  const int64_t across = shape.width / kTile;
+  for (int64_t row = 0; row < rows; ++row) {
+    const Element* const first = upstream + (begin + row) * kTile * line;
+    for (int64_t at = 0; at < line; at += kLanes) {
+      Lanes in[kTile], out[kPoints];
+      for (int index = 0; index < kTile; ++index) {
+        in[index] = Load(first + index * line + at);
+        Prefetch<0>(first + (rows * kTile + index) * line, at);
+      }
+      OfUpstream(in, out);
+      for (int point = 0; point < kPoints; ++point) {
+        Store(scratch.lines + point * line + at, out[point]);
+      }
+    }
+    for (int point = 0; point < kPoints; ++point) {
+      for (int64_t tile = 0; tile < across; ++tile) {
+        const float* const from = scratch.lines + point * line + tile * kTile * channels;
+        float* const to =
+            scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
+        for (int64_t channel = 0; channel < channels; channel += kLanes) {
+          Lanes in[kTile], out[kPoints];
+          for (int index = 0; index < kTile; ++index) {
+            in[index] = Load(from + index * channels + channel);
+          }
+          OfUpstream(in, out);
+          for (int index = 0; index < kPoints; ++index) {
+            Store(to + index * scratch.tiles * channels + channel, out[index]);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Interpolates the outputs of `rows` rows of tiles from `begin` on.
+template <typename Element>
+INLINE void InterpolateOutputs(const Shape& shape, int64_t begin, int64_t rows,
+                               const Scratch& scratch, Element* outputs) {
+  const int64_t channels = shape.filters, line = shape.width * channels;
+  const int64_t across = shape.width / kTile;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int point = 0; point < kPoints; ++point) {
+      for (int64_t tile = 0; tile < across; ++tile) {
+        const float* const from =
+            scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
+        float* const to = scratch.lines + point * line + tile * kTile * channels;
+        for (int64_t channel = 0; channel < channels; channel += kLanes) {
+          Lanes in[kPoints], out[kTile];
+          for (int index = 0; index < kPoints; ++index) {
+            in[index] = Load(from + index * scratch.tiles * channels + channel);
+          }
+          ToOutputs(in, out);
+          for (int index = 0; index < kTile; ++index) {
+            Store(to + index * channels + channel, out[index]);
+          }
+        }
+      }
+    }
+    Element* const first = outputs + (begin + row) * kTile * line;
+    for (int64_t at = 0; at < line; at += kLanes) {
+      Lanes in[kPoints], out[kTile];
+      for (int point = 0; point < kPoints; ++point) {
+        in[point] = Load(scratch.lines + point * line + at);
+      }
+      ToOutputs(in, out);
+      for (int index = 0; index < kTile; ++index) {
+        Store(first + index * line + at, out[index]);
+        Prefetch<1>(first + (rows * kTile + index) * line, at);
+      }
+    }
+  }
+}
+
+// Rows of one matrix times columns of another: [kRows, depth] [depth, columns * kLanes].
+template <int columns>
+INLINE void Multiply(int64_t depth, const float* left, const float* right, int64_t width,
+                     float* to) {
+  Lanes sums[kRows][columns] = {};
+  for (int64_t at = 0; at < depth; ++at) {
+    for (int row = 0; row < kRows; ++row) {
+      for (int column = 0; column < columns; ++column) {
+        sums[row][column] += left[row * depth + at] * Load(right + at * width + column * kLanes);
+      }
+    }
+  }
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < columns; ++column) {
+      Store(to + row * width + column * kLanes, sums[row][column]);
+    }
+  }
+}
+
+// Adds columns of one matrix, transposed, times those of another: [depth, kRows]^T
+// [depth, columns * kLanes].
+template <int columns>
+INLINE void AddTransposed(int64_t depth, const float* left, int64_t height, const float* right,
+                          int64_t width, float* to) {
+  Lanes sums[kRows][columns];
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < columns; ++column) {
+      sums[row][column] = Load(to + row * width + column * kLanes);
+    }
+  }
+  for (int64_t at = 0; at < depth; ++at) {
+    for (int row = 0; row < kRows; ++row) {
+      for (int column = 0; column < columns; ++column) {
+        sums[row][column] += left[at * height + row] * Load(right + at * width + column * kLanes);
+      }
+    }
+  }
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < columns; ++column) {
+      Store(to + row * width + column * kLanes, sums[row][column]);
+    }
+  }
+}
+
+template <typename Element>
+void Convolve(const Shape& shape, int64_t begin, int64_t end, const Element* images,
+              const float* evaluated, Element* outputs, float* memory) {
+  const Scratch scratch(shape, memory);
+  const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
+  for (int64_t row = begin; row < end; row += together) {
+    const int64_t rows = std::min(together, end - row), tiles = TilesOf(shape, rows);
+    EvaluateInputs(shape, row, rows, images, scratch);
+    for (int point = 0; point < kPoints * kPoints; ++point) {
+      const float* const right = evaluated + point * inputs * filters;
+      for (int64_t tile = 0; tile < tiles; tile += kRows) {
+        const float* const left = scratch.inputs + (point * scratch.tiles + tile) * inputs;
+        float* const to = scratch.outputs + (point * scratch.tiles + tile) * filters;
+        int64_t filter = 0;
+        for (; filter + kColumns * kLanes <= filters; filter += kColumns * kLanes) {
+          Multiply<kColumns>(inputs, left, right + filter, filters, to + filter);
+        }
+        if (filter < filters) Multiply<1>(inputs, left, right + filter, filters, to + filter);
+      }
+    }
+    InterpolateOutputs(shape, row, rows, scratch, outputs);
+  }
+}
+
+template <typename Element>
+void Correlate(const Shape& shape, int64_t begin, int64_t end, const Element* images,
+               const Element* upstream, float* sums, float* memory) {
+  const Scratch scratch(shape, memory);
+  const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
+  for (int64_t row = begin; row < end; row += together) {
+    const int64_t rows = std::min(together, end - row), tiles = rows * (shape.width / kTile);
+    EvaluateInputs(shape, row, rows, images, scratch);
+    EvaluateUpstream(shape, row, rows, upstream, scratch);
+    for (int point = 0; point < kPoints * kPoints; ++point) {
+      const float* const right = scratch.outputs + point * scratch.tiles * filters;
+      for (int64_t input = 0; input < inputs; input += kRows) {
+        const float* const left = scratch.inputs + point * scratch.tiles * inputs + input;
+        float* const to = sums + (point * inputs + input) * filters;
+        int64_t filter = 0;
+        for (; filter + kColumns * kLanes <= filters; filter += kColumns * kLanes) {
+          AddTransposed<kColumns>(tiles, left, inputs, right + filter, filters, to + filter);
+        }
+        if (filter < filters) {
+          AddTransposed<1>(tiles, left, inputs, right + filter, filters, to + filter);
+        }
+      }
+    }
+  }
+}
+
+template <typename Element>
+void Evaluate(const Shape& shape, const Element* weights, float* evaluated) {
+  const int64_t size = shape.inputs * shape.filters;
+  for (int64_t at = 0; at < size; at += kLanes) {
+    Lanes columns[kPoints][3];
+    for (int column = 0; column < 3; ++column) {
+      Lanes in[3], out[kPoints];
+      for (int row = 0; row < 3; ++row) in[row] = Load(weights + (row * 3 + column) * size + at);
+      OfFilter(in, out);
+      for (int point = 0; point < kPoints; ++point) columns[point][column] = out[point];
+    }
+    for (int point = 0; point < kPoints; ++point) {
+      Lanes out[kPoints];
+      OfFilter(columns[point], out);
+      for (int index = 0; index < kPoints; ++index) {
+        Store(evaluated + (point * kPoints + index) * size + at, out[index]);
+      }
+    }
+  }
+}
+
+template <typename Element>
+void Interpolate(const Shape& shape, const float* sums, Element* gradient) {
+  const int64_t size = shape.inputs * shape.filters;
+  for (int64_t at = 0; at < size; at += kLanes) {
+    Lanes rows[3][kPoints];
+    for (int index = 0; index < kPoints; ++index) {
+      Lanes in[kPoints], out[3];
+      for (int point = 0; point < kPoints; ++point) {
+        in[point] = Load(sums + (point * kPoints + index) * size + at);
+      }
+      ToFilter(in, out);
+      for (int row = 0; row < 3; ++row) rows[row][index] = out[row];
+    }
+    for (int row = 0; row < 3; ++row) {
+      Lanes out[3];
+      ToFilter(rows[row], out);
+      for (int column = 0; column < 3; ++column) {
+        Store(gradient + (row * 3 + column) * size + at, out[column]);
+      }
+    }
+  }
+}
+
+template <typename Element>
+constexpr Functions<Element> kAll = {ScratchSize, Convolve<Element>, Correlate<Element>,
+                                     Evaluate<Element>, Interpolate<Element>};
+
+}  // namespace
+
+const Functions<float> kFloat = kAll<float>;
+const Functions<uint16_t> kBfloat16 = kAll<uint16_t>;
+
+}  // namespace INSTRUCTIONS
+}  // namespace cifar10
