@@ -16,6 +16,7 @@ BENCHMARKS = {
     "scale": "what more workers, parameter servers or a faster network would give, by a model",
     "check-scale": "that model against real runs over slow links (root)",
     "bare-step": "the training step alone",
+    "kernels": "our convolutions for CPUs beside TensorFlow's",
     "input": "the training input alone: images/s and memory",
     "cluster": "a whole job of a cluster; a step with a parameter server",
     "launchers": "what launching a job costs, by each way to run it",
@@ -68,6 +69,10 @@ def _main_of(name: str) -> Callable[[Sequence[str]], Any]:
         from benchmarks import bare_step
 
         return bare_step.main
+    if name == "kernels":
+        from benchmarks import kernels
+
+        return kernels.main
     if name == "input":
         from benchmarks import input_speed
 
