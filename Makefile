@@ -6,6 +6,7 @@ SHELL := /bin/bash
 .PHONY: help demo venv kernels check format test test-system clean
 
 PY := .venv/bin/python
+NATIVE := $(wildcard cifar10/kernels/*.h cifar10/kernels/*.cc)
 # --no-compile: Python compiles what is imported, which is a third of it.
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
@@ -67,11 +68,13 @@ endif
 	@touch $@
 
 check: .venv/.installed-dev
+	.venv/bin/clang-format --dry-run --Werror $(NATIVE)
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
 format: .venv/.installed-dev
+	.venv/bin/clang-format -i $(NATIVE)
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 

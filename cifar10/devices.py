@@ -32,6 +32,7 @@ class DevicePlan:
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       resident: the training images are in the memory of the towers' devices.
       own_kernels: convolutions are computed by `cifar10.kernels` where they fit.
+      kernels_missing: why they are not on this CPU, though nobody asked for that; else None.
       session_config: threads, memory growth.
       summary: one line for people.
     """
@@ -46,6 +47,7 @@ class DevicePlan:
     reduction: str = "cpu"
     resident: bool = False
     own_kernels: bool = False
+    kernels_missing: Optional[str] = None
 
     @property
     def num_towers(self) -> int:
@@ -92,6 +94,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
     _check_precision(config.precision, gpus)
     on_gpus = config.variable_strategy == "GPU"
+    kernels_missing = _kernels_missing(config, gpus)
     return DevicePlan(
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
@@ -102,7 +105,8 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
         resident=bool(gpus) if config.resident_data is None else config.resident_data,
-        own_kernels=_own_kernels(config, gpus),
+        own_kernels=config.kernels != "tensorflow" and kernels_missing is None,
+        kernels_missing=None if gpus or config.kernels == "tensorflow" else kernels_missing,
     )
 
 
@@ -213,15 +217,18 @@ def _check_precision(precision: str, gpus: int) -> None:
         raise ConfigError(f"--precision {precision} {reason}; use --precision fp32")
 
 
-def _own_kernels(config: TrainConfig, gpus: int) -> bool:
-    if config.kernels == "tensorflow":
-        return False
-    reason = "they are for CPUs" if gpus else library.why_not(cpu_flags())
+def _kernels_missing(config: TrainConfig, gpus: int) -> Optional[str]:
+    """Why this run's convolutions cannot be ours."""
+    reason = None
+    if gpus:
+        reason = "they are for CPUs"
+    elif config.replication == "in-graph":
+        reason = "an in-graph master does not know what is compiled on other machines"
+    elif config.kernels != "tensorflow":
+        reason = library.why_not(cpu_flags())
     if config.kernels == "own" and reason:
-        raise ConfigError(
-            f"--kernels own cannot be had here: {reason}; --kernels auto does without"
-        )
-    return reason is None
+        raise ConfigError(f"--kernels own cannot be had: {reason}; --kernels auto does without")
+    return reason
 
 
 def _session_config(config: TrainConfig, gpus: int, num_towers: int, cores: int) -> Any:

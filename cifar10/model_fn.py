@@ -225,8 +225,7 @@ def _ways(params: ModelParams) -> Ways:
         return Ways()
     is_bf16 = plan.compute_dtype == tf.bfloat16
     return Ways(
-        # Nobody knows what is compiled on the other machines whose towers this process has.
-        own=plan.own_kernels and params.place.num_machines == 1,
+        own=plan.own_kernels,
         # A CPU's bfloat16 is twice as fast, so it takes more to make up for.
         winograd_saving=5.0 if is_bf16 else 1.0,
         by_images=is_bf16,

@@ -20,7 +20,6 @@ from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.counters import examples_seen
-from cifar10.cpu import cpu_flags
 from cifar10.history import History
 from cifar10.job import (
     Job,
@@ -30,7 +29,6 @@ from cifar10.job import (
     open_output,
     start_job,
 )
-from cifar10.kernels import library
 from cifar10.progress import ProgressLine
 from cifar10.progress_hook import ProgressHook, RunLength
 from cifar10.records import open_records
@@ -243,9 +241,5 @@ def introduce(job: Job, start_step: int) -> None:
     say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
     verb = f"continuing at step {start_step:,}" if start_step else "training"
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
-    if (
-        config.kernels == "auto"
-        and config.is_resnet
-        and not (job.plan.on_gpus or job.plan.own_kernels)
-    ):
-        say(f"convolutions are TensorFlow's: ours cannot be had, {library.why_not(cpu_flags())}")
+    if job.plan.kernels_missing and config.is_resnet:
+        say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")

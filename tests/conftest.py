@@ -7,6 +7,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from cifar10.kernels import build
+
 # A TF_CONFIG from the caller's shell would turn every training in a test into a cluster's task.
 os.environ.pop("TF_CONFIG", None)
 
@@ -32,6 +34,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 def root() -> Path:
     """The repository."""
     return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def compiled_kernels() -> None:
+    """Has our convolutions compiled, where they can be: the test is skipped elsewhere."""
+    code = build.main([])
+    if code == 2:
+        pytest.skip("needs x86-64 with AVX2 and a C++ compiler")
+    assert code == 0
 
 
 @pytest.fixture

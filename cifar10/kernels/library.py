@@ -15,7 +15,6 @@ TILE, CHANNELS = 4, 16
 MOST_CHANNELS = 64  # With more, filters leave the near caches, and others are faster.
 BUILD_COMMAND = "python -m cifar10.kernels.build"
 
-_SOURCES = ("winograd.h", "winograd.cc", "ops.cc", "build.py")
 # What compilers call x86-64-v3, as /proc/cpuinfo has it.
 _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
 
@@ -23,8 +22,9 @@ _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
 def path() -> pathlib.Path:
     """The library that these sources make for this TensorFlow; it need not be there."""
     digest = hashlib.sha256(metadata.version("tensorflow").encode())
-    for name in _SOURCES:
-        digest.update((SOURCE_DIR / name).read_bytes())
+    for source in sorted([*SOURCE_DIR.glob("*.h"), *SOURCE_DIR.glob("*.cc")]):
+        digest.update(source.read_bytes())
+    digest.update((SOURCE_DIR / "build.py").read_bytes())
     return SOURCE_DIR / "built" / f"kernels-{digest.hexdigest()[:16]}.so"
 
 

@@ -109,7 +109,8 @@ Status Check(const Tensor& images, int64_t filters, Shape* shape) {
   if (images.dims() != 4) {
     return InvalidArgument("images are of rank 4, not of shape ", images.shape().DebugString());
   }
-  *shape = {images.dim_size(0), images.dim_size(1), images.dim_size(2), images.dim_size(3), filters};
+  *shape = {images.dim_size(0), images.dim_size(1), images.dim_size(2), images.dim_size(3),
+            filters};
   if (shape->height % kTile != 0 || shape->width % kTile != 0 || shape->inputs % kChannels != 0 ||
       shape->filters % kChannels != 0) {
     return InvalidArgument(kSizes, " These are ", images.shape().DebugString(), " and ", filters,
@@ -148,8 +149,8 @@ class Parts {
     }
     using tensorflow::thread::ThreadPool;
     pool_->ParallelFor(count_,
-                       ThreadPool::SchedulingParams(
-                           ThreadPool::SchedulingStrategy::kFixedBlockSize, absl::nullopt, 1),
+                       ThreadPool::SchedulingParams(ThreadPool::SchedulingStrategy::kFixedBlockSize,
+                                                    absl::nullopt, 1),
                        some);
   }
 
@@ -167,7 +168,8 @@ void Transpose(const Shape& shape, const Bits* weights, Bits* transposed) {
     const Bits* const from = weights + (8 - position) * size;
     Bits* const to = transposed + position * size;
     for (int64_t column = 0; column < columns; ++column) {
-      for (int64_t row = 0; row < rows; ++row) to[column * rows + row] = from[row * columns + column];
+      for (int64_t row = 0; row < rows; ++row)
+        to[column * rows + row] = from[row * columns + column];
     }
   }
 }
@@ -188,21 +190,19 @@ class Conv3x3 : public OpKernel {
     OP_REQUIRES(context, filters.dims() == 4,
                 InvalidArgument("weights are of rank 4, not of shape ", filters.DebugString()));
     OP_REQUIRES_OK(context, Check(images, filters.dim_size(transposes_ ? 2 : 3), &shape));
-    const TensorShape expected =
-        transposes_ ? TensorShape({3, 3, shape.filters, shape.inputs})
-                    : TensorShape({3, 3, shape.inputs, shape.filters});
+    const TensorShape expected = transposes_ ? TensorShape({3, 3, shape.filters, shape.inputs})
+                                             : TensorShape({3, 3, shape.inputs, shape.filters});
     OP_REQUIRES(context, filters == expected,
                 InvalidArgument("weights have the shape ", filters.DebugString(), ", not ",
                                 expected.DebugString()));
     Tensor* outputs;
-    OP_REQUIRES_OK(context, context->allocate_output(
-                                0, {shape.count, shape.height, shape.width, shape.filters},
-                                &outputs));
-    Tensor evaluated;
     OP_REQUIRES_OK(context,
-                   context->allocate_temp(
-                       tensorflow::DT_FLOAT,
-                       {kPoints * kPoints * shape.inputs * shape.filters}, &evaluated));
+                   context->allocate_output(
+                       0, {shape.count, shape.height, shape.width, shape.filters}, &outputs));
+    Tensor evaluated;
+    OP_REQUIRES_OK(context, context->allocate_temp(
+                                tensorflow::DT_FLOAT,
+                                {kPoints * kPoints * shape.inputs * shape.filters}, &evaluated));
     Parts parts;
     OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
     const Bits* in_order = Read<T>(weights);
@@ -233,9 +233,9 @@ class Conv3x3BackpropFilter : public OpKernel {
     const auto& functions = FunctionsOf<T>();
     const Tensor &images = context->input(0), &upstream = context->input(1);
     Shape shape;
-    OP_REQUIRES(context, upstream.dims() == 4,
-                InvalidArgument("upstream is of rank 4, not of shape ",
-                                upstream.shape().DebugString()));
+    OP_REQUIRES(
+        context, upstream.dims() == 4,
+        InvalidArgument("upstream is of rank 4, not of shape ", upstream.shape().DebugString()));
     OP_REQUIRES_OK(context, Check(images, upstream.dim_size(3), &shape));
     const TensorShape expected({shape.count, shape.height, shape.width, shape.filters});
     OP_REQUIRES(context, upstream.shape() == expected,
@@ -262,14 +262,12 @@ class Conv3x3BackpropFilter : public OpKernel {
   }
 };
 
-#define REGISTER(T)                                                                        \
-  REGISTER_KERNEL_BUILDER(                                                                 \
-      Name("Cifar10Conv3x3").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),        \
-      Conv3x3<T>);                                                                         \
-  REGISTER_KERNEL_BUILDER(Name("Cifar10Conv3x3BackpropFilter")                             \
-                              .Device(tensorflow::DEVICE_CPU)                              \
-                              .TypeConstraint<T>("T"),                                     \
-                          Conv3x3BackpropFilter<T>)
+#define REGISTER(T)                                                                               \
+  REGISTER_KERNEL_BUILDER(                                                                        \
+      Name("Cifar10Conv3x3").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), Conv3x3<T>);  \
+  REGISTER_KERNEL_BUILDER(                                                                        \
+      Name("Cifar10Conv3x3BackpropFilter").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
+      Conv3x3BackpropFilter<T>)
 
 REGISTER(float);
 REGISTER(bfloat16);

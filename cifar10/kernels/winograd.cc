@@ -3,111 +3,17 @@
 #include "winograd.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "lanes.h"
+#include "points.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {
 namespace {
 
-// Channels that are computed side by side, one register of them; and how many such columns of a
-// product the registers hold, for so many rows.
-#ifdef __AVX512F__
-constexpr int kLanes = 16, kColumns = 2;
-#else
-constexpr int kLanes = 8, kColumns = 1;
-#endif
-constexpr int kRows = 8;
+// A product's rows and columns, of vectors, that the registers hold.
+constexpr int kRows = 8, kColumns = kLanes / 8;
 static_assert(kChannels % kLanes == 0 && kChannels % kRows == 0, "no channel is left over");
-
-// Vectors of the compiler's, on which arithmetic is done lane by lane. In memory they lie where
-// their elements happen to.
-typedef float Lanes __attribute__((vector_size(4 * kLanes)));
-typedef uint32_t Bits __attribute__((vector_size(4 * kLanes)));
-typedef float LanesInMemory __attribute__((vector_size(4 * kLanes), aligned(4), may_alias));
-typedef uint16_t HalvesInMemory __attribute__((vector_size(2 * kLanes), aligned(2), may_alias));
-typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
-
-#define INLINE inline __attribute__((always_inline))
-
-INLINE Lanes Load(const float* from) { return *reinterpret_cast<const LanesInMemory*>(from); }
-
-INLINE void Store(float* to, Lanes lanes) { *reinterpret_cast<LanesInMemory*>(to) = lanes; }
-
-// A bfloat16 is the upper half of a float.
-INLINE Lanes Load(const uint16_t* from) {
-  const Halves halves = *reinterpret_cast<const HalvesInMemory*>(from);
-  return reinterpret_cast<Lanes>(__builtin_convertvector(halves, Bits) << 16);
-}
-
-// Rounds to nearest, ties to even. A NaN stays one: its lower half is that of a bfloat16, zero.
-INLINE void Store(uint16_t* to, Lanes lanes) {
-  Bits bits = reinterpret_cast<Bits>(lanes);
-  bits += 0x7fff + ((bits >> 16) & 1);
-  *reinterpret_cast<HalvesInMemory*>(to) = __builtin_convertvector(bits >> 16, Halves);
-}
-
-// One dimension. The points are 0, A, -A, B, -B and infinity, small and far apart, so that little
-// is lost when what was computed at them cancels.
-constexpr float A = 0.6f, B = 1.3f;
-constexpr float A2 = A * A, B2 = B * B, A3 = A2 * A, B3 = B2 * B;
-// What each pair of points is divided by, so that the products interpolate.
-constexpr float kOf0 = 1 / (A2 * B2);
-constexpr float kOfA = 1 / (2 * A2 * (A2 - B2)), kOfB = 1 / (2 * B2 * (B2 - A2));
-
-// Evaluates six inputs.
-INLINE void OfInputs(const Lanes in[kPoints], Lanes out[kPoints]) {
-  const Lanes even_a = in[4] - B2 * in[2], odd_a = in[3] - B2 * in[1];
-  const Lanes even_b = in[4] - A2 * in[2], odd_b = in[3] - A2 * in[1];
-  out[0] = A2 * B2 * in[0] - (A2 + B2) * in[2] + in[4];
-  out[1] = even_a + A * odd_a;
-  out[2] = even_a - A * odd_a;
-  out[3] = even_b + B * odd_b;
-  out[4] = even_b - B * odd_b;
-  out[5] = A2 * B2 * in[1] - (A2 + B2) * in[3] + in[5];
-}
-
-// Interpolates four outputs.
-INLINE void ToOutputs(const Lanes in[kPoints], Lanes out[kTile]) {
-  const Lanes even_a = in[1] + in[2], odd_a = in[1] - in[2];
-  const Lanes even_b = in[3] + in[4], odd_b = in[3] - in[4];
-  out[0] = in[0] + even_a + even_b;
-  out[1] = A * odd_a + B * odd_b;
-  out[2] = A2 * even_a + B2 * even_b;
-  out[3] = A3 * odd_a + B3 * odd_b + in[5];
-}
-
-// Evaluates the gradients of four outputs: the transpose of the one above.
-INLINE void OfUpstream(const Lanes in[kTile], Lanes out[kPoints]) {
-  const Lanes even_a = in[0] + A2 * in[2], odd_a = A * in[1] + A3 * in[3];
-  const Lanes even_b = in[0] + B2 * in[2], odd_b = B * in[1] + B3 * in[3];
-  out[0] = in[0];
-  out[1] = even_a + odd_a;
-  out[2] = even_a - odd_a;
-  out[3] = even_b + odd_b;
-  out[4] = even_b - odd_b;
-  out[5] = in[3];
-}
-
-// Evaluates a filter.
-INLINE void OfFilter(const Lanes in[3], Lanes out[kPoints]) {
-  const Lanes even_a = in[0] + A2 * in[2], odd_a = A * in[1];
-  const Lanes even_b = in[0] + B2 * in[2], odd_b = B * in[1];
-  out[0] = kOf0 * in[0];
-  out[1] = kOfA * (even_a + odd_a);
-  out[2] = kOfA * (even_a - odd_a);
-  out[3] = kOfB * (even_b + odd_b);
-  out[4] = kOfB * (even_b - odd_b);
-  out[5] = in[2];
-}
-
-// Interpolates a filter's gradient: the transpose of the one above.
-INLINE void ToFilter(const Lanes in[kPoints], Lanes out[3]) {
-  const Lanes even_a = kOfA * (in[1] + in[2]), odd_a = kOfA * (in[1] - in[2]);
-  const Lanes even_b = kOfB * (in[3] + in[4]), odd_b = kOfB * (in[3] - in[4]);
-  out[0] = kOf0 * in[0] + even_a + even_b;
-  out[1] = A * odd_a + B * odd_b;
-  out[2] = A2 * even_a + B2 * even_b + in[5];
-}
 
 // Some rows of tiles, which are computed together: enough tiles that filters which are in registers
 // or near caches serve for many, few enough that what is computed of them stays there, too.
@@ -123,27 +29,25 @@ int64_t TilesOf(const Shape& shape, int64_t rows) {
   return (tiles + kRows - 1) / kRows * kRows;
 }
 
-// Parts of what a call is given to work with.
+// What a call is given to work with.
 struct Scratch {
-  Scratch(const Shape& shape, float* memory) : tiles(TilesOf(shape, RowsTogether(shape))) {
-    const int64_t channels = std::max(shape.inputs, shape.filters);
-    inputs = memory;
-    outputs = inputs + kPoints * kPoints * tiles * shape.inputs;
-    lines = outputs + kPoints * kPoints * tiles * shape.filters;
-    end = lines + kPoints * (shape.width + 2) * channels;
+  Scratch(const Shape& shape, float* memory)
+      : tiles(TilesOf(shape, RowsTogether(shape))),
+        inputs(memory),
+        outputs(inputs + kPoints * kPoints * tiles * shape.inputs),
+        lines(outputs + kPoints * kPoints * tiles * shape.filters) {}
+
+  static int64_t Size(const Shape& shape) {
+    const int64_t tiles = TilesOf(shape, RowsTogether(shape));
+    return kPoints * kPoints * tiles * (shape.inputs + shape.filters) +
+           kPoints * (shape.width + 2) * std::max(shape.inputs, shape.filters);
   }
 
-  int64_t tiles;   // that there is room for
-  float* inputs;   // [points, points, tiles, inputs], images that are evaluated
-  float* outputs;  // [points, points, tiles, filters], before they are interpolated; or upstream
-  float* lines;    // [points, width + 2, channels], one axis done
-  float* end;
+  const int64_t tiles;   // that there is room for
+  float* const inputs;   // [points, points, tiles, inputs], images that are evaluated
+  float* const outputs;  // [points, points, tiles, filters]: not interpolated yet; or upstream
+  float* const lines;    // [points, width + 2, channels], one axis done
 };
-
-int64_t ScratchSize(const Shape& shape) {
-  float* const none = nullptr;
-  return Scratch(shape, none).end - none;
-}
 
 // Lets the caches fetch what the next rows of tiles will read or write. `Element`s of one line of
 // the caches are asked for once.
@@ -152,12 +56,26 @@ INLINE void Prefetch(const Element* next, int64_t offset) {
   if (offset % (64 / sizeof(Element)) == 0) __builtin_prefetch(next + offset, kWrites);
 }
 
+// Transforms all channels: reads kIn vectors `in_step` apart, writes kOut that are `out_step`
+// apart.
+template <int kIn, int kOut, void (*transform)(const Lanes*, Lanes*)>
+INLINE void Transform(int64_t channels, const float* from, int64_t in_step, float* to,
+                      int64_t out_step) {
+  for (int64_t channel = 0; channel < channels; channel += kLanes) {
+    Lanes in[kIn], out[kOut];
+    for (int index = 0; index < kIn; ++index) in[index] = Load(from + index * in_step + channel);
+    transform(in, out);
+    for (int index = 0; index < kOut; ++index) Store(to + index * out_step + channel, out[index]);
+  }
+}
+
 // Evaluates the inputs of `rows` rows of tiles from `begin` on.
 template <typename Element>
 INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows, const Element* images,
                            const Scratch& scratch) {
   const int64_t channels = shape.inputs, line = shape.width * channels;
   const int64_t across = shape.width / kTile, down = shape.height / kTile;
+  const int64_t step = scratch.tiles * channels;
   const int64_t padded = line + 2 * channels;
   for (int point = 0; point < kPoints; ++point) {
     float* const to = scratch.lines + point * padded;
@@ -186,16 +104,7 @@ INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows, cons
         const float* const from = scratch.lines + point * padded + tile * kTile * channels;
         float* const to =
             scratch.inputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
-        for (int64_t channel = 0; channel < channels; channel += kLanes) {
-          Lanes in[kPoints], out[kPoints];
-          for (int index = 0; index < kPoints; ++index) {
-            in[index] = Load(from + index * channels + channel);
-          }
-          OfInputs(in, out);
-          for (int index = 0; index < kPoints; ++index) {
-            Store(to + index * scratch.tiles * channels + channel, out[index]);
-          }
-        }
+        Transform<kPoints, kPoints, OfInputs>(channels, from, channels, to, step);
       }
     }
   }
@@ -206,7 +115,7 @@ template <typename Element>
 INLINE void EvaluateUpstream(const Shape& shape, int64_t begin, int64_t rows,
                              const Element* upstream, const Scratch& scratch) {
   const int64_t channels = shape.filters, line = shape.width * channels;
-  const int64_t across = shape.width / kTile;
+  const int64_t across = shape.width / kTile, step = scratch.tiles * channels;
   for (int64_t row = 0; row < rows; ++row) {
     const Element* const first = upstream + (begin + row) * kTile * line;
     for (int64_t at = 0; at < line; at += kLanes) {
@@ -225,16 +134,7 @@ INLINE void EvaluateUpstream(const Shape& shape, int64_t begin, int64_t rows,
         const float* const from = scratch.lines + point * line + tile * kTile * channels;
         float* const to =
             scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
-        for (int64_t channel = 0; channel < channels; channel += kLanes) {
-          Lanes in[kTile], out[kPoints];
-          for (int index = 0; index < kTile; ++index) {
-            in[index] = Load(from + index * channels + channel);
-          }
-          OfUpstream(in, out);
-          for (int index = 0; index < kPoints; ++index) {
-            Store(to + index * scratch.tiles * channels + channel, out[index]);
-          }
-        }
+        Transform<kTile, kPoints, OfUpstream>(channels, from, channels, to, step);
       }
     }
   }
@@ -245,23 +145,14 @@ template <typename Element>
 INLINE void InterpolateOutputs(const Shape& shape, int64_t begin, int64_t rows,
                                const Scratch& scratch, Element* outputs) {
   const int64_t channels = shape.filters, line = shape.width * channels;
-  const int64_t across = shape.width / kTile;
+  const int64_t across = shape.width / kTile, step = scratch.tiles * channels;
   for (int64_t row = 0; row < rows; ++row) {
     for (int point = 0; point < kPoints; ++point) {
       for (int64_t tile = 0; tile < across; ++tile) {
         const float* const from =
             scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
         float* const to = scratch.lines + point * line + tile * kTile * channels;
-        for (int64_t channel = 0; channel < channels; channel += kLanes) {
-          Lanes in[kPoints], out[kTile];
-          for (int index = 0; index < kPoints; ++index) {
-            in[index] = Load(from + index * scratch.tiles * channels + channel);
-          }
-          ToOutputs(in, out);
-          for (int index = 0; index < kTile; ++index) {
-            Store(to + index * channels + channel, out[index]);
-          }
-        }
+        Transform<kPoints, kTile, ToOutputs>(channels, from, step, to, channels);
       }
     }
     Element* const first = outputs + (begin + row) * kTile * line;
@@ -418,7 +309,7 @@ void Interpolate(const Shape& shape, const float* sums, Element* gradient) {
 }
 
 template <typename Element>
-constexpr Functions<Element> kAll = {ScratchSize, Convolve<Element>, Correlate<Element>,
+constexpr Functions<Element> kAll = {Scratch::Size, Convolve<Element>, Correlate<Element>,
                                      Evaluate<Element>, Interpolate<Element>};
 
 }  // namespace

@@ -377,26 +377,39 @@ NEEDED = "abm avx2 bmi1 bmi2 f16c fma movbe"
 
 def test_a_plan_takes_our_convolutions_where_they_can_be_had(machine, monkeypatch):
     machine.has(flags=NEEDED)
-    reasons = {"their absence": False, None: True}
-    for reason, has in reasons.items():
-        monkeypatch.setattr(devices.library, "why_not", lambda flags, reason=reason: reason)
-        assert plan().own_kernels == has
-        assert not plan(kernels="tensorflow").own_kernels
-    assert plan(kernels="own").own_kernels
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    for kernels in ("auto", "own"):
+        assert plan(kernels=kernels).own_kernels
+        assert plan(kernels=kernels).kernels_missing is None
 
 
-def test_our_convolutions_are_refused_with_the_reason(machine, monkeypatch):
+def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
+    assert not plan().own_kernels
+    assert plan().kernels_missing == "they are not compiled (make)"
     with pytest.raises(ConfigError) as caught:
         plan(kernels="own")
     assert str(caught.value) == (
-        "--kernels own cannot be had here: they are not compiled (make); --kernels auto does "
-        "without"
+        "--kernels own cannot be had: they are not compiled (make); --kernels auto does without"
     )
+
+
+def test_nobody_misses_what_was_not_wanted(machine, monkeypatch):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    assert not plan(kernels="tensorflow").own_kernels
+    assert plan(kernels="tensorflow").kernels_missing is None
+
+
+def test_an_in_graph_master_does_without_our_convolutions(machine, monkeypatch):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    assert not plan(replication="in-graph").own_kernels
+    with pytest.raises(ConfigError, match="does not know what is compiled on other machines"):
+        plan(replication="in-graph", kernels="own")
 
 
 def test_our_convolutions_are_not_for_gpus(machine):
     machine.has(gpus=1, flags=NEEDED)
     assert not plan().own_kernels
+    assert plan().kernels_missing is None
     with pytest.raises(ConfigError, match="they are for CPUs"):
         plan(kernels="own")

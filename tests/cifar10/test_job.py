@@ -11,6 +11,7 @@ from cifar10.job import Job, checkpoint_steps, make_job, open_output
 from cifar10.model_fn import ModelParams
 from cifar10.records import open_records
 from cifar10.replicas import Replication
+from cifar10.train import introduce
 from tests.cifar10.steps import make_plan
 
 
@@ -103,3 +104,13 @@ def test_a_file_in_place_of_the_output_folder_is_refused(tmp_path):
 def test_a_place_of_an_unknown_kind_is_refused():
     with pytest.raises(ConfigError, match="--output-dir nowhere://output cannot be written to: "):
         open_output(TrainConfig(output_dir="nowhere://output"))
+
+
+@pytest.mark.parametrize(("model", "count"), [("resnet", 1), ("mlp", 0)])
+def test_who_goes_without_our_convolutions_and_has_any_says_so(tutorial_data, capsys, model, count):
+    job = make(tutorial_data)
+    plan = dataclasses.replace(job.plan, kernels_missing="they are not compiled (make)")
+    config = dataclasses.replace(job.config, model=model)
+    introduce(dataclasses.replace(job, plan=plan, config=config), 0)
+    line = "convolutions are TensorFlow's: ours cannot be had, they are not compiled (make)"
+    assert capsys.readouterr().out.splitlines().count(line) == count

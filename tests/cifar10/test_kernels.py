@@ -13,31 +13,25 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import convolution, model_fn
 from cifar10.config import TrainConfig
-from cifar10.cpu import cpu_flags
 from cifar10.kernels import build, library
-from cifar10.replicas import Replication
 from tests.cifar10.steps import make_plan
 
 SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
 RANDOM = np.random.default_rng(7)
 ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 
-needs_them = pytest.mark.skipif(
-    library.why_impossible(cpu_flags()) is not None, reason="convolutions are for x86-64 with AVX2"
-)
 
-
-@pytest.fixture(scope="module")
-def compiled() -> Any:
-    """The library, compiled if it is not there."""
-    assert build.main([]) == 0
+@pytest.fixture
+def compiled(compiled_kernels: None) -> Any:
+    """The library."""
     return library.load()
 
 
 @pytest.fixture
 def elsewhere(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
-    """The library's path, where nothing is yet."""
+    """The library's path, where nothing is yet, on a machine that can have it."""
     path = tmp_path / "built" / "kernels.so"
+    monkeypatch.setattr(library, "why_impossible", lambda flags: None)
     monkeypatch.setattr(library, "path", lambda: path)
     return path
 
@@ -64,7 +58,6 @@ def differs(found: Any, expected: Any) -> float:
     return float(np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2)))
 
 
-@needs_them
 @pytest.mark.parametrize(
     ("images", "filters"),
     [
@@ -84,7 +77,6 @@ def test_outputs_and_gradients_are_tensorflows(compiled, images, filters):
         assert differs(found, expected) < 1e-5
 
 
-@needs_them
 def test_bfloat16_is_rounded_once(compiled):
     x, kernel = (np.round(numbers(*shape) * 8) / 8 for shape in ((4, 8, 8, 32), (3, 3, 32, 16)))
     exact = outputs_and_gradients(False, x, kernel, tf.float32)
@@ -96,7 +88,6 @@ def test_bfloat16_is_rounded_once(compiled):
     assert differs(of_kernel, exact[2]) < 2**-8
 
 
-@needs_them
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_what_is_not_a_number_stays_none(compiled, value, dtype):
@@ -108,7 +99,6 @@ def test_what_is_not_a_number_stays_none(compiled, value, dtype):
     assert not np.isfinite(of_kernel[:, :, 5]).any()
 
 
-@needs_them
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
 def test_the_same_numbers_give_the_same_bits(compiled, dtype):
     x, kernel = numbers(5, 16, 16, 16), numbers(3, 3, 16, 32)
@@ -132,7 +122,6 @@ with tf.Graph().as_default(), tf.Session(config=config) as session:
 """
 
 
-@needs_them
 @pytest.mark.parametrize(("threads", "environment"), [(4, {}), (1, {"ONEDNN_MAX_CPU_ISA": "AVX2"})])
 def test_threads_and_instruction_sets_change_nothing_but_rounding(
     compiled, tmp_path, root, threads, environment
@@ -152,7 +141,6 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
         assert differs(results[1][name], results[0][name]) < 1e-5
 
 
-@needs_them
 @pytest.mark.parametrize(
     ("images", "weights", "words"),
     [
@@ -174,7 +162,6 @@ def test_what_it_cannot_compute_is_refused(compiled, images, weights, words):
     assert words in str(caught.value)
 
 
-@needs_them
 def test_a_gradient_of_another_size_is_refused(compiled):
     with tf.Graph().as_default(), tf.Session() as session:
         op = compiled.cifar10_conv3x3_backprop_filter(
@@ -184,7 +171,6 @@ def test_a_gradient_of_another_size_is_refused(compiled):
             session.run(op)
 
 
-@needs_them
 def test_shapes_are_known_before_it_runs(compiled):
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [None, 8, 8, 16])
@@ -197,11 +183,10 @@ def test_shapes_are_known_before_it_runs(compiled):
         assert of_filters.shape.as_list() == [3, 3, 16, 32]
 
 
-def resnet_ops(mode: str, **place: Any) -> list[str]:
+def resnet_ops(mode: str) -> list[str]:
     """The types of a ResNet-8's ops, in a plan that has our convolutions."""
     plan = dataclasses.replace(make_plan(2), own_kernels=True)
-    config = TrainConfig(num_layers=8)
-    params = model_fn.ModelParams(config, plan, replication=Replication(**place) if place else None)
+    params = model_fn.ModelParams(TrainConfig(num_layers=8), plan)
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()
         images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)
@@ -209,7 +194,6 @@ def resnet_ops(mode: str, **place: Any) -> list[str]:
         return [op.type for op in graph.get_operations()]
 
 
-@needs_them
 def test_training_takes_them_where_they_fit(compiled):
     ops = resnet_ops("train")
     # Two towers: the first layer of 3 channels and two of stride 2 are TensorFlow's, four are ours.
@@ -218,15 +202,16 @@ def test_training_takes_them_where_they_fit(compiled):
     assert ops.count("Cifar10Conv3x3BackpropFilter") == 2 * 4
 
 
-@needs_them
-def test_evaluation_and_other_machines_towers_do_without_them(compiled):
-    in_graph = {"variable_devices": ("/cpu:0",), "tower_devices": ("/cpu:0", "/cpu:1")}
-    for ops in (resnet_ops("eval"), resnet_ops("train", **in_graph, num_machines=2)):
-        assert "Conv2D" in ops
-        assert "Cifar10Conv3x3" not in ops
+def test_evaluation_does_without_them(compiled):
+    ops = resnet_ops("eval")
+    assert ops.count("Conv2D") == 2 * 7
+    assert "Cifar10Conv3x3" not in ops
 
 
-def test_a_cpu_without_their_instructions_cannot_have_them():
+def test_a_cpu_without_their_instructions_cannot_have_them(monkeypatch):
+    monkeypatch.setattr(library.sys, "platform", "linux")
+    monkeypatch.setattr(library.platform, "machine", lambda: "x86_64")
+    assert library.why_impossible(ALL_FLAGS) is None
     assert library.why_impossible(ALL_FLAGS - {"fma", "avx2"}) == "this CPU has no avx2, fma"
 
 
@@ -237,12 +222,10 @@ def test_another_machine_cannot_have_them(monkeypatch):
     assert library.why_impossible(ALL_FLAGS) == expected
 
 
-@needs_them
 def test_what_is_not_compiled_says_how(elsewhere):
     assert library.why_not(ALL_FLAGS) == "they are not compiled (python -m cifar10.kernels.build)"
 
 
-@needs_them
 def test_a_damaged_library_says_how_to_mend_it(elsewhere, monkeypatch):
     monkeypatch.setattr(library, "load", library.load.__wrapped__)
     elsewhere.parent.mkdir()
@@ -254,8 +237,8 @@ def test_a_damaged_library_says_how_to_mend_it(elsewhere, monkeypatch):
 
 
 def test_other_sources_make_another_library(tmp_path, monkeypatch):
-    for name in ("winograd.h", "winograd.cc", "ops.cc", "build.py"):
-        (tmp_path / name).write_bytes((library.SOURCE_DIR / name).read_bytes())
+    for source in library.SOURCE_DIR.glob("*.*"):
+        (tmp_path / source.name).write_bytes(source.read_bytes())
     before = library.path().name
     monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
     assert library.path() == tmp_path / "built" / before
@@ -263,7 +246,6 @@ def test_other_sources_make_another_library(tmp_path, monkeypatch):
     assert library.path().name != before
 
 
-@needs_them
 def test_without_a_compiler_the_build_says_so(elsewhere, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
@@ -272,7 +254,6 @@ def test_without_a_compiler_the_build_says_so(elsewhere, tmp_path, monkeypatch, 
     assert not elsewhere.exists()
 
 
-@needs_them
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     elsewhere, tmp_path, monkeypatch, capsys
 ):
@@ -287,7 +268,6 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     assert list(elsewhere.parent.iterdir()) == []
 
 
-@needs_them
 def test_what_is_there_is_not_compiled_again_unless_asked(elsewhere, monkeypatch, capsys):
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(b"built before")
@@ -297,7 +277,8 @@ def test_what_is_there_is_not_compiled_again_unless_asked(elsewhere, monkeypatch
     assert elsewhere.read_bytes() == b"built before"
 
 
-def test_the_build_refuses_a_machine_that_cannot_use_it(elsewhere, monkeypatch, capsys):
-    monkeypatch.setattr(build, "cpu_flags", set)
+def test_a_machine_that_cannot_use_them_does_not_compile_them(elsewhere, monkeypatch, capsys):
+    monkeypatch.setattr(library, "why_impossible", lambda flags: "this CPU has no avx2")
     assert build.main([]) == 2
-    assert "Training does without them" in capsys.readouterr().err
+    assert "cannot be had: this CPU has no avx2" in capsys.readouterr().err
+    assert not elsewhere.parent.exists()
