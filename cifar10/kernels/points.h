@@ -10,8 +10,8 @@
 namespace cifar10 {
 namespace INSTRUCTIONS {
 
-// The points are 0, A, -A, B, -B and infinity: small and far apart, so that little is lost when what
-// was computed at them cancels.
+// The points are 0, A, -A, B, -B and infinity: small and far apart, so that little is lost when
+// what was computed at them cancels.
 constexpr float A = 0.6f, B = 1.3f;
 constexpr float A2 = A * A, B2 = B * B, A3 = A2 * A, B3 = B2 * B;
 // What each pair of points is divided by, so that the products interpolate.
