@@ -20,7 +20,7 @@ REQUIREMENTS ?= $(or $(INSTALLED),requirements.txt)
 help:
 	@echo 'make demo         train a small network end to end: about 3 minutes, set-up included'
 	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.txt: for NVIDIA GPUs'
-	@echo 'make kernels      compile convolutions for CPUs, which demo and tests do by themselves'
+	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
 	@echo 'make test         the tests; ARGS="-k name" picks some'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
@@ -37,7 +37,7 @@ demo: kernels
 	@echo '  $(PY) -m data_prep --source cifar-10-python.tar.gz'
 	@echo '  $(PY) cifar10_main.py --train-batch-size=128'
 
-venv: .venv/.installed
+venv: kernels
 
 # Where they cannot be had, it says why; all works without them.
 kernels: .venv/.installed

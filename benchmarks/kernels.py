@@ -1,11 +1,12 @@
-"""Our convolutions for CPUs beside TensorFlow's: single ones, and whole steps of training.
+"""Our convolutions for CPUs beside TensorFlow's: single ones, or whole steps of training.
 
-    python -m benchmarks kernels [--rounds N] [-- TRAINING ARGS]
+    python -m benchmarks kernels
+    python -m benchmarks kernels -- --num-layers=44 --precision=bf16
 
-prints two tables in Markdown. Single convolutions are those of a ResNet's stages, 64 images, one
-thread: CPU time, which includes that of the outputs' memory. Steps are those of TRAINING ARGS
-(default: ResNet-20 and ResNet-44, fp32 and, where the CPU has it, bf16). Both ways take turns, so
-that they share whatever else the machine does.
+prints a table in Markdown. Single convolutions are those of a ResNet's stages, 64 images, one
+thread, fp32 and, where the CPU has it, bf16: CPU time, that of the outputs' memory included. A step
+is that of the training's flags after `--`. Both ways take turns, so that they share whatever else
+the machine does.
 """
 
 import argparse
@@ -41,22 +42,14 @@ def main(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--rounds", type=int, default=25, help="turns of each way (25)")
     ours = arguments.parse(parser, argv)
-    precisions = ["fp32"] + ["bf16"] * ("avx512_bf16" in cpu_flags())
+    if "--" in argv:
+        _compare_steps(ours.config, ours.rounds)
+        return
     print("| images, channels | precision | | TensorFlow's, us an image | ours | ratio |")
     print("|---|---|---|---|---|---|")
-    for precision in precisions:
+    for precision in ["fp32"] + ["bf16"] * ("avx512_bf16" in cpu_flags()):
         for side, channels in _STAGES:
             _compare_ops(side, channels, precision, ours.rounds)
-    print("\n| step | TensorFlow's, ms | ours, ms | ratio |\n|---|---|---|---|")
-    configs = [ours.config]
-    if ours.config == TrainConfig():
-        configs = [
-            TrainConfig(num_layers=layers, precision=precision)
-            for layers in (20, 44)
-            for precision in precisions
-        ]
-    for config in configs:
-        _compare_steps(config, ours.rounds)
 
 
 def _compare_ops(side: int, channels: int, precision: str, rounds: int) -> None:
@@ -102,7 +95,8 @@ def _compare_steps(config: TrainConfig, rounds: int) -> None:
     ]
     times = _take_turns([functools.partial(one.step_secs, _TURN_SECS) for one in trainers], rounds)
     title = f"{config.model_title}, {config.train_batch_size} images, {config.precision}"
-    print(f"| {title} | {_figures(times, 1e3)} |", flush=True)
+    print("| step | TensorFlow's, ms | ours, ms | ratio |\n|---|---|---|---|")
+    print(f"| {title} | {_figures(times, 1e3)} |")
 
 
 def _cpu_secs(session: Any, op: Any) -> float:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cifar10.cpu import cpu_flags
+from cifar10.kernels import library
 from tests import shell
 from tests.system.containers import Docker
 
@@ -61,6 +63,17 @@ def test_the_image_holds_the_code_and_no_more(docker: Docker, image: str) -> Non
 def test_nothing_runs_as_root(docker: Docker, image: str) -> None:
     code = "import os; print(os.getuid(), os.getgid())"
     assert docker("run", "--rm", image, "-c", code).split() == ["1000", "1000"]
+
+
+@pytest.mark.skipif(
+    library.why_impossible(cpu_flags()) is not None, reason="convolutions are for x86-64 with AVX2"
+)
+def test_the_image_has_our_convolutions_and_no_compiler(docker: Docker, image: str) -> None:
+    code = (
+        "import shutil; from cifar10.cpu import cpu_flags; from cifar10.kernels import library; "
+        "print(library.why_not(cpu_flags()), shutil.which('c++'))"
+    )
+    assert docker("run", "--rm", image, "-c", code).splitlines()[-1] == "None None"
 
 
 def test_the_image_alone_shows_the_help(docker: Docker, image: str) -> None:
