@@ -111,7 +111,8 @@ Status Check(const Tensor& images, int64_t filters, Shape* shape) {
   }
   *shape = {images.dim_size(0), images.dim_size(1), images.dim_size(2), images.dim_size(3),
             filters};
-  if (shape->height % kTile != 0 || shape->width % kTile != 0 || shape->inputs % kChannels != 0 ||
+  if (shape->height <= 0 || shape->width <= 0 || shape->height % kTile != 0 ||
+      shape->width % kTile != 0 || shape->inputs % kChannels != 0 ||
       shape->filters % kChannels != 0) {
     return InvalidArgument(kSizes, " These are ", images.shape().DebugString(), " and ", filters,
                            " filters.");

@@ -145,6 +145,7 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
     ("images", "weights", "words"),
     [
         ((1, 6, 8, 16), (3, 3, 16, 16), "multiples of 4"),
+        ((1, 8, 0, 16), (3, 3, 16, 16), "multiples of 4"),
         ((1, 8, 8, 24), (3, 3, 24, 16), "channels of 16"),
         ((1, 8, 8, 16), (3, 3, 16, 40), "channels of 16"),
         ((1, 8, 8, 16), (5, 5, 16, 16), "not [3,3,16,16]"),
@@ -160,6 +161,15 @@ def test_what_it_cannot_compute_is_refused(compiled, images, weights, words):
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             session.run(compiled.cifar10_conv3x3(x, kernel))
     assert words in str(caught.value)
+
+
+def test_no_images_have_no_outputs(compiled):
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, kernel = tf.zeros([0, 8, 8, 16]), tf.ones([3, 3, 16, 32])
+        of_filters = compiled.cifar10_conv3x3_backprop_filter(x, tf.zeros([0, 8, 8, 32]))
+        outputs, gradient = session.run([compiled.cifar10_conv3x3(x, kernel), of_filters])
+    assert outputs.shape == (0, 8, 8, 32)
+    np.testing.assert_array_equal(gradient, np.zeros([3, 3, 16, 32]))
 
 
 def test_a_gradient_of_another_size_is_refused(compiled):
