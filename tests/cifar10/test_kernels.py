@@ -5,7 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
@@ -40,11 +40,15 @@ def numbers(*shape: int) -> Any:
     return RANDOM.normal(size=shape).astype(np.float32)
 
 
-def outputs_and_gradients(own: bool, x: Any, kernel: Any, dtype: Any) -> Any:
+def outputs_and_gradients(
+    own: bool, x: Any, kernel: Any, dtype: Any, early: Optional[bool] = None
+) -> Any:
     """Outputs, and gradients for input and filters of a loss that counts each of them anew."""
     with tf.Graph().as_default() as graph, tf.Session() as session:
         inputs = [tf.cast(tf.constant(value), dtype) for value in (x, kernel)]
-        y = convolution.convolve(inputs[0], inputs[1], SETTINGS, convolution.Ways(own=own))
+        trains = None if early is None else tf.constant(early)
+        ways = convolution.Ways(own=own)
+        y = convolution.convolve(inputs[0], inputs[1], SETTINGS, ways, trains)
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
         found = tf.gradients(y, inputs, tf.cast(tf.constant(factors), dtype))
         ops = {op.type for op in graph.get_operations()}
@@ -191,6 +195,37 @@ def test_shapes_are_known_before_it_runs(compiled):
         assert back.shape.as_list() == [None, 8, 8, 16]
         of_filters = compiled.cifar10_conv3x3_backprop_filter(x, y)
         assert of_filters.shape.as_list() == [3, 3, 16, 32]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early):
+    x, kernel = numbers(2, 8, 8, 16), numbers(3, 3, 16, 32)
+    _, of_x, of_kernel = outputs_and_gradients(True, x, kernel, tf.float32)
+    _, found_of_x, found = outputs_and_gradients(True, x, kernel, tf.float32, early)
+    np.testing.assert_array_equal(found_of_x, of_x if early else np.zeros_like(x))
+    np.testing.assert_array_equal(found, of_kernel)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "changed"),
+    [
+        ((8, 8, 8, 24), (3, 3, 24, 64), {}),
+        ((8, 8, 8, 64), (3, 3, 64, 24), {}),
+        ((8, 8, 8, 80), (3, 3, 80, 64), {}),
+        ((8, 8, 8, 64), (3, 3, 64, 80), {}),
+        ((8, 15, 16, 64), (3, 3, 64, 64), {}),
+        ((8, 16, 15, 64), (3, 3, 64, 64), {}),
+        ((8, 8, 8, 64), (1, 1, 64, 64), {}),
+        ((8, 8, 8, 64), (3, 3, 64, 64), {"strides": [1, 2, 2, 1]}),
+        ((8, 8, 8, 64), (3, 3, 64, 64), {"padding": "VALID"}),
+        ((8, 64, 8, 8), (3, 3, 64, 64), {"data_format": "NCHW"}),
+        ((8, None, 8, 64), (3, 3, 64, 64), {}),
+    ],
+)
+def test_what_does_not_fit_is_left_to_others(shape, kernel, changed):
+    with tf.Graph().as_default():
+        x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
+        assert not convolution.fits_kernels(x, weights, {**SETTINGS, **changed})
 
 
 def resnet_ops(mode: str) -> list[str]:
