@@ -21,8 +21,9 @@ from cifar10.cpu import cpu_flags
 from cifar10.kernels import library
 
 _COMPILERS = ("c++", "g++", "clang++")
-# What INSTRUCTIONS may be in winograd.cc, and what compilers call it.
-_ARCHITECTURES = {"avx512": "x86-64-v4", "avx2": "x86-64-v3"}
+# What INSTRUCTIONS may be in winograd.cc, and what compilers call it; the poorest first, since the
+# linker keeps the first copy of what several of them have of the standard library.
+_ARCHITECTURES = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}
 _FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall")
 
 
@@ -47,9 +48,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 2
     compiler = _compiler()
     if compiler is None:
+        chosen = os.environ.get("CXX")
+        missing = f"CXX is {chosen}, which is not" if chosen else "there is no C++ compiler"
         _complain(
-            "there is no C++ compiler on PATH. On Debian: apt-get install g++. Elsewhere, name "
-            "one: CXX=/path/to/g++"
+            f"{missing} on PATH. On Debian: apt-get install g++. Elsewhere, name one: "
+            "CXX=/path/to/g++"
         )
         return 2
     print("Compiling convolutions for CPUs: about 15 seconds, once.", flush=True)

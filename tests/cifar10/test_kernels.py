@@ -299,6 +299,12 @@ def test_without_a_compiler_the_build_says_so(elsewhere, tmp_path, monkeypatch, 
     assert not elsewhere.exists()
 
 
+def test_a_compiler_that_is_not_there_is_named(elsewhere, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert build.main([]) == 2
+    assert "CXX is no-such-compiler, which is not on PATH" in capsys.readouterr().err
+
+
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     elsewhere, tmp_path, monkeypatch, capsys
 ):
