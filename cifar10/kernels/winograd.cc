@@ -170,15 +170,22 @@ INLINE void InterpolateOutputs(const Shape& shape, int64_t begin, int64_t rows,
   }
 }
 
-// Rows of one matrix times columns of another: [kRows, depth] [depth, columns * kLanes].
-template <int columns>
-INLINE void Multiply(int64_t depth, const float* left, const float* right, int64_t width,
-                     float* to) {
-  Lanes sums[kRows][columns] = {};
+// A product of two matrices, [kRows, depth] and [depth, columns * kLanes]; added to what there is,
+// or in its place. Rows of the first are `row_step` apart, its columns `step`.
+template <int columns, bool adds>
+INLINE void Multiply(int64_t depth, const float* left, int64_t row_step, int64_t step,
+                     const float* right, int64_t width, float* to) {
+  Lanes sums[kRows][columns];
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < columns; ++column) {
+      sums[row][column] = adds ? Load(to + row * width + column * kLanes) : Lanes{};
+    }
+  }
   for (int64_t at = 0; at < depth; ++at) {
     for (int row = 0; row < kRows; ++row) {
       for (int column = 0; column < columns; ++column) {
-        sums[row][column] += left[row * depth + at] * Load(right + at * width + column * kLanes);
+        sums[row][column] +=
+            left[row * row_step + at * step] * Load(right + at * width + column * kLanes);
       }
     }
   }
@@ -189,29 +196,15 @@ INLINE void Multiply(int64_t depth, const float* left, const float* right, int64
   }
 }
 
-// Adds columns of one matrix, transposed, times those of another: [depth, kRows]^T
-// [depth, columns * kLanes].
-template <int columns>
-INLINE void AddTransposed(int64_t depth, const float* left, int64_t height, const float* right,
-                          int64_t width, float* to) {
-  Lanes sums[kRows][columns];
-  for (int row = 0; row < kRows; ++row) {
-    for (int column = 0; column < columns; ++column) {
-      sums[row][column] = Load(to + row * width + column * kLanes);
-    }
+// The same for all columns, `width` of them.
+template <bool adds>
+INLINE void MultiplyRows(int64_t depth, const float* left, int64_t row_step, int64_t step,
+                         const float* right, int64_t width, float* to) {
+  int64_t at = 0;
+  for (; at + kColumns * kLanes <= width; at += kColumns * kLanes) {
+    Multiply<kColumns, adds>(depth, left, row_step, step, right + at, width, to + at);
   }
-  for (int64_t at = 0; at < depth; ++at) {
-    for (int row = 0; row < kRows; ++row) {
-      for (int column = 0; column < columns; ++column) {
-        sums[row][column] += left[at * height + row] * Load(right + at * width + column * kLanes);
-      }
-    }
-  }
-  for (int row = 0; row < kRows; ++row) {
-    for (int column = 0; column < columns; ++column) {
-      Store(to + row * width + column * kLanes, sums[row][column]);
-    }
-  }
+  if (at < width) Multiply<1, adds>(depth, left, row_step, step, right + at, width, to + at);
 }
 
 template <typename Element>
@@ -225,13 +218,9 @@ void Convolve(const Shape& shape, int64_t begin, int64_t end, const Element* ima
     for (int point = 0; point < kPoints * kPoints; ++point) {
       const float* const right = evaluated + point * inputs * filters;
       for (int64_t tile = 0; tile < tiles; tile += kRows) {
-        const float* const left = scratch.inputs + (point * scratch.tiles + tile) * inputs;
-        float* const to = scratch.outputs + (point * scratch.tiles + tile) * filters;
-        int64_t filter = 0;
-        for (; filter + kColumns * kLanes <= filters; filter += kColumns * kLanes) {
-          Multiply<kColumns>(inputs, left, right + filter, filters, to + filter);
-        }
-        if (filter < filters) Multiply<1>(inputs, left, right + filter, filters, to + filter);
+        const int64_t from = point * scratch.tiles + tile;
+        MultiplyRows<false>(inputs, scratch.inputs + from * inputs, inputs, 1, right, filters,
+                            scratch.outputs + from * filters);
       }
     }
     InterpolateOutputs(shape, row, rows, scratch, outputs);
@@ -248,17 +237,11 @@ void Correlate(const Shape& shape, int64_t begin, int64_t end, const Element* im
     EvaluateInputs(shape, row, rows, images, scratch);
     EvaluateUpstream(shape, row, rows, upstream, scratch);
     for (int point = 0; point < kPoints * kPoints; ++point) {
+      const float* const left = scratch.inputs + point * scratch.tiles * inputs;
       const float* const right = scratch.outputs + point * scratch.tiles * filters;
       for (int64_t input = 0; input < inputs; input += kRows) {
-        const float* const left = scratch.inputs + point * scratch.tiles * inputs + input;
-        float* const to = sums + (point * inputs + input) * filters;
-        int64_t filter = 0;
-        for (; filter + kColumns * kLanes <= filters; filter += kColumns * kLanes) {
-          AddTransposed<kColumns>(tiles, left, inputs, right + filter, filters, to + filter);
-        }
-        if (filter < filters) {
-          AddTransposed<1>(tiles, left, inputs, right + filter, filters, to + filter);
-        }
+        MultiplyRows<true>(tiles, left + input, 1, inputs, right, filters,
+                           sums + (point * inputs + input) * filters);
       }
     }
   }
