@@ -16,6 +16,9 @@ Tensor = Any  # TensorFlow 2.15 carries no type hints.
 
 # The channels and images that it takes to fill a core's vector registers.
 _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
+# `cifar10.kernels`: those of more leave the near caches, and what tiles cover beside an image is
+# computed in vain. 64 by 256 channels at 15x15 positions are faster, 256 by 256 at 7x7 are not.
+_MOST_FILTERS, _MOST_COVERED = 64 * 256, 1.2
 # `filter_gradient_by_images`: the size of a piece that a core computes fastest, as positions of all
 # its images together, and as images by channel.
 _POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5
@@ -126,10 +129,15 @@ def fits_kernels(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
     filters = weights.shape.as_list()[3]
     return (
         _is_plain(x, weights, settings)
-        and height % library.TILE == width % library.TILE == 0
         and inputs % library.CHANNELS == filters % library.CHANNELS == 0
-        and max(inputs, filters) <= library.MOST_CHANNELS
+        and inputs * filters <= _MOST_FILTERS
+        and _covered(height) * _covered(width) <= _MOST_COVERED * height * width
     )
+
+
+def _covered(size: int) -> int:
+    """The positions along an axis that tiles cover, some of them beside the image."""
+    return -(-size // library.TILE) * library.TILE
 
 
 def fits(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:

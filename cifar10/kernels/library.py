@@ -12,7 +12,6 @@ from typing import Any, Optional
 SOURCE_DIR = pathlib.Path(__file__).parent
 # As winograd.h has them: images are cut into tiles, and channels come in multiples of CHANNELS.
 TILE, CHANNELS = 4, 16
-MOST_CHANNELS = 64  # The filters of more leave the near caches; not measured.
 BUILD_COMMAND = "python -m cifar10.kernels.build"
 
 # What compilers call x86-64-v3, as /proc/cpuinfo has it.

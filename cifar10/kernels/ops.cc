@@ -27,7 +27,7 @@ using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
 constexpr char kSizes[] =
-    "Heights and widths are multiples of 4, channels of 16; padding is SAME, stride 1.";
+    "Images are not empty, channels come in multiples of 16; padding is SAME, stride 1.";
 
 REGISTER_OP("Cifar10Conv3x3")
     .Input("images: T")
@@ -111,8 +111,7 @@ Status Check(const Tensor& images, int64_t filters, Shape* shape) {
   }
   *shape = {images.dim_size(0), images.dim_size(1), images.dim_size(2), images.dim_size(3),
             filters};
-  if (shape->height <= 0 || shape->width <= 0 || shape->height % kTile != 0 ||
-      shape->width % kTile != 0 || shape->inputs % kChannels != 0 ||
+  if (shape->height <= 0 || shape->width <= 0 || shape->inputs % kChannels != 0 ||
       shape->filters % kChannels != 0) {
     return InvalidArgument(kSizes, " These are ", images.shape().DebugString(), " and ", filters,
                            " filters.");

@@ -20,12 +20,12 @@ static_assert(kChannels % kLanes == 0 && kChannels % kRows == 0, "no channel is 
 constexpr int64_t kTilesTogether = 16;
 
 int64_t RowsTogether(const Shape& shape) {
-  return std::max<int64_t>(1, kTilesTogether / (shape.width / kTile));
+  return std::max<int64_t>(1, kTilesTogether / shape.Across());
 }
 
 // Tiles of so many rows, and what is computed for them at least.
 int64_t TilesOf(const Shape& shape, int64_t rows) {
-  const int64_t tiles = rows * (shape.width / kTile);
+  const int64_t tiles = rows * shape.Across();
   return (tiles + kRows - 1) / kRows * kRows;
 }
 
@@ -35,18 +35,27 @@ struct Scratch {
       : tiles(TilesOf(shape, RowsTogether(shape))),
         inputs(memory),
         outputs(inputs + kPoints * kPoints * tiles * shape.inputs),
-        lines(outputs + kPoints * kPoints * tiles * shape.filters) {}
+        lines(outputs + kPoints * kPoints * tiles * shape.filters),
+        zeros(lines + kPoints * LineSize(shape)) {
+    std::fill_n(zeros, LineSize(shape), 0.0f);
+  }
 
   static int64_t Size(const Shape& shape) {
     const int64_t tiles = TilesOf(shape, RowsTogether(shape));
     return kPoints * kPoints * tiles * (shape.inputs + shape.filters) +
-           kPoints * (shape.width + 2) * std::max(shape.inputs, shape.filters);
+           (kPoints + 1) * LineSize(shape);
+  }
+
+  // What a row of tiles sees of a line, at most.
+  static int64_t LineSize(const Shape& shape) {
+    return (shape.Across() * kTile + 2) * std::max(shape.inputs, shape.filters);
   }
 
   const int64_t tiles;   // that there is room for
   float* const inputs;   // [points, points, tiles, inputs], images that are evaluated
   float* const outputs;  // [points, points, tiles, filters]: not interpolated yet; or upstream
-  float* const lines;    // [points, width + 2, channels], one axis done
+  float* const lines;    // [points, tiles across * kTile + 2, channels], one axis done
+  float* const zeros;    // a line
 };
 
 // Lets the caches fetch what the next rows of tiles will read or write. `Element`s of one line of
@@ -54,6 +63,17 @@ struct Scratch {
 template <int kWrites, typename Element>
 INLINE void Prefetch(const Element* next, int64_t offset) {
   if (offset % (64 / sizeof(Element)) == 0) __builtin_prefetch(next + offset, kWrites);
+}
+
+// Lines of an image from `top` on, those that it does not have as zeros.
+template <int kCount, typename Element>
+INLINE void FindLines(const Shape& shape, int64_t channels, const Element* image, int64_t top,
+                      const Scratch& scratch, const Element* lines[kCount]) {
+  for (int index = 0; index < kCount; ++index) {
+    const int64_t at = top + index;
+    lines[index] = at >= 0 && at < shape.height ? image + at * shape.width * channels
+                                                : reinterpret_cast<const Element*>(scratch.zeros);
+  }
 }
 
 // Transforms all channels: reads kIn vectors `in_step` apart, writes kOut that are `out_step`
@@ -74,26 +94,26 @@ template <typename Element>
 INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows, const Element* images,
                            const Scratch& scratch) {
   const int64_t channels = shape.inputs, line = shape.width * channels;
-  const int64_t across = shape.width / kTile, down = shape.height / kTile;
+  const int64_t across = shape.Across(), down = shape.Down();
   const int64_t step = scratch.tiles * channels;
-  const int64_t padded = line + 2 * channels;
+  const int64_t padded = (across * kTile + 2) * channels;
   for (int point = 0; point < kPoints; ++point) {
     float* const to = scratch.lines + point * padded;
     std::fill_n(to, channels, 0.0f);
-    std::fill_n(to + channels + line, channels, 0.0f);
+    std::fill(to + channels + line, to + padded, 0.0f);
   }
   for (int64_t row = 0; row < rows; ++row) {
-    // The image's row that is the first of four outputs; tiles see one more on each side.
-    const Element* const first = images + (begin + row) * kTile * line;
-    const bool is_top = (begin + row) % down == 0, is_bottom = (begin + row) % down == down - 1;
+    const Element* const image = images + (begin + row) / down * shape.height * line;
+    const int64_t top = (begin + row) % down * kTile;
+    // A tile sees one line more than it has outputs on each side.
+    const Element* from[kPoints];
+    FindLines<kPoints>(shape, channels, image, top - 1, scratch, from);
     for (int64_t at = 0; at < line; at += kLanes) {
       Lanes in[kPoints], out[kPoints];
-      in[0] = is_top ? Lanes{} : Load(first - line + at);
+      for (int index = 0; index < kPoints; ++index) in[index] = Load(from[index] + at);
       for (int index = 0; index < kTile; ++index) {
-        in[index + 1] = Load(first + index * line + at);
-        Prefetch<0>(first + (rows * kTile + index) * line, at);
+        Prefetch<0>(image + (top + rows * kTile + index) * line, at);
       }
-      in[5] = is_bottom ? Lanes{} : Load(first + kTile * line + at);
       OfInputs(in, out);
       for (int point = 0; point < kPoints; ++point) {
         Store(scratch.lines + point * padded + channels + at, out[point]);
@@ -115,23 +135,32 @@ template <typename Element>
 INLINE void EvaluateUpstream(const Shape& shape, int64_t begin, int64_t rows,
                              const Element* upstream, const Scratch& scratch) {
   const int64_t channels = shape.filters, line = shape.width * channels;
-  const int64_t across = shape.width / kTile, step = scratch.tiles * channels;
+  const int64_t across = shape.Across(), down = shape.Down();
+  const int64_t step = scratch.tiles * channels;
+  const int64_t padded = across * kTile * channels;
+  for (int point = 0; point < kPoints; ++point) {
+    float* const to = scratch.lines + point * padded;
+    std::fill(to + line, to + padded, 0.0f);
+  }
   for (int64_t row = 0; row < rows; ++row) {
-    const Element* const first = upstream + (begin + row) * kTile * line;
+    const Element* const image = upstream + (begin + row) / down * shape.height * line;
+    const int64_t top = (begin + row) % down * kTile;
+    const Element* from[kTile];
+    FindLines<kTile>(shape, channels, image, top, scratch, from);
     for (int64_t at = 0; at < line; at += kLanes) {
       Lanes in[kTile], out[kPoints];
       for (int index = 0; index < kTile; ++index) {
-        in[index] = Load(first + index * line + at);
-        Prefetch<0>(first + (rows * kTile + index) * line, at);
+        in[index] = Load(from[index] + at);
+        Prefetch<0>(image + (top + rows * kTile + index) * line, at);
       }
       OfUpstream(in, out);
       for (int point = 0; point < kPoints; ++point) {
-        Store(scratch.lines + point * line + at, out[point]);
+        Store(scratch.lines + point * padded + at, out[point]);
       }
     }
     for (int point = 0; point < kPoints; ++point) {
       for (int64_t tile = 0; tile < across; ++tile) {
-        const float* const from = scratch.lines + point * line + tile * kTile * channels;
+        const float* const from = scratch.lines + point * padded + tile * kTile * channels;
         float* const to =
             scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
         Transform<kTile, kPoints, OfUpstream>(channels, from, channels, to, step);
@@ -145,24 +174,28 @@ template <typename Element>
 INLINE void InterpolateOutputs(const Shape& shape, int64_t begin, int64_t rows,
                                const Scratch& scratch, Element* outputs) {
   const int64_t channels = shape.filters, line = shape.width * channels;
-  const int64_t across = shape.width / kTile, step = scratch.tiles * channels;
+  const int64_t across = shape.Across(), down = shape.Down();
+  const int64_t step = scratch.tiles * channels;
+  const int64_t padded = across * kTile * channels;
   for (int64_t row = 0; row < rows; ++row) {
     for (int point = 0; point < kPoints; ++point) {
       for (int64_t tile = 0; tile < across; ++tile) {
         const float* const from =
             scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
-        float* const to = scratch.lines + point * line + tile * kTile * channels;
+        float* const to = scratch.lines + point * padded + tile * kTile * channels;
         Transform<kPoints, kTile, ToOutputs>(channels, from, step, to, channels);
       }
     }
-    Element* const first = outputs + (begin + row) * kTile * line;
+    const int64_t image = (begin + row) / down, top = (begin + row) % down * kTile;
+    const int64_t lines = std::min<int64_t>(kTile, shape.height - top);
+    Element* const first = outputs + (image * shape.height + top) * line;
     for (int64_t at = 0; at < line; at += kLanes) {
       Lanes in[kPoints], out[kTile];
       for (int point = 0; point < kPoints; ++point) {
-        in[point] = Load(scratch.lines + point * line + at);
+        in[point] = Load(scratch.lines + point * padded + at);
       }
       ToOutputs(in, out);
-      for (int index = 0; index < kTile; ++index) {
+      for (int64_t index = 0; index < lines; ++index) {
         Store(first + index * line + at, out[index]);
         Prefetch<1>(first + (rows * kTile + index) * line, at);
       }
@@ -233,7 +266,7 @@ void Correlate(const Shape& shape, int64_t begin, int64_t end, const Element* im
   const Scratch scratch(shape, memory);
   const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
   for (int64_t row = begin; row < end; row += together) {
-    const int64_t rows = std::min(together, end - row), tiles = rows * (shape.width / kTile);
+    const int64_t rows = std::min(together, end - row), tiles = rows * shape.Across();
     EvaluateInputs(shape, row, rows, images, scratch);
     EvaluateUpstream(shape, row, rows, upstream, scratch);
     for (int point = 0; point < kPoints * kPoints; ++point) {

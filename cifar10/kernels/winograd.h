@@ -18,12 +18,16 @@ constexpr int kTile = 4;       // outputs of a tile along an axis
 constexpr int kPoints = 6;     // inputs of a tile along an axis, and points of evaluation
 constexpr int kChannels = 16;  // channels come in multiples of these
 
-// A convolution's sizes: height and width are multiples of kTile, channels of kChannels.
+// A convolution's sizes: channels are multiples of kChannels.
 struct Shape {
   int64_t count, height, width, inputs, filters;
 
+  // Tiles that cover an image, the last of them perhaps in part.
+  int64_t Down() const { return (height + kTile - 1) / kTile; }
+  int64_t Across() const { return (width + kTile - 1) / kTile; }
+
   // Rows of tiles, of all images together: what is shared out among threads.
-  int64_t TileRows() const { return count * (height / kTile); }
+  int64_t TileRows() const { return count * Down(); }
 };
 
 // Functions of one element type, compiled for one instruction set.

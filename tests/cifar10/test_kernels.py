@@ -71,9 +71,14 @@ def differs(found: Any, expected: Any) -> float:
         ((1, 4, 4, 16), 48),
         ((2, 12, 20, 48), 16),
         ((3, 4, 36, 32), 64),
+        ((2, 15, 15, 64), 256),
+        ((3, 31, 14, 32), 16),
+        ((2, 5, 17, 16), 32),
+        ((1, 1, 2, 16), 16),
     ],
 )
-def test_outputs_and_gradients_are_tensorflows(compiled, images, filters):
+def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, filters):
+    monkeypatch.setattr(convolution, "_MOST_COVERED", 16.0)
     x, kernel = numbers(*images), numbers(3, 3, images[3], filters)
     exact = outputs_and_gradients(False, x, kernel, tf.float32)
     for found, expected in zip(outputs_and_gradients(True, x, kernel, tf.float32), exact):
@@ -148,10 +153,10 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
 @pytest.mark.parametrize(
     ("images", "weights", "words"),
     [
-        ((1, 6, 8, 16), (3, 3, 16, 16), "multiples of 4"),
-        ((1, 8, 0, 16), (3, 3, 16, 16), "multiples of 4"),
-        ((1, 8, 8, 24), (3, 3, 24, 16), "channels of 16"),
-        ((1, 8, 8, 16), (3, 3, 16, 40), "channels of 16"),
+        ((1, 0, 8, 16), (3, 3, 16, 16), "Images are not empty"),
+        ((1, 8, 0, 16), (3, 3, 16, 16), "Images are not empty"),
+        ((1, 8, 8, 24), (3, 3, 24, 16), "multiples of 16"),
+        ((1, 8, 8, 16), (3, 3, 16, 40), "multiples of 16"),
         ((1, 8, 8, 16), (5, 5, 16, 16), "not [3,3,16,16]"),
         ((1, 8, 8, 16), (3, 3, 32, 16), "not [3,3,16,16]"),
         ((8, 8, 16), (3, 3, 16, 16), "rank 4"),
@@ -207,14 +212,23 @@ def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early):
 
 
 @pytest.mark.parametrize(
+    ("shape", "filters"),
+    [((8, 8, 8, 64), 64), ((8, 15, 15, 64), 256), ((8, 15, 15, 256), 64), ((8, 31, 16, 16), 16)],
+)
+def test_few_channels_and_little_in_vain_fit(shape, filters):
+    with tf.Graph().as_default():
+        x, weights = tf.placeholder(tf.float32, shape), tf.zeros([3, 3, shape[3], filters])
+        assert convolution.fits_kernels(x, weights, SETTINGS)
+
+
+@pytest.mark.parametrize(
     ("shape", "kernel", "changed"),
     [
         ((8, 8, 8, 24), (3, 3, 24, 64), {}),
         ((8, 8, 8, 64), (3, 3, 64, 24), {}),
-        ((8, 8, 8, 80), (3, 3, 80, 64), {}),
-        ((8, 8, 8, 64), (3, 3, 64, 80), {}),
-        ((8, 15, 16, 64), (3, 3, 64, 64), {}),
-        ((8, 16, 15, 64), (3, 3, 64, 64), {}),
+        ((8, 8, 8, 256), (3, 3, 256, 80), {}),
+        ((8, 14, 14, 64), (3, 3, 64, 64), {}),
+        ((8, 7, 7, 64), (3, 3, 64, 64), {}),
         ((8, 8, 8, 64), (1, 1, 64, 64), {}),
         ((8, 8, 8, 64), (3, 3, 64, 64), {"strides": [1, 2, 2, 1]}),
         ((8, 8, 8, 64), (3, 3, 64, 64), {"padding": "VALID"}),
