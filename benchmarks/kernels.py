@@ -3,10 +3,10 @@
     python -m benchmarks kernels
     python -m benchmarks kernels -- --num-layers=44 --precision=bf16
 
-prints a table in Markdown. Single convolutions are those of a ResNet's stages, 64 images, one
-thread, fp32 and, where the CPU has it, bf16: CPU time, that of the outputs' memory included. A step
-is that of the training's flags after `--`. Both ways take turns, so that they share whatever else
-the machine does.
+prints a table in Markdown. Single convolutions are those of a ResNet's stages and two of fastnet's,
+64 images, one thread, fp32 and, where the CPU has it, bf16: CPU time, that of the outputs' memory
+included. A step is that of the training's flags after `--`. Both ways take turns, so that they
+share whatever else the machine does.
 """
 
 import argparse
@@ -27,7 +27,8 @@ from cifar10.cpu import cpu_flags
 from cifar10.kernels import library
 
 _IMAGES = 64
-_STAGES = ((32, 16), (16, 32), (8, 64))  # side of the images, channels
+# Side of the images, channels, filters.
+_SHAPES = ((32, 16, 16), (16, 32, 32), (8, 64, 64), (15, 64, 64), (15, 64, 256))
 _KINDS = ("forwards", "gradient of inputs", "gradient of filters")
 _TURN_SECS = 0.5
 
@@ -45,40 +46,44 @@ def main(argv: Sequence[str]) -> None:
     if "--" in argv:
         _compare_steps(ours.config, ours.rounds)
         return
-    print("| images, channels | precision | | TensorFlow's, us an image | ours | ratio |")
-    print("|---|---|---|---|---|---|")
+    print("| images | channels | precision | | TensorFlow's, us an image | ours | ratio |")
+    print("|---|---|---|---|---|---|---|")
     for precision in ["fp32"] + ["bf16"] * ("avx512_bf16" in cpu_flags()):
-        for side, channels in _STAGES:
-            _compare_ops(side, channels, precision, ours.rounds)
+        for shape in _SHAPES:
+            _compare_ops(*shape, precision, ours.rounds)
 
 
-def _compare_ops(side: int, channels: int, precision: str, rounds: int) -> None:
+def _compare_ops(side: int, channels: int, filters: int, precision: str, rounds: int) -> None:
     dtype = {"fp32": tf.float32, "bf16": tf.bfloat16}[precision]
     threads = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     with tf.Graph().as_default(), tf.Session(config=threads) as session:
-        theirs, ours = _ops(side, channels, dtype)
+        theirs, ours = _ops(side, channels, filters, dtype)
         session.run(tf.global_variables_initializer())
         for kind, *both in zip(_KINDS, theirs, ours):
             times = _take_turns([functools.partial(_cpu_secs, session, op) for op in both], rounds)
-            figures = _figures(times, 1e6 / _IMAGES)
-            print(f"| {side}x{side}, {channels} | {precision} | {kind} | {figures} |", flush=True)
+            title = f"{side}x{side} | {channels} to {filters} | {precision} | {kind}"
+            print(f"| {title} | {_figures(times, 1e6 / _IMAGES)} |", flush=True)
 
 
-def _ops(side: int, channels: int, dtype: Any) -> tuple[list[Any], list[Any]]:
+def _ops(side: int, channels: int, filters: int, dtype: Any) -> tuple[list[Any], list[Any]]:
     """TensorFlow's ops and ours, in the order of `_KINDS`."""
-    random, shape = np.random.default_rng(0), [_IMAGES, side, side, channels]
+    random, shape = np.random.default_rng(0), [_IMAGES, side, side]
     x, upstream, weights = (
         tf.get_variable(
             name,
             initializer=tf.cast(random.normal(size=size).astype(np.float32), dtype),
             use_resource=True,
         ).read_value()
-        for name, size in (("x", shape), ("upstream", shape), ("w", [3, 3, channels, channels]))
+        for name, size in (
+            ("x", [*shape, channels]),
+            ("upstream", [*shape, filters]),
+            ("w", [3, 3, channels, filters]),
+        )
     )
     own, settings = library.load(), {"strides": [1, 1, 1, 1], "padding": "SAME"}
     theirs = [
         tf.nn.conv2d(x, weights, **settings),
-        tf.nn.conv2d_backprop_input(shape, weights, upstream, **settings),
+        tf.nn.conv2d_backprop_input([*shape, channels], weights, upstream, **settings),
         tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings),
     ]
     ours = [

@@ -36,7 +36,7 @@ def gelu(x: Tensor, fuses: bool) -> Tensor:
     Returns:
       The same shape and type.
     """
-    forward, backward = _compiled() if fuses else (_forward, _backward)
+    forward, backward = _compiled(x.dtype) if fuses else (_forward, _backward)
 
     @tf.custom_gradient
     def with_gradient(x: Tensor) -> Any:
@@ -96,12 +96,26 @@ def _tanh(value: Tensor) -> Tensor:
 
 
 @functools.cache
-def _compiled() -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    forward, backward = (
-        tf2.function(function, jit_compile=True, autograph=False)
-        for function in (_forward, _backward)
-    )
-    return forward, backward
+def _compiled(dtype: tf.DType) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """Both, traced once: tracing them for each layer and tower takes longer than all the others."""
+    return _compile(_forward, dtype, 1), _compile(_backward, dtype, 2)
+
+
+def _compile(
+    function: Callable[..., Tensor], dtype: tf.DType, inputs: int
+) -> Callable[..., Tensor]:
+    """Compiles for arguments of one type; they and the result have the same shape."""
+    arguments = [tf.TensorSpec(None, dtype)] * inputs
+    with tf.Graph().as_default():  # Of its own: no graph keeps it, no device is its own.
+        compiled = tf2.function(function, jit_compile=True, autograph=False)
+        traced = compiled.get_concrete_function(*arguments)
+
+    def call(*values: Tensor) -> Tensor:
+        result = traced(*values)
+        result.set_shape(values[0].shape)
+        return result
+
+    return call
 
 
 def compiles(plan: DevicePlan, verbose: bool = False) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Optional
 
 from cifar10 import cluster_config, flags
+from cifar10.autotune.ahead import children_ahead
+from cifar10.autotune.children import Children
 from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
@@ -27,8 +29,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         config = flags.parse(sys.argv[1:] if argv is None else argv)
         stop.install()
         cluster = _find_cluster(config)
-        _quieten(config.verbose)
-        _run(config, cluster, stop, started)
+        with children_ahead(config, stop) as children:
+            _quieten(config.verbose)
+            _run(config, cluster, stop, started, children)
         stop.check()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -52,7 +55,11 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
 
 
 def _run(
-    config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
+    config: TrainConfig,
+    cluster: Optional[Cluster],
+    stop: StopRequest,
+    started: float,
+    children: Optional[Children],
 ) -> None:
     # TensorFlow takes seconds to load: not for --help or a misspelt flag.
     if cluster is not None and not cluster.is_single_process:
@@ -62,7 +69,7 @@ def _run(
     elif config.mode == "train_and_evaluate":
         from cifar10.train import train_and_evaluate
 
-        train_and_evaluate(config, stop, started)
+        train_and_evaluate(config, stop, started, children=children)
     elif config.mode == "evaluate":
         from cifar10.evaluate import evaluate
 

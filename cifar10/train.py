@@ -15,6 +15,7 @@ from cifar10 import (
     model_note,
     training_note,
 )
+from cifar10.autotune.children import Children
 from cifar10.autotune.tune import tuned
 from cifar10.cluster import Cluster
 from cifar10.config import TrainConfig
@@ -40,7 +41,11 @@ from cifar10.whitening import values_from_data
 
 
 def train_and_evaluate(
-    config: TrainConfig, stop: StopRequest, started: float, cluster: Optional[Cluster] = None
+    config: TrainConfig,
+    stop: StopRequest,
+    started: float,
+    cluster: Optional[Cluster] = None,
+    children: Optional[Children] = None,
 ) -> None:
     """Trains, validates after each checkpoint, evaluates the best one, reports and exports.
 
@@ -49,6 +54,7 @@ def train_and_evaluate(
       stop: says whether a signal came.
       started: when the process started (`time.monotonic`).
       cluster: whose master this process is; None: it trains alone.
+      children: --autotune's, where they were started ahead.
 
     Raises:
       UserError: the data or the settings are wrong.
@@ -59,7 +65,7 @@ def train_and_evaluate(
     for split in (TRAIN, EVAL):
         records.require(split)
     open_output(config)
-    config = tuned(config, stop)
+    config = tuned(config, stop, children)
     job = join_job(config, records, cluster, stop.check) if cluster else start_job(config, records)
     if (cluster and cluster.has_evaluator) or training_note.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)

@@ -53,6 +53,18 @@ RULES = (
     ),
     Rule("cifar10.own_address", ("cifar10.cluster", "cifar10.errors"), STDLIB),
     Rule("cifar10.watch", ("cifar10.errors", "cifar10.stopping"), STDLIB),
+    Rule("cifar10.autotune.place", ("cifar10.config",), STDLIB),
+    Rule("cifar10.autotune.last_words", (), STDLIB),
+    Rule(
+        "cifar10.autotune.children",
+        ("cifar10.autotune.last_words", "cifar10.config", "cifar10.stopping"),
+        STDLIB,
+    ),
+    Rule(
+        "cifar10.autotune.ahead",
+        ("cifar10.autotune.*", "cifar10.config", "cifar10.stopping"),
+        STDLIB,
+    ),
     Rule("cifar10.main", ("cifar10.*",), LATE),
     Rule("cifar10.progress_hook", ("cifar10.*",), ANYTHING),
     Rule("cifar10.progress*", ("cifar10.schema", "cifar10.progress*"), NO_TENSORFLOW),

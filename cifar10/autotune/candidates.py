@@ -11,8 +11,7 @@ from cifar10.config import TrainConfig, flag_name
 # With fewer, batch normalisation would no longer see much of the batch.
 _MIN_IMAGES_A_TOWER = 32
 
-_ROUNDS = 11
-_HOPELESS = 0.9  # of the rule's speed
+_ROUNDS = 8
 _MIN_SPEEDUP = 1.03
 _SIGNIFICANCE = 0.05
 
@@ -92,8 +91,7 @@ def take_turns(
 ) -> dict[Setting, list[float]]:
     """Times the settings in turns, so that what else the machine does meets all of them.
 
-    Those that the rule has left far behind are given up after two rounds, and all that have been
-    slower so often that they cannot be chosen any more.
+    Those that have been slower so often that they cannot be chosen any more are given up.
 
     Args:
       settings: the rule first.
@@ -105,21 +103,18 @@ def take_turns(
     """
     times: dict[Setting, list[float]] = {setting: [] for setting in settings}
     running = list(settings)
-    for count in range(1, _ROUNDS + 1):
+    for _ in range(_ROUNDS):
         for setting in running:
             times[setting].append(step_secs(setting))
-        if count > 1:
-            rivals = [one for one in running[1:] if _has_hope(times[settings[0]], times[one])]
-            running = [settings[0], *rivals]
+        rivals = [one for one in running[1:] if _has_hope(times[settings[0]], times[one])]
+        running = [settings[0], *rivals]
         if len(running) == 1 or is_time_over():
             break
     return times
 
 
 def _has_hope(rule: Sequence[float], times: Sequence[float]) -> bool:
-    ratios = speedups(rule, times)
-    slower = sum(ratio <= 1.0 for ratio in ratios)
-    return max(ratios) > _HOPELESS and _chance(slower, _ROUNDS) <= _SIGNIFICANCE
+    return _chance(_slower(speedups(rule, times)), _ROUNDS) <= _SIGNIFICANCE
 
 
 def speedups(rule: Sequence[float], times: Sequence[float]) -> list[float]:
@@ -144,10 +139,14 @@ def choose(times: dict[Setting, list[float]]) -> tuple[Setting, float]:
     for setting, seconds in times.items():
         ratios = speedups(times[rule], seconds)
         speedup = statistics.median(ratios)
-        is_clear = _chance(sum(ratio <= 1.0 for ratio in ratios), len(ratios)) <= _SIGNIFICANCE
+        is_clear = _chance(_slower(ratios), len(ratios)) <= _SIGNIFICANCE
         if is_clear and speedup >= _MIN_SPEEDUP and speedup > best_speedup:
             best, best_speedup = setting, speedup
     return best, best_speedup
+
+
+def _slower(ratios: Sequence[float]) -> int:
+    return sum(ratio <= 1.0 for ratio in ratios)
 
 
 def _chance(slower: int, rounds: int) -> float:

@@ -20,6 +20,7 @@ from cifar10.stopping import StopRequest
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _COMMAND = (sys.executable, "-m", "cifar10.autotune.fork_server")
+_LIMIT_SECS = 180.0  # for all settings to train their first step, and for a turn
 _LOOK_SECS = 0.1  # between looks for a signal
 _END_SECS = 10.0  # for a process that is about to end
 
@@ -29,20 +30,19 @@ class ChildError(Exception):
 
 
 class Children:
-    """Processes that can time steps; leaving the context ends them.
+    """Processes that can time steps; leaving the context, once or again, ends them.
 
     Signals to this process and its terminal do not reach them.
 
     Args:
       stop: says whether a signal came.
-      limit_secs: how long they may take to get ready, and each to time a setting.
 
     Raises:
       ChildError: they cannot be started.
     """
 
-    def __init__(self, stop: StopRequest, limit_secs: float) -> None:
-        self._stop, self._limit_secs = stop, limit_secs
+    def __init__(self, stop: StopRequest) -> None:
+        self._stop = stop
         self._unread = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._line, its_line = socket.socketpair()
@@ -58,6 +58,7 @@ class Children:
                     start_new_session=True,
                 )
             except OSError as error:
+                self._close()
                 raise ChildError(str(error)) from error
 
     def __enter__(self) -> "Children":
@@ -71,12 +72,13 @@ class Children:
         trace: Optional[TracebackType],
     ) -> None:
         """Ends the processes, whatever they do, and waits until all have gone."""
+        if self._errors.closed:
+            return
         if self._server.poll() is None:
             os.killpg(self._server.pid, signal.SIGKILL)
             self._server.wait()
         self._wait_for_forks()
-        self._line.close()
-        self._errors.close()
+        self._close()
 
     def prepare(self, configs: Sequence[TrainConfig]) -> None:
         """Returns once each of these has trained a step; those before them are gone.
@@ -109,7 +111,7 @@ class Children:
             raise ChildError(self._last_words()) from None
 
     def _answer(self) -> Any:
-        deadline = time.monotonic() + self._limit_secs
+        deadline = time.monotonic() + _LIMIT_SECS
         while b"\n" not in self._unread:
             self._stop.check()
             if time.monotonic() > deadline:
@@ -139,6 +141,10 @@ class Children:
         except subprocess.TimeoutExpired:
             return "closed its line and lives on"
         return last_words(self._errors, code)
+
+    def _close(self) -> None:
+        self._line.close()
+        self._errors.close()
 
     def _wait_for_forks(self) -> None:
         """Forks hold the line, too; without the server they end by themselves."""

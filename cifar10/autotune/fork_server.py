@@ -12,6 +12,7 @@ fails, the answer is {"error": its last words}. All end with the standard input 
 the middle of a step: they do not outlive who started it.
 """
 
+import gc
 import json
 import multiprocessing
 import os
@@ -36,6 +37,7 @@ def main() -> None:
     # Whatever prints to standard output from now on prints to standard error.
     os.dup2(2, 1)
     server = _Server(client)
+    gc.freeze()  # What has been loaded is not to be searched for garbage by each fork, and copied.
     for line in client.makefile("r"):
         try:
             answer = server.answer(json.loads(line))
@@ -153,7 +155,8 @@ def _time_steps(config: TrainConfig, connection: Connection, errors: int) -> Non
     os.dup2(errors, 1)
     os.dup2(errors, 2)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    trainer = Trainer(config)
+    # It would take longer than all steps that are timed, and favours no setting.
+    trainer = Trainer(config, rewrites=False)
     connection.send(None)
     while True:
         connection.send(trainer.step_secs(connection.recv()))

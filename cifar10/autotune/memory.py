@@ -9,13 +9,12 @@ import datetime
 import hashlib
 import json
 import os
-import pathlib
-import re
 import tempfile
 from typing import Any, Optional
 
 import tensorflow as tf2
 
+from cifar10.autotune import place
 from cifar10.autotune.candidates import Setting
 from cifar10.config import TrainConfig
 from cifar10.cpu import cpu_name
@@ -77,10 +76,8 @@ class Memory:
 
     def __init__(self, config: TrainConfig, rule: Setting) -> None:
         self._key = json.loads(json.dumps(_key(config, rule)))
-        title = re.sub("[^a-z0-9]+", "-", config.model_title.lower())
         digest = hashlib.sha256(json.dumps(self._key, sort_keys=True).encode()).hexdigest()[:12]
-        name = f"{title}-batch-{config.train_batch_size}-{config.precision}-{digest}.json"
-        self.path = _folder() / name
+        self.path = place.folder() / f"{place.stem(config)}{digest}.json"
 
     def recall(self) -> Optional[Choice]:
         """Returns what was chosen; None if nothing was.
@@ -134,13 +131,3 @@ def _key(config: TrainConfig, rule: Setting) -> dict[str, Any]:
         "settings": {**{name: getattr(config, name) for name in names}, **resolved},
         "rule": dataclasses.asdict(rule),
     }
-
-
-def _folder() -> pathlib.Path:
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    try:
-        # The standard says that a relative path there is to be ignored.
-        cache = pathlib.Path(base) if os.path.isabs(base) else pathlib.Path.home() / ".cache"
-    except RuntimeError as error:
-        raise OSError(str(error)) from error
-    return cache / "cifar10-estimator" / "autotune"

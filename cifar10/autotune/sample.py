@@ -12,7 +12,7 @@ from cifar10.autotune.candidates import Setting
 from cifar10.config import TrainConfig
 
 _LAYERS = 8  # of a ResNet: a block of each stage
-_IMAGES_A_TOWER = 64
+_IMAGES_A_TOWER = 32
 
 
 def shallow(config: TrainConfig) -> TrainConfig:

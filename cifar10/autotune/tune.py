@@ -5,6 +5,7 @@ folder: towers decide which images share batch statistics, and threads the order
 with others it would end with other weights.
 """
 
+import contextlib
 import dataclasses
 import statistics
 import sys
@@ -28,15 +29,17 @@ NOTE_NAME = "autotune.json"
 
 _TURN_SECS = 0.1  # of steps; one step may take longer
 _MEASURE_SECS = 60.0  # after which the rounds end; only steps of seconds need as much
-_LIMIT_SECS = 180.0  # for all settings to train their first step, and for a turn
 
 
-def tuned(config: TrainConfig, stop: StopRequest) -> TrainConfig:
+def tuned(
+    config: TrainConfig, stop: StopRequest, children: Optional[Children] = None
+) -> TrainConfig:
     """Chooses towers and threads for a process that trains alone, where --autotune asks for it.
 
     Args:
       config: the settings; its output folder exists.
       stop: says whether a signal came.
+      children: started ahead, to be ended here; None: they are started where they are needed.
 
     Raises:
       ConfigError: the machine does not fit the settings.
@@ -44,13 +47,18 @@ def tuned(config: TrainConfig, stop: StopRequest) -> TrainConfig:
     """
     if not config.autotune:
         return config
+    with children or contextlib.nullcontext():
+        return _tuned(config, stop, children)
+
+
+def _tuned(config: TrainConfig, stop: StopRequest, children: Optional[Children]) -> TrainConfig:
     plan = plan_devices(config)
     if plan.on_gpus:
         say("autotune: nothing is measured on GPUs, it is for a CPU's towers and threads")
         return config
     if checkpoints.latest(config.output_place):
         return _as_begun(config)
-    chosen = _find(config, Setting.of(plan), stop)
+    chosen = _find(config, Setting.of(plan), stop, children)
     note = {**dataclasses.asdict(chosen), "cores": count_cores()}
     write_json(_note_path(config), note)
     return chosen.applied(config)
@@ -78,7 +86,9 @@ def _note_path(config: TrainConfig) -> str:
     return str(tf.io.gfile.join(config.output_place, NOTE_NAME))
 
 
-def _find(config: TrainConfig, rule: Setting, stop: StopRequest) -> Setting:
+def _find(
+    config: TrainConfig, rule: Setting, stop: StopRequest, children: Optional[Children]
+) -> Setting:
     """What is remembered, or else what a measurement chooses."""
     settings = candidates(config, rule, count_cores())
     if len(settings) == 1:
@@ -90,7 +100,7 @@ def _find(config: TrainConfig, rule: Setting, stop: StopRequest) -> Setting:
         say(f"autotune: {_describe(choice, rule)}, as measured at {choice.measured_at}")
         say(f"autotune: remembered in {memory.path}; remove it to measure anew")
         return choice.setting
-    choice = _measure(config, settings, stop)
+    choice = _measure(config, settings, stop, children)
     if choice is None:
         return rule
     if memory:
@@ -104,11 +114,16 @@ def _describe(choice: Choice, rule: Setting) -> str:
     return f"{choice.setting}, {choice.speedup:.2f} times as fast as the rule"
 
 
-def _measure(config: TrainConfig, settings: list[Setting], stop: StopRequest) -> Optional[Choice]:
+def _measure(
+    config: TrainConfig,
+    settings: list[Setting],
+    stop: StopRequest,
+    children: Optional[Children],
+) -> Optional[Choice]:
     """Times the settings, the rule first; None if that failed."""
     started = time.monotonic()
     try:
-        with Children(stop, _LIMIT_SECS) as children:
+        with children or Children(stop) as children:
             _prepare(children, config, settings)
             deadline = time.monotonic() + _MEASURE_SECS
             times = take_turns(

@@ -26,7 +26,13 @@ def test_single_convolutions_are_timed_in_turns(compiled_kernels: None, root: Pa
     assert [match[1] for match in found if match] == [
         f"{images} | {precision} | {kind}"
         for precision in ("fp32", "bf16")[: 1 + ("avx512_bf16" in cpu_flags())]
-        for images in ("32x32, 16", "16x16, 32", "8x8, 64")
+        for images in (
+            "32x32 | 16 to 16",
+            "16x16 | 32 to 32",
+            "8x8 | 64 to 64",
+            "15x15 | 64 to 64",
+            "15x15 | 64 to 256",
+        )
         for kind in ("forwards", "gradient of inputs", "gradient of filters")
     ]
 

@@ -1,5 +1,6 @@
 """--autotune: what is remembered, what a run goes on with, and what goes wrong."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from cifar10.autotune import children, memory, tune
+from cifar10.autotune.ahead import children_ahead
 from cifar10.autotune.candidates import Setting
 from cifar10.autotune.memory import Choice, DamagedError, Memory
 from cifar10.config import TrainConfig
@@ -161,6 +163,33 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return pids
 
 
+def test_children_are_started_ahead_where_nothing_is_remembered(cache, started, monkeypatch):
+    monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", HANGS))
+    config = TrainConfig(autotune=True)
+    with children_ahead(config, StopRequest()) as ready:
+        assert ready is not None
+        assert is_alive(started[0])
+    assert not is_alive(started[0])
+
+    Memory(config, RULE).keep(CHOICE)
+    # Perhaps not what this run has, but that takes TensorFlow to know.
+    for known in (config, dataclasses.replace(config, batch_norm="sync", seed=7)):
+        with children_ahead(known, StopRequest()) as ready:
+            assert ready is None
+    with children_ahead(dataclasses.replace(config, autotune=False), StopRequest()) as ready:
+        assert ready is None
+    assert len(started) == 1
+    with children_ahead(dataclasses.replace(config, num_layers=20), StopRequest()) as ready:
+        assert ready is not None
+    assert len(started) == 2
+
+
+def test_children_that_cannot_be_started_ahead_are_left_for_later(cache, monkeypatch):
+    monkeypatch.setattr(children, "_COMMAND", ("/no/such/python",))
+    with children_ahead(TrainConfig(autotune=True), StopRequest()) as ready:
+        assert ready is None
+
+
 @pytest.fixture
 def run(cache, started, tmp_path, monkeypatch) -> Any:
     """Tunes a run on two cores whose children are the script."""
@@ -168,11 +197,11 @@ def run(cache, started, tmp_path, monkeypatch) -> Any:
     monkeypatch.setattr(tune, "count_cores", lambda: 2)
     monkeypatch.setattr("cifar10.devices.count_cores", lambda: 2)
 
-    def tuned(script: str, stop: Any = None, **settings: Any) -> Any:
+    def tuned(script: str, stop: Any = None, ahead: Any = None, **settings: Any) -> Any:
         monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", script))
         places = {"output_dir": str(tmp_path / "output"), "num_gpus": 0}
         config = TrainConfig(**{**places, "autotune": True, **settings})
-        chosen = tune.tuned(config, stop or StopRequest())
+        chosen = tune.tuned(config, stop or StopRequest(), ahead)
         return chosen.num_towers, chosen.num_inter_threads, chosen.num_intra_threads
 
     return tuned
@@ -207,12 +236,12 @@ def test_the_fastest_setting_is_chosen_remembered_and_noted(run, started, capsys
 @pytest.mark.parametrize(
     ("image_secs", "steps"),
     [
-        ("1e-3", ["small 256"]),
-        ("1e-4", ["small 256", "small 1,000"]),  # a tenth of a second
-        ("1e-6", ["small 256", "4,096"]),  # the whole batch is less
+        ("1e-3", ["small 128"]),
+        ("1e-4", ["small 128", "small 1,000"]),  # a tenth of a second
+        ("1e-6", ["small 128", "4,096"]),  # the whole batch is less
         (
-            "(1e-4 if images == 256 else 1e-5)",
-            ["small 256", "small 1,000", "4,096"],
+            "(1e-4 if images == 128 else 1e-5)",
+            ["small 128", "small 1,000", "4,096"],
         ),
     ],
 )
@@ -241,6 +270,22 @@ def test_a_remembered_choice_is_taken_at_once(run, started, capsys):
     assert "1.25 times as fast as the rule, as measured at 20" in shown.out
     assert "remove it to measure anew" in shown.out
     assert shown.err == ""
+
+
+def test_children_that_were_started_ahead_measure_and_end(run, started, monkeypatch):
+    monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", ANSWERS))
+    with children.Children(StopRequest()) as ahead:
+        assert run(FAILS, ahead=ahead) == (4, 2, 1)
+        assert len(started) == 1
+        assert not is_alive(started[0])
+
+
+def test_children_that_are_not_needed_after_all_end_too(run, started, monkeypatch):
+    run(ANSWERS)
+    monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", HANGS))
+    with children.Children(StopRequest()) as ahead:
+        assert run(FAILS, ahead=ahead) == (4, 2, 1)
+        assert not is_alive(started[1])
 
 
 def test_a_rule_that_nothing_beats_is_remembered_too(run, started, capsys):
@@ -281,7 +326,7 @@ def test_a_child_that_is_killed_in_the_middle_says_how_it_ended(run, started, ca
 
 
 def test_a_child_that_hangs_is_ended(run, started, monkeypatch, capsys):
-    monkeypatch.setattr(tune, "_LIMIT_SECS", 0.3)
+    monkeypatch.setattr(children, "_LIMIT_SECS", 0.3)
     assert run(HANGS) == (2, 2, 1)
     assert capsys.readouterr().err.endswith(": no answer in time\n")
     assert not any(map(is_alive, started))

@@ -50,6 +50,41 @@ def test_a_run_measures_remembers_and_goes_on_with_its_choice(folder, monkeypatc
     assert not remembered.exists()
 
 
+# In TensorFlow's place: says that it is being loaded, and waits until another process does so, too.
+RENDEZVOUS = """
+import os, pathlib, sys, time
+here = pathlib.Path(__file__).parent
+(here / f"loading-{os.getpid()}").touch()
+deadline = time.monotonic() + 60
+while len(list(here.glob("loading-*"))) < 2:
+    if time.monotonic() > deadline:
+        sys.exit("nobody else loads TensorFlow")
+    time.sleep(0.01)
+sys.exit("both load TensorFlow")
+"""
+
+
+def test_tensorflow_loads_in_the_children_while_it_loads_here(folder, tmp_path, monkeypatch):
+    package = tmp_path / "tensorflow"
+    package.mkdir()
+    (package / "__init__.py").write_text(RENDEZVOUS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert program.run(*SMALL, cwd=folder).stderr == "both load TensorFlow\n"
+
+
+def test_a_mistake_leaves_no_children_that_were_started_ahead(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with program.started(*SMALL, "--data-dir=nowhere", cwd=tmp_path) as process:
+        while not (servers := children_of(process.pid)):
+            assert process.poll() is None
+            time.sleep(0.01)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert err.startswith("error: ")
+    assert session_of(servers[0]) == []
+
+
 def stat_of(pid: object) -> list[str]:
     """State, parent and so on of a process (proc(5)); nothing once it has ended."""
     try:
@@ -101,7 +136,7 @@ RESNET = TrainConfig(num_layers=8, train_batch_size=32, lookahead_steps=2, num_g
 def test_children_time_the_real_step_with_any_towers_and_threads():
     settings = [Setting(2, 2, 1), Setting(4, 2, 1), Setting(1, 1, 2)]
     others = children_of(os.getpid())
-    with Children(StopRequest(), 120.0) as children:
+    with Children(StopRequest()) as children:
         children.prepare([setting.applied(RESNET) for setting in settings])
         (server,) = set(children_of(os.getpid())).difference(others)
         before = children_of(server)
@@ -120,14 +155,14 @@ def test_the_last_words_of_a_fork_that_fails_are_the_error():
     too_many = dataclasses.replace(RESNET, num_gpus=99)
     with (
         pytest.raises(ChildError, match="--num-gpus.* 99"),
-        Children(StopRequest(), 120.0) as children,
+        Children(StopRequest()) as children,
     ):
         children.prepare([RESNET, too_many])
 
 
 def test_a_fork_that_is_killed_is_told_by_its_signal():
     others = children_of(os.getpid())
-    with Children(StopRequest(), 120.0) as children:
+    with Children(StopRequest()) as children:
         children.prepare([Setting(1, 1, 1).applied(RESNET)])
         (server,) = set(children_of(os.getpid())).difference(others)
         (fork,) = children_of(server)
