@@ -106,7 +106,8 @@ def _compile(
 ) -> Callable[..., Tensor]:
     """Compiles for arguments of one type; they and the result have the same shape."""
     arguments = [tf.TensorSpec(None, dtype)] * inputs
-    with tf.Graph().as_default():  # Of its own: no graph keeps it, no device is its own.
+    # In a graph of its own, where no device is set: it gets that of whoever calls it.
+    with tf.Graph().as_default():
         compiled = tf2.function(function, jit_compile=True, autograph=False)
         traced = compiled.get_concrete_function(*arguments)
 
