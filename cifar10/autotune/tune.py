@@ -28,6 +28,7 @@ from cifar10.stopping import StopRequest
 NOTE_NAME = "autotune.json"
 
 _TURN_SECS = 0.1  # of steps; one step may take longer
+_LEAST_SECS = 0.02  # of a step; of a shorter one too much is the start of its ops
 _MEASURE_SECS = 60.0  # after which the rounds end; only steps of seconds need as much
 
 
@@ -145,7 +146,7 @@ def _measure(
 
 
 def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -> None:
-    """Gets the settings ready with as few images a step as fill a turn."""
+    """Gets the settings ready with as few images a step as say what more would."""
     counts = image_counts(config.train_batch_size, settings)
     while True:
         step = dataclasses.replace(shallow(config), train_batch_size=counts[0])
@@ -155,10 +156,11 @@ def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -
             f"{len(settings)} settings of towers and threads"
         )
         children.prepare([setting.applied(step) for setting in settings])
-        growth = _TURN_SECS / children.step_secs(0, _TURN_SECS)
-        counts = [count for count in counts if count >= growth * counts[0]] or counts[-1:]
-        if counts[0] == step.train_batch_size:
+        seconds = children.step_secs(0, _TURN_SECS)
+        if seconds >= _LEAST_SECS or len(counts) == 1:
             return
+        growth = _TURN_SECS / seconds
+        counts = [count for count in counts if count >= growth * counts[0]] or counts[-1:]
 
 
 def _memory(config: TrainConfig, rule: Setting) -> Optional[Memory]:
