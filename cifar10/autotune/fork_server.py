@@ -155,7 +155,7 @@ def _time_steps(config: TrainConfig, connection: Connection, errors: int) -> Non
     os.dup2(errors, 1)
     os.dup2(errors, 2)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # It would take longer than all steps that are timed, and favours no setting.
+    # Rewriting takes a second for fastnet, as much as the steps, and favours no setting.
     trainer = Trainer(config, rewrites=False)
     connection.send(None)
     while True:
