@@ -62,7 +62,12 @@ RULES = (
     ),
     Rule(
         "cifar10.autotune.ahead",
-        ("cifar10.autotune.*", "cifar10.config", "cifar10.stopping"),
+        (
+            "cifar10.autotune.children",
+            "cifar10.autotune.place",
+            "cifar10.config",
+            "cifar10.stopping",
+        ),
         STDLIB,
     ),
     Rule("cifar10.main", ("cifar10.*",), LATE),

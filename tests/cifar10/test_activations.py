@@ -44,6 +44,18 @@ def test_its_gradient_is_the_slope(fuses):
     np.testing.assert_allclose(gradient, 3 * (above - below) / (2 * step), atol=1e-3)
 
 
+def test_layers_of_all_shapes_share_what_was_traced_once():
+    with tf.Graph().as_default() as graph:
+        inputs = [tf.zeros(shape) for shape in ([2, 3], [5, 7, 7, 4])]
+        outputs = [gelu(x, fuses=True) for x in inputs]
+        gradients = tf.gradients(outputs, inputs)
+        for x, y, gradient in zip(inputs, outputs, gradients):
+            assert x.shape == y.shape == gradient.shape
+        calls = [op for op in graph.get_operations() if "PartitionedCall" in op.type]
+    assert len(calls) == 4
+    assert len({op.get_attr("f").name for op in calls}) == 2
+
+
 @pytest.mark.parametrize("fuses", [False, True], ids=["plain", "compiled"])
 def test_bfloat16_stays_bfloat16_and_is_computed_in_float32(fuses):
     exact, slope = run(VALUES, fuses)

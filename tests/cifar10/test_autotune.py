@@ -184,6 +184,18 @@ def test_children_are_started_ahead_where_nothing_is_remembered(cache, started, 
     assert len(started) == 2
 
 
+def test_children_are_started_ahead_without_a_cache_folder(started, monkeypatch):
+    def home() -> pathlib.Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", HANGS))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(pathlib.Path, "home", home)
+    with children_ahead(TrainConfig(autotune=True), StopRequest()) as ready:
+        assert ready is not None
+    assert not is_alive(started[0])
+
+
 def test_children_that_cannot_be_started_ahead_are_left_for_later(cache, monkeypatch):
     monkeypatch.setattr(children, "_COMMAND", ("/no/such/python",))
     with children_ahead(TrainConfig(autotune=True), StopRequest()) as ready:
