@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from cifar10.devices import count_cores
+from cifar10.cpu import count_cores
 from launch.description import LEADS, Cluster, Host, Limits
 from launch.layouts import on_this_machine
 

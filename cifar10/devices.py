@@ -1,9 +1,7 @@
 """Which devices a run uses: towers, where variables live, layout, precision, session settings."""
 
 import dataclasses
-import math
 import os
-import pathlib
 import sys
 from typing import Any, Optional
 
@@ -11,12 +9,10 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
-from cifar10.cpu import cpu_flags
+from cifar10.cpu import count_cores, cpu_flags
+from cifar10.cpu_setting import Setting, rule
 from cifar10.errors import ConfigError
 from cifar10.kernels import library
-
-# A tower with fewer images than this spends its time on the overhead of ops.
-MIN_IMAGES_A_TOWER = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,16 +71,12 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     gpus = _use_gpus(config, host_share)
     cores = _share_of_cores(host_share)
     if gpus:
-        num_towers = config.num_towers or gpus
-        if num_towers % gpus:
-            raise ConfigError(
-                f"--num-towers must be a multiple of the GPUs, got {num_towers} towers on {gpus} "
-                "GPUs; --num-gpus says how many to use"
-            )
-        tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(num_towers))
+        setting = _gpu_setting(config, gpus)
+        tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(setting.num_towers))
     else:
-        num_towers = config.num_towers or _cpu_towers(config.train_batch_size, cores)
-        tower_devices = ("/cpu:0",) * num_towers
+        setting = rule(config, cores)
+        tower_devices = ("/cpu:0",) * setting.num_towers
+    num_towers = setting.num_towers
     if config.mode == "train_and_evaluate" and config.train_batch_size % num_towers:
         raise ConfigError(
             f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
@@ -101,7 +93,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         data_format=config.data_format or _fastest_format(gpus, config.precision),
         compute_dtype=_compute_dtype(config),
         loss_scaling=config.precision == "fp16",
-        session_config=_session_config(config, gpus, num_towers, cores),
+        session_config=_session_config(config, gpus, setting),
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
         resident=bool(gpus) if config.resident_data is None else config.resident_data,
@@ -124,26 +116,6 @@ def size_thread_pools(session_config: Any) -> None:
     threading = tf2.config.threading
     threading.set_intra_op_parallelism_threads(session_config.intra_op_parallelism_threads)
     threading.set_inter_op_parallelism_threads(session_config.inter_op_parallelism_threads)
-
-
-def count_cores(cgroup_dir: str = "/sys/fs/cgroup") -> int:
-    """CPU cores this process may use: affinity and the container's quota count."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _cgroup_quota(cgroup_dir)
-    return max(1, min(cores or 1, math.ceil(quota) if quota else cores or 1))
-
-
-def _cgroup_quota(folder: str) -> Optional[float]:
-    """CPUs that the container's cgroup (v2, or v1) grants, None without a limit."""
-    files = (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"])
-    for names in files:
-        try:
-            words = [word for n in names for word in pathlib.Path(folder, n).read_text().split()]
-            quota, period = map(int, words)
-        except (OSError, ValueError):  # Not this version of cgroups; or "max", without a limit.
-            continue
-        return quota / period if quota > 0 else None
-    return None
 
 
 def _share_of_cores(host_share: tuple[int, int]) -> int:
@@ -170,12 +142,6 @@ def _use_gpus(config: TrainConfig, host_share: tuple[int, int]) -> int:
         )
     tf2.config.set_visible_devices(physical[:wanted], "GPU")
     return wanted
-
-
-def _cpu_towers(batch_size: int, cores: int) -> int:
-    """A tower a core, if that divides the batch and leaves each enough images."""
-    most = max(1, min(cores, batch_size // MIN_IMAGES_A_TOWER))
-    return max(count for count in range(1, most + 1) if batch_size % count == 0)
 
 
 def _fastest_format(gpus: int, precision: str) -> str:
@@ -231,17 +197,22 @@ def _kernels_missing(config: TrainConfig, gpus: int) -> Optional[str]:
     return reason
 
 
-def _session_config(config: TrainConfig, gpus: int, num_towers: int, cores: int) -> Any:
-    intra, inter = config.num_intra_threads, config.num_inter_threads
-    if not gpus:
-        # A tower a core: each op stays on its tower's core. Fewer towers share the cores.
-        intra = (1 if num_towers >= cores else cores) if intra is None else intra
-        inter = max(num_towers, 1) if inter is None else inter
+def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:
+    towers = config.num_towers or gpus
+    if towers % gpus:
+        raise ConfigError(
+            f"--num-towers must be a multiple of the GPUs, got {towers} towers on {gpus} "
+            "GPUs; --num-gpus says how many to use"
+        )
+    return Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
+
+
+def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> Any:
     result = tf.ConfigProto(
         allow_soft_placement=True,
         log_device_placement=config.log_device_placement,
-        intra_op_parallelism_threads=intra or 0,
-        inter_op_parallelism_threads=inter or 0,
+        intra_op_parallelism_threads=setting.num_intra_threads,
+        inter_op_parallelism_threads=setting.num_inter_threads,
         # A session with a configuration of its own does not know which GPUs are hidden.
         device_count={"GPU": gpus},
     )

@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf2
 
 from cifar10.config import TrainConfig
-from cifar10.cpu import cpu_name
-from cifar10.devices import DevicePlan, count_cores
+from cifar10.cpu import count_cores, cpu_name
+from cifar10.devices import DevicePlan
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
 

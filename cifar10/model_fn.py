@@ -87,11 +87,10 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     Returns:
       A tf.estimator.EstimatorSpec.
     """
-    training = mode == tf.estimator.ModeKeys.TRAIN
-    make_layers = functools.partial(_layers, params, training)
-    if training:
+    if mode == tf.estimator.ModeKeys.TRAIN:
         with tf.device(params.place.task_device):
-            return _train_spec(features, labels, params, make_layers)
+            return _train_spec(features, labels, params)
+    make_layers = functools.partial(_layers, params, False)
     if params.augments_test and mode == tf.estimator.ModeKeys.EVAL:
         views = augment.test_views(features)
         all_logits = _logits(make_layers, views, params)
@@ -109,8 +108,36 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     )
 
 
-def _train_spec(features: Any, labels: Any, params: ModelParams, make_layers: Any) -> Any:
+def _train_spec(features: Any, labels: Any, params: ModelParams) -> Any:
+    devices = params.place.tower_devices
+    images, wrap, hooks = features, None, []
+    if params.resident_records is not None:
+        split = load_split(params.resident_records, TRAIN)
+        resident = ResidentSplit(split, params.num_examples, devices, params.config)
+        wrap, labels, hooks = resident.feed, resident.labels(features), [resident.hook()]
+        with tf.device(devices[0]):
+            images = resident.images(features[:_SAMPLES_SHOWN])
+    tf.summary.image("augmented_samples", images, _SAMPLES_SHOWN, collections=[SAMPLES])
+    step = build_step(features, labels, params, wrap)
+    return step.spec()._replace(training_hooks=hooks)
+
+
+def build_step(
+    features: Any,
+    labels: Any,
+    params: ModelParams,
+    wrap: Optional[Callable[[Model], Model]] = None,
+) -> training_step.Step:
+    """Builds a training step without what Estimator wants around it.
+
+    Args:
+      features: uint8 [N, 32, 32, 3], or what `wrap` makes a model take.
+      labels: int64 [N].
+      params: settings, devices, data statistics.
+      wrap: makes a model of images one of features.
+    """
     config, place = params.config, params.place
+    make_layers = functools.partial(_layers, params, True)
     plain = build(config)
     _channel_variables(params, place.variable_devices[0])
     model = _standardised(plain, params.channel_mean, params.channel_deviation)
@@ -124,16 +151,8 @@ def _train_spec(features: Any, labels: Any, params: ModelParams, make_layers: An
         params.plan.reduction,
         params.should_end_all,
     )
-    images, hooks = features, []
-    if params.resident_records is not None:
-        split = load_split(params.resident_records, TRAIN)
-        resident = ResidentSplit(split, params.num_examples, place.tower_devices, config)
-        model, labels, hooks = resident.feed(model), resident.labels(features), [resident.hook()]
-        with tf.device(place.tower_devices[0]):
-            images = resident.images(features[:_SAMPLES_SHOWN])
-    tf.summary.image("augmented_samples", images, _SAMPLES_SHOWN, collections=[SAMPLES])
-    spec = training_step.build(model, layout, make_layers, (features, labels), settings)
-    return spec._replace(training_hooks=hooks)
+    model = wrap(model) if wrap else model
+    return training_step.build(model, layout, make_layers, (features, labels), settings)
 
 
 def _logits(make_layers: Any, images: Any, params: ModelParams) -> Any:

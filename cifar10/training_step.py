@@ -45,6 +45,35 @@ class Report(NamedTuple):
         return cls(int(step), int(seen), rate, bool(over))
 
 
+class Step(NamedTuple):
+    """The graph of a training step.
+
+    Attributes:
+      settings: that it was built with.
+      loss: of the batch, a scalar.
+      train_op: takes the step.
+      update: what ends it.
+      shared: what the replicas share.
+    """
+
+    settings: StepSettings
+    loss: Tensor
+    train_op: Any
+    update: Update
+    shared: SharedState
+
+    def spec(self) -> Any:
+        """What Estimator trains with, a saver too: a tf.estimator.EstimatorSpec for TRAIN."""
+        saveables, config = self.update.saveables(), self.settings.config
+        return tf.estimator.EstimatorSpec(
+            tf.estimator.ModeKeys.TRAIN,
+            loss=self.loss,
+            train_op=self.train_op,
+            scaffold=saving.make_scaffold(saveables, self.shared, config),
+            training_chief_hooks=self.shared.chief_hooks(self.settings.should_end_all),
+        )
+
+
 def lay_out(
     model: Model,
     make_layers: Callable[..., Layers],
@@ -70,7 +99,7 @@ def build(
     make_layers: Callable[..., Layers],
     batch: tuple[Tensor, Tensor],
     settings: StepSettings,
-) -> Any:
+) -> Step:
     """Builds the step.
 
     Args:
@@ -79,9 +108,6 @@ def build(
       make_layers: makes one tower's Layers.
       batch: images uint8 [N, 32, 32, 3] and labels int64 [N].
       settings: see there.
-
-    Returns:
-      A tf.estimator.EstimatorSpec for TRAIN.
     """
     replication = settings.replication
     packed = pack(layout, replication)
@@ -108,13 +134,8 @@ def build(
     tf.summary.scalar("loss", loss)
     tf.summary.scalar("accuracy", accuracy)
     tf.summary.scalar("learning_rate", update.rate)
-    return tf.estimator.EstimatorSpec(
-        tf.estimator.ModeKeys.TRAIN,
-        loss=loss,
-        train_op=_report(done, update.rate, shared, replication.variable_devices[0]),
-        scaffold=saving.make_scaffold(update.saveables(), shared, settings.config),
-        training_chief_hooks=shared.chief_hooks(settings.should_end_all),
-    )
+    train_op = _report(done, update.rate, shared, replication.variable_devices[0])
+    return Step(settings, loss, train_op, update, shared)
 
 
 def _report(done: Any, rate: Tensor, shared: SharedState, home: str) -> Any:

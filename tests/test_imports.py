@@ -53,7 +53,10 @@ RULES = (
     ),
     Rule("cifar10.own_address", ("cifar10.cluster", "cifar10.errors"), STDLIB),
     Rule("cifar10.watch", ("cifar10.errors", "cifar10.stopping"), STDLIB),
+    Rule("cifar10.cpu_setting", ("cifar10.config",), STDLIB),
     Rule("cifar10.autotune.place", ("cifar10.config",), STDLIB),
+    Rule("cifar10.autotune.candidates", ("cifar10.config", "cifar10.cpu_setting"), STDLIB),
+    Rule("cifar10.autotune.sample", ("cifar10.config", "cifar10.cpu_setting"), STDLIB),
     Rule("cifar10.autotune.last_words", (), STDLIB),
     Rule(
         "cifar10.autotune.children",
@@ -63,9 +66,13 @@ RULES = (
     Rule(
         "cifar10.autotune.ahead",
         (
+            "cifar10.autotune.candidates",
             "cifar10.autotune.children",
             "cifar10.autotune.place",
+            "cifar10.autotune.sample",
             "cifar10.config",
+            "cifar10.cpu",
+            "cifar10.cpu_setting",
             "cifar10.stopping",
         ),
         STDLIB,

@@ -1,15 +1,20 @@
 """Starts --autotune's child processes early. Standard library only.
 
-TensorFlow takes seconds to load, there and here: that goes on at the same time.
+TensorFlow takes seconds to load, there and here: that goes on at the same time, and they prepare
+what will be asked of them by all that can be known so far.
 """
 
 import contextlib
 from collections.abc import Iterator
 from typing import Optional
 
+from cifar10.autotune.candidates import candidates
 from cifar10.autotune.children import ChildError, Children
 from cifar10.autotune.place import may_be_known
+from cifar10.autotune.sample import image_counts, small_step
 from cifar10.config import TrainConfig
+from cifar10.cpu import count_cores
+from cifar10.cpu_setting import rule
 from cifar10.stopping import StopRequest
 
 
@@ -26,8 +31,22 @@ def children_ahead(config: TrainConfig, stop: StopRequest) -> Iterator[Optional[
       why.
     """
     children = None
-    if config.autotune and not may_be_known(config):
+    steps = _steps(config)
+    if steps:
         with contextlib.suppress(ChildError):
             children = Children(stop)
+            children.begin(steps)
     with children or contextlib.nullcontext():
         yield children
+
+
+def _steps(config: TrainConfig) -> list[TrainConfig]:
+    """What will be timed first; nothing where that is remembered, or will not be timed."""
+    if not config.autotune or may_be_known(config):
+        return []
+    cores = count_cores()
+    settings = candidates(config, rule(config, cores), cores)
+    if len(settings) == 1:
+        return []
+    step = small_step(config, image_counts(config.train_batch_size, settings)[0])
+    return [setting.applied(step) for setting in settings]

@@ -4,9 +4,10 @@ import dataclasses
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Callable
 
-from cifar10.config import TrainConfig, flag_name
+from cifar10.config import TrainConfig
+from cifar10.cpu_setting import Setting
 
 # With fewer, batch normalisation would no longer see much of the batch.
 _MIN_IMAGES_A_TOWER = 32
@@ -16,38 +17,11 @@ _MIN_SPEEDUP = 1.03
 _SIGNIFICANCE = 0.05
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """Towers and threads, named as in TrainConfig; 0 threads: TensorFlow chooses."""
-
-    num_towers: int
-    num_inter_threads: int
-    num_intra_threads: int
-
-    @classmethod
-    def of(cls, plan: Any) -> "Setting":
-        """What a DevicePlan has."""
-        session = plan.session_config
-        return cls(
-            plan.num_towers,
-            session.inter_op_parallelism_threads,
-            session.intra_op_parallelism_threads,
-        )
-
-    def applied(self, config: TrainConfig) -> TrainConfig:
-        """The configuration with this setting."""
-        return dataclasses.replace(config, **dataclasses.asdict(self))
-
-    def __str__(self) -> str:
-        values = dataclasses.asdict(self)
-        return " ".join(f"{flag_name(name)} {value}" for name, value in values.items())
-
-
 def candidates(config: TrainConfig, rule: Setting, cores: int) -> list[Setting]:
     """The settings to measure: what a flag says is left as it is.
 
     As many towers as cores, or more of them, run one op on one core each; fewer share the cores.
-    The rule's towers try both.
+    The rule's towers try both, but not as many towers as cores where these are two: that never won.
 
     Args:
       config: the run's settings.
@@ -60,7 +34,8 @@ def candidates(config: TrainConfig, rule: Setting, cores: int) -> list[Setting]:
     found = [rule]
     for towers in _tower_counts(config, rule.num_towers, cores):
         by_towers = (1,) if towers >= cores else (cores,)
-        for intra in (1, cores) if towers == rule.num_towers else by_towers:
+        tries_both = towers == rule.num_towers and (cores > 2 or towers < cores)
+        for intra in (1, cores) if tries_both else by_towers:
             setting = Setting(towers, min(towers, cores), intra)
             given = {
                 name: value

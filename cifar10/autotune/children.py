@@ -29,6 +29,11 @@ class ChildError(Exception):
     """A child failed, or did not answer in time; the message is its last line."""
 
 
+def _orders(configs: Sequence[TrainConfig]) -> list[dict[str, Any]]:
+    plain = (dataclasses.replace(config, log_device_placement=False) for config in configs)
+    return [dataclasses.asdict(config) for config in plain]
+
+
 class Children:
     """Processes that can time steps; leaving the context, once or again, ends them.
 
@@ -44,6 +49,7 @@ class Children:
     def __init__(self, stop: StopRequest) -> None:
         self._stop = stop
         self._unread = b""
+        self._begun: Optional[list[dict[str, Any]]] = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._line, its_line = socket.socketpair()
         self._line.settimeout(_LOOK_SECS)
@@ -80,6 +86,15 @@ class Children:
         self._wait_for_forks()
         self._close()
 
+    def begin(self, configs: Sequence[TrainConfig]) -> None:
+        """Has them prepare these, and does not wait for it; once, before anything else is asked.
+
+        Raises:
+          ChildError: they are gone.
+        """
+        self._begun = _orders(configs)
+        self._tell(self._begun)
+
     def prepare(self, configs: Sequence[TrainConfig]) -> None:
         """Returns once each of these has trained a step; those before them are gone.
 
@@ -87,9 +102,13 @@ class Children:
           ChildError: one failed.
           Stopped: a signal came.
         """
-        plain = [dataclasses.replace(config, log_device_placement=False) for config in configs]
-        self._tell([dataclasses.asdict(config) for config in plain])
-        self._answer()
+        orders, begun = _orders(configs), self._begun
+        self._begun = None
+        if begun is not None:
+            self._answer()
+        if orders != begun:
+            self._tell(orders)
+            self._answer()
 
     def step_secs(self, index: int, seconds: float) -> float:
         """Trains with one of what was prepared for some seconds, one step at least.

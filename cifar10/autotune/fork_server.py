@@ -26,7 +26,7 @@ from typing import Any
 from cifar10.autotune.last_words import last_words
 from cifar10.autotune.step import Trainer
 from cifar10.config import TrainConfig
-from cifar10.devices import count_cores
+from cifar10.cpu import count_cores
 
 _FORKING = multiprocessing.get_context("fork")
 

@@ -15,10 +15,9 @@ from typing import Any, Optional
 import tensorflow as tf2
 
 from cifar10.autotune import place
-from cifar10.autotune.candidates import Setting
 from cifar10.config import TrainConfig
-from cifar10.cpu import cpu_name
-from cifar10.devices import count_cores
+from cifar10.cpu import count_cores, cpu_name
+from cifar10.cpu_setting import Setting
 from cifar10.kernels import library
 
 # All settings of these groups decide the step or where it runs, but for those that only say how.

@@ -8,16 +8,17 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from cifar10.autotune.candidates import Setting
 from cifar10.config import TrainConfig
+from cifar10.cpu_setting import Setting
 
 _LAYERS = 8  # of a ResNet: a block of each stage
 _IMAGES_A_TOWER = 32
 
 
-def shallow(config: TrainConfig) -> TrainConfig:
-    """The run's model with as few layers as have all kinds of ops."""
-    return dataclasses.replace(config, num_layers=_LAYERS) if config.is_resnet else config
+def small_step(config: TrainConfig, images: int) -> TrainConfig:
+    """A step of the run, on the CPU, with so many images and as few layers as have all kinds."""
+    layers = _LAYERS if config.is_resnet else config.num_layers
+    return dataclasses.replace(config, num_layers=layers, train_batch_size=images, num_gpus=0)
 
 
 def image_counts(batch: int, settings: Sequence[Setting]) -> list[int]:

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
 from cifar10.devices import plan_devices, size_thread_pools
-from cifar10.model_fn import ModelParams, model_fn
+from cifar10.model_fn import ModelParams, build_step
 
 
 class Trainer:
@@ -29,14 +29,14 @@ class Trainer:
             images = tf.placeholder(tf.uint8, [size, 32, 32, 3])
             labels = tf.placeholder(tf.int64, [size])
             tf.train.create_global_step()
-            params = ModelParams(config, plan)
-            spec = model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params)
+            params = ModelParams(config, plan, num_examples=45_000, total_steps=1_000)
+            step = build_step(images, labels, params)
             initializer = tf.global_variables_initializer()
         self._feed = {
             images: random.integers(0, 256, (size, 32, 32, 3), np.uint8),
             labels: random.integers(0, 10, size, np.int64),
         }
-        self._fetches = [spec.train_op, spec.loss]
+        self._fetches = [step.train_op, step.loss]
         session_config = tf.ConfigProto()
         session_config.CopyFrom(plan.session_config)
         session_config.graph_options.rewrite_options.disable_meta_optimizer = not rewrites

@@ -15,13 +15,15 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10 import checkpoints
-from cifar10.autotune.candidates import Setting, candidates, choose, speedups, take_turns
+from cifar10.autotune.candidates import candidates, choose, speedups, take_turns
 from cifar10.autotune.children import ChildError, Children
 from cifar10.autotune.memory import Choice, DamagedError, Memory
-from cifar10.autotune.sample import image_counts, shallow
+from cifar10.autotune.sample import image_counts, small_step
 from cifar10.config import TrainConfig
 from cifar10.console import say
-from cifar10.devices import count_cores, plan_devices
+from cifar10.cpu import count_cores
+from cifar10.cpu_setting import Setting, rule
+from cifar10.devices import plan_devices
 from cifar10.files import read_json, write_json
 from cifar10.stopping import StopRequest
 
@@ -59,7 +61,7 @@ def _tuned(config: TrainConfig, stop: StopRequest, children: Optional[Children])
         return config
     if checkpoints.latest(config.output_place):
         return _as_begun(config)
-    chosen = _find(config, Setting.of(plan), stop, children)
+    chosen = _find(config, rule(config, count_cores()), stop, children)
     note = {**dataclasses.asdict(chosen), "cores": count_cores()}
     write_json(_note_path(config), note)
     return chosen.applied(config)
@@ -79,7 +81,7 @@ def _as_begun(config: TrainConfig) -> TrainConfig:
             names += ["num_inter_threads", "num_intra_threads"]
     kept = {name: note[name] for name in names if getattr(config, name) is None}
     begun = dataclasses.replace(config, **kept)
-    say(f"autotune: this run goes on with {Setting.of(plan_devices(begun))} ({path})")
+    say(f"autotune: this run goes on with {rule(begun, count_cores())} ({path})")
     return begun
 
 
@@ -88,30 +90,30 @@ def _note_path(config: TrainConfig) -> str:
 
 
 def _find(
-    config: TrainConfig, rule: Setting, stop: StopRequest, children: Optional[Children]
+    config: TrainConfig, default: Setting, stop: StopRequest, children: Optional[Children]
 ) -> Setting:
     """What is remembered, or else what a measurement chooses."""
-    settings = candidates(config, rule, count_cores())
+    settings = candidates(config, default, count_cores())
     if len(settings) == 1:
-        say(f"autotune: nothing to choose from, {rule}")
-        return rule
-    memory = _memory(config, rule)
+        say(f"autotune: nothing to choose from, {default}")
+        return default
+    memory = _memory(config, default)
     choice = _recall(memory) if memory else None
     if memory and choice and choice.setting in settings:
-        say(f"autotune: {_describe(choice, rule)}, as measured at {choice.measured_at}")
+        say(f"autotune: {_describe(choice, default)}, as measured at {choice.measured_at}")
         say(f"autotune: remembered in {memory.path}; remove it to measure anew")
         return choice.setting
     choice = _measure(config, settings, stop, children)
     if choice is None:
-        return rule
+        return default
     if memory:
         _keep(memory, choice)
     return choice.setting
 
 
-def _describe(choice: Choice, rule: Setting) -> str:
-    if choice.setting == rule:
-        return f"{rule}, which is the rule: nothing was clearly faster"
+def _describe(choice: Choice, default: Setting) -> str:
+    if choice.setting == default:
+        return f"{default}, which is the rule: nothing was clearly faster"
     return f"{choice.setting}, {choice.speedup:.2f} times as fast as the rule"
 
 
@@ -125,13 +127,15 @@ def _measure(
     started = time.monotonic()
     try:
         with children or Children(stop) as children:
-            _prepare(children, config, settings)
+            first_turn = [_prepare(children, config, settings)]
             deadline = time.monotonic() + _MEASURE_SECS
-            times = take_turns(
-                settings,
-                lambda setting: children.step_secs(settings.index(setting), _TURN_SECS),
-                lambda: time.monotonic() > deadline,
-            )
+
+            def step_secs(setting: Setting) -> float:
+                if first_turn:  # The rule's has been.
+                    return first_turn.pop()
+                return children.step_secs(settings.index(setting), _TURN_SECS)
+
+            times = take_turns(settings, step_secs, lambda: time.monotonic() > deadline)
     except ChildError as error:
         _warn(f"measuring failed, so the rule holds, {settings[0]}: {error}")
         return None
@@ -145,12 +149,17 @@ def _measure(
     return choice
 
 
-def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -> None:
-    """Gets the settings ready with as few images a step as say what more would."""
+def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -> float:
+    """Gets the settings ready with as few images a step as say what more would.
+
+    Returns:
+      Seconds of a step with the first of them, the rule.
+    """
     counts = image_counts(config.train_batch_size, settings)
     while True:
-        step = dataclasses.replace(shallow(config), train_batch_size=counts[0])
-        steps = "steps" if step == config else "small steps"
+        step = small_step(config, counts[0])
+        is_whole = dataclasses.replace(step, num_gpus=config.num_gpus) == config
+        steps = "steps" if is_whole else "small steps"
         say(
             f"autotune: timing {steps} ({step.model_title}, {counts[0]:,} images) with "
             f"{len(settings)} settings of towers and threads"
@@ -158,14 +167,14 @@ def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -
         children.prepare([setting.applied(step) for setting in settings])
         seconds = children.step_secs(0, _TURN_SECS)
         if seconds >= _LEAST_SECS or len(counts) == 1:
-            return
+            return seconds
         growth = _TURN_SECS / seconds
         counts = [count for count in counts if count >= growth * counts[0]] or counts[-1:]
 
 
-def _memory(config: TrainConfig, rule: Setting) -> Optional[Memory]:
+def _memory(config: TrainConfig, default: Setting) -> Optional[Memory]:
     try:
-        return Memory(config, rule)
+        return Memory(config, default)
     except OSError as error:
         _warn(f"the choice cannot be remembered: {error}")
         return None

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from cifar10.autotune import children, memory, tune
+from cifar10.autotune import ahead, children, memory, tune
 from cifar10.autotune.ahead import children_ahead
-from cifar10.autotune.candidates import Setting
 from cifar10.autotune.memory import Choice, DamagedError, Memory
 from cifar10.config import TrainConfig
+from cifar10.cpu_setting import Setting
 from cifar10.errors import Stopped
 from cifar10.stopping import StopRequest
 
@@ -129,14 +129,20 @@ FAILS = "import sys; sys.exit('Traceback: many lines\\nMemoryError: no more\\n\\
 HANGS = "import time; time.sleep(60)"
 
 
-def answering(step_secs: str) -> str:
-    """A script whose steps take so many seconds: an expression of `towers` and `images`."""
+def answering(step_secs: str, orders: int = 9) -> str:
+    """A script whose steps take so many seconds: an expression of `towers` and `images`.
+
+    It fails if it has to prepare more often than `orders` says.
+    """
     return f"""
 import json, os, sys
+left = {orders}
 for line in sys.stdin:
     order = json.loads(line)
     if isinstance(order[0], dict):
-        configs = order
+        configs, left = order, left - 1
+        if left < 0:
+            sys.exit("one order too many")
         print("null", flush=True)
     else:
         config = configs[order[0]]
@@ -196,6 +202,21 @@ def test_children_are_started_ahead_without_a_cache_folder(started, monkeypatch)
     assert not is_alive(started[0])
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"autotune": False},
+        # Nothing to choose from.
+        {"num_towers": 1, "num_inter_threads": 1, "num_intra_threads": 1},
+    ],
+)
+def test_no_children_are_started_ahead_for_nothing(cache, started, settings):
+    config = TrainConfig(**{"autotune": True, **settings})
+    with children_ahead(config, StopRequest()) as ready:
+        assert ready is None
+    assert started == []
+
+
 def test_children_that_cannot_be_started_ahead_are_left_for_later(cache, monkeypatch):
     monkeypatch.setattr(children, "_COMMAND", ("/no/such/python",))
     with children_ahead(TrainConfig(autotune=True), StopRequest()) as ready:
@@ -206,14 +227,15 @@ def test_children_that_cannot_be_started_ahead_are_left_for_later(cache, monkeyp
 def run(cache, started, tmp_path, monkeypatch) -> Any:
     """Tunes a run on two cores whose children are the script."""
     (tmp_path / "output").mkdir()
-    monkeypatch.setattr(tune, "count_cores", lambda: 2)
+    for module in (ahead, tune):
+        monkeypatch.setattr(module, "count_cores", lambda: 2)
     monkeypatch.setattr("cifar10.devices.count_cores", lambda: 2)
 
-    def tuned(script: str, stop: Any = None, ahead: Any = None, **settings: Any) -> Any:
+    def tuned(script: str, stop: Any = None, early: Any = None, **settings: Any) -> Any:
         monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", script))
         places = {"output_dir": str(tmp_path / "output"), "num_gpus": 0}
         config = TrainConfig(**{**places, "autotune": True, **settings})
-        chosen = tune.tuned(config, stop or StopRequest(), ahead)
+        chosen = tune.tuned(config, stop or StopRequest(), early)
         return chosen.num_towers, chosen.num_inter_threads, chosen.num_intra_threads
 
     return tuned
@@ -266,7 +288,7 @@ def test_steps_have_as_few_images_as_take_long_enough(run, started, capsys, imag
     assert told == [
         [
             "autotune: timing small steps" if "small" in step else "autotune: timing steps",
-            f"{step.split()[-1]} images) with 4 settings of towers and threads",
+            f"{step.split()[-1]} images) with 3 settings of towers and threads",
         ]
         for step in steps
     ]
@@ -287,17 +309,46 @@ def test_a_remembered_choice_is_taken_at_once(run, started, capsys):
 
 def test_children_that_were_started_ahead_measure_and_end(run, started, monkeypatch):
     monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", ANSWERS))
-    with children.Children(StopRequest()) as ahead:
-        assert run(FAILS, ahead=ahead) == (4, 2, 1)
+    with children.Children(StopRequest()) as early:
+        assert run(FAILS, early=early) == (4, 2, 1)
         assert len(started) == 1
         assert not is_alive(started[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "orders"),
+    [
+        ({}, 1),
+        ({"model": "fastnet", "train_batch_size": 2048, "log_device_placement": True}, 1),
+        ({"num_gpus": None}, 1),
+        # What comes is not what was expected.
+        ({"batch_norm": "sync"}, 2),
+    ],
+)
+def test_what_was_begun_ahead_is_not_asked_for_again(
+    run, started, monkeypatch, tmp_path, settings, orders
+):
+    script = answering("0.8 if towers == 4 else 1.0", orders)
+    monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", script))
+    places = {"output_dir": str(tmp_path / "output"), "num_gpus": 0}
+    expected = TrainConfig(**{**places, "autotune": True, **settings, "batch_norm": "tower"})
+    with children_ahead(expected, StopRequest()) as early:
+        assert run(FAILS, early=early, **settings) == (4, 2, 1)
+    assert len(started) == 1
+
+
+def test_what_fails_ahead_is_told_when_it_is_asked_for(run, monkeypatch, capsys):
+    monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", answering("1", 0)))
+    with children_ahead(TrainConfig(autotune=True), StopRequest()) as early:
+        assert run(FAILS, early=early) == (2, 2, 1)
+    assert capsys.readouterr().err.endswith(": one order too many\n")
 
 
 def test_children_that_are_not_needed_after_all_end_too(run, started, monkeypatch):
     run(ANSWERS)
     monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", HANGS))
-    with children.Children(StopRequest()) as ahead:
-        assert run(FAILS, ahead=ahead) == (4, 2, 1)
+    with children.Children(StopRequest()) as early:
+        assert run(FAILS, early=early) == (4, 2, 1)
         assert not is_alive(started[1])
 
 

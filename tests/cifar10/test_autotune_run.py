@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cifar10.autotune.candidates import Setting
 from cifar10.autotune.children import ChildError, Children
 from cifar10.config import TrainConfig
+from cifar10.cpu_setting import Setting
 from cifar10.stopping import StopRequest
 from tests.cifar10 import program
 

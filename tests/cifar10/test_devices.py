@@ -331,41 +331,6 @@ def test_a_trainer_cannot_ask_for_more_gpus_than_its_share(machine, monkeypatch)
         plan_of_share(0, 2, num_gpus=3)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux")
-def test_cores_are_those_that_the_process_may_run_on():
-    before = os.sched_getaffinity(0)
-    assert devices.count_cores("/nowhere") == len(before)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert devices.count_cores("/nowhere") == 1
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-ALL_CORES = devices.count_cores("/nowhere")
-
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"cpu.max": "50000 100000\n"}, 1),
-        ({"cpu.max": "100000 100000\n"}, 1),
-        ({"cpu.max": "150000 100000\n"}, min(2, ALL_CORES)),
-        ({"cpu.max": "9900000 100000\n"}, min(99, ALL_CORES)),
-        ({"cpu.max": "max 100000\n"}, ALL_CORES),
-        ({"cpu.max": "unheard of\n"}, ALL_CORES),
-        ({"cpu/cpu.cfs_quota_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, ALL_CORES),
-        ({}, ALL_CORES),
-    ],
-)
-def test_cores_are_no_more_than_the_containers_quota(tmp_path, files, cores):
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(content)
-    assert devices.count_cores(str(tmp_path)) == cores
-
-
 def test_a_plan_knows_whether_its_towers_are_on_gpus(machine):
     assert not plan().on_gpus
     machine.has(gpus=2)

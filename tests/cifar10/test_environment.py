@@ -7,7 +7,8 @@ import tensorflow as tf2
 
 from cifar10 import environment
 from cifar10.config import TrainConfig
-from cifar10.devices import count_cores, plan_devices
+from cifar10.cpu import count_cores
+from cifar10.devices import plan_devices
 
 
 def test_every_setting_is_there_by_name():

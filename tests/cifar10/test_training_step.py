@@ -130,15 +130,14 @@ def normalised_pixels(layers: Layers, images: Any) -> Any:
 
 def build_step(
     model: Any, plan: DevicePlan, batch: tuple[Any, Any], decay: float = 0.997, **settings: Any
-) -> Any:
-    """A TRAIN spec for a model of the test's own."""
+) -> training_step.Step:
+    """A step of a model of the test's own."""
     config = TrainConfig(train_batch_size=BATCH, **settings)
     make_layers = functools.partial(Layers, True, norm_decay=decay)
     layout = training_step.lay_out(model, make_layers)
     place = Replication.alone(plan)
-    return training_step.build(
-        model, layout, make_layers, batch, StepSettings(config, place, False, 100, 9)
-    )
+    built_with = StepSettings(config, place, False, 100, 9)
+    return training_step.build(model, layout, make_layers, batch, built_with)
 
 
 def statistics() -> Any:
@@ -151,9 +150,9 @@ def test_moving_statistics_are_those_of_the_whole_batch():
     with tf.Graph().as_default(), tf.Session(config=plan.session_config) as session:
         tf.train.create_global_step()
         batch = (tf.constant(images), tf.constant(labels))
-        spec = build_step(normalised_pixels, plan, batch, decay=0.0)  # remembers one step only
+        step = build_step(normalised_pixels, plan, batch, decay=0.0)  # remembers one step only
         session.run(tf.global_variables_initializer())
-        session.run(spec.train_op)
+        session.run(step.train_op)
         mean, variance = np.split(session.run(statistics()), 2)
     pixels = images.reshape(-1, 3).astype(np.float64)
     np.testing.assert_allclose(mean, pixels.mean(0), rtol=1e-4)
@@ -164,14 +163,14 @@ def test_moving_statistics_forget_their_initial_values_early():
     # Black images have mean 0 and variance 0; the decay is .997.
     plan = make_plan(2)
     with tf.Graph().as_default(), tf.Session(config=plan.session_config) as session:
-        step = tf.train.create_global_step()
+        counter = tf.train.create_global_step()
         batch = (tf.zeros([BATCH, 32, 32, 3], tf.uint8), tf.zeros([BATCH], tf.int64))
-        spec = build_step(normalised_pixels, plan, batch)
+        step = build_step(normalised_pixels, plan, batch)
         session.run(tf.global_variables_initializer())
         found = [session.run(statistics())]
         for at_step in (0, 1, 100_000):
-            session.run(step.assign(at_step))
-            session.run(spec.train_op)
+            session.run(counter.assign(at_step))
+            session.run(step.train_op)
             found.append(session.run(statistics()))
     # (1 + step) / (10 + step): the first update weighs 9/10, the second 9/11, late ones .003.
     variance = [1.0, 0.1, 0.1 * 2 / 11, 0.1 * 2 / 11 * 0.997]
@@ -210,10 +209,10 @@ def test_loss_and_accuracy_are_means_over_the_towers():
     with tf.Graph().as_default(), tf.Session(config=plan.session_config) as session:
         tf.train.create_global_step()
         batch = (tf.constant(pixels), tf.constant([0] * 4 + [1] * 8, tf.int64))
-        spec = build_step(constant, plan, batch, **ONE_STEP)
+        step = build_step(constant, plan, batch, **ONE_STEP)
         session.run(tf.global_variables_initializer())
         figures = [f"{name}:0" for name in (training_step.LOSS, training_step.ACCURACY)]
-        loss, accuracy = session.run([*figures, spec.train_op])[:2]
+        loss, accuracy = session.run([*figures, step.train_op])[:2]
     assert loss == pytest.approx(2 / 3 * np.log(10))
     assert accuracy == pytest.approx(1 / 3)
 
