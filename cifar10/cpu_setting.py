@@ -5,7 +5,7 @@ import dataclasses
 from cifar10.config import TrainConfig, flag_name
 
 # A tower with fewer images than this spends its time on the overhead of ops.
-MIN_IMAGES_A_TOWER = 8
+_MIN_IMAGES_A_TOWER = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,5 +43,5 @@ def rule(config: TrainConfig, cores: int) -> Setting:
 
 def _most_towers(batch_size: int, cores: int) -> int:
     """A tower a core, if that divides the batch and leaves each enough images."""
-    most = max(1, min(cores, batch_size // MIN_IMAGES_A_TOWER))
+    most = max(1, min(cores, batch_size // _MIN_IMAGES_A_TOWER))
     return max(count for count in range(1, most + 1) if batch_size % count == 0)

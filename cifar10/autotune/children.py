@@ -29,11 +29,6 @@ class ChildError(Exception):
     """A child failed, or did not answer in time; the message is its last line."""
 
 
-def _orders(configs: Sequence[TrainConfig]) -> list[dict[str, Any]]:
-    plain = (dataclasses.replace(config, log_device_placement=False) for config in configs)
-    return [dataclasses.asdict(config) for config in plain]
-
-
 class Children:
     """Processes that can time steps; leaving the context, once or again, ends them.
 
@@ -176,3 +171,8 @@ class Children:
                 continue
             except ConnectionError:
                 return
+
+
+def _orders(configs: Sequence[TrainConfig]) -> list[dict[str, Any]]:
+    plain = (dataclasses.replace(config, log_device_placement=False) for config in configs)
+    return [dataclasses.asdict(config) for config in plain]

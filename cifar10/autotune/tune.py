@@ -127,15 +127,13 @@ def _measure(
     started = time.monotonic()
     try:
         with children or Children(stop) as children:
-            first_turn = [_prepare(children, config, settings)]
+            _prepare(children, config, settings)
             deadline = time.monotonic() + _MEASURE_SECS
-
-            def step_secs(setting: Setting) -> float:
-                if first_turn:  # The rule's has been.
-                    return first_turn.pop()
-                return children.step_secs(settings.index(setting), _TURN_SECS)
-
-            times = take_turns(settings, step_secs, lambda: time.monotonic() > deadline)
+            times = take_turns(
+                settings,
+                lambda setting: children.step_secs(settings.index(setting), _TURN_SECS),
+                lambda: time.monotonic() > deadline,
+            )
     except ChildError as error:
         _warn(f"measuring failed, so the rule holds, {settings[0]}: {error}")
         return None
@@ -149,12 +147,8 @@ def _measure(
     return choice
 
 
-def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -> float:
-    """Gets the settings ready with as few images a step as say what more would.
-
-    Returns:
-      Seconds of a step with the first of them, the rule.
-    """
+def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -> None:
+    """Gets the settings ready with as few images a step as say what more would."""
     counts = image_counts(config.train_batch_size, settings)
     while True:
         step = small_step(config, counts[0])
@@ -167,7 +161,7 @@ def _prepare(children: Children, config: TrainConfig, settings: list[Setting]) -
         children.prepare([setting.applied(step) for setting in settings])
         seconds = children.step_secs(0, _TURN_SECS)
         if seconds >= _LEAST_SECS or len(counts) == 1:
-            return seconds
+            return
         growth = _TURN_SECS / seconds
         counts = [count for count in counts if count >= growth * counts[0]] or counts[-1:]
 
