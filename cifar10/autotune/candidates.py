@@ -21,7 +21,7 @@ def candidates(config: TrainConfig, rule: Setting, cores: int) -> list[Setting]:
     """The settings to measure: what a flag says is left as it is.
 
     As many towers as cores, or more of them, run one op on one core each; fewer share the cores.
-    The rule's towers try both, but not as many towers as cores where these are two: that never won.
+    The rule's towers try both, but for two towers on two cores: two threads inside ops never won.
 
     Args:
       config: the run's settings.
@@ -34,7 +34,7 @@ def candidates(config: TrainConfig, rule: Setting, cores: int) -> list[Setting]:
     found = [rule]
     for towers in _tower_counts(config, rule.num_towers, cores):
         by_towers = (1,) if towers >= cores else (cores,)
-        tries_both = towers == rule.num_towers and (cores > 2 or towers < cores)
+        tries_both = towers == rule.num_towers and not towers == cores == 2
         for intra in (1, cores) if tries_both else by_towers:
             setting = Setting(towers, min(towers, cores), intra)
             given = {

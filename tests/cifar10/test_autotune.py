@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -129,22 +129,22 @@ FAILS = "import sys; sys.exit('Traceback: many lines\\nMemoryError: no more\\n\\
 HANGS = "import time; time.sleep(60)"
 
 
-def answering(step_secs: str, orders: int = 9) -> str:
+def answering(step_secs: str, orders: Optional[int] = None) -> str:
     """A script whose steps take so many seconds: an expression of `towers` and `images`.
 
-    It fails if it has to prepare more often than `orders` says.
+    It fails if it was not told to prepare as often as `orders` says.
     """
     return f"""
 import json, os, sys
-left = {orders}
+prepared = 0
 for line in sys.stdin:
     order = json.loads(line)
     if isinstance(order[0], dict):
-        configs, left = order, left - 1
-        if left < 0:
-            sys.exit("one order too many")
+        configs, prepared = order, prepared + 1
         print("null", flush=True)
     else:
+        if {orders} not in (None, prepared):
+            sys.exit(f"{{prepared}} orders")
         config = configs[order[0]]
         towers, images = config["num_towers"], config["train_batch_size"]
         print({step_secs}, flush=True)
@@ -202,17 +202,9 @@ def test_children_are_started_ahead_without_a_cache_folder(started, monkeypatch)
     assert not is_alive(started[0])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"autotune": False},
-        # Nothing to choose from.
-        {"num_towers": 1, "num_inter_threads": 1, "num_intra_threads": 1},
-    ],
-)
-def test_no_children_are_started_ahead_for_nothing(cache, started, settings):
-    config = TrainConfig(**{"autotune": True, **settings})
-    with children_ahead(config, StopRequest()) as ready:
+def test_no_children_are_started_ahead_where_nothing_can_be_chosen(cache, started):
+    flags = {"num_towers": 1, "num_inter_threads": 1, "num_intra_threads": 1}
+    with children_ahead(TrainConfig(autotune=True, **flags), StopRequest()) as ready:
         assert ready is None
     assert started == []
 
@@ -330,6 +322,7 @@ def test_what_was_begun_ahead_is_not_asked_for_again(
 ):
     script = answering("0.8 if towers == 4 else 1.0", orders)
     monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", script))
+    monkeypatch.setattr("cifar10.devices._use_gpus", lambda config, host_share: 0)
     places = {"output_dir": str(tmp_path / "output"), "num_gpus": 0}
     expected = TrainConfig(**{**places, "autotune": True, **settings, "batch_norm": "tower"})
     with children_ahead(expected, StopRequest()) as early:
@@ -338,10 +331,10 @@ def test_what_was_begun_ahead_is_not_asked_for_again(
 
 
 def test_what_fails_ahead_is_told_when_it_is_asked_for(run, monkeypatch, capsys):
-    monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", answering("1", 0)))
+    monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", FAILS))
     with children_ahead(TrainConfig(autotune=True), StopRequest()) as early:
-        assert run(FAILS, early=early) == (2, 2, 1)
-    assert capsys.readouterr().err.endswith(": one order too many\n")
+        assert run(ANSWERS, early=early) == (2, 2, 1)
+    assert capsys.readouterr().err.endswith(": MemoryError: no more\n")
 
 
 def test_children_that_are_not_needed_after_all_end_too(run, started, monkeypatch):

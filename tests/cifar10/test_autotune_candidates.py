@@ -45,7 +45,7 @@ def test_candidates_are_the_rule_then_fewer_and_more_towers(cores, rule, batch, 
     [
         ({"num_towers": 2}, (2, 2, 1), [(2, 2, 1)]),
         ({"num_towers": 1}, (1, 1, 2), [(1, 1, 2), (1, 1, 1)]),
-        ({"num_towers": 8}, (8, 8, 1), [(8, 8, 1), (8, 2, 1)]),
+        ({"num_towers": 8}, (8, 8, 1), [(8, 8, 1), (8, 2, 1), (8, 2, 2)]),
         ({"num_intra_threads": 1}, (2, 2, 1), [(2, 2, 1), (1, 1, 1), (4, 2, 1)]),
         ({"num_inter_threads": 0}, (2, 0, 1), [(2, 0, 1), (1, 0, 2), (4, 0, 1)]),
         ({"num_towers": 1, "num_inter_threads": 3, "num_intra_threads": 3}, (1, 3, 3), [(1, 3, 3)]),
