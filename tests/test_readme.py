@@ -49,38 +49,6 @@ def test_the_readmes_links_lead_somewhere(root: Path) -> None:
     assert [link for link in links if not (root / link).exists()] == []
 
 
-def test_commands_are_read_from_shell_blocks_only() -> None:
-    markdown = """
-`make inline`
-
-```bash
-# a comment
-make a   # kept as it is written
-cd b && \\
-  make c
-```
-
-```text
-make output
-```
-
-```console
-make d
-```
-"""
-    assert readme.commands(markdown) == [
-        "make a # kept as it is written",
-        "cd b && make c",
-        "make d",
-    ]
-
-
-def test_marks_are_read_with_their_command(tmp_path: Path) -> None:
-    source = '@pytest.mark.readme("make a")\n@pytest.mark.system\ndef test_a(): pass\n'
-    (tmp_path / "test_one.py").write_text(source + "def test_b(): pass\n", encoding="utf-8")
-    assert readme.marked_commands(tmp_path) == {"make a": ["test_one.py::test_a"]}
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with an archive, its records and a trained network."""

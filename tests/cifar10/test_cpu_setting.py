@@ -28,7 +28,12 @@ def test_a_setting_changes_nothing_else():
         (8, {}, (8, 8, 1)),
         # 8 images a tower at least: fewer towers share the cores inside ops.
         (64, {}, (16, 16, 64)),
+        (2, {"train_batch_size": 16}, (2, 2, 1)),
         (2, {"train_batch_size": 15}, (1, 1, 2)),
+        # Towers of equal size.
+        (2, {"train_batch_size": 129}, (1, 1, 2)),
+        (6, {}, (4, 4, 6)),
+        (8, {"train_batch_size": 40}, (5, 5, 8)),
         # What a flag says is left as it is; 0 threads: TensorFlow chooses.
         (2, {"num_towers": 4}, (4, 4, 1)),
         (8, {"num_towers": 4}, (4, 4, 8)),

@@ -76,25 +76,23 @@ def step_ops(records: Any, plan: DevicePlan, config: TrainConfig) -> list[Any]:
     return list(ops.values())
 
 
-CASES = pytest.mark.parametrize(
-    ("precision", "strategy", "settings"),
-    [
-        ("fp32", "CPU", {"num_layers": 8, "cutout": 8}),
-        ("fp16", "GPU", {"num_layers": 8, "optimizer": "nesterov"}),
-        ("bf16", "GPU", {"model": "fastnet", "crop_fill": "reflect", "flip": "alternating"}),
-        ("fp16", "CPU", {"model": "fastnet", "batch_norm": "sync"}),
-        ("fp32", "GPU", {"model": "resnet_v2", "num_layers": 8, "optimizer": "adam"}),
-    ],
+CASES = (
+    ("fp32", "CPU", {"num_layers": 8, "cutout": 8}),
+    ("fp16", "GPU", {"num_layers": 8, "optimizer": "nesterov"}),
+    ("bf16", "GPU", {"model": "fastnet", "crop_fill": "reflect", "flip": "alternating"}),
+    ("fp16", "CPU", {"model": "fastnet", "batch_norm": "sync"}),
+    ("fp32", "GPU", {"model": "resnet_v2", "num_layers": 8, "optimizer": "adam"}),
 )
 
 
-@pytest.fixture
-def ops(tutorial_data: Any, precision: str, strategy: str, settings: dict[str, Any]) -> Any:
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def ops(tutorial_data: Any, request: pytest.FixtureRequest) -> list[Any]:
     """The ops of a training step on two GPUs, and of filling the data."""
+    precision, strategy, settings = request.param
     records = open_records(str(tutorial_data))
     config = TrainConfig(train_batch_size=BATCH, precision=precision, **settings)
     with tf.Graph().as_default():
-        yield step_ops(records, gpu_plan(precision, strategy), config)
+        return step_ops(records, gpu_plan(precision, strategy), config)
 
 
 def size(tensor: Any) -> int:
@@ -102,7 +100,6 @@ def size(tensor: Any) -> int:
 
 
 @needs_gpu_kernels
-@CASES
 def test_every_op_of_a_step_on_gpus_has_a_kernel_there(ops):
     on_gpus = [op for op in ops if "GPU" in op.device]
     assert {"NcclAllReduce", "ResourceGather", "AssignVariableOp"} <= {op.type for op in on_gpus}
@@ -117,7 +114,6 @@ def test_every_op_of_a_step_on_gpus_has_a_kernel_there(ops):
     assert large == set()
 
 
-@CASES
 def test_nothing_large_is_left_for_tensorflow_to_place(ops):
     # It would go to the first GPU, whichever tower's it is.
     assert {

@@ -263,23 +263,12 @@ def run_in_cluster(
     [
         ("{oops", [], "'{oops' is not JSON"),
         (
-            '{"cluster": {"chief": ["a:1"], "worker": ["b"]}, "task": {"type": "chief"}}',
-            [],
-            "worker/0 must be host:port, got 'b', which has no port; add one, e.g. b:2222",
-        ),
-        (
             # A ps at an address of TEST-NET-1, which no machine has.
             '{"cluster": {"chief": ["192.0.2.1:2222"], "ps": ["192.0.2.1:2223"]},'
             ' "task": {"type": "ps", "index": 0}}',
             [],
             "ps/0 is at 192.0.2.1:2223, but 192.0.2.1 is no address of this machine",
         ),
-        (
-            '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}',
-            ["--mode=export"],
-            "--mode export is for one process, but this is ps/0 of a cluster",
-        ),
-        ("", ["--sync"], "--sync is for several workers; this process trains alone"),
         ("", ["--job-name=worker"], "--job-name worker needs a cluster; give --worker-hosts"),
     ],
 )

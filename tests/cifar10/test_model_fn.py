@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import model_fn, training_step
+from cifar10 import model_fn
 from cifar10.config import TrainConfig
-from cifar10.replicas import Replication
 from tests.cifar10.steps import make_plan
 
 PARAMS = model_fn.ModelParams(TrainConfig(model="mlp"), make_plan(2), 1000, 100)
@@ -178,35 +177,6 @@ def test_training_saves_the_channels_of_its_split():
         session.run(tf.global_variables_initializer())
         assert session.run(variables["input/channel_mean"]).tolist() == [10.0, 20.0, 30.0]
         assert session.run(variables["input/channel_deviation"]).tolist() == [1.0, 2.0, 4.0]
-
-
-def test_the_learning_rate_follows_the_examples_seen_not_the_steps():
-    params = dataclasses.replace(
-        PARAMS, config=TrainConfig(model="mlp", train_batch_size=4, weight_decay=0.0)
-    )
-    with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
-        tf.train.create_global_step()
-        spec = build("train", params)
-        seen = next(v for v in tf.global_variables() if v.name == "examples_seen:0")
-        session.run(tf.global_variables_initializer())
-        seen.load(82_000 - 4, session)  # 1,000 images an epoch: one step before epoch 82
-        fetches = [spec.train_op, f"{training_step.REPORT}:0"]
-        reports = [training_step.Report.of(session.run(fetches)[1]) for _ in range(2)]
-    assert [one.learning_rate for one in reports] == [pytest.approx(0.1), pytest.approx(0.01)]
-    assert [one.examples_seen for one in reports] == [82_000, 82_004]
-
-
-@pytest.mark.parametrize(
-    ("settings", "examples_per_step"),
-    [({}, 4), ({"num_replicas": 3}, 4), ({"num_replicas": 3, "aggregate": 3}, 12)],
-    ids=["alone", "asynchronous", "synchronous"],
-)
-def test_a_global_step_counts_the_images_of_its_update(settings, examples_per_step):
-    place = Replication(("/cpu:0",), ("/cpu:0",), **settings) if settings else None
-    params = dataclasses.replace(
-        PARAMS, config=TrainConfig(model="mlp", train_batch_size=4), replication=place
-    )
-    assert params.examples_per_step == examples_per_step
 
 
 def test_augmented_evaluation_gives_the_plain_figures_too():

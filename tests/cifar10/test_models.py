@@ -112,7 +112,7 @@ def test_convolutions_have_no_bias():
         assert names("bias") == ["head/dense/bias"]
 
 
-@pytest.mark.parametrize("num_layers", [2, 9, 43])
+@pytest.mark.parametrize("num_layers", [2, 9])
 def test_other_numbers_of_layers_are_refused(num_layers):
     with pytest.raises(ValueError, match=rf"6n\+2 .*, got {num_layers}"):
         resnet(Layers(training=False), None, num_layers=num_layers)

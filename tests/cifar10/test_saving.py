@@ -42,16 +42,16 @@ def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Non
         np.testing.assert_array_equal(value, other[name], err_msg=name)
 
 
-@pytest.mark.parametrize("num_pieces", [1, 3])
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "num_pieces"),
     [
-        RESNET,
-        {**RESNET, "batch_norm": "off"},
-        {**RESNET, "model": "resnet_v2", "optimizer": "adam"},
-        {**MLP, "optimizer": "nesterov"},
+        (RESNET, 1),
+        (RESNET, 3),
+        ({**RESNET, "batch_norm": "off"}, 3),
+        ({**RESNET, "model": "resnet_v2", "optimizer": "adam"}, 3),
+        ({**MLP, "optimizer": "nesterov"}, 1),
     ],
-    ids=["resnet", "without normalisation", "resnet_v2 with adam", "mlp with nesterov"],
+    ids=["one piece", "pieces", "without normalisation", "resnet_v2 with adam", "mlp"],
 )
 def test_a_checkpoint_holds_the_layers_names_and_shapes_and_nothing_of_the_packing(
     settings, num_pieces
@@ -141,7 +141,7 @@ def test_saved_moving_statistics_are_each_layers_own(tmp_path):
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "adam"])
-@pytest.mark.parametrize(("first", "second"), [(1, 3), (3, 1), (2, 3)])
+@pytest.mark.parametrize(("first", "second"), [(3, 1), (2, 3)])
 def test_another_number_of_pieces_reads_it_bit_for_bit(tmp_path, first, second, optimizer):
     config = TrainConfig(**MLP, optimizer=optimizer)
     with steps.training(config, make_plan(1, first)) as run:
