@@ -127,9 +127,9 @@ def test_an_update_is_the_mean_gradient_of_all_towers_and_decays_once(
 def test_machines_that_one_process_drives_count_their_images_and_set_the_rate(session):
     plan = make_plan(2, 1)
     place = dataclasses.replace(Replication.alone(plan), num_machines=2)
-    config = TrainConfig(**SETTINGS, learning_rate_batch=2 * BATCH)
+    config = TrainConfig(**SETTINGS, learning_rate_batch=4 * BATCH)
     step = Step(session, config, plan, place)
-    assert step.take() == Report(1, 2 * BATCH, RATE, False)
+    assert step.take() == Report(1, 2 * BATCH, RATE / 2, False)
 
 
 def test_the_rate_is_that_of_the_images_seen_before_the_step(session):

@@ -179,7 +179,7 @@ def train(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def trained(
         stop: StopRequest,
-        place: Place,
+        place: Any,
         over_at: int = 1000,
         after_step: Callable[[int], None] = lambda number: None,
         **settings: Any,
