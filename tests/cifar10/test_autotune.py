@@ -397,7 +397,7 @@ def test_a_signal_ends_the_children_and_the_run_in_the_usual_way(run, started, t
     with pytest.raises(Stopped) as stopped:
         run(HANGS, stop)
     assert stopped.value.signum == signal.SIGTERM
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30  # The children would sleep for 60 seconds.
     assert len(started) == 1
     assert not any(map(is_alive, started))
     assert list((tmp_path / "output").iterdir()) == []

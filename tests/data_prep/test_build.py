@@ -240,7 +240,7 @@ def test_a_signal_ends_a_run_with_its_code_one_line_and_no_leftovers(
     assert process.stdout is not None
     assert process.stdout.readline().startswith("Reading")
     process.send_signal(number)
-    _, error = process.communicate(timeout=20)
+    _, error = process.communicate(timeout=120)
     assert process.returncode == code
     assert error.startswith("error: ")
     assert error.count("\n") == 1

@@ -1,5 +1,6 @@
 """Against a real HTTP server in this process, which misbehaves as told."""
 
+import dataclasses
 import hashlib
 import socket
 import threading
@@ -18,7 +19,10 @@ from data_prep.published import Archive
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 ETAG = '"one"'
-QUICK = Patience(attempts=3, first_delay_secs=0.01, longest_delay_secs=0.02, timeout_secs=0.5)
+# Quick to try again, but patient with a server that has little of the machine; a server that stalls
+# is given up after two seconds.
+QUICK = Patience(attempts=3, first_delay_secs=0.01, longest_delay_secs=0.02, timeout_secs=60)
+STALLED = dataclasses.replace(QUICK, timeout_secs=2)
 
 Behaviour = Callable[["Handler"], None]
 
@@ -93,7 +97,7 @@ def drop(handler: Handler) -> None:
 
 def stall(handler: Handler) -> None:
     _range(handler, cut=100_000)
-    threading.Event().wait(1.0)
+    threading.Event().wait(4.0)
     handler.close_connection = True
 
 
@@ -146,7 +150,8 @@ def server() -> Iterator[Server]:
 
 
 def _fetch(server: Server, folder: Path, mirror: Optional[str] = None) -> Path:
-    return download.fetch(server.archive, folder, mirror, QUICK)
+    patience = STALLED if stall in server.script else QUICK
+    return download.fetch(server.archive, folder, mirror, patience)
 
 
 def _assert_whole(path: Path) -> None:

@@ -150,13 +150,13 @@ def processes_naming(words: str) -> dict[int, str]:
 
 def pid_of(run_id: str, task: str) -> int:
     """The process of a task, once it runs."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for pid, words in processes_of(run_id).items():
             if "cifar10_main.py" in words and f"LAUNCH_TASK={task}" in environment_of(pid):
                 return pid
         time.sleep(0.02)
-    raise AssertionError(f"no process of {task} within 20 s")
+    raise AssertionError(f"no process of {task} within 60 s")
 
 
 def environment_of(pid: int) -> list[str]:

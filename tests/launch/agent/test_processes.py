@@ -47,8 +47,8 @@ def test_a_deaf_process_is_killed_after_the_patience() -> None:
         began = time.monotonic()
         ended = processes.end_all(lambda: processes.marked(LAUNCH_RUN_ID="t2"), 0.3)
         assert ended == [process.pid]
-        assert 0.3 <= time.monotonic() - began < 2
-        assert process.wait(5) == -9
+        assert 0.3 <= time.monotonic() - began < 30  # It would sleep for 60 seconds.
+        assert process.wait(60) == -9
 
 
 def test_one_that_has_ended_already_is_no_error() -> None:
@@ -67,7 +67,7 @@ def test_an_agent_outlives_its_guard() -> None:
                 agent.communicate(b"\n", timeout=0.5)
         finally:
             os.kill(guard, signal.SIGCONT)
-        assert agent.wait(5) == 0
+        assert agent.wait(60) == 0
         assert processes.marked(LAUNCH_RUN_ID="t3") == []
 
 
@@ -75,5 +75,5 @@ def test_a_guard_that_was_killed_is_no_error() -> None:
     with _start(_WITH_A_GUARD, LAUNCH_RUN_ID="t3") as agent:
         (guard,) = set(processes.marked(LAUNCH_RUN_ID="t3")) - {agent.pid}
         os.kill(guard, signal.SIGKILL)
-        agent.communicate(b"\n", timeout=5)
+        agent.communicate(b"\n", timeout=60)
         assert agent.returncode == 0
