@@ -85,7 +85,11 @@ CASES = (
 )
 
 
-@pytest.fixture(scope="module", params=CASES, ids=str)
+def name_of(case: tuple[str, str, dict[str, Any]]) -> str:
+    return f"{case[2].get('model', 'resnet')} in {case[0]}, variables on {case[1]}"
+
+
+@pytest.fixture(scope="module", params=CASES, ids=name_of)
 def ops(tutorial_data: Any, request: pytest.FixtureRequest) -> list[Any]:
     """The ops of a training step on two GPUs, and of filling the data."""
     precision, strategy, settings = request.param
