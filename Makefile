@@ -11,7 +11,7 @@ NATIVE := $(wildcard cifar10/kernels/*.h cifar10/kernels/*.cc)
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
 DEMO := --data-dir demo/data --output-dir demo/output \
-  --num-layers 8 --train-epochs 4 --train-batch-size 64 --sync --schedule cosine
+  --num-layers 8 --train-epochs 4 --train-batch-size 64
 
 # What the venv was made from; empty if it is half made, or if its Python is gone.
 INSTALLED := $(shell $(PY) -c 'print(open(".venv/.installed").read())' 2>/dev/null)

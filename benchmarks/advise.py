@@ -78,7 +78,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _config(config: TrainConfig, way: Way) -> TrainConfig:
-    return flags.parse([*jobs.words_of(config, set()), *(["--sync"] if way.sync else [])])
+    is_asynchronous = way.trainers > 1 and not way.sync
+    words = ["--sync=false"] if is_asynchronous else []
+    return flags.parse([*jobs.words_of(config, set()), *words])
 
 
 def _cluster(options: argparse.Namespace) -> Optional[Cluster]:

@@ -106,7 +106,7 @@ class _Trial:
 
     def run(self, shape: Shape, machines: Machines, first: int = 0) -> jobs.Run:
         """What to run on machines that are there, from the first on."""
-        config = flags.parse([*self._words, *(["--sync"] if shape.sync else [])])
+        config = flags.parse([*self._words, *([] if shape.sync else ["--sync=false"])])
         cluster = cluster_of(shape, machines, first)
         return jobs.Run(
             cluster, config, self._seconds, self.log_steps, transport=machines.transport

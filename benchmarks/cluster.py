@@ -177,9 +177,10 @@ def main(argv: Sequence[str]) -> None:
 def measure_mlp(flags: Sequence[str], rounds: int) -> Table:
     """Seconds of the whole job, asynchronous, synchronous and without this project, in turns."""
     steps = steps_of(flags)
+    mlp = [*MLP, *flags, f"--checkpoint-steps={steps}"]
     ways: dict[str, Callable[[], dict[str, Any]]] = {
-        "asynchronous": lambda: _whole_job([*MLP, *flags, f"--checkpoint-steps={steps}"]),
-        "synchronous": lambda: _whole_job([*MLP, *flags, f"--checkpoint-steps={steps}", "--sync"]),
+        "asynchronous": lambda: _whole_job([*mlp, "--sync=false"]),
+        "synchronous": lambda: _whole_job(mlp),
         STOCK: lambda: _stock_job(steps),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}

@@ -28,7 +28,7 @@ from benchmarks.cluster import MLP, Tasks, tasks_of
 
 ROLES = ("ps", "worker", "master", "evaluator")
 START_UP, MID_RUN, SAVING = PHASES = ("start-up", "mid-run", "saving")
-MODES = {"async": (), "sync": ("--sync",), "in-graph": ("--replication=in-graph",)}
+MODES = {"async": ("--sync=false",), "sync": (), "in-graph": ("--replication=in-graph",)}
 _CHECKPOINTS = 5  # of a run
 _PHASE_SECS = 120.0  # a task comes to its phase within these
 _RUN_SECS = 300.0

@@ -147,11 +147,11 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
     if config.lookahead_steps and is_asynchronous:
         raise ConfigError(
             f"--lookahead-steps {config.lookahead_steps} averages the weights between updates, and "
-            f"{count} tasks update them at any time; give --sync, --replication in-graph, or "
+            f"{count} tasks update them at any time; leave --sync=false out, or give "
             "--lookahead-steps 0"
         )
     if config.optimizer == "muon" and is_asynchronous:
         raise ConfigError(
             f"--optimizer muon updates whole kernels at once, and {count} tasks would do so at any "
-            "time; give --sync, --replication in-graph, or another --optimizer"
+            "time; leave --sync=false out, or give another --optimizer"
         )

@@ -102,6 +102,12 @@ class TrainConfig:
     )
     batch_norm_decay: float = _flag(0.997, "decay of the moving statistics", group="model")
     batch_norm_epsilon: float = _flag(1e-5, "added to the variance", group="model")
+    residual_scale: Optional[float] = _flag(
+        None,
+        "first scale of what each block of a resnet adds to its shortcut (default: 1 / the square "
+        "root of the blocks of a stage)",
+        group="model",
+    )
     whitening_bias_epochs: float = _flag(
         3.0, "epochs that the bias of fastnet's first layer trains", group="model"
     )
@@ -115,22 +121,30 @@ class TrainConfig:
     train_batch_size: int = _flag(128, "images a step, split over the towers", group="training")
     eval_batch_size: int = _flag(100, "images a step of evaluation", group="training")
     optimizer: str = _flag("momentum", "update rule", group="training", choices=OPTIMIZERS)
-    learning_rate: float = _flag(0.1, "highest learning rate", group="training")
+    learning_rate: Optional[float] = _flag(
+        None,
+        "highest learning rate (default: fits model, optimizer and the images of a global step; "
+        "0.1 for a resnet and 128 images)",
+        group="training",
+    )
     learning_rate_batch: Optional[int] = _flag(
         None,
         "images a global step that --learning-rate is for; with others it scales in proportion "
-        "(default: it does not scale)",
+        "(default: a given --learning-rate does not scale)",
         group="training",
     )
     schedule: str = _flag(
-        "staged",
-        "staged: x1, x.1, x.01, x.002 from epochs 82, 123 and 300; cosine and linear: to 0 at the "
-        "end; triangular: from x.2 up until .23 of the run, then down to x.07",
+        "cosine",
+        "cosine and linear: to 0 at the end; triangular: from x.2 up until .23 of the run, then "
+        "down to x.07; staged: x1, x.1, x.01, x.002 from epochs 82, 123 and 300, whenever the run "
+        "ends",
         group="training",
         choices=SCHEDULES,
     )
-    warmup_epochs: float = _flag(
-        0.0, "epochs over which the learning rate rises from 0", group="training"
+    warmup_epochs: Optional[float] = _flag(
+        None,
+        "epochs over which the learning rate rises from 0 (default: .02 of the run, at most 50 steps)",
+        group="training",
     )
     momentum: float = _flag(0.9, "momentum of momentum, nesterov and muon", group="training")
     muon_rate: float = _flag(
@@ -247,7 +261,12 @@ class TrainConfig:
     task_index: Optional[int] = _flag(
         None, "this process's place in its job's list, from 0", group="cluster"
     )
-    sync: bool = _flag(False, "synchronous updates across workers", group="cluster")
+    sync: bool = _flag(
+        True,
+        "workers' gradients are averaged into one update; false: each is applied at once, to weights "
+        "that others may have changed since",
+        group="cluster",
+    )
     replicas_to_aggregate: Optional[int] = _flag(
         None,
         "gradients that a synchronous update waits for; the other replicas are backups "

@@ -29,6 +29,7 @@ _AT_LEAST_ZERO = (
     "crop_padding",
     "lookahead_steps",
     "norm_bias_rate",
+    "residual_scale",
     "whitening_bias_epochs",
     "num_gpus",
     "num_intra_threads",
@@ -115,6 +116,8 @@ def _refuse(message: str) -> None:
 def _check_model_settings(config: Any) -> None:
     if not config.is_resnet and config.num_layers is not None:
         _refuse(f"--num-layers is for resnets, got --model {config.model}; leave it out")
+    if not config.is_resnet and config.residual_scale is not None:
+        _refuse(f"--residual-scale is for resnets, got --model {config.model}; leave it out")
     if config.model != "mlp" and config.hidden_units is not None:
         _refuse(f"--hidden-units is for --model mlp, got --model {config.model}; leave it out")
     if config.model != "fastnet" and config.is_set("whitening_bias_epochs"):
@@ -187,4 +190,4 @@ def _check_contradictions(config: Any) -> None:
             "--replicas-to-aggregate is for --replication between-graph; in-graph waits for all"
         )
     if config.replicas_to_aggregate is not None and not config.sync:
-        _refuse("--replicas-to-aggregate is for synchronous updates; give --sync, or leave it out")
+        _refuse("--replicas-to-aggregate is for synchronous updates; leave it out, or --sync=false")

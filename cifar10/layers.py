@@ -35,6 +35,13 @@ class NormStatistics(NamedTuple):
     count: Tensor  # scalar: values a channel
 
 
+def he_initializer(scale: float = 1.0) -> Any:
+    """He's initialisation of a kernel before a ReLU (arXiv:1502.01852), times `scale`."""
+    if scale == 0:
+        return tf.zeros_initializer()
+    return tf.variance_scaling_initializer(2.0 * scale**2, "fan_in", "truncated_normal")
+
+
 @dataclasses.dataclass
 class Layers:
     """Layers of one tower.
@@ -117,9 +124,7 @@ class Layers:
         """
         with tf.variable_scope(None, "conv"):
             channels = x.shape[self._channel_axis]
-            initializer = initializer or tf.variance_scaling_initializer(
-                2.0, "fan_in", "truncated_normal"
-            )
+            initializer = initializer or he_initializer()
             shape = [kernel, kernel, channels, filters]
             weights = tf.cast(
                 self.variable("kernel", shape, initializer, KERNEL), self.compute_dtype
@@ -195,17 +200,19 @@ class Layers:
         paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
         return tf.pad(x, paddings)
 
-    def batch_norm(self, x: Tensor, scale: bool = True) -> Tensor:
+    def batch_norm(self, x: Tensor, scale: bool = True, *, first_scale: float = 1.0) -> Tensor:
         """Batch normalisation with offset (arXiv:1502.03167); statistics in float32.
 
         Args:
           x: images.
           scale: whether it has a scale, too.
+          first_scale: what the scale starts at.
         """
         with tf.variable_scope(None, "batch_norm"):
             shape = [x.shape[self._channel_axis]]
             ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
-            gamma = self.variable("gamma", shape, ones, NORM) if scale else tf.ones(shape)
+            first = tf.constant_initializer(first_scale)
+            gamma = self.variable("gamma", shape, first, NORM) if scale else tf.ones(shape)
             beta = self.variable("beta", shape, zeros, OFFSET)
             if self.norm == "off":
                 return self._scale(x, gamma, beta)

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
+from cifar10.rates import base_rate
 from cifar10.variables import Layout, Spec
 
 Tensor = Any  # TensorFlow 2.15 carries no type hints.
@@ -71,7 +72,7 @@ class Muon(tf.train.Optimizer):
             kept.append(factor * momentum + gradient)
             direction.append(gradient + factor * kept[-1])
             weights.append(weight)
-        kernel_rate = self._rate * (config.muon_rate / config.learning_rate)
+        kernel_rate = self._rate * (config.muon_rate / base_rate(config).value)
         stepped = [
             _unit_filters(weight, spec) - kernel_rate * orthogonal(ahead, spec)
             for weight, ahead, spec in zip(weights, direction, self._kernels)

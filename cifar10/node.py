@@ -58,6 +58,11 @@ class Node:
         """Whether one process places towers on all machines."""
         return self.config.replication == "in-graph"
 
+    @property
+    def _is_synchronous(self) -> bool:
+        """Whether gradients of several processes meet before they are applied."""
+        return self.config.sync and not self.in_graph and self.cluster.num_trainers > 1
+
     def join(self, check: Callable[[], None]) -> None:
         """Waits for those without whom no session can start, and guards against losing them.
 
@@ -70,7 +75,7 @@ class Node:
         self._watch.start()
         self._watch.wait_for(self._needed, check, say)
         self._watch.end_process_without(self._needed, is_over=lambda: _raises(check))
-        if self.config.sync and self.cluster.is_master:
+        if self._is_synchronous and self.cluster.is_master:
             others = [f"{WORKER}/{i}" for i in range(self.cluster.num_trainers - 1)]
             self._watch.end_process_without(others, self._aggregate() - 1)
 
@@ -96,7 +101,7 @@ class Node:
             tower_devices=tuple(f"{shared['task_device']}{one}" for one in self.plan.tower_devices),
             num_replicas=self.cluster.num_trainers,
             replica=self.cluster.replica,
-            aggregate=self._aggregate() if self.config.sync else None,
+            aggregate=self._aggregate() if self._is_synchronous else None,
             **shared,
         )
 

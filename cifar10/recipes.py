@@ -55,6 +55,7 @@ _FASTNET: Mapping[str, Any] = {
     "crop_fill": "reflect",
     "flip": "alternating",
     "schedule": "triangular",
+    "warmup_epochs": 0.0,
     "lookahead_steps": 5,
     "test_time_augmentation": True,
 }
@@ -93,18 +94,24 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 "weight_decay": 0.0153 / 11.5,
             },
         ),
-        "reference": Recipe(
-            "ResNet-44, 80,000 steps, the tutorial's schedule",
+        "tutorial": Recipe(
+            "ResNet-44, 80,000 steps, with the settings of tensorflow/models' cifar10_estimator",
             {
                 "model": "resnet",
                 "num_layers": 44,
+                "residual_scale": 1.0,
+                "batch_norm_decay": 0.997,
+                "batch_norm_epsilon": 1e-5,
                 "train_batch_size": 128,
                 "train_steps": 80_000,
                 "optimizer": "momentum",
+                # For any number of images, as the tutorial has it.
                 "learning_rate": 0.1,
                 "momentum": 0.9,
                 "weight_decay": 2e-4,
+                "decay_biases": True,
                 "schedule": "staged",
+                "warmup_epochs": 0.0,
             },
         ),
         "resnet20": _resnet(20, 10),
@@ -114,6 +121,9 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
 
 # A setting that is given takes the place of the other one.
 _INSTEAD = {"train_steps": "train_epochs", "train_epochs": "train_steps"}
+# They are for the recipe's model and optimizer, and for those that learn at the same rates.
+_RATES = ("learning_rate", "learning_rate_batch")
+_SAME_RATES = {"resnet_v2": "resnet", "nesterov": "momentum"}
 # What a recipe's setting, or a value of it, is for: it is left out where the flags say something
 # else.
 _RESNETS, _NORMALISED = ("resnet", "resnet_v2"), ("resnet", "resnet_v2", "fastnet")
@@ -121,8 +131,10 @@ _WITH_MOMENTUM = ("momentum", "nesterov", "muon")
 _MUON: Mapping[str, tuple[Any, ...]] = {"model": _NORMALISED, "batch_norm": ("tower", "sync")}
 _FOR: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "num_layers": {"model": _RESNETS},
+    "residual_scale": {"model": _RESNETS},
     "whitening_bias_epochs": {"model": ("fastnet",)},
     "batch_norm_decay": {"model": _NORMALISED, "batch_norm": ("tower", "sync")},
+    "batch_norm_epsilon": {"model": _NORMALISED, "batch_norm": ("tower", "sync")},
     "norm_bias_rate": {"model": _NORMALISED, "optimizer": _WITH_MOMENTUM},
     "momentum": {"optimizer": _WITH_MOMENTUM},
     "optimizer muon": _MUON,
@@ -141,14 +153,21 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
       name: of the recipe.
       given: settings that the command line has, with their values.
     """
+    recipe = RECIPES[name].settings
 
     def applies(setting: str, value: Any) -> bool:
         if setting in given or _INSTEAD.get(setting) in given:
             return False
+        if setting in _RATES and any(
+            _SAME_RATES.get(given.get(other), given.get(other))
+            not in (None, _SAME_RATES.get(recipe[other], recipe[other]))
+            for other in ("model", "optimizer")
+        ):
+            return False
         needs = {**_FOR.get(setting, {}), **_FOR.get(f"{setting} {value}", {})}
         return all(given.get(other, values[0]) in values for other, values in needs.items())
 
-    return {name: value for name, value in RECIPES[name].settings.items() if applies(name, value)}
+    return {setting: value for setting, value in recipe.items() if applies(setting, value)}
 
 
 def describe(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import rates
 from cifar10.config import TrainConfig
 
 # The tutorial's stages: from these epochs on, these factors.
@@ -19,15 +20,20 @@ TRIANGLE = ((0.0, 0.2), (0.23, 1.0), (1.0, 0.07))
 
 
 def learning_rate(
-    config: TrainConfig, examples_seen: Any, num_examples: int, total_examples: int
+    config: TrainConfig,
+    examples_seen: Any,
+    num_examples: int,
+    total_examples: int,
+    examples_per_step: int,
 ) -> Any:
-    """Returns the learning rate, a float32 scalar.
+    """Returns the learning rate of a step, a float32 scalar.
 
     Args:
       config: schedule, highest rate and warm-up.
       examples_seen: int64 scalar, training images seen so far by the whole job.
       num_examples: images in the training split, that is in an epoch.
       total_examples: images seen when training ends.
+      examples_per_step: images of a global step, of all towers and synchronous trainers.
     """
     seen = tf.cast(examples_seen, tf.float64)
     epochs = tf.cast(seen / num_examples, tf.float32)
@@ -42,19 +48,15 @@ def learning_rate(
         factor = 0.5 * (1.0 + tf.cos(math.pi * progress))
     else:
         factor = tf.constant(1.0)
-    if config.warmup_epochs:
+    steps_per_epoch, total_steps = (
+        count / examples_per_step for count in (num_examples, total_examples)
+    )
+    warmup_steps = rates.warmup_steps(config, steps_per_epoch, total_steps)
+    if warmup_steps:
         # The first step takes a small step, not none.
-        first = config.train_batch_size / num_examples
-        factor *= tf.minimum(1.0, (epochs + first) / config.warmup_epochs)
-    return config.learning_rate * factor
-
-
-def scaled_to(config: TrainConfig, examples_per_step: int) -> float:
-    """What the learning rate is multiplied by for a step of so many images.
-
-    In proportion to them (Goyal et al. 2017, arXiv:1706.02677), if --learning-rate-batch is set.
-    """
-    return examples_per_step / (config.learning_rate_batch or examples_per_step)
+        risen = (seen / examples_per_step + 1.0) / warmup_steps
+        factor *= tf.minimum(1.0, tf.cast(risen, tf.float32))
+    return rates.highest_rate(config, examples_per_step) * factor
 
 
 def _triangular(progress: Any) -> Any:

@@ -78,11 +78,12 @@ class Update:
         config = settings.config
         self._examples = self._replication.examples_per_step(config.train_batch_size)
         with tf.device(self._home):
-            self.rate = schedules.scaled_to(config, self._examples) * schedules.learning_rate(
+            self.rate = schedules.learning_rate(
                 config,
                 self._seen.read_value(),
                 settings.num_examples,
                 settings.total_steps * self._examples,
+                self._examples,
             )
 
     def build(

@@ -12,9 +12,14 @@ from cifar10.models.resnet import resnet, resnet_v2
 # Layers, images float32 [N, 32, 32, 3], standardised -> logits float32 [N, 10].
 Model = Callable[[Layers, Any], Any]
 
+
+def _of_resnets(config: TrainConfig) -> dict[str, Any]:
+    return {"num_layers": config.layers, "residual_scale": config.residual_scale}
+
+
 REGISTRY: dict[str, Callable[[TrainConfig], Model]] = {
-    "resnet": lambda config: functools.partial(resnet, num_layers=config.layers),
-    "resnet_v2": lambda config: functools.partial(resnet_v2, num_layers=config.layers),
+    "resnet": lambda config: functools.partial(resnet, **_of_resnets(config)),
+    "resnet_v2": lambda config: functools.partial(resnet_v2, **_of_resnets(config)),
     "fastnet": lambda _: fastnet,
     "mlp": lambda config: functools.partial(mlp, hidden_units=config.units),
 }

@@ -76,9 +76,9 @@ def test_the_winners_command_can_be_run_as_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "advised.yaml"
     alone, *_, both = ways_on_this_machine()
     assert alone.command(["--num-layers=8"], file) == "python cifar10_main.py --num-layers=8"
-    command = both.command(["--sync=True"], file)
+    command = both.command(["--sync=False"], file)
     assert command.startswith("python -m launch up --on local --workers ")
-    assert command.endswith(" -- --sync=True")
+    assert command.endswith(" -- --sync=False")
     assert not file.exists()
     way = ways_on_hosts(from_hosts("a,b"))[-1]
     assert way.command([], file) == f"python -m launch up --cluster {file} -- "

@@ -371,7 +371,7 @@ def test_flags_that_contradict_tf_config_are_refused():
 @pytest.mark.parametrize(
     ("settings", "flag"),
     [
-        ({"sync": True}, "--sync"),
+        ({"sync": False}, "--sync"),
         ({"replication": "in-graph"}, "--replication"),
         ({"ps_transfer": "bf16"}, "--ps-transfer"),
     ],
@@ -383,17 +383,13 @@ def test_settings_for_several_workers_are_refused_without_a_cluster(settings, fl
 
 
 def test_every_task_of_a_cluster_takes_the_same_settings():
-    settings = {"sync": True, "replicas_to_aggregate": 2, "ps_transfer": "bf16"}
+    settings = {"replicas_to_aggregate": 2, "ps_transfer": "bf16"}
     for task_type in ("master", "worker", "ps", "evaluator"):
         assert read(TWO_HOSTS, {"type": task_type, "index": 0}, **settings).jobs["ps"]
 
 
-def test_a_cluster_of_one_is_synchronous_anyway():
-    assert read({"master": ["a:1"]}, MASTER_0, sync=True).is_alone
-
-
 def test_an_update_cannot_wait_for_more_gradients_than_there_are_trainers():
-    assert refusal(TWO_HOSTS, MASTER_0, sync=True, replicas_to_aggregate=3) == (
+    assert refusal(TWO_HOSTS, MASTER_0, replicas_to_aggregate=3) == (
         "--replicas-to-aggregate must be at most 2, the tasks that train (master ip0:2222; "
         "ps ip0:2223, ip1:2223; worker ip1:2222), got 3 (from TF_CONFIG)"
     )
@@ -407,7 +403,7 @@ def test_in_graph_replication_needs_no_ps():
 @pytest.mark.parametrize("mode", ["evaluate", "export"])
 def test_other_modes_run_alone_on_the_master(mode):
     text = json.dumps({"cluster": TWO_HOSTS, "task": MASTER_0})
-    assert resolve_text(text, mode=mode, sync=True) is None
+    assert resolve_text(text, mode=mode, sync=False) is None
 
 
 @pytest.mark.parametrize("task_type", ["worker", "ps", "evaluator"])
@@ -423,23 +419,25 @@ MASTER_TASK = {"type": "master", "index": 0}
 
 
 def test_lookahead_is_refused_where_updates_come_at_any_time():
-    message = refusal(TWO_TRAINERS, MASTER_TASK, lookahead_steps=5)
+    message = refusal(TWO_TRAINERS, MASTER_TASK, lookahead_steps=5, sync=False)
     assert message.startswith("--lookahead-steps 5 averages the weights between updates, and 2")
-    assert "give --sync, --replication in-graph, or --lookahead-steps 0" in message
+    assert "leave --sync=false out, or give --lookahead-steps 0" in message
 
 
 @pytest.mark.parametrize(
-    "settings", [{"sync": True}, {"replication": "in-graph"}, {"lookahead_steps": 0}], ids=str
+    "settings",
+    [{}, {"replication": "in-graph"}, {"lookahead_steps": 0, "sync": False}],
+    ids=str,
 )
 def test_lookahead_goes_with_one_update_at_a_time(settings):
     assert read(TWO_TRAINERS, MASTER_TASK, **{"lookahead_steps": 5, **settings}).num_trainers == 2
 
 
 def test_muon_is_refused_where_updates_come_at_any_time():
-    message = refusal(TWO_TRAINERS, MASTER_TASK, optimizer="muon")
+    message = refusal(TWO_TRAINERS, MASTER_TASK, optimizer="muon", sync=False)
     assert message.startswith("--optimizer muon updates whole kernels at once, and 2 tasks")
-    assert "give --sync, --replication in-graph, or another --optimizer" in message
-    assert read(TWO_TRAINERS, MASTER_TASK, optimizer="muon", sync=True).num_trainers == 2
+    assert "leave --sync=false out, or give another --optimizer" in message
+    assert read(TWO_TRAINERS, MASTER_TASK, optimizer="muon").num_trainers == 2
 
 
 def test_lookahead_goes_with_a_master_and_its_ps():

@@ -13,17 +13,18 @@ from cifar10.errors import ConfigError
 NUMBERS = (int, float, Optional[int], Optional[float])
 
 
-def test_defaults_are_the_tutorials():
+def test_defaults_are_the_tutorials_but_for_how_the_rate_starts_and_ends():
     config = TrainConfig()
     assert config.model == "resnet"
     assert config.layers == 44
     assert config.total_steps(45_000) == 80_000
     assert (config.train_batch_size, config.eval_batch_size) == (128, 100)
     assert (config.optimizer, config.momentum, config.weight_decay) == ("momentum", 0.9, 2e-4)
-    assert (config.learning_rate, config.schedule) == (0.1, "staged")
+    assert (config.learning_rate, config.learning_rate_batch) == (None, None)
+    assert (config.schedule, config.warmup_epochs, config.residual_scale) == ("cosine", None, None)
     assert (config.batch_norm_decay, config.batch_norm_epsilon) == (0.997, 1e-5)
     assert config.use_distortion_for_training
-    assert (config.variable_strategy, config.sync) == ("CPU", False)
+    assert (config.variable_strategy, config.sync) == ("CPU", True)
     assert (config.data_dir, config.output_dir) == ("data", "output")
 
 
@@ -62,7 +63,7 @@ def test_every_setting_says_what_it_is():
         ({"train_epochs": math.inf}, "--train-epochs must be above 0, got inf"),
         ({"cutout": 33}, "--cutout must be at most 32, got 33"),
         ({"crop_padding": 32}, "--crop-padding must be below 32, got 32"),
-        ({"recipe": "slow"}, "--recipe must be one of fast, airbench94, reference, resnet20, "),
+        ({"recipe": "slow"}, "--recipe must be one of fast, airbench94, tutorial, resnet20, "),
         ({"seed": 2**31}, "--seed must be below 2**31, got 2147483648"),
         ({"data_dir": ""}, "--data-dir must not be empty; leave it out for the default"),
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
@@ -89,7 +90,7 @@ RANGES = {
     "at least 0": (
         *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
         *("weight_decay", "seed", "task_index", "worker_delay_secs", "cutout", "crop_padding"),
-        *("lookahead_steps", "norm_bias_rate", "whitening_bias_epochs"),
+        *("lookahead_steps", "norm_bias_rate", "residual_scale", "whitening_bias_epochs"),
     ),
     "above 0": (
         *("learning_rate", "muon_rate", "batch_norm_epsilon", "train_epochs"),
@@ -172,9 +173,9 @@ def test_a_setting_with_choices_takes_no_other():
             {"cutout": 8, "use_distortion_for_training": False},
             ["--cutout", "--use-distortion-for-training"],
         ),
-        ({"replicas_to_aggregate": 2}, ["--replicas-to-aggregate", "--sync"]),
+        ({"replicas_to_aggregate": 2, "sync": False}, ["--replicas-to-aggregate", "--sync"]),
         (
-            {"replicas_to_aggregate": 2, "sync": True, "replication": "in-graph"},
+            {"replicas_to_aggregate": 2, "replication": "in-graph"},
             ["--replicas-to-aggregate", "--replication between-graph"],
         ),
     ],

@@ -299,7 +299,7 @@ def test_other_modes_run_alone_on_the_master_of_a_cluster(trained, folder):
       "cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223"], "worker": ["ip1:2222"]},
       "task": {"type": "master", "index": 0}
     }"""
-    ended = run_in_cluster(tf_config, "--mode=evaluate", "--sync", cwd=folder)
+    ended = run_in_cluster(tf_config, "--mode=evaluate", "--sync=false", cwd=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "eval accuracy 0." in ended.stdout
 

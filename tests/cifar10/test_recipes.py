@@ -58,9 +58,17 @@ def test_the_fast_recipe_is_that_with_muon():
     assert config.learning_rate * config.weight_decay == pytest.approx(0.004)
 
 
-def test_the_reference_is_the_tutorials_run():
-    tutorial = dataclasses.replace(TrainConfig(), recipe="reference", num_layers=44)
-    assert parse(["--recipe=reference"]) == dataclasses.replace(tutorial, train_steps=80_000)
+def test_the_tutorial_has_the_settings_of_tensorflow_models_cifar10_estimator():
+    config = parse(["--recipe=tutorial"])
+    assert (config.model, config.num_layers, config.residual_scale) == ("resnet", 44, 1)
+    assert (config.train_steps, config.train_batch_size) == (80_000, 128)
+    assert (config.optimizer, config.momentum) == ("momentum", 0.9)
+    assert (config.learning_rate, config.learning_rate_batch) == (0.1, None)
+    assert (config.schedule, config.warmup_epochs) == ("staged", 0)
+    # An L2 loss of all that trains, normalisation and biases included.
+    assert (config.weight_decay, config.decay_biases) == (2e-4, True)
+    assert (config.batch_norm_decay, config.batch_norm_epsilon) == (0.997, 1e-5)
+    assert (config.crop_padding, config.crop_fill, config.flip) == (4, "zeros", "random")
 
 
 def test_a_flag_beats_the_recipe_wherever_it_stands():
@@ -82,13 +90,16 @@ def test_a_flag_that_says_the_default_beats_the_recipe_too():
     ("recipe", "flag", "left_out"),
     [
         ("fast", "--train-steps=5", {"train_epochs": None}),
-        ("reference", "--train-epochs=2", {"train_steps": None}),
+        ("tutorial", "--train-epochs=2", {"train_steps": None}),
         ("fast", "--optimizer=adam", {"momentum": 0.9, "norm_bias_rate": 1.0}),
         ("fast", "--optimizer=nesterov", {"muon_rate": 0.24, "muon_momentum": 0.6}),
         ("fast", "--batch-norm=off", {"batch_norm_decay": 0.997, "optimizer": "momentum"}),
         ("fast", "--use-distortion-for-training=false", {"crop_padding": 4, "flip": "random"}),
         ("fast", "--model=mlp", {"norm_bias_rate": 1.0, "batch_norm_decay": 0.997}),
-        ("resnet20", "--model=fastnet", {"num_layers": None}),
+        ("resnet20", "--model=fastnet", {"num_layers": None, "learning_rate": None}),
+        ("resnet20", "--optimizer=adam", {"learning_rate": None, "learning_rate_batch": None}),
+        ("resnet20", "--optimizer=momentum", {"learning_rate": 0.1, "learning_rate_batch": 128}),
+        ("fast", "--optimizer=nesterov", {"learning_rate": None}),
     ],
 )
 def test_a_flag_takes_settings_with_it_that_it_makes_pointless(recipe, flag, left_out):
@@ -98,7 +109,7 @@ def test_a_flag_takes_settings_with_it_that_it_makes_pointless(recipe, flag, lef
 
 @pytest.mark.parametrize("flag", ["--recipe", "--print-recipe"])
 def test_an_unknown_recipe_is_refused_with_the_names_of_all(flag):
-    with pytest.raises(ConfigError, match="'slow'.*'fast', 'airbench94', 'reference', 'resnet20'"):
+    with pytest.raises(ConfigError, match="'slow'.*'fast', 'airbench94', 'tutorial', 'resnet20'"):
         parse([flag, "slow"])
 
 

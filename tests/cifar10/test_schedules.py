@@ -4,18 +4,19 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
-from cifar10.schedules import learning_rate, scaled_to
+from cifar10.schedules import learning_rate
 
 NUM_EXAMPLES = 45_000
 
 
-def rate_at(epoch, total_epochs=400, **settings):
-    config = TrainConfig(**settings)
+def rate_at(epoch, total_epochs=400, examples_per_step=128, **settings):
+    config = TrainConfig(**{"learning_rate": 0.1, "warmup_epochs": 0.0, **settings})
     rate = learning_rate(
         config,
         tf.constant(round(epoch * NUM_EXAMPLES), tf.int64),
         NUM_EXAMPLES,
         total_epochs * NUM_EXAMPLES,
+        examples_per_step,
     )
     assert rate.dtype == tf.float32
     return float(rate)
@@ -37,18 +38,20 @@ def rate_at(epoch, total_epochs=400, **settings):
     ],
 )
 def test_the_stages_are_the_tutorials(epoch, rate):
-    assert rate_at(epoch) == pytest.approx(rate, rel=1e-6)
+    assert rate_at(epoch, schedule="staged") == pytest.approx(rate, rel=1e-6)
 
 
-@pytest.mark.parametrize("batch_size", [1, 1000])
-def test_the_stages_do_not_go_by_the_batch_size(batch_size):
-    rates = [rate_at(epoch, train_batch_size=batch_size) for epoch in (81.99, 82)]
+@pytest.mark.parametrize("images", [1, 1000])
+def test_the_stages_do_not_go_by_the_images_of_a_step(images):
+    settings = {"schedule": "staged", "examples_per_step": images}
+    rates = [rate_at(epoch, **settings) for epoch in (81.99, 82)]
     assert rates == pytest.approx([0.1, 0.01])
 
 
 def test_the_stages_scale_with_the_highest_rate():
-    assert rate_at(0, learning_rate=0.4) == pytest.approx(0.4)
-    assert rate_at(123, learning_rate=0.4) == pytest.approx(0.004)
+    settings = {"schedule": "staged", "learning_rate": 0.4}
+    assert rate_at(0, **settings) == pytest.approx(0.4)
+    assert rate_at(123, **settings) == pytest.approx(0.004)
 
 
 @pytest.mark.parametrize(
@@ -75,14 +78,32 @@ def test_constant_is_constant(epoch):
 )
 def test_warmup_rises_by_steps_to_the_highest_rate(epoch, rate):
     # Two epochs of 100 steps; the first step takes 1/200 of the rate, the last one all of it.
-    settings = {"warmup_epochs": 2.0, "train_batch_size": 450}
+    settings = {"warmup_epochs": 2.0, "schedule": "constant", "examples_per_step": 450}
     assert rate_at(epoch, **settings) == pytest.approx(rate, rel=1e-5)
 
 
 def test_warmup_goes_with_every_schedule():
     for schedule in ("staged", "cosine", "constant"):
-        config = {"schedule": schedule, "warmup_epochs": 4.0, "train_batch_size": 450}
+        config = {"schedule": schedule, "warmup_epochs": 4.0, "examples_per_step": 450}
         assert rate_at(0.99, **config) == pytest.approx(0.025, rel=1e-4)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_warmup_begins_with_the_same_share_of_the_rate_for_the_same_images_a_step(replicas):
+    # One trainer of 128 images, or two synchronous ones of 64.
+    settings = {"warmup_epochs": 1.0, "train_batch_size": 128 // replicas}
+    assert rate_at(0, examples_per_step=128, **settings) == pytest.approx(0.1 * 128 / 45_000)
+
+
+@pytest.mark.parametrize(
+    ("total_epochs", "steps"),
+    # 100 steps an epoch: a fiftieth of the run, and 50 steps at most.
+    [(10, 20), (25, 50), (100, 50)],
+)
+def test_warmup_takes_a_fiftieth_of_a_short_run_and_fifty_steps_of_a_long_one(total_epochs, steps):
+    settings = {"warmup_epochs": None, "schedule": "constant", "examples_per_step": 450}
+    rates = [rate_at(step / 100, total_epochs, **settings) for step in (0, steps - 2, steps - 1)]
+    assert rates == pytest.approx([0.1 / steps, 0.1 * (steps - 1) / steps, 0.1], rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +111,10 @@ def test_warmup_goes_with_every_schedule():
 )
 def test_the_rate_follows_the_counter_in_a_graph(schedule, later):
     # Graph mode converts types less readily than eager mode, which the other tests here use.
-    config = TrainConfig(schedule=schedule, warmup_epochs=1.0)
+    config = TrainConfig(learning_rate=0.1, schedule=schedule, warmup_epochs=1.0)
     with tf.Graph().as_default(), tf.Session() as session:
         seen = tf.placeholder(tf.int64, [])
-        rate = learning_rate(config, seen, NUM_EXAMPLES, 400 * NUM_EXAMPLES)
+        rate = learning_rate(config, seen, NUM_EXAMPLES, 400 * NUM_EXAMPLES, 128)
         rates = session.run(rate, {seen: 0}), session.run(rate, {seen: 82 * NUM_EXAMPLES})
     assert rates == pytest.approx((0.1 * 128 / NUM_EXAMPLES, later))
 
@@ -107,10 +128,7 @@ def test_triangular_rises_until_a_quarter_of_the_run_and_falls_to_its_end(epoch,
     assert rate_at(epoch, schedule="triangular") == pytest.approx(rate, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("batch", "examples_per_step", "factor"), [(1024, 1024, 1), (1024, 256, 0.25), (None, 256, 1)]
-)
-def test_the_rate_goes_with_the_images_of_a_step_if_it_is_told_what_it_is_for(
-    batch, examples_per_step, factor
-):
-    assert scaled_to(TrainConfig(learning_rate_batch=batch), examples_per_step) == factor
+@pytest.mark.parametrize(("images", "rate"), [(16, 0.0125), (128, 0.1), (256, 0.2)])
+def test_the_default_rate_goes_with_the_images_of_a_step(images, rate):
+    settings = {"learning_rate": None, "schedule": "constant"}
+    assert rate_at(0, examples_per_step=images, **settings) == pytest.approx(rate)

@@ -55,11 +55,11 @@ def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
     ("settings", "last_step"),
     [
         ({}, 30),
-        ({"train_steps": None, "train_epochs": 3.0}, 30),
-        ({"train_steps": None, "train_epochs": 3.0, "sync": True}, 10),
-        ({"train_steps": None, "train_epochs": 3.0, "sync": True, "replicas_to_aggregate": 2}, 15),
+        ({"train_steps": None, "train_epochs": 3.0, "sync": False}, 30),
+        ({"train_steps": None, "train_epochs": 3.0}, 10),
+        ({"train_steps": None, "train_epochs": 3.0, "replicas_to_aggregate": 2}, 15),
     ],
-    ids=["steps", "epochs", "synchronous", "with a backup"],
+    ids=["steps", "asynchronous", "synchronous", "with a backup"],
 )
 def test_a_worker_that_comes_after_the_last_step_does_not_join(config, capsys, settings, last_step):
     config = dataclasses.replace(config, **settings)
@@ -213,7 +213,7 @@ def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_th
             stop._note(signal.SIGTERM, None)
 
     with pytest.raises(Stopped):
-        train(stop, place, after_step=after_step)
+        train(stop, place, after_step=after_step, sync=False)
     assert taken[-1] == 4
     assert place.ends_told == 0
 
@@ -228,7 +228,7 @@ def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone
         place.master_is_here = number < 9
 
     with pytest.raises(Stopped):
-        train(stop, place, after_step=after_step, sync=True)
+        train(stop, place, after_step=after_step)
     assert taken[-1] == 10
     assert place.ends_told == 0
 

@@ -50,7 +50,7 @@ def steps_of(tasks: ClusterOfProcesses, label: str) -> int:
 
 
 def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so(data, tmp_path):
-    arguments = ("--train-steps=4000", "--checkpoint-steps=4000", "--log-steps=100")
+    arguments = ("--train-steps=4000", "--checkpoint-steps=4000", "--log-steps=100", "--sync=false")
     with cluster(tmp_path, data, *SETTINGS, *arguments, num_workers=2) as tasks:
         tasks.start("ps/0", "master/0")
         # Until the late one is there, the master trains alone: each of its steps is a global one.
@@ -64,7 +64,7 @@ def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so
     assert tasks.output("worker/1") == last
 
 
-@pytest.mark.parametrize("mode", [(), ("--sync",)])
+@pytest.mark.parametrize("mode", [(), ("--sync=false",)])
 def test_max_minutes_on_the_master_ends_everyone(data, tmp_path, mode):
     with cluster(tmp_path, data, *SETTINGS, *FOREVER, *mode) as tasks:
         tasks.start("ps/0", "worker/0")
@@ -93,7 +93,7 @@ def test_a_signal_ends_the_master_after_saving_and_the_others_wait_for_it(data, 
     assert last_step(tmp_path) >= 6000
 
 
-@pytest.mark.parametrize("mode", [(), ("--sync",), ("--replication=in-graph",)])
+@pytest.mark.parametrize("mode", [(), ("--sync=false",), ("--replication=in-graph",)])
 def test_a_signal_to_all_tasks_at_once_lets_the_master_save(data, tmp_path, mode):
     arguments = ("--train-steps=1000000", "--checkpoint-steps=1000000", "--log-steps=100")
     with cluster(tmp_path, data, *SETTINGS, *arguments, *mode) as tasks:
@@ -157,7 +157,7 @@ def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
 def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):
     # 500 images one by one, through 44 layers, take more than the timeout.
     folder = program.make_records(tmp_path / "data", 5_000)
-    arguments = (f"--data-dir={folder}", "--output-dir=output", "--num-layers=44", "--sync")
+    arguments = (f"--data-dir={folder}", "--output-dir=output", "--num-layers=44")
     arguments += ("--train-batch-size=20", "--eval-batch-size=1", "--cluster-timeout=3")
     arguments += ("--train-steps=4", "--checkpoint-steps=2")
     with cluster(tmp_path, *arguments) as tasks:

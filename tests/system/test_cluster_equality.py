@@ -75,14 +75,14 @@ def figures(output: pathlib.Path) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("model", "num_ps", "replication"),
     [
-        ("mlp", 1, "--sync"),
+        ("mlp", 1, ""),
         ("mlp", 2, IN_GRAPH),
-        ("resnet", 2, "--sync"),
+        ("resnet", 2, ""),
         ("resnet", 1, IN_GRAPH),
-        ("fastnet", 2, "--sync"),
+        ("fastnet", 2, ""),
         ("fastnet-of-tensorflow", 1, IN_GRAPH),
-        ("airbench94", 1, "--sync"),
-        ("mlp", 1, "--sync --resident-data"),
+        ("airbench94", 1, ""),
+        ("mlp", 1, "--resident-data"),
         ("mlp", 1, f"{IN_GRAPH} --resident-data"),
     ],
 )
@@ -113,7 +113,9 @@ def test_an_asynchronous_run_is_as_accurate_as_a_local_one_within_a_point(easy_d
     arguments += (f"--data-dir={easy_data}", "--checkpoint-steps=540")
     done = program.run(*arguments, "--output-dir=alone", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    with cluster(tmp_path, *arguments, "--output-dir=several", num_workers=1) as tasks:
+    with cluster(
+        tmp_path, *arguments, "--output-dir=several", "--sync=false", num_workers=1
+    ) as tasks:
         tasks.start()
         tasks.wait()
     alone, several = figures(tmp_path / "alone"), figures(tmp_path / "several")
@@ -126,7 +128,7 @@ def test_an_asynchronous_run_is_as_accurate_as_a_local_one_within_a_point(easy_d
 
 def test_weights_and_gradients_of_half_the_size_train_about_the_same(data, tmp_path, local_weights):
     arguments = (*PLAIN, *MODELS["resnet"], f"--data-dir={data}", "--output-dir=output")
-    arguments += ("--train-batch-size=20", "--train-steps=20", "--sync", "--ps-transfer=bf16")
+    arguments += ("--train-batch-size=20", "--train-steps=20", "--ps-transfer=bf16")
     with cluster(tmp_path, *arguments, num_workers=1) as tasks:
         tasks.start()
         tasks.wait()
@@ -140,7 +142,7 @@ def test_weights_and_gradients_of_half_the_size_train_about_the_same(data, tmp_p
 def test_a_backup_worker_that_stands_still_does_not_stop_the_others(data, tmp_path):
     arguments = (*PLAIN, *MODELS["mlp"], f"--data-dir={data}", "--output-dir=output")
     arguments += ("--train-batch-size=20", "--train-steps=2000", "--checkpoint-steps=500")
-    more = ("--sync", "--replicas-to-aggregate=1", "--log-steps=100")
+    more = ("--replicas-to-aggregate=1", "--log-steps=100")
     with cluster(tmp_path, *arguments, *more, num_workers=1) as tasks:
         tasks.start()
         tasks.wait_for_output("worker/0", "  step ")

@@ -13,7 +13,7 @@ from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster
 
 pytestmark = pytest.mark.system
 
-ASYNC, SYNC, IN_GRAPH = (), ("--sync",), ("--replication=in-graph",)
+ASYNC, SYNC, IN_GRAPH = ("--sync=false",), (), ("--replication=in-graph",)
 START_UP, MID_RUN, SAVING = "at start-up", "mid-run", "while a checkpoint is written"
 STEPS, CHECKPOINT_STEPS = 600, 150
 SETTINGS = (
@@ -103,7 +103,7 @@ def test_a_task_that_is_killed_and_started_again_does_not_keep_the_job_from_its_
 
 
 def test_the_others_end_as_usual_when_a_worker_is_gone_for_good(data, tmp_path):
-    arguments = (data, *SETTINGS, f"--train-steps={STEPS}", "--cluster-timeout=5")
+    arguments = (data, *SETTINGS, *ASYNC, f"--train-steps={STEPS}", "--cluster-timeout=5")
     with cluster(tmp_path, *arguments) as tasks:
         tasks.start()
         kill_when(MID_RUN, tasks, "worker/0", tmp_path)
@@ -129,7 +129,7 @@ def test_a_master_that_is_gone_for_good_is_named_by_the_others(data, tmp_path):
 
 
 def test_a_worker_that_is_gone_for_good_is_named_where_each_update_needs_it(data, tmp_path):
-    with cluster(tmp_path, data, *SETTINGS, "--sync", "--cluster-timeout=5") as tasks:
+    with cluster(tmp_path, data, *SETTINGS, "--cluster-timeout=5") as tasks:
         tasks.start()
         kill_when(MID_RUN, tasks, "worker/0", tmp_path)
         assert tasks.exit_code("master/0", 20) == 1
