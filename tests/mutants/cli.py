@@ -1,6 +1,7 @@
 """`python -m tests.mutants [MODULE ...]`: the command line."""
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -56,8 +57,15 @@ def _run(module: str, mutants: Sequence[Mutant], processes: int) -> Iterator[run
 
 
 def _sample(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Mutant]:
-    lines = options.lines
-    found = [one for one in mutants if not lines or lines[0] <= one.line <= lines[1]]
+    found = list(mutants)
+    if options.again:
+        entries = json.loads(options.again.read_text(encoding="utf-8"))
+        keys = {
+            (one["module"], one["text"], one["change"])
+            for one in entries
+            if one["status"] == "survived"
+        }
+        found = [one for one in mutants if one.key in keys]
     if options.sample is None or options.sample >= len(found):
         return found
     chosen = random.Random(options.seed).sample(found, options.sample)
@@ -72,7 +80,7 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="default: all of targets.py")
     parser.add_argument("--sample", type=int, metavar="N", help="at most N mutants a module")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--lines", type=_lines, metavar="A-B", help="only those on these lines")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="only the survivors of --json")
     parser.add_argument(
         "--processes", type=int, metavar="N", default=len(os.sched_getaffinity(0))
     )
@@ -83,7 +91,3 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
             parser.error(f"no tests are known for {module}; there are {', '.join(TARGETS)}")
     return options
 
-
-def _lines(text: str) -> tuple[int, int]:
-    first, _, last = text.partition("-")
-    return int(first), int(last or first)

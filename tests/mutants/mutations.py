@@ -11,8 +11,7 @@ import ast
 import collections
 import dataclasses
 import re
-from collections.abc import Iterator
-from typing import Optional, Union
+from typing import Union
 
 _OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -79,7 +78,6 @@ class Mutant:
       module: path of the file from the repository's root, `cifar10/losses.py`.
       line: where it is, from 1.
       last_line: where the expression or statement ends.
-      function: line of the innermost function around it; None at the top level.
       text: that line of the source, without the spaces around it.
       change: `old -> new`, on one line; a second one of a line that reads the same ends with `#2`.
       start: offset of the old text in the source, in characters.
@@ -90,7 +88,6 @@ class Mutant:
     module: str
     line: int
     last_line: int
-    function: Optional[int]
     text: str
     change: str
     start: int
@@ -129,7 +126,7 @@ class _Finder(ast.NodeVisitor):
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line))
-        self._function: Optional[int] = None
+        self._statements: set[ast.Call] = set()  # calls whose result nobody takes
 
     def _offset(self, line: int, column: int) -> int:
         """Characters from the beginning of the source; `ast` counts columns in bytes."""
@@ -154,7 +151,6 @@ class _Finder(ast.NodeVisitor):
                 module=self._module,
                 line=line,
                 last_line=line + old.count("\n"),
-                function=self._function,
                 text=self._lines[line - 1].strip(),
                 change=change,
                 start=start,
@@ -174,9 +170,7 @@ class _Finder(ast.NodeVisitor):
         for default in [*node.args.defaults, *node.args.kw_defaults]:
             if default is not None:
                 self.visit(default)
-        outer, self._function = self._function, node.lineno
         self._visit_body(node)
-        self._function = outer
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._visit_body(node)
@@ -202,6 +196,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Call):
             self._replace(node, "pass")
+            self._statements.add(node.value)
             self.visit(node.value)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
@@ -247,25 +242,29 @@ class _Finder(ast.NodeVisitor):
 
     # Operators.
 
-    def _swap(self, operator: ast.AST, before: ast.AST, after: ast.AST) -> None:
+    def _swap(
+        self, node: ast.expr, operator: ast.AST, before: ast.expr, after: ast.expr
+    ) -> None:
         if type(operator) not in _OPERATORS:
             return
         old, new = _OPERATORS[type(operator)]
         start, end = self._span(before)[1], self._span(after)[0]
         match = re.search(re.escape(old), self._source[start:end])
         assert match is not None, f"{self._module}: no {old} at {start}"
-        sides = self._text(before), self._text(after)
-        shown = f"{f' {old} '.join(sides)} -> {f' {new} '.join(sides)}"
-        self._add(start + match.start(), start + match.end(), new, shown)
+        first, last = self._span(node)
+        start, end = start + match.start(), start + match.end()
+        whole = self._source[first:last]
+        changed = self._source[first:start] + new + self._source[end:last]
+        self._add(start, end, new, f"{whole} -> {changed}")
 
     def visit_Compare(self, node: ast.Compare) -> None:
         operands = [node.left, *node.comparators]
         for operator, before, after in zip(node.ops, operands, operands[1:]):
-            self._swap(operator, before, after)
+            self._swap(node, operator, before, after)
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        self._swap(node.op, node.left, node.right)
+        self._swap(node, node.op, node.left, node.right)
         if isinstance(node.op, (ast.Add, ast.Sub)):
             self._replace(node, f"({self._text(node.left)})")
         self.generic_visit(node)
@@ -323,7 +322,8 @@ class _Finder(ast.NodeVisitor):
             self._replace(node.args[0], "[]")
         else:
             self._leave_out_arguments(node)
-            if name not in _NOT_LEFT_OUT and not name[:1].isupper():
+            is_senseless = node in self._statements or name[:1].isupper()
+            if name not in _NOT_LEFT_OUT and not is_senseless:
                 self._leave_out(node)
         self.generic_visit(node)
 

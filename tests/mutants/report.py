@@ -16,7 +16,7 @@ def table(results: Sequence[Result], listed: Collection[Key]) -> str:
     """Returns a row a module: mutants, killed, hung, survivors in the list and others."""
     rows = collections.defaultdict(list)
     for result in results:
-        rows[result.mutant.module].append(result)
+        rows[f"`{result.mutant.module}`"].append(result)
     rows["all"] = list(results)
     lines = [
         "| module | mutants | killed | of these hung | left, listed | left, new | CPU s |",
@@ -30,7 +30,7 @@ def table(results: Sequence[Result], listed: Collection[Key]) -> str:
         hung = sum(one.status == "hung" for one in found)
         secs = sum(one.secs for one in found)
         lines.append(
-            f"| `{name}` | {len(found)} | {killed} ({share}) | {hung} | {known} "
+            f"| {name} | {len(found)} | {killed} ({share}) | {hung} | {known} "
             f"| {len(left) - known} | {secs:.0f} |"
         )
     return "\n".join(lines)

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,6 @@ from tests.mutants.plugins import LikelyFirst, Lines, Tracer
 # processor's time decides where it can, as other load does not change it.
 _LIMIT_FACTOR, _LIMIT_CPU_SECS, _LIMIT_SECS = 5.0, 10.0, 60.0
 _POLL_SECS = 0.02
-_OURS = ("benchmarks", "cifar10", "conftest", "data_prep", "launch", "tests")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,9 +156,13 @@ def _passed(module: str, work: Callable[[Path], dict[str, Any]]) -> _Ended:
 
 
 def _loaded() -> list[str]:
-    """The modules of others, in the order in which they were loaded."""
-    names = [name for name in sys.modules if name.partition(".")[0] not in _OURS]
-    return [name for name in names if getattr(sys.modules[name], "__file__", None)]
+    """The modules of Python and of packages, in the order in which they were loaded."""
+    places = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))
+    return [
+        name
+        for name, module in sys.modules.items()
+        if (getattr(module, "__file__", None) or "").startswith(places)
+    ]
 
 
 def run(
