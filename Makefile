@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-system mutants clean
+.PHONY: help demo venv kernels check format test test-fast test-system mutants clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/kernels/*.h cifar10/kernels/*.cc)
@@ -23,6 +23,7 @@ help:
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
 	@echo 'make test         the tests; ARGS="-k name" picks some'
+	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
 	@echo 'make mutants      whether the tests notice small faults: half an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
@@ -81,6 +82,9 @@ format: .venv/.installed-dev
 
 test: .venv/.installed-dev kernels
 	$(PY) -m pytest -m 'not system' --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+
+test-fast: .venv/.installed-dev
+	$(PY) -m pytest --fast -m 'not system' --numprocesses 2 --dist loadfile $(ARGS)
 
 test-system: .venv/.installed-dev kernels
 	tests/system/install_packages.sh

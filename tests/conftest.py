@@ -8,6 +8,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from cifar10.kernels import build
+from tests.fast import FastTests
 
 # A TF_CONFIG from the caller's shell would turn every training in a test into a cluster's task.
 os.environ.pop("TF_CONFIG", None)
@@ -23,6 +24,15 @@ class _BySharing(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         return "machines" if Path(file).stem in _SHARING_MACHINES else file
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="leave out what takes long: tests/fast.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--fast"):
+        config.pluginmanager.register(FastTests())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -6,6 +6,8 @@ import pytest
 from benchmarks.cli import BENCHMARKS, main
 from benchmarks.namespaces import why_not
 
+pytestmark = pytest.mark.slow  # Half of the benchmarks load TensorFlow.
+
 
 def test_every_benchmark_is_named_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
@@ -27,7 +29,7 @@ def test_every_benchmark_has_help(name: str, capsys: pytest.CaptureFixture[str])
         (["sprint"], "no benchmark sprint; there are compare, advise"),
         (["compare", "--data-dir", "nowhere"], "there is no nowhere/manifest.json"),
         (["advise", "--", "--sync"], "--sync is what this benchmark decides"),
-        (["advise", "--", "--num-layers=9"], "--num-layers must be 6n+2"),
+        (["advise", "--", "--train-steps=0"], "--train-steps must be at least 1"),
         (["advise", "--workdir", "/data"], "--python and --workdir go with --hosts"),
         (["advise", "--cluster", "none.yaml"], "none.yaml"),
         (["scale", "--constants", "none.json"], "--constants none.json: "),

@@ -5,13 +5,15 @@ import pathlib
 import pytest
 
 from data_prep import cli
-from tests.cifar10 import record_files
 from tests.data_prep import made
 
 
 @pytest.fixture(scope="session")
 def tutorial_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The tutorial's three files, no manifest: 100 training, 7 validation, 23 eval images."""
+    # Here, since it loads TensorFlow, which the tests of half of the files need not.
+    from tests.cifar10 import record_files
+
     folder = tmp_path_factory.mktemp("tutorial")
     record_files.write_numbered(folder, "train", 100)
     record_files.write_numbered(folder, "validation", 7, first=300)

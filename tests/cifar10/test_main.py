@@ -147,16 +147,15 @@ def test_resident_images_train_the_same_weights_also_after_a_kill(trained, folde
     assert "augmented_samples/image/0" in tags(folder / "resident", "events.*")
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_ends_with_its_exit_code(folder, signum, code):
-    output = folder / f"stopped-{code}"
+def test_a_signal_saves_and_ends_with_its_exit_code(folder):
+    output = folder / "stopped"
     arguments = ("--model=mlp", "--train-batch-size=16", f"--output-dir={output}", "--log-steps=1")
     with program.started(*arguments, "--checkpoint-steps=1000000", cwd=folder) as process:
         # Only the signal can make a checkpoint with a step above 0.
         program.wait_for_line("epoch ", process)
-        ended, _, err = program.interrupt(process, signum)
-    assert ended == code
-    assert err == f"stopped by signal {signum.value}; run the same command to continue\n"
+        ended, _, err = program.interrupt(process, signal.SIGTERM)
+    assert ended == 143
+    assert err == "stopped by signal 15; run the same command to continue\n"
     assert int(weights(output)["global_step"]) > 0
     assert not (output / "result.json").exists()
 
@@ -212,47 +211,17 @@ def test_a_reader_that_goes_away_does_not_end_the_run(trained, folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["--mode=export", "--model=mlp", "--hidden-units=7"],
-            "output/model.json says --hidden-units=100, got 7; leave --hidden-units out",
-        ),
-        (["--num-layers=43"], "--num-layers must be 6n+2 (8, 14, 20, 32, 44, ...), got 43"),
+        (["--train-steps=many"], "argument --train-steps: invalid int value: 'many' (see --help)"),
         (["--data-dir=nowhere"], "no records in nowhere; `python -m data_prep --source"),
-        (["--mode=export", "--output-dir=empty"], "no checkpoint in empty; train first"),
         (["--mode=predict", "data/manifest.json"], "data/manifest.json is not a whole PNG or JPEG"),
-        (["--num-gpus=9", "--output-dir=gpus"], "--num-gpus must be at most the GPUs"),
-        (
-            ["--gradient-reduction=nccl", "--num-gpus=0", "--output-dir=gpus"],
-            "--gradient-reduction nccl sums over several GPUs, and this run uses 0; leave it out",
-        ),
-        (["--output-dir=data/manifest.json/x"], "--output-dir data/manifest.json/x cannot be"),
     ],
+    ids=["before TensorFlow loads", "of a training", "of another mode"],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(trained, folder, arguments, message):
     ended = program.run(*arguments, cwd=folder)
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"error: {message}")
     assert ended.stderr.count("\n") == 1
-
-
-def test_an_output_folder_of_another_model_is_refused(trained, folder):
-    ended = program.run("--model=mlp", "--hidden-units=7", cwd=folder)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: output holds a model with --hidden-units=100, this run")
-
-
-def test_a_damaged_record_is_named_not_trained_on(folder):
-    data = folder / "damaged"
-    data.mkdir()
-    for split in ("train", "eval"):
-        content = bytearray((folder / f"data/{split}.tfrecords").read_bytes())
-        content[-100] ^= 1
-        (data / f"{split}.tfrecords").write_bytes(content)
-    ended = program.run("--model=mlp", "--data-dir=damaged", "--output-dir=unused", cwd=folder)
-    assert ended.returncode == 2
-    assert ended.stderr == (
-        "error: a file is damaged in damaged; `python -m data_prep verify damaged` names it\n"
-    )
 
 
 def test_records_without_manifest_or_validation_split_are_trained_on(folder):

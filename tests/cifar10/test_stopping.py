@@ -25,6 +25,21 @@ def test_a_signal_is_remembered():
         stop.check()
 
 
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_sigterm_and_ctrl_c_are_taken_over(signum):
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    stop = StopRequest()
+    try:
+        stop.install()
+        signal.raise_signal(signum)
+        with pytest.raises(Stopped) as stopped:
+            stop.check()
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    assert stopped.value.signum == signum
+
+
 def test_a_second_signal_ends_the_process_unless_it_comes_with_the_first(monkeypatch):
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)

@@ -27,6 +27,7 @@ def test_a_record_has_the_published_framing_byte_for_byte() -> None:
     assert len(_file(3)) == 3 * 3126
 
 
+@pytest.mark.slow
 def test_tensorflow_reads_what_we_write(tmp_path: Path) -> None:
     import tensorflow as tf
 
@@ -43,6 +44,7 @@ def test_tensorflow_reads_what_we_write(tmp_path: Path) -> None:
     assert parsed["label"].numpy().tolist() == made.labels(25)
 
 
+@pytest.mark.slow
 def test_we_read_what_tensorflow_writes_in_any_order_of_features() -> None:
     import tensorflow as tf
 
@@ -60,6 +62,7 @@ def test_we_read_what_tensorflow_writes_in_any_order_of_features() -> None:
         assert reader.parse_example(payload) == (b"\x07" * 3072, 9)
 
 
+@pytest.mark.slow
 def test_our_bytes_are_those_of_tensorflow() -> None:
     import tensorflow as tf
 

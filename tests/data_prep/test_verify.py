@@ -136,6 +136,7 @@ def test_verify_refuses_a_folder_that_was_cut_off(
     assert "INCOMPLETE: a build was cut off here" in _verify(out, capsys)
 
 
+@pytest.mark.slow
 def test_verify_checks_tensorflows_files_without_a_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,7 @@ A test file that only passes by is left out: that a whole training fails somewhe
 rule, and costs minutes.
 """
 
-_STEP = ("tests/cifar10/test_training_step.py",)
+_STEP = ("tests/cifar10/test_update.py", "tests/cifar10/test_training_step.py")
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "cifar10/models/__init__.py": ("tests/cifar10/test_models.py",),
@@ -13,9 +13,9 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "cifar10/models/resnet.py": ("tests/cifar10/test_models.py",),
     "cifar10/layers.py": ("tests/cifar10/test_layers.py", "tests/cifar10/test_models.py"),
     "cifar10/update.py": _STEP,
-    "cifar10/optimizers.py": ("tests/cifar10/test_optimizers.py",),
+    "cifar10/optimizers.py": ("tests/cifar10/test_optimizers.py", "tests/cifar10/test_update.py"),
     "cifar10/muon.py": ("tests/cifar10/test_muon.py",),
-    "cifar10/lookahead.py": ("tests/cifar10/test_lookahead.py",),
+    "cifar10/lookahead.py": ("tests/cifar10/test_lookahead.py", "tests/cifar10/test_update.py"),
     "cifar10/schedules.py": ("tests/cifar10/test_schedules.py",),
     "cifar10/augment.py": ("tests/cifar10/test_augment.py",),
     "cifar10/training_step.py": _STEP,

@@ -40,7 +40,7 @@ def test_clipped():
 def test_even():
     assert even(3) == 4
 """
-# Runs every mutant in a process that has used nothing before, and allows each 3 s of a processor.
+# Runs every mutant in a process that has used nothing before, and allows each 2 s of a processor.
 _SCRIPT = """
 import dataclasses, json
 from pathlib import Path
@@ -49,7 +49,7 @@ from tests.mutants.mutations import mutants_of
 
 root, tests = Path.cwd(), ["test_clipping.py"]
 baseline = runner.measure(root, "clipping.py", tests)
-baseline = dataclasses.replace(baseline, limits=runner.Limits(120, 3))
+baseline = dataclasses.replace(baseline, limits=runner.Limits(120, 2))
 mutants = mutants_of("clipping.py", Path("clipping.py").read_text())
 results = runner.run(root, tests, baseline, mutants, 2)
 print(json.dumps({one.mutant.change: [one.status, one.test] for one in results}))
@@ -73,19 +73,23 @@ def results(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_mutant_that_a_test_notices_is_killed_by_it(results: Any) -> None:
     assert results["7 -> 8"] == ["killed", "test_clipping.py::test_clipped"]
     assert results["number % 2 -> False"] == ["killed", "test_clipping.py::test_even"]
 
 
+@pytest.mark.slow
 def test_a_mutant_of_a_line_without_a_test_survives(results: Any) -> None:
     assert results["5 -> 6"] == ["survived", ""]
 
 
+@pytest.mark.slow
 def test_a_mutant_that_never_ends_hangs(results: Any) -> None:
     assert results["number += 1 -> pass"] == ["hung", ""]
 
 
+@pytest.mark.slow
 def test_tests_that_fail_without_a_mutant_can_kill_none(tmp_path: Path, root: Path) -> None:
     done = run(tmp_path, root, _TESTS.replace("== 4", "== 5"))
     assert "clipping.py: its tests fail without a mutant" in done.stderr
