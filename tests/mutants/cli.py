@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ _LEAST = 0.9
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs mutants; exit code 1 if the tests are not good enough, 2 for a mistake of the user's."""
     options = _parse(argv)
+    # So that the children end, too.
+    signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))
     os.chdir(_ROOT)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
@@ -61,7 +64,7 @@ def _sample(mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Muta
     if options.again:
         entries = json.loads(options.again.read_text(encoding="utf-8"))
         keys = {
-            (one["module"], one["text"], one["change"])
+            (one["module"], one["place"], one["text"], one["change"])
             for one in entries
             if one["status"] == "survived"
         }

@@ -78,6 +78,7 @@ class Mutant:
       module: path of the file from the repository's root, `cifar10/losses.py`.
       line: where it is, from 1.
       last_line: where the expression or statement ends.
+      place: the function or class around it, `Update.build`; "" at the top level.
       text: that line of the source, without the spaces around it.
       change: `old -> new`, on one line; a second one of a line that reads the same ends with `#2`.
       start: offset of the old text in the source, in characters.
@@ -88,6 +89,7 @@ class Mutant:
     module: str
     line: int
     last_line: int
+    place: str
     text: str
     change: str
     start: int
@@ -95,9 +97,9 @@ class Mutant:
     new: str
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[str, str, str, str]:
         """What a survivor is recognised by: it stays when lines are added above it."""
-        return self.module, self.text, self.change
+        return self.module, self.place, self.text, self.change
 
     def applied_to(self, source: str) -> str:
         """Returns the source with the fault."""
@@ -126,6 +128,7 @@ class _Finder(ast.NodeVisitor):
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line))
+        self._places: list[str] = []
         self._statements: set[ast.Call] = set()  # calls whose result nobody takes
 
     def _offset(self, line: int, column: int) -> int:
@@ -151,6 +154,7 @@ class _Finder(ast.NodeVisitor):
                 module=self._module,
                 line=line,
                 last_line=line + old.count("\n"),
+                place=".".join(self._places),
                 text=self._lines[line - 1].strip(),
                 change=change,
                 start=start,
@@ -180,8 +184,10 @@ class _Finder(ast.NodeVisitor):
             self.visit(statement)
 
     def _visit_body(self, node: _Definition) -> None:
+        self._places.append(node.name)
         for statement in node.body:
             self.visit(statement)
+        self._places.pop()
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -322,7 +328,7 @@ class _Finder(ast.NodeVisitor):
             self._replace(node.args[0], "[]")
         else:
             self._leave_out_arguments(node)
-            is_senseless = node in self._statements or name[:1].isupper()
+            is_senseless = node in self._statements or name.lstrip("_")[:1].isupper()
             if name not in _NOT_LEFT_OUT and not is_senseless:
                 self._leave_out(node)
         self.generic_visit(node)

@@ -9,7 +9,7 @@ from typing import Any
 from tests.mutants.mutations import Mutant
 from tests.mutants.runner import Result
 
-Key = tuple[str, str, str]
+Key = tuple[str, str, str, str]
 
 
 def table(results: Sequence[Result], listed: Collection[Key]) -> str:
@@ -37,8 +37,9 @@ def table(results: Sequence[Result], listed: Collection[Key]) -> str:
 
 
 def shown(mutant: Mutant) -> str:
-    """`file:line: old -> new`, and the line."""
-    return f"{mutant.module}:{mutant.line}: {mutant.change}\n    {mutant.text}"
+    """`file:line function: old -> new`, and the line."""
+    where = f"{mutant.module}:{mutant.line} {mutant.place}".strip()
+    return f"{where}: {mutant.change}\n    {mutant.text}"
 
 
 def write_json(path: Path, results: Sequence[Result], listed: Collection[Key]) -> None:
@@ -50,6 +51,7 @@ def write_json(path: Path, results: Sequence[Result], listed: Collection[Key]) -
             {
                 "module": mutant.module,
                 "line": mutant.line,
+                "place": mutant.place,
                 "text": mutant.text,
                 "change": mutant.change,
                 "status": one.status,

@@ -57,6 +57,7 @@ def changes(source: str) -> list[str]:
         ("f(a, key=b)", ["f(a, key=b) -> (a)", "f(a, key=b) -> f(a)"]),
         ("f(config, a)", ["f(config, a) -> (a)"]),
         ("Made(a)", []),
+        ("_Made(a)", []),
         ("range(a)", []),
     ],
 )
@@ -85,8 +86,13 @@ def test_faults_in_statements(source: str, expected: list[str]) -> None:
 
 def test_a_mutant_is_the_source_with_one_change() -> None:
     (mutant,) = (one for one in mutants_of("m.py", _MODULE) if one.change == "7 -> 8")
-    assert (mutant.line, mutant.text) == (3, 'LIMIT: "int" = 7')
+    assert (mutant.line, mutant.place, mutant.text) == (3, "", 'LIMIT: "int" = 7')
     assert mutant.applied_to(_MODULE) == _MODULE.replace("= 7", "= 8")
+
+
+def test_a_mutant_knows_the_function_it_is_in() -> None:
+    source = "class A:\n  def f(self):\n    def g():\n      return 1\n    return 2\n"
+    assert [one.place for one in mutants_of("m.py", source)] == ["A.f.g", "A.f"]
 
 
 def test_every_mutant_compiles(root: Path) -> None:

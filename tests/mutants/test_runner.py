@@ -97,7 +97,7 @@ def test_tests_that_fail_without_a_mutant_can_kill_none(tmp_path: Path, root: Pa
 
 
 def mutant(line: int, change: str = "1 -> 2") -> Mutant:
-    return Mutant("m.py", line, line, f"line {line}", change, 0, "1", "2")
+    return Mutant("m.py", line, line, "", f"line {line}", change, 0, "1", "2")
 
 
 def killed(count: int) -> list[Result]:
@@ -109,7 +109,7 @@ def test_a_survivor_that_is_not_listed_is_a_fault() -> None:
     keys = {one.mutant.key for one in found}
     (fault,) = report.judge(found, keys, set(), 0.9)
     assert fault.startswith("1 mutants survive and are not in tests/mutants/survivors.py")
-    assert report.judge(found, keys, {("m.py", "line 50", "1 -> 2")}, 0.9) == []
+    assert report.judge(found, keys, {("m.py", "", "line 50", "1 -> 2")}, 0.9) == []
 
 
 def test_too_few_killed_is_a_fault_even_if_all_survivors_are_listed() -> None:
@@ -123,10 +123,10 @@ def test_too_few_killed_is_a_fault_even_if_all_survivors_are_listed() -> None:
 def test_a_listed_survivor_that_is_killed_or_gone_is_a_fault() -> None:
     found = killed(2)
     keys = {one.mutant.key for one in found}
-    listed = {("m.py", "line 2", "1 -> 2"), ("m.py", "line 3", "1 -> 2"), ("n.py", "line", "a")}
+    listed = {("m.py", "", "line 2", "1 -> 2"), ("m.py", "", "line 3", "1 -> 2"), ("n.py", "", "line", "a")}
     assert report.judge(found, keys, listed, 0.9) == [
-        "m.py: survivors.py lists a mutant that was killed: ('line 2', '1 -> 2')",
-        "m.py: survivors.py lists a mutant that is no longer: ('line 3', '1 -> 2')",
+        "m.py: survivors.py lists a mutant that was killed: ('', 'line 2', '1 -> 2')",
+        "m.py: survivors.py lists a mutant that is no longer: ('', 'line 3', '1 -> 2')",
     ]
 
 
