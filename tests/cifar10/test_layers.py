@@ -89,6 +89,23 @@ def test_channels_first_computes_the_same_as_channels_last():
     np.testing.assert_allclose(last[:5], first, rtol=1e-4, atol=1e-5)
 
 
+def test_channels_first_whitens_and_pools_the_same():
+    def run_with_fixed_weights(data_format: str, count: int) -> np.ndarray:
+        layers, random = Layers(True, data_format), np.random.default_rng(1)
+        with tf.Graph().as_default(), tf.Session() as session:
+            images = layers.cast_images(tf.constant(IMAGES[:count]))
+            output = layers.global_average_pool(layers.max_pool(layers.whitening(images, 2), 3))
+            for variable in tf.global_variables():
+                variable.load(random.normal(size=variable.shape).astype(np.float32), session)
+            return session.run(output)
+
+    # Of one size each, see above.
+    last = run_with_fixed_weights("channels_last", 4)
+    first = run_with_fixed_weights("channels_first", 3)
+    assert last.shape == (4, 32)
+    np.testing.assert_allclose(last[:3], first, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_narrow_activations_keep_variables_and_statistics_in_float32(dtype):
     with tf.Graph().as_default():
@@ -164,6 +181,16 @@ def test_epsilon_is_added_to_the_variance_outside_training():
     np.testing.assert_allclose(output, IMAGES / np.sqrt(1.25), rtol=1e-5)
 
 
+def test_batch_norm_without_a_scale_has_an_offset_alone():
+    def build(layers: Layers, x: Any) -> Any:
+        output = layers.batch_norm(x, scale=False)
+        assert [one.op.name for one in tf.trainable_variables()] == ["batch_norm/beta"]
+        return output
+
+    output = run(build, Layers(training=False))
+    np.testing.assert_allclose(output, IMAGES / np.sqrt(1 + 1e-5), rtol=1e-5)
+
+
 def test_the_statistics_count_the_values_of_a_channel_in_all_images():
     for settings in ({"norm": "tower"}, {"norm": "sync", "merge": lambda tensor: tensor}):
         layers = Layers(training=True, **settings)
@@ -186,6 +213,7 @@ def test_pools_take_whole_windows_only():
 
 def test_added_channels_are_zeros_half_on_each_side():
     output = run(lambda layers, x: layers.pad_channels(x, 9), Layers(True))
+    assert output.shape == (6, 8, 8, 9)
     np.testing.assert_array_equal(output[..., 2:6], IMAGES)
     assert (output[..., [0, 1, 6, 7, 8]] == 0).all()
 
@@ -241,15 +269,15 @@ def test_a_layer_may_bring_first_weights_of_its_own_and_have_no_bias():
 
 
 @pytest.mark.parametrize(
-    ("early", "after_early", "passes"),
-    [(False, True, False), (True, True, True), (False, False, True)],
+    ("early", "settings", "passes"),
+    [(False, {"after_early": True}, False), (True, {"after_early": True}, True), (False, {}, True)],
     ids=["the first epochs are over", "they are not", "it is no such layer"],
 )
-def test_no_gradient_goes_to_what_trains_early_once_that_is_over(early, after_early, passes):
+def test_no_gradient_goes_to_what_trains_early_once_that_is_over(early, settings, passes):
     with tf.Graph().as_default(), tf.Session() as session:
         x = tf.constant(IMAGES)
         layers = Layers(True, early=tf.constant(early))
-        y = layers.conv(x, 6, 3, after_early=after_early)
+        y = layers.conv(x, 6, 3, **settings)
         (gradient,) = tf.gradients(y, x)
         session.run(tf.global_variables_initializer())
         assert np.any(session.run(gradient)) == passes

@@ -19,9 +19,9 @@ def test_the_confusion_matrix_counts_all_batches_true_classes_down_predicted_acr
         session.run(tf.local_variables_initializer())
         assert session.run(value).tolist() == np.zeros((10, 10)).tolist()
         first = session.run(update, {labels: [3, 3, 9], classes: [5, 5, 0]})
-        assert {(3, 5): 2, (9, 0): 1} == _counts(first)
+        assert _counts(first) == {(3, 5): 2, (9, 0): 1}
         second = session.run(update, {labels: [0, 3], classes: [0, 5]})
-        assert {(3, 5): 3, (9, 0): 1, (0, 0): 1} == _counts(second)
+        assert _counts(second) == {(3, 5): 3, (9, 0): 1, (0, 0): 1}
         np.testing.assert_array_equal(session.run(value), second)
         assert second.dtype == np.int64
         assert second.shape == (10, 10)
@@ -29,4 +29,6 @@ def test_the_confusion_matrix_counts_all_batches_true_classes_down_predicted_acr
 
 
 def _counts(matrix: np.ndarray) -> dict[tuple[int, int], int]:
-    return {(int(row), int(column)): int(matrix[row, column]) for row, column in np.argwhere(matrix)}
+    return {
+        (int(row), int(column)): int(matrix[row, column]) for row, column in np.argwhere(matrix)
+    }

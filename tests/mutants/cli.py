@@ -84,13 +84,10 @@ def _parse(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, metavar="N", help="at most N mutants a module")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--again", type=Path, metavar="FILE", help="only the survivors of --json")
-    parser.add_argument(
-        "--processes", type=int, metavar="N", default=len(os.sched_getaffinity(0))
-    )
+    parser.add_argument("--processes", type=int, metavar="N", default=len(os.sched_getaffinity(0)))
     parser.add_argument("--json", type=Path, metavar="FILE", help="every mutant, for programs")
     options = parser.parse_args(argv)
     for module in options.modules:
         if module not in TARGETS:
             parser.error(f"no tests are known for {module}; there are {', '.join(TARGETS)}")
     return options
-

@@ -248,9 +248,7 @@ class _Finder(ast.NodeVisitor):
 
     # Operators.
 
-    def _swap(
-        self, node: ast.expr, operator: ast.AST, before: ast.expr, after: ast.expr
-    ) -> None:
+    def _swap(self, node: ast.expr, operator: ast.AST, before: ast.expr, after: ast.expr) -> None:
         if type(operator) not in _OPERATORS:
             return
         old, new = _OPERATORS[type(operator)]

@@ -32,6 +32,8 @@ class Survivor(NamedTuple):
 
 
 _SUPERVISOR, _LOOKAHEAD = "launch/supervisor.py", "cifar10/lookahead.py"
+_METRICS, _LAYERS = "cifar10/metrics.py", "cifar10/layers.py"
+_RESOURCE = "TensorFlow 2 makes resource variables by default, also in graphs"
 _STARTS_FIRST = "`start` sets it before anything reads it; this is its type"
 _NOBODY_READS = "the value of a branch is read by nobody: what counts is that it is done"
 
@@ -43,9 +45,21 @@ SURVIVORS: tuple[Survivor, ...] = (
         "0.0 -> 1.0",
         "it is set with each status that reads it",
     ),
-    Survivor(_SUPERVISOR, "Supervisor.__init__", "self._began = 0.0", "self._began = 0.0 -> pass", _STARTS_FIRST),
+    Survivor(
+        _SUPERVISOR,
+        "Supervisor.__init__",
+        "self._began = 0.0",
+        "self._began = 0.0 -> pass",
+        _STARTS_FIRST,
+    ),
     Survivor(_SUPERVISOR, "Supervisor.__init__", "self._began = 0.0", "0.0 -> 1.0", _STARTS_FIRST),
-    Survivor(_SUPERVISOR, "Supervisor.__init__", "self._heard = 0.0", "self._heard = 0.0 -> pass", _STARTS_FIRST),
+    Survivor(
+        _SUPERVISOR,
+        "Supervisor.__init__",
+        "self._heard = 0.0",
+        "self._heard = 0.0 -> pass",
+        _STARTS_FIRST,
+    ),
     Survivor(_SUPERVISOR, "Supervisor.__init__", "self._heard = 0.0", "0.0 -> 1.0", _STARTS_FIRST),
     Survivor(
         _SUPERVISOR,
@@ -77,6 +91,60 @@ SURVIVORS: tuple[Survivor, ...] = (
         "a dict gives its keys, too, and none is added or removed; the list is for the type",
     ),
     Survivor(
+        "launch/verdict.py",
+        "exit_code_of",
+        "return 128 - code if code < 0 else code",
+        "code < 0 -> code <= 0",
+        "0 has been answered two lines above",
+    ),
+    Survivor(
+        "launch/verdict.py",
+        "exit_code_of",
+        "return 128 - code if code < 0 else code",
+        "0 -> 1",
+        "0 has been answered two lines above",
+    ),
+    Survivor(
+        _LAYERS,
+        "Layers.max_pool",
+        "window = self._window(size)",
+        "self._window(size) -> (size)",
+        "TensorFlow takes one number for both directions, too",
+    ),
+    Survivor(
+        _LAYERS,
+        "Layers.average_pool",
+        "window = self._window(size)",
+        "self._window(size) -> (size)",
+        "TensorFlow takes one number for both directions, too",
+    ),
+    Survivor(
+        _METRICS,
+        "confusion_matrix",
+        "total = tf.get_variable(",
+        'tf.get_variable( "confusion_matrix", [NUM_CLASSES, NUM_CLASSES], tf.int64,'
+        " tf.zeros_initializer(), trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES,"
+        " tf.GraphKeys.METRIC_VARIABLES], use_resource=True, ) -> tf.get_variable("
+        '"confusion_matrix", [NUM_CLASSES, NUM_CLASSES], tf.int64, tf.zeros_initializer(),'
+        " trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES,"
+        " tf.GraphKeys.METRIC_VARIABLES])",
+        _RESOURCE,
+    ),
+    Survivor(
+        _METRICS,
+        "confusion_matrix",
+        "use_resource=True,",
+        "True -> False",
+        "one process evaluates, step by step: there a variable of either kind counts the same",
+    ),
+    Survivor(
+        _METRICS,
+        "confusion_matrix",
+        "return total.read_value(), total.assign_add(batch, read_value=True)",
+        "total.assign_add(batch, read_value=True) -> total.assign_add(batch)",
+        "TensorFlow's default; it is said since the value is what Estimator runs",
+    ),
+    Survivor(
         _LOOKAHEAD,
         "_average_of",
         "return tf.get_variable(",
@@ -84,9 +152,11 @@ SURVIVORS: tuple[Survivor, ...] = (
         " trainable=False, use_resource=True, ) ->"
         ' tf.get_variable(f"{piece.op.name}/{_SUFFIX}", initializer=piece.initial_value,'
         " trainable=False)",
-        "TensorFlow 2 makes resource variables by default, also in graphs",
+        _RESOURCE,
     ),
-    Survivor(_LOOKAHEAD, "_pull.pulled", "return tf.constant(True)", "True -> False", _NOBODY_READS),
+    Survivor(
+        _LOOKAHEAD, "_pull.pulled", "return tf.constant(True)", "True -> False", _NOBODY_READS
+    ),
     Survivor(
         _LOOKAHEAD,
         "_pull",

@@ -11,7 +11,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "cifar10/models/fastnet.py": ("tests/cifar10/test_fastnet.py", "tests/cifar10/test_models.py"),
     "cifar10/models/mlp.py": ("tests/cifar10/test_models.py",),
     "cifar10/models/resnet.py": ("tests/cifar10/test_models.py",),
-    "cifar10/layers.py": ("tests/cifar10/test_layers.py", "tests/cifar10/test_models.py"),
+    "cifar10/layers.py": ("tests/cifar10/test_layers.py",),
     "cifar10/update.py": _STEP,
     "cifar10/optimizers.py": ("tests/cifar10/test_optimizers.py", "tests/cifar10/test_update.py"),
     "cifar10/muon.py": ("tests/cifar10/test_muon.py",),

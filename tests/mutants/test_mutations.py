@@ -103,7 +103,9 @@ def test_every_mutant_compiles(root: Path) -> None:
 
 
 def test_every_target_has_its_tests(root: Path) -> None:
-    assert [test for tests in TARGETS.values() for test in tests if not (root / test).exists()] == []
+    assert [
+        test for tests in TARGETS.values() for test in tests if not (root / test).exists()
+    ] == []
 
 
 def test_every_listed_survivor_is_a_mutant_and_has_a_reason(root: Path) -> None:
@@ -114,5 +116,3 @@ def test_every_listed_survivor_is_a_mutant_and_has_a_reason(root: Path) -> None:
     }
     assert [one for one in SURVIVORS if one.key not in keys] == []
     assert [one for one in SURVIVORS if len(one.reason.split()) < 5] == []
-
-

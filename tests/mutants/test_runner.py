@@ -123,7 +123,11 @@ def test_too_few_killed_is_a_fault_even_if_all_survivors_are_listed() -> None:
 def test_a_listed_survivor_that_is_killed_or_gone_is_a_fault() -> None:
     found = killed(2)
     keys = {one.mutant.key for one in found}
-    listed = {("m.py", "", "line 2", "1 -> 2"), ("m.py", "", "line 3", "1 -> 2"), ("n.py", "", "line", "a")}
+    listed = {
+        ("m.py", "", "line 2", "1 -> 2"),
+        ("m.py", "", "line 3", "1 -> 2"),
+        ("n.py", "", "line", "a"),
+    }
     assert report.judge(found, keys, listed, 0.9) == [
         "m.py: survivors.py lists a mutant that was killed: ('', 'line 2', '1 -> 2')",
         "m.py: survivors.py lists a mutant that is no longer: ('', 'line 3', '1 -> 2')",
