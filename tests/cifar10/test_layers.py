@@ -181,6 +181,32 @@ def test_epsilon_is_added_to_the_variance_outside_training():
     np.testing.assert_allclose(output, IMAGES / np.sqrt(1.25), rtol=1e-5)
 
 
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_scale_and_offset_are_a_channels_whether_it_is_normalised_or_not(data_format: str):
+    gamma, beta = np.array([1, 2, 3, 4], np.float32), np.array([0, -1, 5, 1], np.float32)
+    shared = {"norm": "sync", "merge": lambda tensor: tensor}
+    found = []
+    with tf.Graph().as_default(), tf.Session() as session:
+        for settings in (shared, {"norm": "off"}):
+            layers = Layers(True, data_format, **settings)
+            output = layers.batch_norm(layers.cast_images(tf.constant(IMAGES)))
+            first = data_format == "channels_first"
+            found.append(tf.transpose(output, [0, 2, 3, 1]) if first else output)
+        session.run(tf.global_variables_initializer())
+        for variable in tf.trainable_variables():
+            variable.load(gamma if variable.op.name.endswith("gamma") else beta, session)
+        normalised, scaled = session.run(found)
+    centred = (IMAGES - IMAGES.mean((0, 1, 2))) / np.sqrt(IMAGES.var((0, 1, 2)) + 1e-5)
+    np.testing.assert_allclose(normalised, centred * gamma + beta, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(scaled, IMAGES * gamma + beta, rtol=1e-5, atol=1e-5)
+
+
+def test_norm_off_keeps_the_type_of_the_activations():
+    layers = Layers(True, norm="off", compute_dtype=tf.bfloat16)
+    with tf.Graph().as_default():
+        assert layers.batch_norm(tf.zeros([1, 8, 8, 4], tf.bfloat16)).dtype == tf.bfloat16
+
+
 def test_batch_norm_without_a_scale_has_an_offset_alone():
     def build(layers: Layers, x: Any) -> Any:
         output = layers.batch_norm(x, scale=False)
