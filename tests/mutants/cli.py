@@ -46,7 +46,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if options.json:
         report.write_json(options.json, results, listed)
     all_keys = {mutant.key for found in mutants.values() for mutant in found}
-    faults = report.judge(results, all_keys, listed, _LEAST)
+    faults = report.judge(results, all_keys, listed, 0.0 if options.again else _LEAST)
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     return 1 if faults else 0
