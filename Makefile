@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system clean
+.PHONY: help demo venv kernels check format test test-fast test-system mutants clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/kernels/*.h cifar10/kernels/*.cc)
@@ -25,6 +25,7 @@ help:
 	@echo 'make test         the tests; ARGS="-k name" picks some'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
+	@echo 'make mutants      whether the tests notice small faults: half an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make clean        remove .venv, caches and the demo; data/ and output/ stay'
 
@@ -90,6 +91,9 @@ test-system: .venv/.installed-dev kernels
 	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS) || { \
 	  echo 'Once more what failed: other load on the machine can be the reason.'; \
 	  $(PY) -m pytest -m system --last-failed --last-failed-no-failures none $(ARGS); }
+
+mutants: .venv/.installed-dev kernels
+	$(PY) -m tests.mutants $(ARGS)
 
 clean:
 	rm -rf .venv demo cifar10/kernels/built .mypy_cache .pytest_cache .ruff_cache

@@ -29,6 +29,7 @@ def test_every_few_steps_the_weights_are_pulled_to_their_average():
             pulled = lookahead.pull(step.read_value())
         session.run(tf.global_variables_initializer())
         assert session.run(lookahead.averages[0]).tolist() == [10.0]
+        assert tf.trainable_variables() == [piece]  # No optimizer trains an average.
         found = []
         for _ in range(7):
             session.run(pulled)

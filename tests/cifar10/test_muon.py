@@ -49,8 +49,30 @@ def test_what_is_applied_has_the_same_directions_and_about_equal_lengths(shape: 
     assert np.diag(in_their_directions).max() < 1.25
 
 
+@pytest.mark.parametrize("shape", [(12, 5), (5, 12)], ids=str)
+def test_three_iterations_of_the_articles_polynomial_are_applied_to_each_length(shape: Any):
+    u, _, v = np.linalg.svd(np.random.default_rng(4).normal(size=shape), full_matrices=False)
+    lengths = np.array([0.8, 0.5, 0.3, 0.1, 0.1])  # Their squares add up to 1.
+    expected = lengths
+    for _ in range(3):
+        expected = 3.4445 * expected - 4.775 * expected**3 + 2.0315 * expected**5
+    found = orthogonal(7.0 * u @ np.diag(lengths) @ v)  # whatever length the gradient has
+    np.testing.assert_allclose(found, u @ np.diag(expected) @ v, rtol=1e-3, atol=1e-4)
+
+
 def test_a_gradient_of_zeros_moves_nothing():
     np.testing.assert_array_equal(orthogonal(np.zeros((6, 4))), 0.0)
+
+
+def test_a_kernel_of_zeros_is_no_error():
+    with tf.Graph().as_default(), tf.Session() as session:
+        piece = tf.get_variable("w", [SIZE], initializer=tf.zeros_initializer(), use_resource=True)
+        optimizer = optimizers.build(CONFIG, tf.constant(0.5), LAYOUT)
+        done = optimizer.apply_gradients([(tf.zeros([SIZE]), piece)], name="done")
+        assert done.name == "done"
+        session.run(tf.global_variables_initializer())
+        session.run(done)
+        np.testing.assert_array_equal(session.run(piece), 0.0)
 
 
 def numpys_steps(weights: Any, gradients: Any) -> Any:

@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import optimizers
 from cifar10.config import TrainConfig
 from cifar10.variables import Layout, Spec
+from tests.cifar10 import steps
 
 GRADIENT = 0.5
 # Two weights: the first is a kernel's, the second a bias's or a normalisation's.
@@ -137,3 +138,48 @@ def test_offsets_of_the_common_rate_are_left_as_they_are():
     with tf.Graph().as_default():
         gradient = tf.ones([4])
         assert optimizers.scale_offsets(TrainConfig(), gradient, LAYOUT) is gradient
+
+
+def test_what_there_is_none_of_neither_decays_nor_has_a_rate_of_its_own():
+    kernels = Layout([Spec("kernel", (4,), tf.ones_initializer(), "kernel")])
+    with tf.Graph().as_default():
+        gradient = tf.ones([4])
+        config = TrainConfig(norm_bias_rate=64.0, weight_decay=0.01)
+        assert optimizers.scale_offsets(config, gradient, kernels) is gradient
+        assert optimizers.add_decay(config, gradient, gradient, (2, 2)) is gradient
+
+
+def test_muons_convolutions_do_not_decay():
+    ones = tf.ones_initializer()
+    layout = Layout(
+        [
+            Spec("conv", (3, 3, 2, 4), ones, "kernel"),
+            Spec("dense", (4, 3), ones, "kernel"),
+            Spec("bias", (3,), ones, "bias"),
+        ]
+    )
+    assert optimizers.decaying(TrainConfig(optimizer="muon", num_layers=8), layout) == (72, 84)
+    assert optimizers.decaying(TrainConfig(optimizer="nesterov"), layout) == (0, 84)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "finite"),
+    [
+        ([[1.0, -2.0], [0.0]], True),
+        ([[1.0, np.inf], [0.0]], False),
+        ([[1.0, 2.0], [np.nan]], False),
+    ],
+)
+def test_one_number_that_overflowed_is_enough(gradients, finite):
+    assert bool(optimizers.all_finite([tf.constant(one) for one in gradients])) == finite
+
+
+def test_adams_weights_decay_once_the_gradient_is_known():
+    # Else the gradient of another tower might be that of weights that have decayed already.
+    config = TrainConfig(optimizer="adam", weight_decay=0.01)
+    with tf.Graph().as_default() as graph:
+        piece = tf.get_variable("w", [3], use_resource=True)
+        gradient = tf.placeholder(tf.float32, [3], name="gradient")
+        optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (0, 2))
+        (decay,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
+        assert gradient.op in steps.ops_before(decay)
