@@ -143,7 +143,8 @@ class TrainConfig:
     )
     warmup_epochs: Optional[float] = _flag(
         None,
-        "epochs over which the learning rate rises from 0 (default: .02 of the run, at most 50 steps)",
+        "epochs over which the learning rate rises from 0 (default: .02 of the run, 50 steps at "
+        "most)",
         group="training",
     )
     momentum: float = _flag(0.9, "momentum of momentum, nesterov and muon", group="training")
@@ -263,8 +264,8 @@ class TrainConfig:
     )
     sync: bool = _flag(
         True,
-        "workers' gradients are averaged into one update; false: each is applied at once, to weights "
-        "that others may have changed since",
+        "workers' gradients are averaged into one update; false: each is applied at once, to "
+        "weights that others may have changed since",
         group="cluster",
     )
     replicas_to_aggregate: Optional[int] = _flag(
