@@ -17,7 +17,6 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.console import say, silence_native_code
-from cifar10.devices import DevicePlan
 
 Tensor = Any
 
@@ -119,21 +118,21 @@ def _compile(
     return call
 
 
-def compiles(plan: DevicePlan, verbose: bool = False) -> bool:
-    """Whether XLA compiles for the towers' devices: tries it with something small.
+def compiles(device: str, session_config: Any, verbose: bool = False) -> bool:
+    """Whether XLA compiles for a device: tries it with something small.
 
     On a GPU it needs files of CUDA that not every installation has where XLA looks for them
     (libdevice); training would end with its first step. On any device it announces its first
     compilation at any log level: here, where nobody hears it.
 
     Args:
-      plan: this machine's devices.
+      device: of a tower.
+      session_config: the run's.
       verbose: lets XLA be heard.
     """
     quiet = contextlib.nullcontext() if verbose else silence_native_code()
-    config = plan.session_config
-    with quiet, tf.Graph().as_default(), tf.Session(config=config) as session:
-        with tf.device(plan.tower_devices[0]):
+    with quiet, tf.Graph().as_default(), tf.Session(config=session_config) as session:
+        with tf.device(device):
             x = tf.placeholder(tf.float32, [1])  # A constant would be folded away.
             (slope,) = tf.gradients(gelu(x, fuses=True), [x])
         try:

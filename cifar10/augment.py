@@ -3,7 +3,7 @@
 What is random is drawn first, six numbers an image, on the host. Then one gather takes each pixel
 of the batch from the table of all pixels of the split; there is no loop over images. The table may
 be in the host's memory or on the device that trains: the pictures are the same. The same seed and
-position give the same picture in every run, also in one that continues from a checkpoint.
+position give the same picture in every run, in a batch of any size.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ PADDING = 4  # pixels on each side before the crop, as in arXiv:1512.03385, sect
 _PIXELS = HEIGHT * WIDTH
 
 
-def draw(images: Any, seed: Any, padding: int = PADDING, flip: Any = None) -> Any:
+def draw(images: Any, random: Any, padding: int = PADDING, flip: Any = None) -> Any:
     """Draws how each image of a batch is shifted and flipped, and where it is cut out.
 
     Args:
       images: which image of the split each is, int64 [N].
-      seed: int32 or int64 [2].
+      random: a random word for each, uint64 [N]; it alone decides what is drawn for its image.
       padding: most pixels that a crop shifts an image, in each direction.
       flip: which images to flip, int [N] of 0 and 1; None: every second time at random.
 
@@ -29,16 +29,17 @@ def draw(images: Any, seed: Any, padding: int = PADDING, flip: Any = None) -> An
       int64 [N, 6]: the image; what the crop adds to the number of a row, and of a column; whether
       to flip; row and column of the pixel to cut out around.
     """
-    count = tf.shape(images)[0]
-
-    def uniform(index: int, limit: int) -> Any:
-        return tf.random.stateless_uniform([count], seed + [0, index], 0, limit, tf.int32)
-
-    down, right = (uniform(index, 2 * padding + 1) - padding for index in (1, 2))
-    if flip is None:
-        flip = uniform(3, 2)
-    drawn = (images, down, right, flip, uniform(4, HEIGHT), uniform(5, WIDTH))
-    return tf.stack([tf.cast(one, tf.int64) for one in drawn], axis=1)
+    drawn = []
+    # The last digits of the word, each to a base of its own. The bases' product is below 2**23, so
+    # that no digit is more than 2**-41 of itself likelier than another.
+    for limit in (2, HEIGHT, WIDTH, 2 * padding + 1, 2 * padding + 1):
+        base = tf.constant(limit, tf.uint64)
+        drawn.append(tf.cast(random % base, tf.int64))
+        random //= base
+    flipped, row, column, down, right = drawn
+    flip = flipped if flip is None else tf.cast(flip, tf.int64)
+    shifts = (down - padding, right - padding)
+    return tf.stack([tf.cast(images, tf.int64), *shifts, flip, row, column], axis=1)
 
 
 def pixel_table(images: Any) -> Any:

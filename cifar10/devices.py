@@ -13,6 +13,7 @@ from cifar10.cpu import count_cores, cpu_flags
 from cifar10.cpu_setting import Setting, rule
 from cifar10.errors import ConfigError
 from cifar10.kernels import library
+from cifar10.own_convolutions import has_own_convolutions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,8 @@ class DevicePlan:
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       resident: the training images are in the memory of the towers' devices.
       own_kernels: convolutions are computed by `cifar10.kernels` where they fit.
-      kernels_missing: why they are not on this CPU, though nobody asked for that; else None.
+      kernels_missing: why they are not on this CPU, though the model has some that fit and nobody
+        asked for TensorFlow's; else None.
       session_config: threads, memory growth.
       summary: one line for people.
     """
@@ -86,19 +88,20 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
     _check_precision(config.precision, gpus)
     on_gpus = config.variable_strategy == "GPU"
-    kernels_missing = _kernels_missing(config, gpus)
+    data_format = config.data_format or _fastest_format(gpus, config.precision)
+    no_kernels = _why_no_kernels(config, gpus, data_format)
     return DevicePlan(
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
-        data_format=config.data_format or _fastest_format(gpus, config.precision),
+        data_format=data_format,
         compute_dtype=_compute_dtype(config),
         loss_scaling=config.precision == "fp16",
         session_config=_session_config(config, gpus, setting),
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
         resident=bool(gpus) if config.resident_data is None else config.resident_data,
-        own_kernels=config.kernels != "tensorflow" and kernels_missing is None,
-        kernels_missing=None if gpus or config.kernels == "tensorflow" else kernels_missing,
+        own_kernels=config.kernels != "tensorflow" and no_kernels is None,
+        kernels_missing=_missed(config, gpus, data_format, no_kernels),
     )
 
 
@@ -183,18 +186,33 @@ def _check_precision(precision: str, gpus: int) -> None:
         raise ConfigError(f"--precision {precision} {reason}; use --precision fp32")
 
 
-def _kernels_missing(config: TrainConfig, gpus: int) -> Optional[str]:
+def _why_no_kernels(config: TrainConfig, gpus: int, data_format: str) -> Optional[str]:
     """Why this run's convolutions cannot be ours."""
     reason = None
-    if gpus:
+    if config.mode != "train_and_evaluate":
+        reason = f"they are for training, and this is --mode {config.mode}"
+    elif gpus:
         reason = "they are for CPUs"
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
     elif config.kernels != "tensorflow":
         reason = library.why_not(cpu_flags())
-    if config.kernels == "own" and reason:
+    if config.kernels != "own":
+        return reason
+    if reason is None and not has_own_convolutions(config, data_format):
+        reason = f"{config.model_title} in {data_format} has no convolution that they compute"
+    if reason:
         raise ConfigError(f"--kernels own cannot be had: {reason}; --kernels auto does without")
-    return reason
+    return None
+
+
+def _missed(
+    config: TrainConfig, gpus: int, data_format: str, reason: Optional[str]
+) -> Optional[str]:
+    """The reason, if training on this CPU would have our convolutions without it."""
+    is_for_them = config.mode == "train_and_evaluate" and not gpus and config.kernels == "auto"
+    would_have = reason and is_for_them and has_own_convolutions(config, data_format)
+    return reason if would_have else None
 
 
 def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:

@@ -11,6 +11,7 @@ import tensorflow as tf2
 from cifar10.config import TrainConfig
 from cifar10.cpu import count_cores, cpu_name
 from cifar10.devices import DevicePlan
+from cifar10.own_convolutions import has_own_convolutions
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
 
@@ -26,9 +27,13 @@ def describe_config(config: TrainConfig, plan: DevicePlan) -> dict[str, Any]:
         "data_format": plan.data_format,
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
-        "kernels": "own" if plan.own_kernels else "tensorflow",
+        "kernels": "own" if _has_own(config, plan) else "tensorflow",
     }
     return {**dataclasses.asdict(config), **chosen}
+
+
+def _has_own(config: TrainConfig, plan: DevicePlan) -> bool:
+    return plan.own_kernels and has_own_convolutions(config, plan.data_format)
 
 
 def versions() -> dict[str, str]:

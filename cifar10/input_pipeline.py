@@ -1,12 +1,13 @@
 """TFRecords -> memory -> shuffle -> shard -> batch -> augment -> prefetch.
 
-A split is held in memory as one uint8 tensor, and the batch at a position is a pure function of
-(seed, position): the position gives the epoch, the epoch its permutation, and both the random
-crops. So the same seed gives the same run, every epoch sees every image once, and a run that
-continues from a checkpoint goes on with the very batch that was next.
+A split is held in memory as one uint8 tensor, and the picture at a position of the endless sequence
+is a pure function of (seed, position): the position gives the epoch, the epoch its permutation, and
+the position itself how the image is distorted. So the same seed gives the same run, every epoch
+sees every image once, and a run that continues from a checkpoint goes on with the very picture that
+was next, whatever the size of its batches.
 
 Replicas take turns in the one sequence of positions. Their shards of an epoch are disjoint, and
-together they see what one process with a batch as large as all of theirs would see.
+together they see what one process with a batch as large as all of theirs would see, crops and all.
 """
 
 import dataclasses
@@ -15,14 +16,16 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10 import augment, schema
+from cifar10.random_words import words
 from cifar10.records import RecordSet
 
 BAD_RECORD = "bad record"  # marks errors of the data in TensorFlow's messages
 _READ_BATCH = 1024  # records parsed at once
-_SEEDS_A_BATCH = 16  # at least as many as the augmentation's random draws
 _PREFETCH = 2  # batches made while a step runs
 # Of the cipher that permutes an epoch. With TensorFlow's default, 4, neighbours stay correlated.
 _SHUFFLE_ROUNDS = 8
+# Numbers of words from here on are for distortion; those of the permutations lie below.
+_DISTORTION = 2**63
 
 # The functions that tf.data traces are plain graph code.
 _graph_code = tf.autograph.experimental.do_not_convert
@@ -140,19 +143,27 @@ def _draws(count: int, settings: TrainInput) -> tf.data.Dataset:
     """Which of the split's `count` images are in each batch, and how each of them is distorted."""
     stride = settings.batch_size * settings.num_replicas
     first = settings.start + settings.batch_size * settings.replica
+    # A place of its own in the sequence of words, so that no seed sees another's crops later on.
+    origin = words(tf.constant(_DISTORTION + settings.seed, tf.uint64))
 
     @_graph_code
     def draw(start: Any) -> Any:
         chosen = shuffled_indices(start, settings.batch_size, count, settings.seed)
-        seed = tf.stack([tf.constant(settings.seed, tf.int64), start * _SEEDS_A_BATCH])
+        positions = _positions(start, settings.batch_size)
+        random = words(origin + tf.cast(positions, tf.uint64))
         padding, flip = settings.crop_padding, None
         if not settings.distort:
             padding, flip = 0, tf.zeros([settings.batch_size], tf.int64)
         elif settings.flip == "alternating":
             flip = alternating_flips(start, chosen, count, settings.seed)
-        return augment.draw(chosen, seed, padding, flip)
+        return augment.draw(chosen, random, padding, flip)
 
     return tf.data.Dataset.range(first, 2**62, stride).map(draw)
+
+
+def _positions(start: Any, count: Any) -> Any:
+    """int64 [count]: start, start + 1, ..."""
+    return start + tf.range(count, dtype=tf.int64)
 
 
 def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
@@ -169,7 +180,7 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
     Returns:
       int64 [batch_size], in [0, count).
     """
-    positions = start + tf.range(batch_size, dtype=tf.int64)
+    positions = _positions(start, batch_size)
     epochs = positions // count
     # A cipher on [0, count): each image's place in the permutation costs the same, whatever the
     # count, and no buffer. The op behind tf.random.experimental.index_shuffle, one seed an index.
@@ -196,31 +207,21 @@ def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
     Returns:
       int64 [N], 0 or 1.
     """
-    positions = start + tf.range(tf.shape(chosen, out_type=tf.int64)[0], dtype=tf.int64)
+    positions = _positions(start, tf.shape(chosen, out_type=tf.int64)[0])
     first = tf.cast(_cipher_keys(seed, chosen)[:, 0], tf.int64)
     return (first + positions // count) % 2
 
 
 def _cipher_keys(seed: int, numbers: Any) -> Any:
-    """Hashes (seed, number) into int32 [N, 3], with SplitMix64 (Steele et al. 2014).
+    """Hashes (seed, number) into int32 [N, 3].
 
     For less than 65,536 images the cipher looks at the low 8 bits of each word alone, so that with
     plain numbers for words every 256th epoch, and the seeds 1 and 257, would be the same.
     """
-    state = tf.constant(seed << 32, tf.uint64) + tf.cast(numbers, tf.uint64)
-    state *= tf.constant(0x9E3779B97F4A7C15, tf.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        state = _xor_shifted(state, shift) * tf.constant(factor, tf.uint64)
-    state = _xor_shifted(state, 31)
-    words = [tf.bitwise.right_shift(state, tf.constant(bits, tf.uint64)) for bits in (0, 21, 42)]
+    word = words(tf.constant(seed << 32, tf.uint64) + tf.cast(numbers, tf.uint64))
+    keys = [tf.bitwise.right_shift(word, tf.constant(bits, tf.uint64)) for bits in (0, 21, 42)]
     low_bits = tf.constant(2**21 - 1, tf.uint64)
-    return tf.cast(tf.bitwise.bitwise_and(tf.stack(words, axis=1), low_bits), tf.int32)
-
-
-def _xor_shifted(state: Any, bits: int) -> Any:
-    return tf.bitwise.bitwise_xor(
-        state, tf.bitwise.right_shift(state, tf.constant(bits, tf.uint64))
-    )
+    return tf.cast(tf.bitwise.bitwise_and(tf.stack(keys, axis=1), low_bits), tf.int32)
 
 
 def evaluation_batches(records: RecordSet, split: str, batch_size: int) -> tf.data.Dataset:

@@ -149,12 +149,13 @@ def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) ->
       job: what to train.
       should_end_all: when a master's training ends, whether that of its whole cluster does.
     """
-    config = job.config
+    config, plan = job.config, job.plan
     params = dataclasses.replace(
         job.params,
         should_end_all=should_end_all,
-        resident_records=job.records if job.plan.resident else None,
-        fuses=config.model == "fastnet" and activations.compiles(job.plan, config.verbose),
+        resident_records=job.records if plan.resident else None,
+        fuses=config.model == "fastnet"
+        and activations.compiles(plan.tower_devices[0], plan.session_config, config.verbose),
     )
     settings = {
         "model_dir": config.output_place,
@@ -170,7 +171,7 @@ def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) ->
     if job.node:
         run_config = job.node.run_config(**settings)
     else:
-        run_config = tf.estimator.RunConfig(session_config=job.plan.session_config, **settings)
+        run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
     return tf.estimator.Estimator(model_fn, config=run_config, params=params)
 
 

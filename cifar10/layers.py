@@ -168,7 +168,10 @@ class Layers:
         return gelu(x, self.fuses)
 
     def dense(self, x: Tensor, units: int, *, initializer: Any = None, bias: bool = True) -> Tensor:
-        """[N, features] -> [N, units]; Glorot initialisation by default."""
+        """[N, features] -> [N, units] of the type of `x`; Glorot initialisation by default.
+
+        A model's last one takes float32, so that no logit is rounded before the loss.
+        """
         with tf.variable_scope(None, "dense"):
             initializer = initializer or tf.glorot_uniform_initializer()
             kernel = self.variable("kernel", [x.shape[1], units], initializer, KERNEL)
@@ -189,9 +192,9 @@ class Layers:
         return tf.nn.avg_pool2d(x, window, window, "VALID", data_format=self._layout)
 
     def global_average_pool(self, x: Tensor) -> Tensor:
-        """[N, height, width, channels] (or channels first) -> [N, channels]; added in float32."""
+        """[N, height, width, channels] (or channels first) -> float32 [N, channels]."""
         axes = [1, 2] if self.data_format == "channels_last" else [2, 3]
-        return tf.cast(tf.reduce_mean(tf.cast(x, tf.float32), axes), x.dtype)
+        return tf.reduce_mean(tf.cast(x, tf.float32), axes)
 
     def pad_channels(self, x: Tensor, filters: int) -> Tensor:
         """Pads with zero channels, half on each side, up to `filters`."""

@@ -247,5 +247,5 @@ def introduce(job: Job, start_step: int) -> None:
     say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
     verb = f"continuing at step {start_step:,}" if start_step else "training"
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
-    if job.plan.kernels_missing and config.is_resnet:
+    if job.plan.kernels_missing:
         say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")

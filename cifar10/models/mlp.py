@@ -21,4 +21,4 @@ def mlp(layers: Layers, images: Any, hidden_units: int) -> Any:
     """
     x = tf.reshape(tf.cast(images, layers.compute_dtype), [-1, IMAGE_BYTES])
     x = layers.relu(layers.dense(x, hidden_units))
-    return tf.cast(layers.dense(x, NUM_CLASSES), tf.float32)
+    return layers.dense(tf.cast(x, tf.float32), NUM_CLASSES)

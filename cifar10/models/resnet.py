@@ -82,8 +82,8 @@ def _resnet(
     with tf.variable_scope("head"):
         if preactivation:
             x = layers.relu(layers.batch_norm(x))
-        x = layers.global_average_pool(x)  # [N, 64]
-        return tf.cast(layers.dense(x, NUM_CLASSES), tf.float32)
+        x = layers.global_average_pool(x)  # float32 [N, 64]
+        return layers.dense(x, NUM_CLASSES)
 
 
 resnet = functools.partial(_resnet, block=_block_v1, preactivation=False)

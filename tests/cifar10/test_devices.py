@@ -338,6 +338,48 @@ def test_nobody_misses_what_was_not_wanted(machine, monkeypatch):
     assert plan(kernels="tensorflow").kernels_missing is None
 
 
+@pytest.mark.parametrize(
+    ("settings", "title"),
+    [
+        ({"model": "mlp"}, "MLP, 100 hidden units in channels_last"),
+        ({"data_format": "channels_first"}, "ResNet-44 v1 in channels_first"),
+        ({"model": "fastnet", "data_format": "channels_first"}, "fastnet in channels_first"),
+    ],
+)
+def test_our_convolutions_are_refused_to_who_has_none_that_they_compute(
+    machine, monkeypatch, settings, title
+):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    with pytest.raises(ConfigError) as caught:
+        plan(kernels="own", **settings)
+    assert str(caught.value) == (
+        f"--kernels own cannot be had: {title} has no convolution that they compute; "
+        "--kernels auto does without"
+    )
+    assert plan(**settings).kernels_missing is None
+
+
+@pytest.mark.parametrize("model", ["resnet", "resnet_v2", "fastnet"])
+def test_every_model_that_has_some_of_our_convolutions_gets_and_misses_them(
+    machine, monkeypatch, model
+):
+    settings = {"model": model, "num_layers": None if model == "fastnet" else 8}
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    assert plan(kernels="own", **settings).own_kernels
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
+    assert plan(**settings).kernels_missing == "they are not compiled (make)"
+    # Nobody misses what is of no use: images in another layout, on other devices, or no training.
+    assert plan(data_format="channels_first", **settings).kernels_missing is None
+    assert plan(mode="evaluate", **settings).kernels_missing is None
+
+
+def test_our_convolutions_are_for_training(machine, monkeypatch):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    assert not plan(mode="export").own_kernels
+    with pytest.raises(ConfigError, match="they are for training, and this is --mode export"):
+        plan(mode="export", kernels="own")
+
+
 def test_an_in_graph_master_does_without_our_convolutions(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     assert not plan(replication="in-graph").own_kernels

@@ -3,9 +3,10 @@
 import dataclasses
 import platform
 
+import pytest
 import tensorflow as tf2
 
-from cifar10 import environment
+from cifar10 import devices, environment
 from cifar10.config import TrainConfig
 from cifar10.cpu import count_cores
 from cifar10.devices import plan_devices
@@ -32,6 +33,23 @@ def test_an_mlp_has_units_and_no_layers():
     config = TrainConfig(model="mlp", num_gpus=0)
     described = environment.describe_config(config, plan_devices(config))
     assert (described["hidden_units"], described["num_layers"]) == (100, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "used"),
+    [
+        ({"num_layers": 8}, "own"),
+        ({"num_layers": 8, "kernels": "own"}, "own"),
+        ({"model": "fastnet"}, "own"),
+        ({"num_layers": 8, "kernels": "tensorflow"}, "tensorflow"),
+        ({"model": "mlp"}, "tensorflow"),
+        ({"model": "fastnet", "data_format": "channels_first"}, "tensorflow"),
+    ],
+)
+def test_kernels_are_given_as_they_were_used(monkeypatch, settings, used):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    config = TrainConfig(num_gpus=0, **settings)
+    assert environment.describe_config(config, plan_devices(config))["kernels"] == used
 
 
 def test_versions_are_those_that_run():

@@ -27,12 +27,18 @@ with open(sys.argv[2], "rb") as file:
 pixels = tf.io.decode_png(encoded)[None]
 raw = model.signatures["serving_default"](images=pixels)
 decoded = model.signatures["encoded"](bytes=tf.constant([encoded, encoded]))
+with open(sys.argv[3], "rb") as file:
+    jpeg = file.read()
+of_jpeg = model.signatures["encoded"](bytes=tf.constant([jpeg]))
+of_pillow = model.signatures["serving_default"](images=tf.constant(np.load(sys.argv[4])[None]))
 print(json.dumps({
     "signatures": sorted(model.signatures),
     "classes": [name.decode() for name in raw["classes"].numpy()],
     "ids": raw["class_ids"].numpy().tolist(),
     "raw": raw["probabilities"].numpy().tolist(),
     "decoded": decoded["probabilities"].numpy().tolist(),
+    "of_jpeg": of_jpeg["probabilities"].numpy().tolist(),
+    "of_pillow": of_pillow["probabilities"].numpy().tolist(),
 }))
 """
 
@@ -46,9 +52,11 @@ def answer(tmp_path_factory) -> dict:
     exported = export.export(make_job(config), checkpoint)
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     Image.fromarray(pixels).save(folder / "image.png")
+    Image.fromarray(pixels).save(folder / "image.jpg", quality=75)
+    np.save(folder / "pillow.npy", np.asarray(Image.open(folder / "image.jpg")))
     (folder / "client.py").write_text(CLIENT)
     done = subprocess.run(
-        [sys.executable, "client.py", exported, "image.png"],
+        [sys.executable, "client.py", exported, "image.png", "image.jpg", "pillow.npy"],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -75,6 +83,11 @@ def test_a_client_finds_both_signatures(answer):
 def test_raw_images_and_png_bytes_give_the_same_probabilities(answer):
     np.testing.assert_allclose(answer["decoded"], answer["raw"] * 2, rtol=1e-5)
     np.testing.assert_allclose(np.sum(answer["raw"], axis=1), [1.0], rtol=1e-5)
+
+
+def test_a_jpeg_is_what_pillow_makes_of_it(answer):
+    assert answer["of_jpeg"] == answer["of_pillow"]
+    assert answer["of_jpeg"] != answer["raw"]
 
 
 def test_classes_are_names(answer):

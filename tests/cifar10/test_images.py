@@ -39,11 +39,33 @@ def test_an_alpha_channel_is_left_out():
     np.testing.assert_array_equal(decoded(encode(image)), PIXELS)
 
 
-def test_a_jpeg_is_read():
-    smooth = np.zeros((32, 32, 3), np.uint8) + np.arange(0, 256, 8, np.uint8)[:, None]
-    data = encode(Image.fromarray(smooth), "JPEG", quality=95)
-    difference = decoded(data).astype(int) - np.asarray(Image.open(io.BytesIO(data))).astype(int)
-    assert np.abs(difference).max() <= 4
+def picture(height: int, width: int) -> np.ndarray:
+    """Colours that change smoothly, an edge, and noise."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    waves = np.stack(
+        [np.sin(columns / 5 + rows / 9), np.cos(columns / 3), np.sin(rows / 4)], axis=2
+    )
+    edge = np.where(columns > width // 2, 40, -40)[:, :, None]
+    noise = np.random.default_rng(0).normal(0, 20, (height, width, 3))
+    return np.clip(128 + 80 * waves + edge + noise, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("quality", [10, 50, 75, 95, 100])
+def test_a_jpegs_pixels_are_those_of_pillow_to_the_last_bit(quality, subsampling):
+    options = {"quality": quality, "subsampling": subsampling}
+    for pixels, progressive in ((picture(32, 32), False), (PIXELS, True)):
+        data = encode(Image.fromarray(pixels), "JPEG", progressive=progressive, **options)
+        # As data_prep decodes it.
+        expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+        np.testing.assert_array_equal(decoded(data), expected)
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_a_gray_or_cmyk_jpeg_becomes_the_rgb_of_pillow(mode):
+    data = encode(Image.fromarray(picture(32, 32)).convert(mode), "JPEG")
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    np.testing.assert_array_equal(decoded(data), expected)
 
 
 @pytest.mark.parametrize("size", [(64, 64), (16, 16), (100, 37), (1, 1)])

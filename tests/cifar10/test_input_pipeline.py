@@ -116,7 +116,7 @@ def test_replicas_see_disjoint_parts_of_each_epoch_and_together_all_of_it(record
 
 @pytest.mark.parametrize("start", [0, 70])
 def test_replicas_together_see_exactly_what_one_process_with_the_joint_batch_sees(records, start):
-    settings = {"cutout": 0, "start": start}
+    settings = {"distort": True, "cutout": 8, "start": start}
     joint_images, joint_labels = take(records, 9, batch_size=30, **settings)
     parts = [
         take(records, 9, batch_size=10, num_replicas=3, replica=replica, **settings)
@@ -126,6 +126,22 @@ def test_replicas_together_see_exactly_what_one_process_with_the_joint_batch_see
     labels = np.stack([labels.reshape(9, 10) for _, labels in parts], axis=1)
     np.testing.assert_array_equal(images.reshape(270, 32, 32, 3), joint_images)
     np.testing.assert_array_equal(labels.reshape(270), joint_labels)
+
+
+@pytest.mark.parametrize("flip", ["random", "alternating"])
+def test_a_picture_is_the_same_in_batches_of_any_size_and_on_any_replica(prepared_data, flip):
+    records = open_records(str(prepared_data))
+    settings = {"distort": True, "cutout": 8, "flip": flip}
+    # 90 images an epoch: batches reach over its end.
+    expected, _ = take(records, 9, batch_size=16, **settings)
+    by_48, _ = take(records, 3, batch_size=48, **settings)
+    one, other = (
+        take(records, 9, batch_size=8, num_replicas=2, replica=replica, **settings)[0]
+        for replica in (0, 1)
+    )
+    in_turn = np.stack([one.reshape(9, 8, -1), other.reshape(9, 8, -1)], axis=1)
+    np.testing.assert_array_equal(by_48, expected)
+    np.testing.assert_array_equal(in_turn.reshape(expected.shape), expected)
 
 
 def test_replicas_distort_the_same_image_in_ways_of_their_own(records):
@@ -307,6 +323,55 @@ def test_drawing_needs_no_images(tmp_path):
     records = open_records(str(tmp_path))
     (tmp_path / "train.tfrecords").unlink()
     assert next(iter(training_draws(records, TrainInput(5, seed=1)))).shape == (5, 6)
+
+
+# How many values a picture's draws have: shift down, shift right, flip, row and column of cutout.
+NUM_VALUES = (9, 9, 2, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def draws(records):
+    """By seed, what is drawn at each of 50,000 positions, numbers from 0 up, int [50,000, 5]."""
+    found = {}
+    for seed in (0, 1, 2, 257, 2**31 - 1):
+        batches = training_draws(records, TrainInput(5_000, seed=seed, cutout=8))
+        found[seed] = np.concatenate(list(itertools.islice(batches, 10)))[:, 1:] + [4, 4, 0, 0, 0]
+    return found
+
+
+def is_uniform(counts):
+    """Whether chi-squared is within 5 sigma of what independent uniform draws give."""
+    expected, freedom = counts.sum() / counts.size, counts.size - 1
+    found = ((counts - expected) ** 2 / expected).sum()
+    return abs(found - freedom) < 5 * np.sqrt(2 * freedom)
+
+
+def joint_counts(one, other, sizes):
+    return np.bincount(one * sizes[1] + other, minlength=sizes[0] * sizes[1])
+
+
+def test_what_is_drawn_for_a_picture_is_uniform_and_independent(draws):
+    for one, other in itertools.combinations(range(5), 2):
+        sizes = NUM_VALUES[one], NUM_VALUES[other]
+        counts = joint_counts(draws[1][:, one], draws[1][:, other], sizes)
+        assert is_uniform(counts), (one, other)
+
+
+# Neighbours, neighbours but one, and an image in two epochs of 100 at the same place.
+@pytest.mark.parametrize("distance", [1, 2, 100])
+def test_what_is_drawn_at_one_position_says_nothing_of_another(draws, distance):
+    before, after = draws[1][:-distance], draws[1][distance:]
+    for one, other in itertools.product(range(5), repeat=2):
+        sizes = NUM_VALUES[one], NUM_VALUES[other]
+        assert is_uniform(joint_counts(before[:, one], after[:, other], sizes)), (one, other)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 257, 2**31 - 1])
+def test_another_seed_draws_something_else_at_the_same_positions(draws, seed):
+    for shift in (-1, 0, 1):
+        one, other = draws[1][1:-1], draws[seed][1 + shift : 49_999 + shift]
+        for column, size in enumerate(NUM_VALUES):
+            assert is_uniform(joint_counts(one[:, column], other[:, column], (size, size)))
 
 
 def flips(seed):

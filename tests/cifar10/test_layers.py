@@ -110,8 +110,10 @@ def test_channels_first_whitens_and_pools_the_same():
 def test_narrow_activations_keep_variables_and_statistics_in_float32(dtype):
     with tf.Graph().as_default():
         layers = Layers(training=True, compute_dtype=dtype)
-        logits = network(layers, tf.constant(IMAGES))
-        assert logits.dtype == dtype
+        x = layers.batch_norm(layers.conv(layers.cast_images(tf.constant(IMAGES)), 6, 3))
+        hidden = layers.dense(tf.reshape(x, [6, 384]), 3)
+        assert (x.dtype, hidden.dtype) == (dtype, dtype)
+        assert layers.global_average_pool(x).dtype == tf.float32
         assert {variable.dtype for variable in tf.global_variables()} == {tf.float32}
         assert layers.statistics[0].mean.dtype == tf.float32
 

@@ -9,9 +9,13 @@ import pytest
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
+from cifar10 import model_note, predict
+from cifar10.config import TrainConfig
 from cifar10.errors import UserError
+from cifar10.job import make_job
 from cifar10.predict import describe, read_image
 from cifar10.schema import CLASS_NAMES
+from tests.cifar10 import steps
 
 
 def encode(kind: str) -> bytes:
@@ -40,6 +44,24 @@ def test_the_three_likeliest_classes_are_named_in_order():
 def test_classes_are_named_as_the_records_name_them():
     names = [f"shape-{index}" for index in range(10)]
     assert describe(np.eye(10)[9], names).startswith("shape-9 100.0 %, shape-0 0.0 %, ")
+
+
+def test_a_jpeg_gets_the_answer_to_what_pillow_makes_of_it(tmp_path, monkeypatch, capsys):
+    config = TrainConfig(model="mlp", train_batch_size=12, output_dir=str(tmp_path), num_gpus=0)
+    model_note.write(config, CLASS_NAMES)
+    with steps.training(config, steps.make_plan(1)) as run:
+        run.shake()  # Weights so large that a level of a few pixels shows in the percentages.
+        run.save(tmp_path)
+    paths = [str(tmp_path / name) for name in ("a.jpg", "a.png")]
+    Image.open(io.BytesIO(encode("JPEG"))).crop((0, 0, 32, 32)).save(paths[0], quality=75)
+    Image.open(paths[0]).save(paths[1])
+    # The sizes of a process's thread pools are given once, and other tests have used them here.
+    monkeypatch.setattr(predict, "start_job", make_job)
+    asked = TrainConfig(mode="predict", output_dir=str(tmp_path), num_gpus=0, images=tuple(paths))
+    predict.predict(asked)
+    of_jpeg, of_png = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert (of_jpeg[0], of_png[0]) == tuple(paths)
+    assert of_jpeg[1] == of_png[1]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
