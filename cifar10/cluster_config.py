@@ -132,6 +132,12 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
             f"--autotune is for a process that trains alone, and this is {cluster.label} of "
             f"{show(cluster.jobs)}; leave it out, --num-towers says how many towers a task has"
         )
+    if config.variable_strategy == "GPU" and not cluster.is_single_process:
+        raise ConfigError(
+            "--variable-strategy GPU is for a process that trains alone; what the tasks of a "
+            "cluster share is on the CPUs of its ps, or else of its master "
+            f"({show(cluster.jobs)}): leave it out"
+        )
     count = cluster.num_trainers
     if count > 1 and not cluster.ps_addresses and config.replication != "in-graph":
         raise ConfigError(

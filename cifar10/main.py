@@ -86,10 +86,10 @@ def _run(
 
 def _quieten(verbose: bool) -> None:
     """Silences TensorFlow's start-up; errors still come as exceptions."""
-    if verbose:
-        return
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    warnings.filterwarnings("ignore")
+    if not verbose:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        warnings.filterwarnings("ignore")
     import tensorflow.compat.v1 as tf
 
-    tf.logging.set_verbosity(tf.logging.FATAL)
+    # By itself it shows warnings, but not Estimator's lines on what it does.
+    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)

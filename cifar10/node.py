@@ -14,7 +14,7 @@ from cifar10.cluster import MASTER, PS, WORKER, Cluster
 from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.devices import DevicePlan
-from cifar10.errors import Stopped, TrainingOver
+from cifar10.errors import ConfigError, Stopped, TrainingOver
 from cifar10.replicas import Replication
 from cifar10.stopping import Stay, StopRequest
 from cifar10.watch import Watch
@@ -173,15 +173,29 @@ class Node:
         return server.with_filters(self.plan.session_config, [f"/job:{PS}", own])
 
     def _all_towers(self) -> tuple[str, ...]:
-        """A tower on each GPU of each machine; on machines without, as many as on this one."""
+        """Towers on the GPUs of each machine, one a GPU unless --num-towers says how many.
+
+        On machines without GPUs they are on the CPU, as many as on this one.
+
+        Raises:
+          ConfigError: --num-towers is no multiple of a machine's GPUs.
+        """
         with tf.Session(self.target, config=self._session_config()) as session:
             names = [device.name for device in session.list_devices()]
         towers = []
         for job, index in self.cluster.trainers:
             task = f"/job:{job}/replica:0/task:{index}/"
             gpus = [name for name in names if name.startswith(task) and ":GPU:" in name]
-            cpu = ending.task_device(job, index)
-            towers += gpus or [cpu] * self.plan.num_towers
+            if not gpus:
+                towers += [ending.task_device(job, index)] * self.plan.num_towers
+                continue
+            count = self.config.num_towers or len(gpus)
+            if count % len(gpus):
+                raise ConfigError(
+                    f"--num-towers must be a multiple of the GPUs, got {count} towers on the "
+                    f"{len(gpus)} GPUs of {job}/{index}; --num-gpus says there how many to use"
+                )
+            towers += [gpus[number % len(gpus)] for number in range(count)]
         return tuple(towers)
 
 

@@ -136,7 +136,7 @@ class _Run:
         job = self._job
         trainer = make_trainer(job, lambda: not self._stop.requested)
         every = trainer.config.save_checkpoints_steps
-        saver = hooks.SaverHook(trainer.model_dir, every)
+        saver = hooks.SaverHook(trainer.model_dir, every, job.config.log_place)
         listener = hooks.PauseListener(self._clock, self._history, self._stop, saver, self._end)
         spec = tf.estimator.TrainSpec(
             lambda: train_input(job),

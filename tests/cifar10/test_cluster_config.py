@@ -444,6 +444,15 @@ def test_lookahead_goes_with_a_master_and_its_ps():
     assert read({"master": ["a:1"], "ps": ["c:1"]}, MASTER_TASK, lookahead_steps=5).is_master
 
 
+def test_variables_on_gpus_are_refused_in_a_cluster():
+    assert refusal(TWO_TRAINERS, MASTER_TASK, variable_strategy="GPU") == (
+        "--variable-strategy GPU is for a process that trains alone; what the tasks of a cluster "
+        "share is on the CPUs of its ps, or else of its master (master a:1; worker b:1; ps c:1): "
+        "leave it out (from TF_CONFIG)"
+    )
+    assert read({"master": ["a:1"]}, MASTER_TASK, variable_strategy="GPU").is_single_process
+
+
 @pytest.mark.parametrize("task", [MASTER_TASK, {"type": "ps", "index": 0}], ids=str)
 def test_a_task_of_a_cluster_is_not_tuned(task):
     message = refusal(TWO_TRAINERS, task, autotune=True)

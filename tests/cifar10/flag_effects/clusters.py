@@ -1,0 +1,280 @@
+"""Settings of clusters: which task a process is, and how it trains with the others."""
+
+import contextlib
+import types
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10 import main, model_fn, serving, worker
+from cifar10.cluster import Cluster
+from cifar10.cluster_config import resolve
+from cifar10.config import TrainConfig
+from cifar10.devices import plan_devices
+from cifar10.errors import ConfigError, TrainingError
+from cifar10.node import Node
+from cifar10.replicas import Replication
+from cifar10.stopping import StopRequest
+from cifar10.watch import Watch
+from tests.cifar10.cluster_processes import free_ports
+from tests.cifar10.flag_effects.rows import Row
+
+_ELSEWHERE = "192.0.2.1"  # documentation's own network, RFC 5737
+_BATCH = 4
+
+
+def _cluster(config: TrainConfig) -> Cluster:
+    found = resolve(config, {})
+    assert found is not None
+    return found
+
+
+def task(config: TrainConfig) -> str:
+    """Which task this process is, and where."""
+    cluster = _cluster(config)
+    return f"{cluster.label} at {cluster.address}"
+
+
+def parameter_servers(config: TrainConfig) -> tuple[str, ...]:
+    """Their addresses."""
+    return _cluster(config).ps_addresses
+
+
+@contextlib.contextmanager
+def _no_server() -> Iterator[None]:
+    """Nothing listens; sessions are the process's own."""
+    server = types.SimpleNamespace(target="")
+    with mock.patch("cifar10.server.start", return_value=server):
+        yield
+
+
+def _replication(config: TrainConfig) -> Replication:
+    with _no_server():
+        return Node(config, _cluster(config), plan_devices(config)).replication()
+
+
+def gradients_an_update(config: TrainConfig) -> Any:
+    """None: each replica's are applied when they come."""
+    return _replication(config).aggregate
+
+
+def driven_from_here(config: TrainConfig) -> tuple[int, list[str]]:
+    """How many processes train, and the task of each of this one's towers."""
+    found = _replication(config)
+    specs = [tf.DeviceSpec.from_string(device) for device in found.tower_devices]
+    return found.num_replicas, sorted(f"{spec.job}/{spec.task}" for spec in specs)
+
+
+def towers_on_gpus_in_graph(config: TrainConfig) -> list[str]:
+    """The GPUs of the first worker that have towers, one a tower, where each task has two."""
+    names = [
+        f"/job:{job}/replica:0/task:{index}/device:GPU:{gpu}"
+        for job, index in _cluster(config).trainers
+        for gpu in range(2)
+    ]
+    found = [types.SimpleNamespace(name=name) for name in names]
+    with mock.patch.object(tf.Session, "list_devices", return_value=found):
+        try:
+            towers = _replication(config).tower_devices
+        except ConfigError as error:
+            return [str(error)]
+    return [
+        name.rsplit("/", 1)[-1]
+        for name in towers
+        if name.startswith("/job:worker/replica:0/task:0/")
+    ]
+
+
+def sent_in_bfloat16(config: TrainConfig) -> dict[str, int]:
+    """Casts in the training graph where weights are read, and where gradients leave."""
+    params = model_fn.ModelParams(
+        config, plan_devices(config), 10, 10, replication=_replication(config)
+    )
+    images, labels = np.zeros((_BATCH, 32, 32, 3), np.uint8), np.zeros(_BATCH, np.int64)
+    with tf.Graph().as_default() as graph:
+        tf.train.create_global_step()
+        model_fn.model_fn(tf.constant(images), tf.constant(labels), "train", params)
+        casts = [
+            op
+            for op in graph.get_operations()
+            if op.type == "Cast" and op.get_attr("DstT") == tf.bfloat16
+        ]
+    servers = [op for op in casts if "/job:ps" in op.device]
+    return {"on the ps": len(servers), "on the worker": len(casts) - len(servers)}
+
+
+def trainer_gives_up(config: TrainConfig) -> str:
+    """What a trainer says whose parameter server never comes."""
+    with _no_server():
+        node = Node(config, _cluster(config), plan_devices(config))
+        try:
+            node.join(lambda: None)
+        except TrainingError as error:
+            return _told(error)
+        finally:
+            node.tell_end()
+    raise AssertionError("nobody answers, and the trainer goes on")
+
+
+def server_gives_up(config: TrainConfig) -> str:
+    """What a parameter server says whose master never comes."""
+    watches: list[Watch] = []
+
+    def watch(*arguments: Any) -> Watch:
+        watches.append(Watch(*arguments))
+        return watches[-1]
+
+    ears = types.SimpleNamespace(is_over=False, master_ended=False, listen=lambda: None)
+    with _no_server(), contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(serving, "size_thread_pools"))
+        stack.enter_context(mock.patch.object(serving, "Watch", watch))
+        stack.enter_context(mock.patch.object(serving.ending, "Ears", return_value=ears))
+        try:
+            serving.serve(config, _cluster(config), StopRequest())
+        except TrainingError as error:
+            return _told(error)
+        finally:
+            for one in watches:
+                one.stop()
+    raise AssertionError("nobody answers, and the parameter server goes on")
+
+
+def _told(error: TrainingError) -> str:
+    words = str(error).partition(" has ")[2] or str(error).partition(" have ")[2]
+    return words.partition(";")[0]
+
+
+def secs_before_a_worker_joins(config: TrainConfig) -> float:
+    """By a clock that goes only while the worker sleeps."""
+    now = [0.0]
+
+    class Joined(Exception):
+        pass
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    def join(*_: Any) -> None:
+        raise Joined
+
+    clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    with mock.patch.object(worker, "time", clock), mock.patch.object(worker, "join_job", join):
+        try:
+            worker.train(config, _cluster(config), StopRequest())
+        except Joined:
+            return round(now[0], 1)
+    raise AssertionError("the worker did not join")
+
+
+def own_address(config: TrainConfig) -> str:
+    """Whether a task starts whose address is of another machine."""
+    with mock.patch.dict("os.environ"):
+        try:
+            main._find_cluster(config)
+        except ConfigError as error:
+            return str(error).partition("; ")[0].partition(", but ")[2]
+    return "starts"
+
+
+_FLAGS = {
+    "ps_hosts": "--ps-hosts=p:1",
+    "worker_hosts": "--worker-hosts=a:1,b:1,c:1",
+    "job_name": "--job-name=worker",
+    "task_index": "--task-index=0",
+}
+
+
+def _others(setting: str) -> str:
+    return " ".join(words for name, words in _FLAGS.items() if name != setting)
+
+
+_ANY_TOWERS = " ".join(_FLAGS.values()) + f" --model=mlp --train-batch-size={_BATCH}"
+_MASTER = f"{_ANY_TOWERS} --num-towers=1"
+_PORT = free_ports(1)[0]
+_NOBODY = (
+    f"--ps-hosts=127.0.0.1:{_PORT} --worker-hosts=127.0.0.1:1 --task-index=0 --model=mlp "
+    "--num-towers=1"
+)
+
+ROWS = [
+    Row(
+        "ps_hosts",
+        parameter_servers,
+        {"p:1": ("p:1",), "p:1,q:2": ("p:1", "q:2")},
+        _others("ps_hosts"),
+    ),
+    Row(
+        "worker_hosts",
+        task,
+        {"a:1,b:1": "master/0 at a:1", "c:1,b:1": "master/0 at c:1"},
+        _others("worker_hosts"),
+    ),
+    Row("job_name", task, {"worker": "master/0 at a:1", "ps": "ps/0 at p:1"}, _others("job_name")),
+    Row(
+        "task_index", task, {"0": "master/0 at a:1", "2": "worker/1 at c:1"}, _others("task_index")
+    ),
+    Row("sync", gradients_an_update, {None: None, "true": 3}, _MASTER),
+    Row("replicas_to_aggregate", gradients_an_update, {None: 3, "2": 2}, f"{_MASTER} --sync"),
+    Row(
+        "replication",
+        driven_from_here,
+        {
+            None: (3, ["master/0"]),
+            "in-graph": (1, ["master/0", "worker/0", "worker/1"]),
+        },
+        _MASTER,
+    ),
+    Row(
+        "num_towers",
+        towers_on_gpus_in_graph,
+        {
+            None: ["device:GPU:0", "device:GPU:1"],
+            "4": ["device:GPU:0", "device:GPU:1", "device:GPU:0", "device:GPU:1"],
+            "1": [
+                "--num-towers must be a multiple of the GPUs, got 1 towers on the 2 GPUs of "
+                "master/0; --num-gpus says there how many to use"
+            ],
+        },
+        f"{_ANY_TOWERS} --replication=in-graph",
+    ),
+    Row(
+        "ps_transfer",
+        sent_in_bfloat16,
+        {None: {"on the ps": 0, "on the worker": 0}, "bf16": {"on the ps": 1, "on the worker": 1}},
+        _MASTER,
+    ),
+    Row(
+        "cluster_timeout",
+        trainer_gives_up,
+        {
+            "0.1": "not answered for 0.1 s (--cluster-timeout)",
+            "0.3": "not answered for 0.3 s (--cluster-timeout)",
+        },
+        f"{_NOBODY} --job-name=worker",
+    ),
+    Row(
+        "cluster_timeout",
+        server_gives_up,
+        {
+            "0.1": "not answered for 0.1 s (--cluster-timeout)",
+            "0.3": "not answered for 0.3 s (--cluster-timeout)",
+        },
+        f"{_NOBODY} --job-name=ps",
+    ),
+    # Of three tasks that train, the last is worker 1.
+    Row(
+        "worker_delay_secs",
+        secs_before_a_worker_joins,
+        {None: 0.0, "1.5": 3.0},
+        f"{_others('task_index')} --task-index=2 --model=mlp",
+    ),
+    Row(
+        "check_address",
+        own_address,
+        {None: f"{_ELSEWHERE} is no address of this machine", "false": "starts"},
+        f"--worker-hosts={_ELSEWHERE}:{_PORT},b:1 --ps-hosts=p:1 --job-name=worker --task-index=0",
+    ),
+]

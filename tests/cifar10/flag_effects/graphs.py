@@ -1,0 +1,269 @@
+"""Settings that change a graph: its ops, their types, attributes and devices, or its session."""
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10 import cpu, devices, model_fn
+from cifar10.config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.job import make_job, make_trainer
+from cifar10.records import open_records
+from tests.cifar10.flag_effects.rows import Row
+
+_BATCH, _CORES, _GPUS = 16, 8, 4
+
+
+@contextlib.contextmanager
+def machine(gpus: int = 0) -> Iterator[None]:
+    """Eight cores that compute in bfloat16, and perhaps GPUs, which this computer may not have."""
+    names = [f"GPU:{index}" for index in range(gpus)]
+    details = {"compute_capability": (9, 0)}
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in (
+            (devices, "count_cores", lambda: _CORES),
+            (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
+            (tf2.config, "list_physical_devices", lambda kind: names),
+            (tf2.config, "set_visible_devices", lambda visible, kind: None),
+            (tf2.config.experimental, "get_device_details", lambda gpu: details),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield
+
+
+@functools.cache
+def _ops(config: TrainConfig, mode: str, gpus: int) -> list[Any]:
+    """The ops of the graph of a mode, built for that machine."""
+    with machine(gpus):
+        params = make_job(config, open_records(config.data_place)).params
+    images, labels = np.zeros((_BATCH, 32, 32, 3), np.uint8), np.zeros(_BATCH, np.int64)
+    with tf.Graph().as_default() as graph:
+        tf.train.create_global_step()
+        model_fn.model_fn(tf.constant(images), tf.constant(labels), mode, params)
+        return list(graph.get_operations())
+
+
+def _of_type(config: TrainConfig, mode: str, *types: str, gpus: int = 0) -> list[Any]:
+    return [op for op in _ops(config, mode, gpus) if op.type in types]
+
+
+def answering_layers(config: TrainConfig) -> tuple[int, int, bool]:
+    """Of prediction: convolutions, dense layers, whether the head normalises."""
+    ops = _ops(config, "infer", 0)
+    counts = Counter(op.type for op in ops)
+    normalises = any(op.name.startswith("model/head/batch_norm/") for op in ops)
+    return counts["Conv2D"], counts["MatMul"], normalises
+
+
+def hidden_layer(config: TrainConfig) -> list[int]:
+    """Shape of the first kernel in prediction."""
+    (handle,) = (op for op in _ops(config, "infer", 0) if op.name == "model/dense/kernel")
+    return list(tf.TensorShape(handle.get_attr("shape")).as_list())
+
+
+def training_normalisations(config: TrainConfig) -> tuple[int, bool]:
+    """Of training: fused ops, whether there are moving statistics."""
+    statistics = any(op.name == "packed/statistics_0" for op in _ops(config, "train", 0))
+    return len(_of_type(config, "train", "FusedBatchNormV3")), statistics
+
+
+def epsilons(config: TrainConfig) -> set[float]:
+    """Of all fused normalisations, in training and evaluation."""
+    return {
+        round(op.get_attr("epsilon"), 9)
+        for mode in ("train", "eval")
+        for op in _of_type(config, mode, "FusedBatchNormV3")
+    }
+
+
+def layouts(config: TrainConfig) -> set[str]:
+    """Of all convolutions and normalisations, their gradients too, in training and evaluation."""
+    return {
+        op.get_attr("data_format").decode()
+        for mode in ("train", "eval")
+        for op in _ops(config, mode, 0)
+        if op.type.startswith(("Conv2D", "FusedBatchNorm"))
+    }
+
+
+def own_convolutions(config: TrainConfig) -> int:
+    """Those of training, forwards."""
+    ops = _of_type(config, "train", "Cifar10Conv3x3")
+    return sum(not op.get_attr("transposes") for op in ops)
+
+
+def kernels_where_ours_are_missing(config: TrainConfig) -> str:
+    """What a machine without a compiler is told."""
+    with machine(), mock.patch.object(devices.library, "why_not", return_value="no compiler"):
+        try:
+            return f"own: {devices.plan_devices(config).own_kernels}"
+        except ConfigError as error:
+            return str(error)
+
+
+def arithmetic(config: TrainConfig) -> set[str]:
+    """Types that matrices are multiplied in, in training and prediction."""
+    return _arithmetic(config, 0)
+
+
+def arithmetic_on_a_gpu(config: TrainConfig) -> set[str]:
+    """The same on GPUs, and what fp16 needs, too."""
+    finite = _of_type(config, "train", "IsFinite", gpus=1)
+    return _arithmetic(config, 1) | ({"loss scaling"} if finite else set())
+
+
+def _arithmetic(config: TrainConfig, gpus: int) -> set[str]:
+    return {
+        op.get_attr("T").name
+        for mode in ("train", "infer")
+        for op in _of_type(config, mode, "MatMul", gpus=gpus)
+    }
+
+
+def towers_on_eight_cores(config: TrainConfig) -> int:
+    """In training and prediction alike."""
+    return _count_towers(config, 0)
+
+
+def towers_on_four_gpus(config: TrainConfig) -> tuple[int, int]:
+    """Towers, and GPUs that have any."""
+    products = _of_type(config, "train", "MatMul", gpus=_GPUS)
+    on_gpus = {op.device for op in products if ":GPU:" in op.device}
+    return _count_towers(config, _GPUS), len(on_gpus)
+
+
+def _count_towers(config: TrainConfig, gpus: int) -> int:
+    counts = {
+        len({op.name.split("/")[0] for op in ops if op.name.startswith("tower_")})
+        for ops in (_ops(config, mode, gpus) for mode in ("train", "infer"))
+    }
+    (count,) = counts
+    return count
+
+
+def homes_of_weights(config: TrainConfig) -> list[str]:
+    """Devices of the variables that training packs the weights into, with four GPUs."""
+    handles = _of_type(config, "train", "VarHandleOp", gpus=_GPUS)
+    devices_ = {op.device for op in handles if op.name.startswith("packed/weights")}
+    return sorted(device.rsplit("device:", 1)[-1] for device in devices_)
+
+
+def all_reductions(config: TrainConfig) -> int:
+    """NCCL's in a training step on four GPUs."""
+    return len(_of_type(config, "train", "NcclAllReduce", gpus=_GPUS))
+
+
+def session(config: TrainConfig) -> tuple[int, int, bool]:
+    """Of training on eight cores: ops at once, threads inside an op, whether devices are shown."""
+    with machine():
+        found = make_trainer(make_job(config, open_records(config.data_place)))
+    chosen = found.config.session_config
+    return (
+        chosen.inter_op_parallelism_threads,
+        chosen.intra_op_parallelism_threads,
+        chosen.log_device_placement,
+    )
+
+
+def seed_of_first_weights(config: TrainConfig) -> int:
+    """What Estimator gives the training graph for its seed."""
+    job = make_job(config, open_records(config.data_place))
+    return int(make_trainer(job).config.tf_random_seed)
+
+
+def total_steps(config: TrainConfig) -> int:
+    """The global step at which training ends."""
+    return make_job(config, open_records(config.data_place)).total_steps
+
+
+def title(config: TrainConfig) -> str:
+    """The model's name for people."""
+    return config.model_title
+
+
+_MLP = "--model=mlp --train-batch-size=16"
+_ONE_TOWER = "--train-batch-size=16 --num-towers=1"
+_RESNET = f"--model=resnet --num-layers=8 --kernels=tensorflow {_ONE_TOWER}"
+
+ROWS = [
+    Row("recipe", title, {None: "ResNet-44 v1", "fast": "fastnet", "resnet20": "ResNet-20 v1"}),
+    Row("model", answering_layers, {"fastnet": (7, 1, False), "mlp": (0, 2, False)}, _ONE_TOWER),
+    Row(
+        "model",
+        answering_layers,
+        {"resnet": (7, 1, False), "resnet_v2": (7, 1, True)},
+        f"{_ONE_TOWER} --num-layers=8",
+    ),
+    Row(
+        "num_layers",
+        answering_layers,
+        {None: (43, 1, False), "8": (7, 1, False)},
+        f"{_ONE_TOWER} --model=resnet",
+    ),
+    Row("hidden_units", hidden_layer, {None: [3072, 100], "7": [3072, 7]}, _MLP),
+    Row(
+        "batch_norm",
+        training_normalisations,
+        {None: (7, True), "sync": (0, True), "off": (0, False)},
+        _RESNET,
+    ),
+    Row(
+        "batch_norm_epsilon",
+        epsilons,
+        {None: {1e-5}, "0.001": {0.001}},
+        _RESNET,
+    ),
+    Row(
+        "data_format",
+        layouts,
+        {None: {"NHWC"}, "channels_first": {"NCHW"}},
+        _RESNET,
+    ),
+    Row(
+        "kernels",
+        own_convolutions,
+        {None: 4, "tensorflow": 0},
+        f"--model=resnet --num-layers=8 {_ONE_TOWER}",
+        fixture="compiled_kernels",
+    ),
+    Row(
+        "kernels",
+        kernels_where_ours_are_missing,
+        {
+            None: "own: False",
+            "own": "--kernels own cannot be had: no compiler; --kernels auto does without",
+        },
+        "--model=resnet",
+    ),
+    Row("precision", arithmetic, {None: {"float32"}, "bf16": {"bfloat16"}}, _MLP),
+    Row(
+        "precision",
+        arithmetic_on_a_gpu,
+        {None: {"float32"}, "bf16": {"bfloat16"}, "fp16": {"float16", "loss scaling"}},
+        _MLP,
+    ),
+    Row("num_towers", towers_on_eight_cores, {None: 2, "4": 4}, _MLP),
+    Row("num_towers", towers_on_four_gpus, {None: (4, 4), "8": (8, 4)}, _MLP),
+    Row("num_gpus", towers_on_four_gpus, {None: (4, 4), "2": (2, 2)}, _MLP),
+    Row(
+        "variable_strategy",
+        homes_of_weights,
+        {None: ["CPU:0"], "GPU": ["GPU:0", "GPU:1", "GPU:2", "GPU:3"]},
+        _MLP,
+    ),
+    Row("gradient_reduction", all_reductions, {None: 4, "cpu": 0}, _MLP),
+    Row("num_inter_threads", session, {None: (2, 8, False), "5": (5, 8, False)}, _MLP),
+    Row("num_intra_threads", session, {None: (2, 8, False), "5": (2, 5, False)}, _MLP),
+    Row("log_device_placement", session, {None: (2, 8, False), "true": (2, 8, True)}, _MLP),
+    Row("seed", seed_of_first_weights, {None: 1, "2": 2}, _MLP),
+    Row("train_steps", total_steps, {None: 80_000, "7": 7}, _MLP),
+    # 2.5 epochs of 100 images are 15.6 batches of 16.
+    Row("train_epochs", total_steps, {None: 80_000, "2.5": 16}, _MLP),
+]

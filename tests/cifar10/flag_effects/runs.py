@@ -1,0 +1,261 @@
+"""Settings that only a whole run shows: in the files that it leaves and in what it prints.
+
+The runs of `RUNS` are tiny, and each of them shows many settings. Those after the first two go on
+in the folder of `plain`.
+"""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+from PIL import Image
+
+from cifar10.config import TrainConfig
+from cifar10.flags import parse
+from tests.cifar10 import program
+
+_TINY = (
+    "--model=mlp --hidden-units=4 --train-steps=5 --train-batch-size=10 --optimizer=momentum "
+    "--learning-rate=0.01 --schedule=constant --warmup-epochs=0 "
+    "--num-towers=1 --num-inter-threads=1 --num-intra-threads=1"
+)
+
+# By name: the arguments, and the folder to work in.
+RUNS: Mapping[str, tuple[str, str]] = {
+    "plain": (_TINY, "plain"),
+    "changed": (
+        f"{_TINY} --work-dir=../place --data-dir=records --output-dir=kept --log-dir=events "
+        "--checkpoint-steps=2 --keep-checkpoints=3 --log-steps=2 --summary-steps=2 "
+        # There is nothing to choose from, which autotune says.
+        "--autotune --verbose --log-device-placement --test-time-augmentation --recipe=reference",
+        "changed",
+    ),
+    "short": (f"{_TINY} --max-minutes=1e-6 --output-dir=short", "plain"),
+    "evaluate": ("--mode=evaluate", "plain"),
+    "evaluate the first": ("--mode=evaluate --checkpoint=output/model.ckpt-0", "plain"),
+    "predict": ("--mode=predict one.png", "plain"),
+    "predict two": ("--mode=predict one.png two.png", "plain"),
+    "export": ("--mode=export", "plain"),
+}
+_SIZES = {"plain/data": 100, "place/records": 60}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A run that has ended.
+
+    Attributes:
+      root: the folder of all runs' folders.
+      output: the output folder.
+      printed: what it printed.
+    """
+
+    root: pathlib.Path
+    output: pathlib.Path
+    printed: str
+
+    @property
+    def result(self) -> Any:
+        """Its result.json."""
+        return json.loads((self.output / "result.json").read_text())
+
+    @property
+    def history(self) -> Any:
+        """Its history.json."""
+        return json.loads((self.output / "history.json").read_text())
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRow:
+    """What a setting changes in whole runs.
+
+    Attributes:
+      setting: its name in TrainConfig.
+      probe: looks at a run.
+      seen: what the probe must find, by the run's name; no two of them may be equal, nor may the
+        setting in any two of these runs.
+    """
+
+    setting: str
+    probe: Callable[[Finished], Any]
+    seen: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.setting}-{self.probe.__name__}"
+
+
+def config_of(name: str) -> TrainConfig:
+    """The configuration of a run."""
+    return parse(RUNS[name][0].split())
+
+
+def run_all(root: pathlib.Path) -> dict[str, Finished]:
+    """Runs the program in all these ways, in folders of `root`."""
+    for place, size in _SIZES.items():
+        program.make_records(root / place, size)
+    (root / "changed").mkdir()
+    for number, name in enumerate(("one.png", "two.png")):
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(root / "plain" / name)
+    orders = [
+        (words.split(), str(root / folder), str(root / f"{name}.log"))
+        for name, (words, folder) in RUNS.items()
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.cifar10.flag_effects.forks", json.dumps(orders)],
+        cwd=program.ROOT,
+        env=program.environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,  # for all of them together
+    )
+    logs = {name: root / f"{name}.log" for name in RUNS}
+    printed = {name: log.read_text() for name, log in logs.items() if log.exists()}
+    assert ended.returncode == 0, f"{ended.stderr}\n{list(printed.items())[-1]}"
+    return {
+        name: Finished(root, root / folder / config_of(name).output_place, printed[name])
+        for name, (_, folder) in RUNS.items()
+    }
+
+
+def training_images(run: Finished) -> int:
+    """Of the records that the run has read."""
+    return int(run.result["data"]["splits"]["train"]["records"])
+
+
+def place_of_result(run: Finished) -> str:
+    """As the run says it, below the folder of all runs."""
+    (line,) = (line for line in run.printed.splitlines() if line.startswith("result: "))
+    return line.removeprefix("result: ")
+
+
+def _places(run: Finished) -> list[pathlib.Path]:
+    """Those of the output folder and its neighbour that have training's event files."""
+    places = [run.output, run.output.parent / "events"]
+    return [place for place in places if list(place.glob("events.out.tfevents.*"))]
+
+
+def folders_with_events(run: Finished) -> list[str]:
+    """Where training's event files are."""
+    return [place.name for place in _places(run)]
+
+
+def steps_of_loss(run: Finished) -> list[int]:
+    """Steps at which TensorBoard has the loss."""
+    return sorted(
+        event.step
+        for place in _places(run)
+        for path in place.glob("events.out.tfevents.*")
+        for event in tf.train.summary_iterator(str(path))
+        for value in event.summary.value
+        if value.tag == "loss"
+    )
+
+
+def kept_checkpoints(run: Finished) -> list[int]:
+    """Steps of the checkpoints that are left, but the best."""
+    paths = run.output.glob("model.ckpt-*.index")
+    return sorted(int(path.stem.removeprefix("model.ckpt-")) for path in paths)
+
+
+def validated_steps(run: Finished) -> list[int]:
+    """Steps that were validated."""
+    return [row["step"] for row in run.history["validation"]]
+
+
+def steps_of_progress(run: Finished) -> list[int]:
+    """Steps of the progress lines, of which the first step is never one."""
+    lines = (line for line in run.printed.splitlines() if line.startswith("epoch "))
+    return [int(line.partition("step ")[2].partition("/")[0]) for line in lines]
+
+
+def ending(run: Finished) -> tuple[str, int]:
+    """How it ended, and at which step."""
+    return run.result["status"], run.result["figures"]["global_step"]
+
+
+def recipe_in_result(run: Finished) -> Any:
+    """As result.json names it."""
+    return run.result["recipe"]
+
+
+def augmented_accuracy(run: Finished) -> bool:
+    """Whether result.json has one."""
+    return run.result["figures"]["eval_accuracy_augmented"] is not None
+
+
+def says(text: str) -> Callable[[Finished], bool]:
+    """Whether the run prints a text."""
+
+    def probe(run: Finished) -> bool:
+        return text in run.printed
+
+    probe.__name__ = f"says {text}"
+    return probe
+
+
+def notes_autotune(run: Finished) -> bool:
+    """Whether the output folder says which towers and threads were chosen."""
+    return (run.output / "autotune.json").exists()
+
+
+def evaluated_step(run: Finished) -> str:
+    """The step of the checkpoint that was evaluated."""
+    return run.printed.splitlines()[-1].partition(" at step ")[2]
+
+
+def predicted_images(run: Finished) -> list[str]:
+    """The first word of each line."""
+    return [line.split()[0] for line in run.printed.splitlines()]
+
+
+def what_is_done(run: Finished) -> str:
+    """By what is printed last."""
+    last = run.printed.splitlines()[-1]
+    return last.partition(" ")[0] + (" of training" if "training to step" in run.printed else "")
+
+
+ROWS = [
+    RunRow("data_dir", training_images, {"plain": 90, "changed": 54}),
+    RunRow(
+        "output_dir",
+        place_of_result,
+        {"plain": "output/result.json", "short": "short/result.json"},
+    ),
+    RunRow(
+        "work_dir",
+        place_of_result,
+        {"plain": "output/result.json", "changed": "../place/kept/result.json"},
+    ),
+    RunRow("log_dir", folders_with_events, {"plain": ["output"], "changed": ["events"]}),
+    RunRow("summary_steps", steps_of_loss, {"plain": [1], "changed": [1, 3, 5]}),
+    RunRow("checkpoint_steps", validated_steps, {"plain": [5], "changed": [2, 4, 5]}),
+    RunRow("keep_checkpoints", kept_checkpoints, {"plain": [0, 5], "changed": [2, 4, 5]}),
+    RunRow("log_steps", steps_of_progress, {"plain": [5], "changed": [3, 5]}),
+    RunRow(
+        "max_minutes", ending, {"plain": ("completed", 5), "short": ("stopped by --max-minutes", 1)}
+    ),
+    RunRow("recipe", recipe_in_result, {"plain": None, "changed": "reference"}),
+    RunRow("test_time_augmentation", augmented_accuracy, {"plain": False, "changed": True}),
+    RunRow("autotune", notes_autotune, {"plain": False, "changed": True}),
+    RunRow("verbose", says("INFO:tensorflow:"), {"plain": False, "changed": True}),
+    RunRow("log_device_placement", says("/device:CPU:0"), {"plain": False, "changed": True}),
+    RunRow("checkpoint", evaluated_step, {"evaluate": "5", "evaluate the first": "0"}),
+    RunRow(
+        "images", predicted_images, {"predict": ["one.png"], "predict two": ["one.png", "two.png"]}
+    ),
+    RunRow(
+        "mode",
+        what_is_done,
+        {
+            "plain": "export: of training",
+            "evaluate": "eval",
+            "predict": "one.png",
+            "export": "export:",
+        },
+    ),
+]
