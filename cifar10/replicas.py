@@ -219,9 +219,7 @@ class Rendezvous:
             with tf.device(device):
                 number = _shared_counter(f"sync_session_{index}")
                 is_known = tf.raw_ops.VarIsInitializedOp(resource=number.handle)
-                known.append(
-                    tf.cond(is_known, number.read_value, lambda: tf.constant(0, tf.int64))
-                )
+                known.append(tf.cond(is_known, number.read_value, lambda: tf.constant(0, tf.int64)))
             numbers.append(number)
         own = tf.reduce_max(tf.stack(known)) + 1
         return own, [number.assign(own).op for number in numbers]

@@ -172,11 +172,11 @@ LOOK = "from cifar10 import cpu; print(cpu._is_pinned(None), cpu._is_first_of_co
     [
         ('"{python}" -c "$LOOK"; true', "False False"),
         ('taskset -c {core} "{python}" -c "$LOOK"; true', "True False"),
-        ("taskset -c {core} sh -c '\"{python}\" -c \"$LOOK\"; true'", "False False"),
+        ('taskset -c {core} sh -c \'"{python}" -c "$LOOK"; true\'', "False False"),
         # A pid namespace of its own, as a container has it.
         ('taskset -c {core} unshare --pid --fork "{python}" -c "$LOOK"', "True True"),
         (
-            "taskset -c {core} unshare --pid --fork sh -c '\"{python}\" -c \"$LOOK\"; true'",
+            'taskset -c {core} unshare --pid --fork sh -c \'"{python}" -c "$LOOK"; true\'',
             "False False",
         ),
     ],

@@ -14,7 +14,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.training import monitored_session
 
-from cifar10 import hooks, model_fn, server
+from cifar10 import hooks, model_fn, server, training_step
 from cifar10.config import TrainConfig
 from cifar10.replicas import OverFlag, Rendezvous, Replication, SharedState
 from tests.cifar10 import steps
@@ -434,6 +434,12 @@ class Trainer:
                 at_end(session)
         return done
 
+    def take_late_step(self, images: np.ndarray, labels: np.ndarray) -> None:
+        """Takes a step outside of `train`, on the variables that are there."""
+        feed = {self._images: images, self._labels: labels}
+        with tf.Session(self._target, graph=self.graph) as session:
+            session.run(self.spec.train_op, feed)
+
 
 def follow() -> Any:
     return hooks.FollowChiefHook(total_steps=1000)
@@ -515,6 +521,46 @@ def test_asynchronous_replicas_share_weights_and_counters_and_end_together(targe
     with tf.Session(target, chief.graph) as session:
         assert counter(session, "global_step") == counts["chief"] + counts["worker"]
         assert counter(session, "examples_seen") == HALF * (counts["chief"] + counts["worker"])
+
+
+@pytest.mark.usefixtures("_prompt_sessions")
+def test_an_update_that_comes_after_an_early_end_leaves_the_weights_at_their_average(target):
+    config = TrainConfig(
+        model="mlp", train_batch_size=HALF, learning_rate=0.01, warmup_epochs=0, lookahead_steps=2
+    )
+    chief, worker = (Trainer(target, place(replica, None), config) for replica in (0, 1))
+    batches = [(images[:HALF], labels[:HALF]) for images, labels in make_batches(1)]
+    saved: list[dict[str, np.ndarray]] = []
+
+    def end_early(session: Any) -> None:
+        raw = session._tf_sess()
+
+        def save() -> None:
+            saved.append(steps.Training(chief.spec, None, None, raw).saved())
+
+        with chief.graph.as_default():
+            save()
+            raw.run(tf.get_collection(training_step.EARLY_END))
+            save()
+            worker.take_late_step(*batches[0])
+            save()
+
+    chief.train(batches * 3, end_early)
+    assert [int(one["global_step"]) for one in saved] == [3, 3, 4]
+    assert [far_from_average(one) for one in saved] == [True, False, False]
+    for name in averaged_names(saved[1]):
+        np.testing.assert_allclose(saved[2][name], saved[1][name], rtol=1e-6, atol=1e-8)
+
+
+def far_from_average(saved: dict[str, np.ndarray]) -> bool:
+    """Whether a weight differs from its average."""
+    return any((saved[one] != saved[f"{one}/Lookahead"]).any() for one in averaged_names(saved))
+
+
+def averaged_names(saved: dict[str, np.ndarray]) -> list[str]:
+    names = [one.removesuffix("/Lookahead") for one in saved if one.endswith("/Lookahead")]
+    assert names
+    return names
 
 
 def counter(session: Any, name: str) -> int:
@@ -614,19 +660,22 @@ def test_no_gradient_of_before_counts_once_a_parameter_server_was_started_again(
     chief.begin()
     worker.push(2.0)
     chief.step(2.0)
-    late = chief.round
-    # TensorFlow ends the step that has begun with the old server, instead of sending its gradients.
-    with pytest.raises((tf.errors.AbortedError, tf.errors.UnavailableError)):
+    late, again = chief.round, servers.replica(0)
+
+    def push_while_the_server_of_the_round_starts_again() -> None:
         with at_the_same_time(lambda: held.push(1e6)):
             assert reading.wait(WAIT_SECS)
             servers.end(0)
             servers.start(0)
-            monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)  # a clock that is behind
-            chief = servers.replica(0)
-            chief.begin()
+            monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)  # The clock is behind.
+            again.begin()
             going_on.set()
-    assert chief.waiting_gradients == 0
-    # The server of the round has forgotten it, and the other one knows how high it may have been.
-    assert chief.round > late
+
+    # TensorFlow ends the step that has begun with the old server, instead of sending its gradients.
+    with pytest.raises((tf.errors.AbortedError, tf.errors.UnavailableError)):
+        push_while_the_server_of_the_round_starts_again()
+    assert again.waiting_gradients == 0
+    # This server has forgotten its rounds, and the other one knows how high they may have been.
+    assert again.round > late
     servers.replica(1).push(1e6, as_of_round=late)
-    assert chief.waiting_gradients == 0
+    assert again.waiting_gradients == 0
