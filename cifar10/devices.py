@@ -15,6 +15,9 @@ from cifar10.errors import ConfigError
 from cifar10.kernels import library
 from cifar10.own_convolutions import has_own_convolutions
 
+# Whoever starts a task may say by this variable whether its CPU affinity is for it alone.
+OWN_CORES = "CIFAR10_OWN_CORES"
+
 
 @dataclasses.dataclass(frozen=True)
 class DevicePlan:
@@ -64,14 +67,15 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     Args:
       config: the settings.
       host_share: which of how many trainers on this machine this one is. They share out its cores
-        and GPUs, unless somebody has already done so: by CPU affinity, by CUDA_VISIBLE_DEVICES.
+        and GPUs, except those that were given to this one alone: by its CPU affinity
+        (`cifar10.cpu.count_cores`), by CUDA_VISIBLE_DEVICES.
 
     Raises:
       ConfigError: more GPUs than there are, a precision the device has not, towers that do not
-        divide the batch.
+        divide the batch, a CIFAR10_OWN_CORES that is neither 0 nor 1.
     """
     gpus = _use_gpus(config, host_share)
-    cores = _share_of_cores(host_share)
+    cores = count_cores(trainers=host_share[1], own_affinity=_own_affinity())
     if gpus:
         setting = _gpu_setting(config, gpus)
         tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(setting.num_towers))
@@ -121,10 +125,15 @@ def size_thread_pools(session_config: Any) -> None:
     threading.set_inter_op_parallelism_threads(session_config.inter_op_parallelism_threads)
 
 
-def _share_of_cores(host_share: tuple[int, int]) -> int:
-    cores = count_cores()
-    is_pinned = cores < (os.cpu_count() or cores)
-    return cores if is_pinned else max(1, cores // host_share[1])
+def _own_affinity() -> Optional[bool]:
+    """Whether the cores that this process may run on are its alone, as far as somebody says so."""
+    word = os.environ.get(OWN_CORES, "")
+    if word not in ("", "0", "1"):
+        raise ConfigError(
+            f"{OWN_CORES} must be 1, for cores that this task has alone, or 0, for cores that the "
+            f"trainers of this host share, got {word!r}; unset it, and the task looks by itself"
+        )
+    return bool(int(word)) if word else None
 
 
 def _share_of_gpus(physical: list[Any], host_share: tuple[int, int]) -> list[Any]:

@@ -73,19 +73,35 @@ class StopEvaluationHook(tf.train.SessionRunHook):
 class TimeLimitHook(tf.train.SessionRunHook):
     """Ends training at a point in time (`time.monotonic`), as if it had reached its last step.
 
+    It comes before the hook that saves: the last checkpoint has the weights that a run ends with.
+    After a signal it leaves them, since the run is to go on as if it had not been stopped.
+
+    Args:
+      deadline: the point in time.
+      stop: says whether a signal came.
+
     Attributes:
       reached: whether it did.
     """
 
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
+    def __init__(self, deadline: float, stop: StopRequest) -> None:
+        self._deadline, self._stop = deadline, stop
         self.reached = False
+
+    def begin(self) -> None:
+        """Finds what ends training in the graph that is about to run."""
+        self._early_end = tf.get_collection(training_step.EARLY_END)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Lets the session close, which saves a checkpoint and validates it."""
         if time.monotonic() >= self._deadline:
             self.reached = True
             run_context.request_stop()
+
+    def end(self, session: Any) -> None:
+        """Makes of the weights what a run ends with."""
+        if self.reached and not self._stop.requested:
+            session.run(self._early_end)
 
 
 class LastStepHook(tf.train.SessionRunHook):

@@ -2,7 +2,8 @@
 
 Zhang et al. 2019 (arXiv:1907.08610), with the decay of airbench94 (Jordan 2024, arXiv:2404.00498,
 section 3.4): it grows with the cube of the share of the run, so the average forgets the early steps
-and calms the late ones. Training goes on from the average, and ends with it.
+and calms the late ones. Training goes on from the average, and ends with it, also if it ends before
+its last step. A run that goes on after that goes on from the average, as after any pull.
 """
 
 from collections.abc import Sequence
@@ -32,17 +33,33 @@ class Lookahead:
         self._every, self._pieces, self._total = config.lookahead_steps, pieces, total_steps
         self.averages = [_average_of(piece) for piece in pieces]
 
-    def pull(self, step: Any) -> Any:
+    def pull(self, step: Any, is_over: Any = False) -> Any:
         """Returns the op that averages, where it is time.
 
         Args:
           step: global step after the update, an int64 scalar tensor.
+          is_over: whether training has ended before this step came, a bool scalar.
         """
-        is_round = tf.equal(step % self._every, 0)
+        is_round = tf.equal(step % self._every, 0) & tf.logical_not(is_over)
         progress = tf.cast(step / self._total, tf.float32)
         # The last steps of a run that come after the last pull are left out of the average.
         decay = tf.where(is_round, _DECAY**self._every * progress**3, 1.0)
-        due = is_round | (step >= self._total)
+        due = is_round | (((step >= self._total) | is_over) & self._has_average(step))
+        return self._pull_all(due, decay)
+
+    def end(self, step: Any) -> Any:
+        """Returns the op that ends training where no step will: the weights become the average.
+
+        Args:
+          step: global step, an int64 scalar tensor.
+        """
+        return self._pull_all(self._has_average(step), 1.0)
+
+    def _has_average(self, step: Any) -> Any:
+        """Before the first pull there are first values in the place of averages."""
+        return step >= self._every
+
+    def _pull_all(self, due: Any, decay: Any) -> Any:
         return tf.group(*(_pull(due, decay, *pair) for pair in zip(self._pieces, self.averages)))
 
 

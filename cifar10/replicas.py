@@ -9,7 +9,6 @@ machines, and nothing here is needed.
 
 import contextlib
 import dataclasses
-import time
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
@@ -18,6 +17,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.devices import DevicePlan
 
 Tensor = Any
+
+_UPDATES_OF_A_SESSION = 2**40  # at most; at a thousand a second it lasts for 34 years
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +71,20 @@ class Rendezvous:
     checkpoint: gradients carry the round whose weights they are of, and those of another round are
     dropped. A replica whose gradient is in waits until the round is over.
 
+    An accumulator drops what is of an earlier round than its own, and takes all else. So a chief
+    that starts again has to begin above every round whose gradients may still be on their way. No
+    clock tells it which: this machine's may be behind that of the machine where it ran before. A
+    round therefore is the number of the chief's session, times 2^40, plus the updates in it, and
+    each device that holds gradients keeps the number of the session that last reset it. A chief
+    that begins asks them all, and takes one more than the highest number. That is enough:
+
+    - A gradient carries a round of the session that was the last when its step began. That session
+      had reset every device before anybody could read its rounds. So a device that has not been
+      started again since knows its number, or a later one.
+    - A device of a parameter server that was started again has forgotten. But no gradient of an
+      earlier step reaches it: TensorFlow ends a step with an error when one of its servers is not
+      the process any more that it was when the step began.
+
     Args:
       replication: this process's place.
     """
@@ -79,16 +94,7 @@ class Rendezvous:
         self._device = replication.variable_devices[0]
         self._accumulators: list[Any] = []
         with tf.device(self._device):
-            # In no collection, so that no checkpoint holds it.
-            self.round = tf.get_variable(
-                "sync_round",
-                [],
-                tf.int64,
-                tf.zeros_initializer(),
-                trainable=False,
-                collections=[],
-                use_resource=True,
-            )
+            self.round = _shared_counter("sync_round")
             self.current = self.round.read_value()
             # As a flag that is raised by one and lowered by another, however often it was raised.
             self._wakes = [
@@ -180,12 +186,13 @@ class Rendezvous:
         """The chief's hook: every session of the chief begins a new round."""
         return RendezvousHook(self._reset)
 
-    def _reset(self) -> tuple[Any, Any]:
-        """Forgets gradients of earlier rounds, sets the round, wakes everyone who waits."""
-        first = tf.placeholder(tf.int64, [])
+    def _reset(self) -> Any:
+        """Forgets gradients of earlier rounds, begins a session's first one, wakes who waits."""
+        number, noted = self._count_session()
+        first = number * _UPDATES_OF_A_SESSION
         emptied = []
         for accumulator in self._accumulators:
-            with tf.device(accumulator.accumulator_ref.device):
+            with tf.device(accumulator.accumulator_ref.device), tf.control_dependencies(noted):
                 waiting = accumulator.num_accumulated()
                 taken = tf.cond(
                     waiting > 0,
@@ -195,10 +202,40 @@ class Rendezvous:
                 )
                 with tf.control_dependencies([taken]):
                     emptied.append(accumulator.set_global_step(first))
-        with tf.device(self._device), tf.control_dependencies(emptied):
+        with tf.device(self._device), tf.control_dependencies([*noted, *emptied]):
             begun = self.round.assign(first)
             with tf.control_dependencies([begun]):
-                return first, tf.group(*self._raise_wakes())
+                return tf.group(*self._raise_wakes())
+
+    def _count_session(self) -> tuple[Tensor, list[Any]]:
+        """Finds this session's number, from 1, above all that the devices know of; notes it there.
+
+        Returns:
+          The number, and the ops that note it.
+        """
+        holding = [one.accumulator_ref.device for one in self._accumulators]
+        numbers, known = [], []
+        for index, device in enumerate(dict.fromkeys([self.round.device, *holding])):
+            with tf.device(device):
+                number = _shared_counter(f"sync_session_{index}")
+                is_known = tf.raw_ops.VarIsInitializedOp(resource=number.handle)
+                known.append(tf.cond(is_known, number.read_value, lambda: tf.constant(0, tf.int64)))
+            numbers.append(number)
+        own = tf.reduce_max(tf.stack(known)) + 1
+        return own, [number.assign(own).op for number in numbers]
+
+
+def _shared_counter(name: str) -> Any:
+    """An int64 of that name, 0 at first, for all replicas; in no collection and no checkpoint."""
+    return tf.get_variable(
+        name,
+        [],
+        tf.int64,
+        tf.zeros_initializer(),
+        trainable=False,
+        collections=[],
+        use_resource=True,
+    )
 
 
 class OverFlag:
@@ -211,16 +248,8 @@ class OverFlag:
     def __init__(self, device: str) -> None:
         self._device = device
         with tf.device(device):
-            # In no collection and no checkpoint: every session of the chief lowers it.
-            self.variable = tf.get_variable(
-                "training_over",
-                [],
-                tf.int64,
-                tf.zeros_initializer(),
-                trainable=False,
-                collections=[],
-                use_resource=True,
-            )
+            # Every session of the chief lowers it.
+            self.variable = _shared_counter("training_over")
 
     def missing(self) -> Tensor:
         """Its name as long as the chief has not lowered it; string [n]."""
@@ -255,18 +284,22 @@ class _OverHook(tf.train.SessionRunHook):
 
 
 class RendezvousHook(tf.train.SessionRunHook):
-    """Begins a round that no earlier session of the chief had, whenever a session is created."""
+    """Begins a round that no earlier session of the chief had, whenever a session is created.
 
-    def __init__(self, build: Any) -> None:
+    Args:
+      build: makes the op that does so, in the graph that is about to run.
+    """
+
+    def __init__(self, build: Callable[[], Any]) -> None:
         self._build = build
 
     def begin(self) -> None:
         """Builds the reset."""
-        self._first, self._reset = self._build()
+        self._reset = self._build()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs it; microseconds since 1970 are above every round so far."""
-        session.run(self._reset, {self._first: time.time_ns() // 1000})
+        """Runs it."""
+        session.run(self._reset)
 
 
 class SharedState:

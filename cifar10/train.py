@@ -111,7 +111,8 @@ class _Run:
         self._job, self._stop, self._history, self._progress = job, stop, history, progress
         self._clock = hooks.StepClock(history.seconds)
         minutes = job.config.max_minutes
-        self._time_limit = hooks.TimeLimitHook(started + 60.0 * minutes) if minutes else None
+        deadline = started + 60.0 * minutes if minutes else None
+        self._time_limit = hooks.TimeLimitHook(deadline, stop) if deadline else None
         self._ended = False
         self._recorder = ValidationRecorder(job, history, progress.message)
 

@@ -21,6 +21,8 @@ Tensor = Any
 LOSS, ACCURACY = "step_loss", "step_accuracy"
 REPORT = "step_report"  # for `Report.of`
 OVER = "training_is_over"  # whether the chief has ended training, without a step
+# Collection of what the chief runs when it ends training early, before it saves.
+EARLY_END = "early_end"
 
 
 class Report(NamedTuple):
@@ -129,6 +131,9 @@ def build(
     accuracy = tf.identity(tf.add_n(hits) / len(hits), ACCURACY)
     update = Update(settings, packed, shared)
     done = update.build(losses, copies, parts)
+    early_end = update.early_end() if replication.is_chief else None
+    if early_end is not None:
+        tf.add_to_collection(EARLY_END, early_end)
     if shared.over:
         tf.cast(shared.over.variable.read_value(), tf.bool, OVER)
     tf.summary.scalar("loss", loss)

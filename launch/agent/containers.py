@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from launch.agent import processes
-from launch.agent.running import gpus_here, part
+from launch.agent.running import OWN_CORES, gpus_here, part
 from launch.agent.wire import Message
 
 DATA, OUTPUT = "/data/data", "/data/output"  # inside
@@ -73,6 +73,7 @@ class Containers:
         if order["share"] is not None:
             cores = part(sorted(os.sched_getaffinity(0)), order["share"])
             words.append(f"--cpuset-cpus={','.join(map(str, cores))}")
+            words.append(f"--env={OWN_CORES}=1")
         if order["gpus"] or (order["gpus"] is None and gpus_here()):
             words += gpu_words(self.engine)
         if not order["last"]:  # a ps reads and writes nothing

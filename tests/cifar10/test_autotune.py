@@ -221,7 +221,7 @@ def run(cache, started, tmp_path, monkeypatch) -> Any:
     (tmp_path / "output").mkdir()
     for module in (ahead, tune):
         monkeypatch.setattr(module, "count_cores", lambda: 2)
-    monkeypatch.setattr("cifar10.devices.count_cores", lambda: 2)
+    monkeypatch.setattr("cifar10.devices.count_cores", lambda **sharing: 2)
 
     def tuned(script: str, stop: Any = None, early: Any = None, **settings: Any) -> Any:
         monkeypatch.setattr(children, "_COMMAND", (sys.executable, "-S", "-c", script))

@@ -7,7 +7,7 @@ from typing import Any, Optional
 import pytest
 import tensorflow as tf2
 
-from cifar10 import devices
+from cifar10 import cpu, devices
 from cifar10.config import TrainConfig
 from cifar10.errors import ConfigError
 
@@ -25,7 +25,7 @@ class Machine:
     ) -> None:
         names = [f"GPU:{index}" for index in range(gpus)]
         config = tf2.config
-        self._patch.setattr(devices, "count_cores", lambda: cores)
+        self._patch.setattr(devices, "count_cores", lambda **sharing: cores)
         self._patch.setattr(devices, "cpu_flags", lambda: set(flags.split()))
         self._patch.setattr(config, "list_physical_devices", lambda kind: names)
         self._patch.setattr(config, "set_visible_devices", self._show)
@@ -252,22 +252,35 @@ def plan_of_share(position: int, count: int, **settings: Any) -> devices.DeviceP
 @pytest.mark.parametrize(
     ("cores", "trainers", "towers"), [(8, 1, 8), (8, 2, 4), (8, 3, 2), (2, 2, 1), (2, 4, 1)]
 )
-def test_trainers_on_one_machine_share_out_its_cores(machine, monkeypatch, cores, trainers, towers):
-    machine.has(cores=cores)
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+def test_trainers_on_one_machine_share_out_its_cores(
+    monkeypatch, tmp_path, cores, trainers, towers
+):
+    monkeypatch.setenv("CIFAR10_OWN_CORES", "0")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    monkeypatch.setattr(cpu, "_cgroup_quota", lambda folder: None)
     for position in range(trainers):
-        chosen = plan_of_share(position, trainers, train_batch_size=128)
+        chosen = plan_of_share(position, trainers, train_batch_size=128, num_gpus=0)
         assert chosen.num_towers == towers
         session = chosen.session_config
         assert session.inter_op_parallelism_threads == towers
         assert session.intra_op_parallelism_threads == 1 or cores // trainers > towers
 
 
-def test_cores_that_somebody_has_shared_out_already_are_taken_as_they_are(machine, monkeypatch):
-    # Pinned to 4 of the machine's 16 cores, by affinity or by a container's quota.
-    machine.has(cores=4)
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    assert plan_of_share(1, 4, train_batch_size=128).num_towers == 4
+def test_cores_that_a_trainer_was_given_alone_are_taken_as_they_are(monkeypatch):
+    monkeypatch.setenv("CIFAR10_OWN_CORES", "1")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(cpu, "_cgroup_quota", lambda folder: None)
+    assert plan_of_share(1, 4, train_batch_size=128, num_gpus=0).num_towers == 4
+
+
+def test_whose_the_cores_are_must_be_0_or_1(monkeypatch):
+    monkeypatch.setenv("CIFAR10_OWN_CORES", "yes")
+    with pytest.raises(ConfigError) as refused:
+        plan_of_share(0, 2, num_gpus=0)
+    assert str(refused.value) == (
+        "CIFAR10_OWN_CORES must be 1, for cores that this task has alone, or 0, for cores that the "
+        "trainers of this host share, got 'yes'; unset it, and the task looks by itself"
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -104,10 +104,37 @@ def test_a_signal_breaks_an_evaluation_off():
     assert train(StopEvaluationHook(StopRequest())) == 20
 
 
+def time_limit(seconds: float, stop: Optional[StopRequest] = None) -> TimeLimitHook:
+    return TimeLimitHook(time.monotonic() + seconds, stop or StopRequest())
+
+
 def test_a_time_limit_ends_training_after_the_step_at_hand():
-    passed, far = TimeLimitHook(time.monotonic()), TimeLimitHook(time.monotonic() + 1000)
+    passed, far = time_limit(0.0), time_limit(1000.0)
     assert (train(passed), passed.reached) == (1, True)
     assert (train(far), far.reached) == (20, False)
+
+
+@pytest.mark.parametrize(
+    ("hook", "saved_at"),
+    [
+        (lambda: time_limit(0.0), 101),  # What ends a run early adds 100 to the step.
+        (lambda: time_limit(0.0, stopped()), 1),  # A signal came as well: the run goes on later.
+        (lambda: time_limit(1000.0), 20),
+    ],
+    ids=["reached", "and a signal", "not reached"],
+)
+def test_the_last_checkpoint_of_a_run_that_its_time_limit_ends_has_what_ends_a_run(
+    tmp_path, hook, saved_at
+):
+    class EarlyEnd(tf.train.SessionRunHook):
+        def begin(self) -> None:
+            tf.add_to_collection(
+                training_step.EARLY_END, tf.train.get_global_step().assign_add(100).op
+            )
+
+    train(EarlyEnd(), hook(), SaverHook(str(tmp_path), 1000))
+    latest = tf.train.latest_checkpoint(str(tmp_path))
+    assert tf.train.load_variable(latest, "global_step") == saved_at
 
 
 def test_a_worker_ends_with_the_chief():

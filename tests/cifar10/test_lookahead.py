@@ -50,6 +50,78 @@ def test_a_run_that_ends_with_a_pull_ends_with_that_average():
         assert session.run(lookahead.averages[0]) == session.run(piece)
 
 
+class Averaged:
+    """One weight, which each step raises by 1, and its average; a pull every second step."""
+
+    def __init__(self) -> None:
+        self._piece = tf.get_variable("w", initializer=[10.0], use_resource=True)
+        step = tf.train.create_global_step()
+        lookahead = Lookahead(TrainConfig(lookahead_steps=2), [self._piece], total_steps=100)
+        self._is_over = tf.placeholder(tf.bool, [])
+        with tf.control_dependencies([self._piece.assign_add([1.0]), step.assign_add(1)]):
+            self._train = lookahead.pull(step.read_value(), self._is_over)
+        self._end = lookahead.end(step.read_value())
+        self._average = lookahead.averages[0]
+        self.session = tf.Session()
+        self.session.run(tf.global_variables_initializer())
+
+    def train(self, steps: int, is_over: bool = False) -> None:
+        for _ in range(steps):
+            self.session.run(self._train, {self._is_over: is_over})
+
+    def end(self) -> None:
+        self.session.run(self._end)
+
+    @property
+    def weight(self) -> float:
+        return float(self.session.run(self._piece)[0])
+
+    @property
+    def average(self) -> float:
+        return float(self.session.run(self._average)[0])
+
+
+@pytest.fixture
+def averaged():
+    with tf.Graph().as_default():
+        found = Averaged()
+        with found.session:
+            yield found
+
+
+def test_a_run_that_ends_between_two_pulls_ends_with_the_average_of_the_last_one(averaged):
+    averaged.train(4)
+    pulled = averaged.weight
+    averaged.train(1)
+    assert averaged.weight == pytest.approx(pulled + 1.0)
+    averaged.end()
+    assert averaged.weight == averaged.average == pytest.approx(pulled)
+    averaged.end()  # once more changes nothing
+    assert averaged.weight == averaged.average == pytest.approx(pulled)
+
+
+def test_a_run_that_goes_on_after_an_early_end_goes_on_from_the_average(averaged):
+    averaged.train(5)
+    averaged.end()
+    pulled = averaged.weight
+    averaged.train(1)  # the sixth step, a pull of 2.2e-4 * .95^2 of the way back
+    assert averaged.weight == averaged.average == pytest.approx(pulled + 1.0, abs=1e-3)
+
+
+def test_a_step_after_the_end_of_training_moves_no_weight(averaged):
+    averaged.train(4)
+    pulled = averaged.weight
+    for _ in range(2):  # The second one would be a pull.
+        averaged.train(1, is_over=True)
+        assert averaged.weight == averaged.average == pytest.approx(pulled)
+
+
+def test_a_run_that_ends_before_its_first_pull_keeps_its_weights(averaged):
+    averaged.train(1, is_over=True)
+    averaged.end()
+    assert averaged.weight == 11.0
+
+
 SETTINGS = {"num_layers": 8, "train_batch_size": 12, "lookahead_steps": 2, "learning_rate": 0.01}
 
 

@@ -171,6 +171,23 @@ def test_max_minutes_ends_a_run_with_all_its_figures(folder):
     assert result["figures"]["best_validation_step"] == result["figures"]["global_step"]
 
 
+def test_max_minutes_ends_a_run_with_lookahead_with_its_average(folder):
+    arguments = ("--model=mlp", "--learning-rate=0.01", "--lookahead-steps=2")
+    arguments += ("--train-batch-size=16", "--output-dir=averaged")
+    # Its fourth step is a pull; the run that goes on has the time for a fifth one only.
+    first = program.run(*arguments, "--train-steps=4", cwd=folder)
+    assert first.returncode == 0, first.stderr
+    ended = program.run(*arguments, "--train-steps=400", "--max-minutes=0.001", cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads((folder / "averaged/result.json").read_text())
+    assert (result["status"], result["figures"]["global_step"]) == ("stopped by --max-minutes", 5)
+    saved, suffix = weights(folder / "averaged"), "/Lookahead"
+    averages = [name for name in saved if name.endswith(suffix)]
+    assert averages
+    for name in averages:
+        np.testing.assert_array_equal(saved[name.removesuffix(suffix)], saved[name], err_msg=name)
+
+
 def test_places_may_be_given_relative_to_the_work_dir(trained, folder, tmp_path):
     evaluated = program.run("--mode=evaluate", f"--work_dir={folder}", cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr

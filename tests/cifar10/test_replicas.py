@@ -1,9 +1,12 @@
 """Replicas in threads, on one server: how they meet, wait, start again and end."""
 
 import contextlib
+import json
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -11,10 +14,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.training import monitored_session
 
-from cifar10 import hooks, model_fn, server
+from cifar10 import hooks, model_fn, server, training_step
 from cifar10.config import TrainConfig
 from cifar10.replicas import OverFlag, Rendezvous, Replication, SharedState
 from tests.cifar10 import steps
+from tests.cifar10.cluster_processes import free_ports
 from tests.cifar10.steps import make_batches, make_plan
 
 WAIT_SECS = 60.0  # for what has to happen
@@ -32,16 +36,35 @@ def place(replica: int, aggregate: Optional[int] = 2, num_replicas: int = 2) -> 
 
 
 class Replica:
-    """A replica that pushes what it is fed; the chief adds the mean to a variable `total`."""
+    """A replica that pushes what it is fed; the chief adds the mean to a variable `total`.
 
-    def __init__(self, target: str, replication: Replication, flagged: bool = False) -> None:
+    Args:
+      target: of its server.
+      replication: its place.
+      flagged: whether it shares the flag that says that training is over.
+      holders: the devices where gradients are accumulated, each the whole one.
+      hold: is called in each step between the round's reading and the gradient's pushing.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        replication: Replication,
+        flagged: bool = False,
+        holders: Sequence[str] = ("/cpu:0",),
+        hold: Callable[[], None] = lambda: None,
+    ) -> None:
         self.graph = tf.Graph()
-        with self.graph.as_default():
+        with self.graph.as_default(), tf.device(replication.task_device):
             self.flag = OverFlag("/cpu:0") if flagged else None
             self.total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
             self.meeting = Rendezvous(replication)
             self._value = tf.placeholder(tf.float32, [2])
-            means = self.meeting.mean([self._value], ["/cpu:0"])
+            with tf.control_dependencies([self.meeting.current]):
+                held = tf.py_func(hold, [], [])
+            with tf.control_dependencies([held]):
+                value = tf.identity(self._value)
+            means = self.meeting.mean([value for _ in holders], holders)
             if replication.is_chief:
                 with tf.control_dependencies([self.total.assign_add(means[0])]):
                     self._step = self.meeting.close_round()
@@ -76,7 +99,7 @@ class Replica:
 
     @property
     def waiting_gradients(self) -> int:
-        return int(self.session.run(self._count)[0])
+        return int(self.session.run(self._count).max())
 
     @property
     def missing(self) -> list[str]:
@@ -214,6 +237,26 @@ def test_no_two_sessions_of_a_chief_share_a_round(pair):
     assert chief.round == before + 20
     chief.begin()
     assert chief.round > before + 20
+
+
+def test_a_chief_whose_clock_is_behind_begins_a_later_round_all_the_same(
+    target, pair, monkeypatch
+) -> None:
+    chief, worker = pair
+    for _ in range(3):
+        with at_the_same_time(lambda: worker.step(1.0)):
+            chief.step(1.0)
+    late = chief.round
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
+    monkeypatch.setattr(time, "time", lambda: 1.0)
+    again = Replica(target, place(0))
+    again.begin()
+    assert again.round > late
+    worker.push(1e6, as_of_round=late)
+    assert again.waiting_gradients == 0
+    with at_the_same_time(lambda: worker.step(1.0)):
+        again.step(3.0)
+    assert again.session.run(again.total).tolist() == [2.0, 20.0]
 
 
 def test_a_worker_waits_for_the_chief_to_begin_a_round(target):
@@ -391,6 +434,12 @@ class Trainer:
                 at_end(session)
         return done
 
+    def take_late_step(self, images: np.ndarray, labels: np.ndarray) -> None:
+        """Takes a step outside of `train`, on the variables that are there."""
+        feed = {self._images: images, self._labels: labels}
+        with tf.Session(self._target, graph=self.graph) as session:
+            session.run(self.spec.train_op, feed)
+
 
 def follow() -> Any:
     return hooks.FollowChiefHook(total_steps=1000)
@@ -474,6 +523,46 @@ def test_asynchronous_replicas_share_weights_and_counters_and_end_together(targe
         assert counter(session, "examples_seen") == HALF * (counts["chief"] + counts["worker"])
 
 
+@pytest.mark.usefixtures("_prompt_sessions")
+def test_an_update_that_comes_after_an_early_end_leaves_the_weights_at_their_average(target):
+    config = TrainConfig(
+        model="mlp", train_batch_size=HALF, learning_rate=0.01, warmup_epochs=0, lookahead_steps=2
+    )
+    chief, worker = (Trainer(target, place(replica, None), config) for replica in (0, 1))
+    batches = [(images[:HALF], labels[:HALF]) for images, labels in make_batches(1)]
+    saved: list[dict[str, np.ndarray]] = []
+
+    def end_early(session: Any) -> None:
+        raw = session._tf_sess()
+
+        def save() -> None:
+            saved.append(steps.Training(chief.spec, None, None, raw).saved())
+
+        with chief.graph.as_default():
+            save()
+            raw.run(tf.get_collection(training_step.EARLY_END))
+            save()
+            worker.take_late_step(*batches[0])
+            save()
+
+    chief.train(batches * 3, end_early)
+    assert [int(one["global_step"]) for one in saved] == [3, 3, 4]
+    assert [far_from_average(one) for one in saved] == [True, False, False]
+    for name in averaged_names(saved[1]):
+        np.testing.assert_allclose(saved[2][name], saved[1][name], rtol=1e-6, atol=1e-8)
+
+
+def far_from_average(saved: dict[str, np.ndarray]) -> bool:
+    """Whether a weight differs from its average."""
+    return any((saved[one] != saved[f"{one}/Lookahead"]).any() for one in averaged_names(saved))
+
+
+def averaged_names(saved: dict[str, np.ndarray]) -> list[str]:
+    names = [one.removesuffix("/Lookahead") for one in saved if one.endswith("/Lookahead")]
+    assert names
+    return names
+
+
 def counter(session: Any, name: str) -> int:
     """A counter as the server holds it."""
     variables = session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
@@ -507,3 +596,86 @@ def test_the_round_is_read_before_the_weights(replica):
 
 def reads(op: Any, variable: str) -> bool:
     return op.type == "ReadVariableOp" and op.inputs[0].op.name == variable
+
+
+# Parameter servers in processes of their own, which are killed and started again.
+
+SERVE = """
+import json, os, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import tensorflow.compat.v1 as tf
+server = tf.distribute.Server(json.loads(sys.argv[1]), job_name="ps", task_index=int(sys.argv[2]))
+print("serves", flush=True)
+server.join()
+"""
+
+
+class Servers:
+    """Two parameter servers; the trainers' server is the test's own."""
+
+    def __init__(self) -> None:
+        own, *ports = free_ports(3)
+        self._spec = {"trainer": [f"127.0.0.1:{own}"], "ps": [f"127.0.0.1:{p}" for p in ports]}
+        self._processes: dict[int, subprocess.Popen[str]] = {}
+        self.start(0, 1)
+        self.target = str(tf.distribute.Server(self._spec, "trainer", 0).target)
+
+    def start(self, *indices: int) -> None:
+        for index in indices:
+            words = [sys.executable, "-c", SERVE, json.dumps(self._spec), str(index)]
+            self._processes[index] = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        for index in indices:
+            assert self._processes[index].stdout.readline() == "serves\n"
+
+    def end(self, *indices: int) -> None:
+        for index in indices:
+            with self._processes[index] as process:  # Waits for its end, and closes the pipe.
+                process.kill()
+
+    def replica(self, replica: int, hold: Callable[[], None] = lambda: None) -> Replica:
+        """One that has its round on ps/0, and gradients on both."""
+        homes = ("/job:ps/task:0/device:CPU:0", "/job:ps/task:1/device:CPU:0")
+        own = "/job:trainer/task:0/device:CPU:0"
+        replication = Replication(homes, (own,), own, 1, 2, replica, 2)
+        return Replica(self.target, replication, holders=homes, hold=hold)
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    found = Servers()
+    yield found
+    found.end(0, 1)
+
+
+def test_no_gradient_of_before_counts_once_a_parameter_server_was_started_again(
+    servers, monkeypatch
+) -> None:
+    reading, going_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reading.set()
+        assert going_on.wait(WAIT_SECS)
+
+    chief, worker, held = servers.replica(0), servers.replica(1), servers.replica(1, hold)
+    chief.begin()
+    worker.push(2.0)
+    chief.step(2.0)
+    late, again = chief.round, servers.replica(0)
+
+    def push_while_the_server_of_the_round_starts_again() -> None:
+        with at_the_same_time(lambda: held.push(1e6)):
+            assert reading.wait(WAIT_SECS)
+            servers.end(0)
+            servers.start(0)
+            monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)  # The clock is behind.
+            again.begin()
+            going_on.set()
+
+    # TensorFlow ends the step that has begun with the old server, instead of sending its gradients.
+    with pytest.raises((tf.errors.AbortedError, tf.errors.UnavailableError)):
+        push_while_the_server_of_the_round_starts_again()
+    assert again.waiting_gradients == 0
+    # This server has forgotten its rounds, and the other one knows how high they may have been.
+    assert again.round > late
+    servers.replica(1).push(1e6, as_of_round=late)
+    assert again.waiting_gradients == 0

@@ -76,7 +76,9 @@ def test_a_share_of_the_cores_is_a_set_of_them(
     engine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 4, 6})
-    assert _words(Containers(str(engine)), share=[1, 2])[-1] == "--cpuset-cpus=4,6"
+    # And its task is told that it has these cores alone.
+    words = ["--cpuset-cpus=4,6", "--env=CIFAR10_OWN_CORES=1"]
+    assert _words(Containers(str(engine)), share=[1, 2])[-2:] == words
 
 
 @pytest.mark.parametrize(
