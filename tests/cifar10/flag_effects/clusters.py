@@ -216,8 +216,8 @@ ROWS = [
     Row(
         "task_index", task, {"0": "master/0 at a:1", "2": "worker/1 at c:1"}, _others("task_index")
     ),
-    Row("sync", gradients_an_update, {None: None, "true": 3}, _MASTER),
-    Row("replicas_to_aggregate", gradients_an_update, {None: 3, "2": 2}, f"{_MASTER} --sync"),
+    Row("sync", gradients_an_update, {None: 3, "false": None}, _MASTER),
+    Row("replicas_to_aggregate", gradients_an_update, {None: 3, "2": 2}, _MASTER),
     Row(
         "replication",
         driven_from_here,

@@ -105,6 +105,14 @@ def _rate_at(config: TrainConfig, epoch: int) -> float:
         return round(_step(run)[1].learning_rate, 6)
 
 
+def first_scales(config: TrainConfig) -> set[float]:
+    """What normalisation's scales start at."""
+    with _training(config) as run:
+        saved = run.saved()
+    gammas = [value for name, value in saved.items() if name.endswith("/gamma")]
+    return {round(float(number), 6) for value in gammas for number in value}
+
+
 def update_rule(config: TrainConfig) -> set[str]:
     """The ops that change the weights, and the slots that they keep."""
     with _training(config) as run:
@@ -261,6 +269,13 @@ def _without(words: str, setting: str) -> str:
 _MUON = _given(_RESNET, _TINY, "--optimizer=muon --muon-rate=1e-30")
 
 ROWS = [
+    Row(
+        "residual_scale",
+        first_scales,
+        # 14 layers have two blocks a stage.
+        {None: {1.0, 0.707107}, "1": {1.0}, "0": {1.0, 0.0}},
+        "--model=resnet --num-layers=14 --kernels=tensorflow",
+    ),
     Row(
         "learning_rate",
         rate_at_the_start,
