@@ -113,6 +113,9 @@ class Layers:
     ) -> Tensor:
         """Convolution without bias, `SAME` padding.
 
+        At stride 2 an image of an even side has one zero behind it, (0, 1), where PyTorch's
+        `padding=1` and TensorFlow's tutorial have (1, 1): filters lie one position further on.
+
         Args:
           x: images.
           filters: how many.

@@ -1,0 +1,29 @@
+"""Prints the tables of docs/correctness.md: `python -m tests.reference`."""
+
+import platform
+import sys
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cpu import cpu_name
+from tests.reference.cases import CASES
+from tests.reference.measure import Errors, measure
+
+
+def main() -> int:
+    """Measures each case; returns 1 where an error is larger than is allowed."""
+    print(f"TensorFlow {tf.__version__}, Python {platform.python_version()}, {cpu_name()}\n")
+    print("| case | " + " | ".join(Errors._fields) + " | allowed |")
+    print("|---|" + "---|" * (len(Errors._fields) + 1))
+    failed = 0
+    for case in CASES:
+        errors = measure(case)
+        failed |= any(errors.beyond(case.tolerance).values())
+        figures = ["–" if error is None else f"{error:.0e}" for error in errors]
+        allowed = ", ".join(f"{one:.0e}" for one in case.tolerance)
+        print(f"| {case.name} | " + " | ".join(figures) + f" | {allowed} |", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

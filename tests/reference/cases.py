@@ -1,0 +1,220 @@
+"""What is compared: which model, update rule, towers, trainers, convolutions and precision."""
+
+import dataclasses
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import TrainConfig
+from cifar10.devices import DevicePlan
+from tests.cifar10 import steps
+from tests.reference.rules import Settings, Values
+from tests.reference.trajectory import Batch, Start
+
+# Of the whole job. A tower of sixteen takes all ways of `cifar10.convolution`, one of eight not.
+BATCH, STEPS = 16, 3
+# Late enough that lookahead and the warm-up of the moving statistics show. 1,000 images an epoch
+# and 100 steps are what `steps.build` has.
+START = Start(step=96, examples_seen=96 * BATCH, total_steps=100, num_examples=1000)
+
+
+class Tolerance(NamedTuple):
+    """The largest errors that are allowed, as shares: see `measure.Errors`.
+
+    Attributes:
+      logits: also of the loss, of decisions and of logits in evaluation.
+      gradients: of the first step.
+      updates: of weights and moving statistics after three steps.
+    """
+
+    logits: float
+    gradients: float
+    updates: float
+
+
+FP32 = Tolerance(1e-4, 1e-4, 1e-4)
+# Adam divides a gradient by its own size: where it is nothing but rounding, so is the step.
+ADAM = FP32._replace(updates=1e-3)
+BF16 = Tolerance(0.05, 0.05, 0.05)
+BF16_FASTNET = Tolerance(0.1, 0.3, 0.3)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One training run of three steps.
+
+    Attributes:
+      settings: the run's.
+      kernels: convolutions of `cifar10.kernels` where they fit (`own`), or TensorFlow's.
+      towers: of each trainer.
+      trainers: synchronous ones.
+      precision: `fp32` or `bf16`.
+      evaluates: whether its last weights are evaluated, too.
+    """
+
+    settings: Settings
+    kernels: str = "tensorflow"
+    towers: int = 1
+    trainers: int = 1
+    precision: str = "fp32"
+    evaluates: bool = False
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """What its precision and its update rule allow."""
+        if self.precision == "bf16":
+            return BF16_FASTNET if self.settings.model == "fastnet" else BF16
+        return ADAM if self.settings.optimizer == "adam" else FP32
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others."""
+        more = [f"{self.towers} towers"] * (self.towers > 1)
+        more += [f"{self.trainers} trainers"] * (self.trainers > 1)
+        return ", ".join(
+            [self.settings.model, self.settings.optimizer, self.kernels, *more, self.precision]
+        )
+
+    @property
+    def config(self) -> TrainConfig:
+        """Of each trainer."""
+        settings = {
+            name: value
+            for name, value in dataclasses.asdict(self.settings).items()
+            if value is not None
+        }
+        if self.settings.model.startswith("resnet"):
+            settings["num_layers"] = 8
+        return TrainConfig(
+            train_batch_size=BATCH // self.trainers,
+            schedule="constant",
+            warmup_epochs=0.0,
+            learning_rate_batch=BATCH,
+            **settings,
+        )
+
+    @property
+    def plan(self) -> DevicePlan:
+        """Of each trainer."""
+        types = {"fp32": tf.float32, "bf16": tf.bfloat16}
+        return dataclasses.replace(
+            steps.make_plan(self.towers),
+            compute_dtype=types[self.precision],
+            own_kernels=self.kernels == "own",
+        )
+
+
+_MOMENTUM = {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 0.02}
+_ADAM = {"optimizer": "adam", "learning_rate": 0.002, "weight_decay": 0.5}
+_FASTNET = {
+    "model": "fastnet",
+    "momentum": 0.85,
+    "weight_decay": 0.02,
+    "decay_biases": True,
+    "norm_bias_rate": 8.0,
+    "label_smoothing": 0.2,
+    "batch_norm_decay": 0.6,
+    # It ends after two of the three steps.
+    "whitening_bias_epochs": (START.examples_seen + 2 * BATCH) / START.num_examples,
+}
+
+
+def _made(**settings: Any) -> Settings:
+    return Settings(**settings)
+
+
+_V1 = _made(model="resnet", optimizer="momentum", **_MOMENTUM)
+_V1_SMOOTHED = dataclasses.replace(
+    _V1, optimizer="nesterov", label_smoothing=0.1, batch_norm_epsilon=1e-3, decay_biases=True
+)
+_V1_MUON = dataclasses.replace(
+    _V1, optimizer="muon", muon_rate=0.1, muon_momentum=0.6, batch_norm="sync"
+)
+_V2 = dataclasses.replace(_V1, model="resnet_v2", optimizer="nesterov")
+_V2_ADAM = _made(model="resnet_v2", label_smoothing=0.1, **_ADAM)
+_MUON = _made(
+    optimizer="muon",
+    learning_rate=0.02,
+    muon_rate=0.1,
+    muon_momentum=0.6,
+    lookahead_steps=2,
+    **_FASTNET,
+)
+_NESTEROV = _made(optimizer="nesterov", learning_rate=0.02, **_FASTNET)
+_MLP = _made(model="mlp", optimizer="momentum", **_MOMENTUM)
+_MLP_ADAM = _made(model="mlp", decay_biases=True, label_smoothing=0.1, **_ADAM)
+
+CASES = (
+    Case(_V1, "own", evaluates=True),
+    Case(_V1_SMOOTHED, towers=2),
+    Case(_V1_SMOOTHED, "own", trainers=2),
+    Case(_V1_MUON, "own", towers=2),
+    Case(_V2, "own", towers=2, evaluates=True),
+    Case(_V2_ADAM),
+    Case(_MUON, "own", evaluates=True),
+    Case(_NESTEROV, trainers=2),
+    Case(_MLP, evaluates=True),
+    Case(_MLP_ADAM, towers=2),
+    Case(_MLP, trainers=2),
+    Case(_V1, "own", precision="bf16", evaluates=True),
+    Case(_V1_SMOOTHED, towers=2, precision="bf16"),
+    Case(_V2, "own", precision="bf16"),
+    Case(_MUON, "own", precision="bf16", evaluates=True),
+    Case(_MLP, precision="bf16"),
+)
+
+
+def draw_batches() -> list[Batch]:
+    """Random images as smooth as photographs are, with a little noise, and random labels."""
+    random = np.random.default_rng(17)
+    grid, pixels = np.arange(6), np.linspace(0, 5, 32)
+    between = np.maximum(0, 1 - np.abs(pixels[:, None] - grid))  # [32, 6], linear interpolation
+    batches = []
+    for _ in range(STEPS):
+        coarse = random.normal(128, 60, (BATCH, 6, 6, 3))
+        smooth = np.einsum("ri,cj,nijk->nrck", between, between, coarse)
+        images = np.clip(smooth + random.normal(0, 5, smooth.shape), 0, 255).astype(np.uint8)
+        batches.append((images, random.integers(0, 10, BATCH)))
+    return batches
+
+
+def draw(saved: Values) -> Values:
+    """What training begins from, by what a checkpoint holds before it.
+
+    Slots and the like stay as they are; a moving average of weights begins with the weights.
+    """
+    values = {name: drawn(name.removesuffix("/Lookahead"), one) for name, one in saved.items()}
+    for name, count in (("global_step", START.step), ("examples_seen", START.examples_seen)):
+        values[name] = np.asarray(count, saved[name].dtype)
+    return values
+
+
+def drawn(name: str, value: Any) -> Any:
+    """A weight or moving statistic of that shape of which no number is 0 or 1; else the value.
+
+    Kernels are so small that epsilon is not nothing beside the variance of what they make.
+    """
+    random = np.random.default_rng(zlib.crc32(name.encode()))
+    kind, shape = name.rsplit("/", 1)[-1], value.shape
+    if kind == "kernel":
+        fan_in = value.size // shape[-1]
+        result = random.normal(0, (0.25 if value.ndim == 4 else 1.0) / np.sqrt(fan_in), shape)
+    elif kind == "projection":
+        result = random.normal(0, 0.4, shape)
+    elif kind == "gamma":
+        result = random.uniform(0.5, 1.5, shape)
+    elif kind == "moving_variance":
+        result = random.uniform(0.01, 0.03, shape)
+    elif kind in ("beta", "bias", "moving_mean"):
+        result = random.normal(0, 0.3, shape)
+    else:
+        return value
+    return result.astype(value.dtype)
+
+
+def model_values(saved: Values) -> Values:
+    """Of what a checkpoint holds, the model's weights and moving statistics."""
+    kinds = "kernel", "projection", "gamma", "beta", "bias", "moving_mean", "moving_variance"
+    return {name: value for name, value in saved.items() if name.rsplit("/", 1)[-1] in kinds}

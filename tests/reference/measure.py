@@ -1,0 +1,107 @@
+"""How far the pipeline's steps are from the reference's."""
+
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from tests.reference import pipeline, trajectory
+from tests.reference.cases import START, Case, Tolerance, draw, draw_batches, model_values
+from tests.reference.rules import Settings, Values
+
+
+class Errors(NamedTuple):
+    """The largest error of each kind, as a share; None: there is nothing to compare.
+
+    Attributes:
+      logits: of any step; of the step's largest logit.
+      loss: of any step.
+      decisions: how far from the border a ReLU or a pooling decided otherwise; of the layer's
+        largest output.
+      gradients: of any variable's number in the first step, with decay; of the variable's largest.
+      updates: of any variable's change in three steps; root mean squares.
+      statistics: likewise, of the moving statistics.
+      evaluation: of logits from the moving statistics after three steps; of the largest.
+    """
+
+    logits: float
+    loss: float
+    decisions: float
+    gradients: float
+    updates: float
+    statistics: Optional[float]
+    evaluation: Optional[float]
+
+    def beyond(self, allowed: Tolerance) -> dict[str, float]:
+        """The errors that are larger than is allowed, by their names; NaN is."""
+        limits = Errors(
+            logits=allowed.logits,
+            loss=allowed.logits,
+            decisions=allowed.logits,
+            gradients=allowed.gradients,
+            updates=allowed.updates,
+            statistics=allowed.updates,
+            evaluation=allowed.logits,
+        )
+        pairs = zip(self._fields, self, limits)
+        return {name: one for name, one, limit in pairs if one is not None and not one <= limit}
+
+
+def measure(case: Case) -> Errors:
+    """Takes three steps with both."""
+    settings, batches = case.settings, draw_batches()
+    first: Values = {}
+
+    def begin(saved: Values) -> Values:
+        first.update(draw(saved))
+        return first
+
+    found = pipeline.train(case.config, case.plan, case.trainers, begin, batches)
+    before = model_values(first)
+    groups = case.towers * case.trainers
+    expected = trajectory.train(
+        settings, before, batches, [one.decisions for one in found], groups, START
+    )
+    after = model_values(found[-1].saved)
+    weights = trajectory.weights_of(before)
+    statistics = [name for name in before if "moving" in name]
+    gradients = first_gradients(settings, found[0].saved, weights)
+    return Errors(
+        logits=max(_error(one.logits, other.logits) for one, other in zip(found, expected)),
+        loss=max(_error(one.loss, other.loss) for one, other in zip(found, expected)),
+        decisions=max(step.doubt for step in expected),
+        gradients=max(_error(gradients[name], expected[0].gradients[name]) for name in weights),
+        updates=max(_moved(name, before, after, expected[-1].values) for name in weights),
+        statistics=max(
+            (_moved(name, before, after, expected[-1].values) for name in statistics), default=None
+        ),
+        evaluation=_evaluation(case, found[-1].saved, batches[0]) if case.evaluates else None,
+    )
+
+
+def first_gradients(settings: Settings, saved: Values, weights: list[str]) -> Values:
+    """The gradients of the first step, as its optimizer has kept them.
+
+    A momentum that begins with zero is the first gradient; Adam keeps a tenth of it.
+    """
+    if settings.optimizer == "adam":
+        return {name: saved[f"{name}/Adam"] / (1 - 0.9) for name in weights}
+    slot = "Muon" if settings.optimizer == "muon" else "Momentum"
+    return {name: saved[f"{name}/{slot}"] for name in weights}
+
+
+def _evaluation(case: Case, saved: Values, batch: trajectory.Batch) -> float:
+    found = pipeline.logits_in_evaluation(case.config, case.plan, saved, batch[0])
+    values = model_values(saved)
+    graph = trajectory.Graph(case.settings, values, len(batch[0]), 1, training=False)
+    return _error(found, graph.run(graph.logits, values, batch))
+
+
+def _moved(name: str, before: Values, after: Values, expected: Values) -> float:
+    change = expected[name] - before[name]
+    return float(np.linalg.norm(after[name] - expected[name]) / np.linalg.norm(change))
+
+
+def _error(found: Any, expected: Any) -> float:
+    """The largest difference, as a share of the largest number."""
+    error = np.abs(np.asarray(found, np.float64) - expected).max()
+    return float(error / np.abs(expected).max())

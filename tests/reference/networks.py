@@ -1,0 +1,216 @@
+"""The networks in float64, layer by layer. Written from the papers; nothing here is of `cifar10`.
+
+A convolution is a matrix product with what each filter sees, so that neither its outputs nor its
+gradients are those of TensorFlow's op, which the pipeline has.
+
+A ReLU and a max pooling decide, and where a number is within rounding of the border, float32 may
+decide otherwise than float64. A gradient then differs by all that flows through there, not by
+rounding. So decisions can be fed; `Pass.doubts` says how far from the border they were taken.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+Tensor = Any
+
+# Mean and deviation of the red, green and blue of CIFAR-10's 50,000 training images.
+MEAN, DEVIATION = (125.31, 122.95, 113.87), (62.99, 62.09, 66.70)
+
+
+class Pass:
+    """One pass of a batch through a network.
+
+    Args:
+      values: float64 tensors by the names of a checkpoint.
+      normalises_by: `batch`, `moving` statistics, or `nothing`.
+      groups: parts of the batch, one a tower; batch norm takes each part's own statistics.
+      epsilon: added to the variance.
+
+    Attributes:
+      moments: what the moving statistics should move towards, by name.
+      decisions: of each ReLU and max pooling, in order; they can be fed.
+      doubts: how far each was from the other decision, as a share of the largest output.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Tensor], normalises_by: str, groups: int, epsilon: float
+    ) -> None:
+        self._values, self._normalises_by = values, normalises_by
+        self._groups, self._epsilon = groups, epsilon
+        self.moments: dict[str, Tensor] = {}
+        self.decisions: list[Tensor] = []
+        self.doubts: list[Tensor] = []
+
+    def conv(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
+        """3x3, one output a `stride` positions.
+
+        At stride 1 an image has a border of one zero on each side; at stride 2 one behind it only,
+        since the first filter lies on the first three positions.
+        """
+        border = (1, 1) if stride == 1 else (0, 1)
+        padded = tf.pad(x, [(0, 0), border, border, (0, 0)])
+        return self._correlate(padded, self._values[f"{name}/kernel"], x.shape[1] // stride, stride)
+
+    def whiten(self, x: Tensor) -> Tensor:
+        """2x2, without a border, with a bias; the filters do not train."""
+        filters = self._values["model/whitening/projection"]
+        return self._correlate(x, filters, 31, 1) + self._values["model/whitening/bias"]
+
+    def _correlate(self, x: Tensor, kernel: Tensor, size: int, stride: int) -> Tensor:
+        """y[r, c] = sum over i, j of x[stride r + i, stride c + j] kernel[i, j]."""
+        side, _, inputs, filters = kernel.shape
+        reach = stride * (size - 1) + 1
+        seen = [
+            x[:, i : i + reach : stride, j : j + reach : stride]
+            for i in range(side)
+            for j in range(side)
+        ]
+        rows = tf.reshape(tf.concat(seen, 3), [-1, side * side * inputs])
+        return tf.reshape(rows @ tf.reshape(kernel, [-1, filters]), [-1, size, size, filters])
+
+    def batch_norm(self, x: Tensor, name: str) -> Tensor:
+        """Ioffe & Szegedy 2015, arXiv:1502.03167, algorithm 1; for inference, algorithm 2."""
+        gamma, beta = self._values.get(f"{name}/gamma", 1.0), self._values[f"{name}/beta"]
+        if self._normalises_by == "nothing":
+            return gamma * x + beta
+        moving = f"{name}/moving_mean", f"{name}/moving_variance"
+        if self._normalises_by == "moving":
+            mean, variance = (self._values[one] for one in moving)
+            return gamma * (x - mean) / tf.sqrt(variance + self._epsilon) + beta
+        mean, variance = _moments(x)
+        count = float(np.prod(x.shape[:3]))
+        # Algorithm 2, step 10: what is kept for inference is the unbiased variance.
+        self.moments.update(zip(moving, (mean, variance * count / (count - 1))))
+        parts = []
+        for part in tf.split(x, self._groups):
+            mean, variance = _moments(part)
+            parts.append(gamma * (part - mean) / tf.sqrt(variance + self._epsilon) + beta)
+        return tf.concat(parts, 0)
+
+    def relu(self, x: Tensor) -> Tensor:
+        """What is above 0."""
+        decision = self._decide(tf.cast(x > 0, tf.float64))
+        return self._doubt(tf.maximum(x, 0.0), x * decision)
+
+    def max_pool(self, x: Tensor, size: int) -> Tensor:
+        """Largest of size x size positions; what is left at the edge is left out."""
+        count, rows, channels = x.shape[0], x.shape[1] // size, x.shape[3]
+        x = tf.reshape(
+            x[:, : rows * size, : rows * size], [count, rows, size, rows, size, channels]
+        )
+        windows = tf.reshape(
+            tf.transpose(x, [0, 1, 3, 5, 2, 4]), [count, rows, rows, channels, size * size]
+        )
+        decision = tf.one_hot(self._decide(tf.argmax(windows, -1)), size * size, dtype=tf.float64)
+        return self._doubt(tf.reduce_max(windows, -1), tf.reduce_sum(windows * decision, -1))
+
+    def dense(self, x: Tensor, name: str) -> Tensor:
+        """x W + b; without b where there is none."""
+        return x @ self._values[f"{name}/kernel"] + self._values.get(f"{name}/bias", 0.0)
+
+    def _decide(self, own: Tensor) -> Tensor:
+        decision = tf.placeholder_with_default(own, own.shape)
+        self.decisions.append(decision)
+        return decision
+
+    def _doubt(self, exact: Tensor, decided: Tensor) -> Tensor:
+        largest = tf.reduce_max(tf.abs(exact))
+        self.doubts.append(tf.reduce_max(tf.abs(exact - decided)) / largest)
+        return decided
+
+
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each channel, over images and positions; the variance is that of the population."""
+    mean = tf.reduce_mean(x, [0, 1, 2])
+    return mean, tf.reduce_mean(tf.square(x - mean), [0, 1, 2])
+
+
+def _gelu(x: Tensor) -> Tensor:
+    """Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2: the form with tanh."""
+    return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _shortcut(x: Tensor, stride: int) -> Tensor:
+    """He et al. 2015, arXiv:1512.03385, section 4.2, option A: zeros for the channels that are new.
+
+    As in TensorFlow's tutorial, means of 2x2 positions where the paper takes each second position,
+    and half of the zeros before the channels, half behind.
+    """
+    if stride == 1:
+        return x
+    means = (x[:, ::2, ::2] + x[:, ::2, 1::2] + x[:, 1::2, ::2] + x[:, 1::2, 1::2]) / 4
+    new = x.shape[3] // 2
+    return tf.pad(means, [(0, 0), (0, 0), (0, 0), (new, new)])
+
+
+def _block_v1(run: Pass, x: Tensor, name: str, stride: int) -> Tensor:
+    """arXiv:1512.03385, equation 1."""
+    y = run.relu(run.batch_norm(run.conv(x, f"{name}/conv", stride), f"{name}/batch_norm"))
+    y = run.batch_norm(run.conv(y, f"{name}/conv_1"), f"{name}/batch_norm_1")
+    return run.relu(y + _shortcut(x, stride))
+
+
+def _block_v2(run: Pass, x: Tensor, name: str, stride: int) -> Tensor:
+    """arXiv:1603.05027, figure 4(e) and equation 5, in the first block, too.
+
+    The paper's appendix lets the first block's shortcut begin behind its first ReLU.
+    """
+    y = run.conv(run.relu(run.batch_norm(x, f"{name}/batch_norm")), f"{name}/conv", stride)
+    y = run.conv(run.relu(run.batch_norm(y, f"{name}/batch_norm_1")), f"{name}/conv_1")
+    return y + _shortcut(x, stride)
+
+
+def resnet(run: Pass, images: Tensor, is_v2: bool, blocks: int = 1) -> Tensor:
+    """arXiv:1512.03385, section 4.2: 6n+2 layers for n blocks a stage."""
+    x = run.conv(images, "model/stem/conv")
+    if not is_v2:
+        x = run.relu(run.batch_norm(x, "model/stem/batch_norm"))
+    for stage in range(3):
+        for block in range(blocks):
+            name, stride = f"model/stage_{stage}/block_{block}", 2 if stage and not block else 1
+            x = (_block_v2 if is_v2 else _block_v1)(run, x, name, stride)
+    if is_v2:
+        x = run.relu(run.batch_norm(x, "model/head/batch_norm"))
+    return run.dense(tf.reduce_mean(x, [1, 2]), "model/head/dense")
+
+
+def fastnet(run: Pass, images: Tensor) -> Tensor:
+    """airbench94's, Jordan 2024, arXiv:2404.00498, section 3: pooled before it is normalised."""
+    x = _gelu(run.whiten(images))
+    for group in range(3):
+        name = f"model/group_{group}"
+        x = run.max_pool(run.conv(x, f"{name}/conv"), 2)
+        x = _gelu(run.batch_norm(x, f"{name}/batch_norm"))
+        x = _gelu(run.batch_norm(run.conv(x, f"{name}/conv_1"), f"{name}/batch_norm_1"))
+    x = tf.reshape(run.max_pool(x, 3), [-1, 256])
+    return run.dense(x, "model/head/dense") / 9
+
+
+def mlp(run: Pass, images: Tensor) -> Tensor:
+    """One hidden layer on the image's 3,072 numbers: rows, then columns, then colours."""
+    x = tf.reshape(images, [-1, 32 * 32 * 3])
+    return run.dense(run.relu(run.dense(x, "model/dense")), "model/dense_1")
+
+
+NETWORKS = {
+    "resnet": lambda run, images: resnet(run, images, is_v2=False),
+    "resnet_v2": lambda run, images: resnet(run, images, is_v2=True),
+    "fastnet": fastnet,
+    "mlp": mlp,
+}
+
+
+def logits_of(model: str, run: Pass, images: Tensor) -> Tensor:
+    """[N, 32, 32, 3] of 0 to 255, float64 -> [N, 10]."""
+    return NETWORKS[model](run, (images - MEAN) / DEVIATION)
+
+
+def loss_of(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Cross-entropy with a share of each label on all classes; Szegedy et al., arXiv:1512.00567."""
+    targets = (1 - smoothing) * tf.one_hot(labels, 10, dtype=tf.float64) + smoothing / 10
+    log_probabilities = logits - tf.reduce_logsumexp(logits, axis=1, keepdims=True)
+    return -tf.reduce_mean(tf.reduce_sum(targets * log_probabilities, axis=1))

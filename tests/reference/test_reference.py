@@ -1,0 +1,51 @@
+"""The reference itself: where it comes from, and that its gradients are those of its losses."""
+
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import model_fn
+from tests.reference import networks, rules, trajectory
+from tests.reference.cases import CASES, Case, draw_batches, drawn
+from tests.reference.rules import Values
+
+ONE_OF_EACH_MODEL = tuple({case.settings.model: case for case in reversed(CASES)}.values())
+
+
+@pytest.mark.parametrize("module", [networks, rules, trajectory], ids=lambda one: one.__name__)
+def test_the_reference_has_nothing_of_the_pipeline(module) -> None:
+    source = pathlib.Path(module.__file__).read_text(encoding="utf-8")
+    assert re.findall(r"(?:from|import) (?:cifar10|data_prep|launch|benchmarks)", source) == []
+
+
+def draw_values(case: Case) -> Values:
+    """Weights and moving statistics, by the names and shapes that evaluation asks for."""
+    with tf.Graph().as_default():
+        images, params = (
+            tf.zeros([1, 32, 32, 3], tf.uint8),
+            model_fn.ModelParams(case.config, case.plan),
+        )
+        model_fn.model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
+        shapes = {one.op.name: one.shape for one in tf.global_variables()}
+    found = {name: drawn(name, np.zeros(shape)) for name, shape in shapes.items()}
+    return {name: value for name, value in found.items() if name.startswith("model/")}
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH_MODEL, ids=lambda case: case.settings.model)
+def test_its_gradients_are_differences_of_its_losses(case: Case) -> None:
+    values, count = draw_values(case), 4
+    batch = tuple(part[:count] for part in draw_batches()[0])
+    graph = trajectory.Graph(case.settings, values, count, groups=2)
+    # Held, since a difference across the border of a decision is none of the gradient.
+    gradients, decisions = graph.run((graph.gradients, graph.decisions), values, batch)
+    random, width = np.random.default_rng(5), 1e-6
+    direction = {name: random.normal(size=values[name].shape) for name in gradients}
+    losses = []
+    for sign in (1, -1):
+        moved = {name: values[name] + sign * width * way for name, way in direction.items()}
+        losses.append(graph.run(graph.loss, {**values, **moved}, batch, decisions))
+    slope = sum(np.sum(gradients[name] * way) for name, way in direction.items())
+    assert (losses[0] - losses[1]) / (2 * width) == pytest.approx(slope, rel=1e-5)

@@ -1,0 +1,133 @@
+"""Some training steps of the reference, in float64. Nothing here is of `cifar10`."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from tests.reference.networks import Pass, logits_of, loss_of
+from tests.reference.rules import Lookahead, Rule, Settings, Values, moved_statistics
+
+Batch = tuple[Any, Any]  # images uint8 [N, 32, 32, 3], labels int64 [N]
+_STATISTICS = ("/moving_mean", "/moving_variance")
+
+
+class Start(NamedTuple):
+    """Where training begins."""
+
+    step: int
+    examples_seen: int
+    total_steps: int
+    num_examples: int  # in an epoch
+
+
+class Step(NamedTuple):
+    """What one step has seen and done."""
+
+    logits: Any  # [N, 10]
+    loss: float
+    gradients: Values  # with decay
+    doubt: float  # the largest of `Pass.doubts`
+    values: Values  # weights and moving statistics after it
+
+
+class Graph:
+    """A network's logits, loss and gradients, for values, batch and decisions that are fed.
+
+    Args:
+      settings: the run's.
+      values: what a checkpoint holds of the model.
+      count: images of a batch.
+      groups: parts of it that are normalised apart.
+      training: by the batch's statistics (True) or the moving ones.
+    """
+
+    def __init__(
+        self, settings: Settings, values: Values, count: int, groups: int, training: bool = True
+    ) -> None:
+        self._graph = tf.Graph()
+        with self._graph.as_default():
+            self._fed = {
+                name: tf.placeholder(tf.float64, one.shape) for name, one in values.items()
+            }
+            self._images = tf.placeholder(tf.float64, [count, 32, 32, 3])
+            self._labels = tf.placeholder(tf.int64, [count])
+            normalises_by = "batch" if training else "moving"
+            if settings.batch_norm == "off":
+                normalises_by = "nothing"
+            groups = 1 if settings.batch_norm == "sync" else groups
+            made = Pass(self._fed, normalises_by, groups, settings.batch_norm_epsilon)
+            self.logits = logits_of(settings.model, made, self._images)
+            self.loss = loss_of(self.logits, self._labels, settings.label_smoothing)
+            trained = weights_of(values)
+            found = tf.gradients(self.loss, [self._fed[name] for name in trained])
+            self.gradients = dict(zip(trained, found))
+        self.moments, self.decisions, self.doubts = made.moments, made.decisions, made.doubts
+        self._session = tf.Session(graph=self._graph, config=_as_written())
+
+    def run(self, fetches: Any, values: Values, batch: Batch, decisions: Sequence[Any] = ()) -> Any:
+        """Values of `fetches`; without decisions the network decides by itself."""
+        feed = {self._fed[name]: value for name, value in values.items()}
+        feed.update(zip((self._images, self._labels), batch))
+        if decisions:
+            if len(decisions) != len(self.decisions):
+                raise ValueError(f"{len(self.decisions)} decisions, got {len(decisions)}")
+            feed.update(zip(self.decisions, decisions))
+        return self._session.run(fetches, feed)
+
+
+def _as_written() -> Any:
+    """A session that runs a graph as it is: to rewrite it takes longer than it saves."""
+    config = tf.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    return config
+
+
+def weights_of(values: Values) -> list[str]:
+    """The names of what trains."""
+    fixed = (*_STATISTICS, "/projection")
+    return [name for name in values if not name.endswith(fixed)]
+
+
+def train(
+    settings: Settings,
+    first: Values,
+    batches: Sequence[Batch],
+    decisions: Sequence[Sequence[Any]],
+    groups: int,
+    start: Start,
+) -> list[Step]:
+    """Trains one step a batch.
+
+    Args:
+      settings: the run's.
+      first: weights and moving statistics before it.
+      batches: of the whole job.
+      decisions: of each step's ReLUs and poolings.
+      groups: towers of the whole job.
+      start: where the counters are.
+    """
+    values = {name: np.asarray(value, np.float64) for name, value in first.items()}
+    graph = Graph(settings, values, len(batches[0][1]), groups)
+    rule = Rule(settings)
+    lookahead = Lookahead(settings.lookahead_steps, values, start.total_steps)
+    early_end = int(settings.whitening_bias_epochs * start.num_examples)
+    steps = []
+    for index, (batch, decided) in enumerate(zip(batches, decisions)):
+        step, seen = start.step + index, start.examples_seen + index * len(batch[1])
+        fetches = graph.logits, graph.loss, graph.gradients, graph.moments, graph.doubts
+        logits, loss, gradients, moments, doubts = graph.run(fetches, values, batch, decided)
+        if "model/whitening/bias" in gradients and seen >= early_end:
+            gradients["model/whitening/bias"] *= 0.0
+        weights = {name: values[name] for name in gradients}
+        gradients = rule.decayed(weights, gradients)
+        moving = {name: values[name] for name in moments}
+        values = {
+            **values,
+            **rule.step(weights, gradients),
+            **moved_statistics(settings.batch_norm_decay, step, moving, moments),
+        }
+        values = lookahead.pull(values, step + 1)
+        steps.append(Step(logits, loss, gradients, max(doubts), values))
+    return steps
