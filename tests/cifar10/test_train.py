@@ -150,6 +150,25 @@ def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkey
     assert note(config)["ended_at_step"] is None
 
 
+def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_run(
+    config, told, monkeypatch
+):
+    config = dataclasses.replace(config, train_steps=1)
+    run(config)
+    forget_validations(config, after=0)
+    told.clear()
+    stop, export = StopRequest(), ValidationRecorder.export
+
+    def stopped(self: Any, *args: Any, **settings: Any) -> None:
+        export(self, *args, **settings)
+        stop._note(signal.SIGTERM, None)
+
+    monkeypatch.setattr(ValidationRecorder, "export", stopped)
+    with pytest.raises(Stopped):
+        run(config, stop)
+    assert told == [("validated", 1)]
+
+
 def test_without_eval_records_nothing_is_begun(config, told, tmp_path):
     record_files.write_numbered(tmp_path / "data", "train", 20)
     with pytest.raises(DataError, match="has no eval records"):

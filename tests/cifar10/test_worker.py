@@ -16,6 +16,7 @@ from cifar10.errors import DataError, Stopped, TrainingError
 from cifar10.job import Job, make_job
 from cifar10.records import open_records
 from cifar10.stopping import Stay, StopRequest
+from tests.cifar10 import record_files
 
 # Three trainers of 10 images each, on 100 training images.
 JOBS = {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
@@ -90,10 +91,10 @@ def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting
 
 @pytest.mark.usefixtures("_joins")
 def test_a_worker_without_training_images_is_refused_before_it_joins(config, tmp_path):
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(DataError, match=f"no records in {empty}"):
-        worker.train(dataclasses.replace(config, data_dir=str(empty)), CLUSTER, StopRequest())
+    data = tmp_path / "data"
+    record_files.write_numbered(data, "eval", 5)
+    with pytest.raises(DataError, match="has no train records"):
+        worker.train(dataclasses.replace(config, data_dir=str(data)), CLUSTER, StopRequest())
 
 
 # The delay before its start.
