@@ -23,6 +23,7 @@ BENCHMARKS = {
     "recovery": "what a killed task costs",
     "transfers": "what crosses between a trainer and its parameter servers in a step",
     "data-prep": "archives to records",
+    "converge": "first steps of training with three seeds, held against committed curves",
 }
 
 
@@ -53,6 +54,10 @@ def _main_of(name: str) -> Callable[[Sequence[str]], Any]:
         from benchmarks import compare
 
         return compare.main
+    if name == "converge":
+        from benchmarks import converge
+
+        return converge.main
     if name == "advise":
         from benchmarks import advise
 

@@ -1,0 +1,119 @@
+"""The first steps of a training run: cifar10_main.py, ended once they are trained and validated.
+
+The run is cut off, not shortened: a schedule that ends with the run is that of the whole run. After
+the last step that is wanted the program saves a checkpoint and validates it, as --checkpoint-steps
+says; that is when it is sent SIGTERM. What it has trained by then is in history.json.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.errors import BenchmarkError
+from launch.layouts import ROOT
+
+_ENDED_BY_SIGTERM = (-15, 143)
+_LAST_LINES = 3
+
+
+class TrainingFailedError(Exception):
+    """The program ended by itself with an error of training: nothing was learned."""
+
+
+class Beginning(NamedTuple):
+    """What the first steps of a run measured.
+
+    Attributes:
+      rows: of history.json, a row each --log-steps.
+      validation: of history.json, after the last step.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+    validation: dict[str, Any]
+
+
+def train_beginning(words: Sequence[str], steps: Sequence[int], folder: Path) -> Beginning:
+    """Trains until the last of `steps` and ends the run there.
+
+    Args:
+      words: flags of cifar10_main.py, all but places and what this decides.
+      steps: the last step of each row, equally far apart; the first row begins at step 2.
+      folder: for the output of the run; must be empty.
+
+    Raises:
+      TrainingFailedError: training failed, e.g. its loss is not finite.
+      BenchmarkError: the program refused its flags, or its run is shorter than `steps`.
+    """
+    command = [sys.executable, str(ROOT / "cifar10_main.py"), *words, f"--output-dir={folder}"]
+    command += [f"--log-steps={steps[0] - 1}", f"--checkpoint-steps={steps[-1]}"]
+    environment = {name: text for name, text in os.environ.items() if name != "TF_CONFIG"}
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+    with _started(command, environment) as process:
+        for line in process.stdout or ():
+            last_lines.append(line.strip())
+            if _is_validation(line, steps[-1]):
+                process.terminate()
+        code = process.wait()
+    said = " / ".join(last_lines)
+    if code == 1:
+        raise TrainingFailedError(said)
+    if code not in (0, *_ENDED_BY_SIGTERM):
+        raise BenchmarkError(f"`{' '.join(command[1:])}` ended with {code}: {said}")
+    # It loads TensorFlow, which is not needed to start and end a program.
+    from cifar10.history import FILE_NAME
+
+    return read_beginning(folder / FILE_NAME, steps)
+
+
+@contextlib.contextmanager
+def _started(
+    command: Sequence[str], environment: dict[str, str]
+) -> Iterator["subprocess.Popen[str]"]:
+    """A program whose output is read; it is killed with the caller, by Ctrl-C or by SIGTERM."""
+    noted: list[int] = []
+    # Until the program can be killed, a signal is only noted.
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: noted.append(signum))
+    try:
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            try:
+                signal.signal(signal.SIGTERM, signal.default_int_handler)
+                if noted:
+                    raise KeyboardInterrupt
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def read_beginning(path: Path, steps: Sequence[int]) -> Beginning:
+    """Takes the rows that end at `steps` out of a history.json, and the validation at the last.
+
+    Raises:
+      BenchmarkError: they are not all there.
+    """
+    history = json.loads(path.read_text(encoding="utf-8"))
+    rows = {row["step"]: row for row in history["train"]}
+    validations = {row["step"]: row for row in history["validation"]}
+    missing = [step for step in steps if step not in rows]
+    if missing or steps[-1] not in validations:
+        raise BenchmarkError(
+            f"a run must be at least as long as its curve, {steps[-1]:,} steps and their "
+            f"validation; this one ended at step {max(rows, default=0):,}: fewer --rows make the "
+            "curve shorter"
+        )
+    return Beginning(tuple(rows[step] for step in steps), validations[steps[-1]])
+
+
+def _is_validation(line: str, step: int) -> bool:
+    return line.startswith("validation accuracy ") and f"{step:,}" in line.split()

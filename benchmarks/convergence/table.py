@@ -1,0 +1,56 @@
+"""The committed curves as a table: where each ends, and what it was measured on."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.convergence.curve import Curve
+from benchmarks.errors import BenchmarkError
+from benchmarks.table_text import as_markdown
+
+_COLUMNS = (
+    ("images", "{images}"),
+    ("case", "{case}"),
+    ("precision, kernels", "{precision}, {kernels}"),
+    ("n", "{n}"),
+    ("steps x images", "{steps:,} x {batch_size:,}"),
+    ("training loss", "{loss[0]:.3f} ({loss[1]:.3f} to {loss[2]:.3f})"),
+    ("training accuracy", "{accuracy[0]:.3f} ({accuracy[1]:.3f} to {accuracy[2]:.3f})"),
+    ("validation accuracy", "{validation[0]:.3f} ({validation[1]:.3f} to {validation[2]:.3f})"),
+    ("measured on", "{machine}"),
+)
+
+
+def curves_table(folder: Path) -> str:
+    """A row a curve: the means over the seeds, the lowest and the highest, of its last row."""
+    curves = [Curve.load(path) for path in sorted(folder.glob("*/*.json"))]
+    if not curves:
+        raise BenchmarkError(f"{folder} has no curves; python -m benchmarks converge --write")
+    return as_markdown(_COLUMNS, [_row(curve) for curve in curves])
+
+
+def _row(curve: Curve) -> dict[str, Any]:
+    seeds = list(curve.seeds.values())
+    hardware, versions = curve.conditions["hardware"], curve.conditions["versions"]
+    devices = hardware["gpus"] or [f"{hardware['cores']} cores of {hardware['cpu']}"]
+    return {
+        "images": curve.images,
+        "case": curve.case,
+        "precision": curve.precision,
+        "kernels": curve.conditions["kernels"],
+        "n": len(seeds),
+        "steps": curve.steps[-1],
+        "batch_size": curve.batch_size,
+        "loss": _spread([one.loss[-1] for one in seeds]),
+        "accuracy": _spread([one.accuracy[-1] for one in seeds]),
+        "validation": _spread([one.validation_accuracy for one in seeds]),
+        "machine": (
+            f"{', '.join(devices)}; Python {versions['python']}, TensorFlow "
+            f"{versions['tensorflow']}; {curve.conditions['measured']}"
+        ),
+    }
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    return statistics.fmean(values), min(values), max(values)
