@@ -24,6 +24,7 @@ BENCHMARKS = {
     "transfers": "what crosses between a trainer and its parameter servers in a step",
     "data-prep": "archives to records",
     "converge": "first steps of training with three seeds, held against committed curves",
+    "tables": "the documents' tables of measured results, anew from benchmarks/results/",
 }
 
 
@@ -58,6 +59,10 @@ def _main_of(name: str) -> Callable[[Sequence[str]], Any]:
         from benchmarks import converge
 
         return converge.main
+    if name == "tables":
+        from benchmarks import tables
+
+        return tables.main
     if name == "advise":
         from benchmarks import advise
 

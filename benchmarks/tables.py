@@ -1,0 +1,119 @@
+"""The documents' tables of measured results, made from benchmarks/results/.
+
+    python -m benchmarks tables            writes them
+    python -m benchmarks tables --check    says which are out of date: exit code 1
+
+What stands between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
+benchmarks/results/NAME.json: figures, and what they were measured on, with what, how often
+(benchmarks/table_text.py has the form of its columns). The one of NAME `converge` is made from the
+curves in benchmarks/results/converge/.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.convergence.table import curves_table
+from benchmarks.errors import BenchmarkError
+from benchmarks.table_text import as_markdown
+from launch.layouts import ROOT
+
+CURVES = "converge"
+# What a file of results says beside its figures; null: the document does not say.
+CONDITIONS = ("what", "command", "hardware", "versions", "data", "n")
+_KEYS = {*CONDITIONS, "columns", "rows"}
+_TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MARKER = re.compile(r"<!-- (?:table: |end -->)")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Writes the tables, or says which are out of date."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks tables",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args(argv).check
+    stale = renewed(ROOT)
+    for path, text in stale.items():
+        if check:
+            print(f"{path.relative_to(ROOT)} is out of date: python -m benchmarks tables")
+        else:
+            path.write_text(text, encoding="utf-8")
+            print(f"written: {path.relative_to(ROOT)}")
+    return 1 if check and stale else 0
+
+
+def documents(root: Path) -> list[Path]:
+    """The Markdown documents that may hold tables."""
+    return [
+        root / "README.md",
+        *sorted((root / "docs").glob("*.md")),
+        root / "benchmarks/README.md",
+    ]
+
+
+def renewed(root: Path) -> dict[Path, str]:
+    """Documents whose tables are out of date, with the text that they should have.
+
+    Raises:
+      BenchmarkError: a marker without its other half, or results that are not there.
+    """
+    folder = root / "benchmarks" / "results"
+    result = {}
+    for path in documents(root):
+        before = path.read_text(encoding="utf-8")
+        try:
+            after = with_tables(before, lambda name: table(folder, name))
+        except BenchmarkError as error:
+            raise BenchmarkError(f"{path.relative_to(root)}: {error}") from None
+        if after != before:
+            result[path] = after
+    return result
+
+
+def with_tables(text: str, make: Callable[[str], str]) -> str:
+    """A document's text with each table as `make` makes it from its name."""
+    if len(_MARKER.findall(text)) != 2 * len(_TABLE.findall(text)):
+        raise BenchmarkError(
+            "each `<!-- table: NAME -->` must be a line that is followed by a line `<!-- end -->`"
+        )
+    return _TABLE.sub(lambda found: f"{found[1]}{make(found[2])}\n{found[4]}", text)
+
+
+def names(text: str) -> list[str]:
+    """The tables that a document shows."""
+    return [name for _, name, _, _ in _TABLE.findall(text)]
+
+
+def table(folder: Path, name: str) -> str:
+    """The table of that name, as Markdown.
+
+    Raises:
+      BenchmarkError: there are no such results, or they are not of the form.
+    """
+    if name == CURVES:
+        return curves_table(folder / CURVES)
+    content = read_results(folder / f"{name}.json")
+    return as_markdown(content["columns"], content["rows"])
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Reads a file of results.
+
+    Raises:
+      BenchmarkError: it is not there, or lacks something.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BenchmarkError(f"there are no results {path}; write them, or mend the name") from None
+    except ValueError as error:
+        raise BenchmarkError(f"{path} is no JSON: {error}") from None
+    if not isinstance(content, dict) or set(content) != _KEYS or not content["rows"]:
+        raise BenchmarkError(f"{path} must have rows, and exactly {', '.join(sorted(_KEYS))}")
+    return content
