@@ -25,6 +25,8 @@ BENCHMARKS = {
     "recovery": "what a killed task costs",
     "transfers": "what crosses between a trainer and its parameter servers in a step",
     "data-prep": "archives to records",
+    "converge": "first steps of training with three seeds, held against committed curves",
+    "tables": "the documents' tables of measured results, anew from benchmarks/results/",
 }
 
 

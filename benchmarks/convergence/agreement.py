@@ -104,11 +104,11 @@ def verdict(new: Curve, committed: Curve) -> tuple[bool, str]:
     )
     if differing:
         said = f"differs at {len(differing)} of {len(points)} points"
-        shown = differing
+        shown = [str(point) for point in differing]
     else:
-        said = "agrees, nearest to its bound where"
-        shown = [max(points, key=lambda point: point.share)]
-    lines = [f"{new.title}: {said} ({conditions})", *(f"  {point}" for point in shown)]
+        said = "agrees"
+        shown = [f"nearest to its bound: {max(points, key=lambda point: point.share)}"]
+    lines = [f"{new.title}: {said} ({conditions})", *(f"  {text}" for text in shown)]
     return not differing, "\n".join(lines)
 
 

@@ -55,7 +55,7 @@ def train_beginning(words: Sequence[str], steps: Sequence[int], folder: Path) ->
     command += [f"--log-steps={steps[0] - 1}", f"--checkpoint-steps={steps[-1]}"]
     environment = {name: text for name, text in os.environ.items() if name != "TF_CONFIG"}
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
-    with _sigterm_as_ctrl_c(), _started(command, environment) as process:
+    with _started(command, environment) as process:
         for line in process.stdout or ():
             last_lines.append(line.strip())
             if _is_validation(line, steps[-1]):
@@ -76,23 +76,22 @@ def train_beginning(words: Sequence[str], steps: Sequence[int], folder: Path) ->
 def _started(
     command: Sequence[str], environment: dict[str, str]
 ) -> Iterator["subprocess.Popen[str]"]:
-    """A program whose output is read; it never outlives the caller, who may be interrupted."""
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-@contextlib.contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Lets SIGTERM end this process by way of `finally`, so that no run is left behind."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """A program whose output is read; it is killed with the caller, by Ctrl-C or by SIGTERM."""
+    noted: list[int] = []
+    # Until the program can be killed, a signal is only noted.
+    before = signal.signal(signal.SIGTERM, lambda signum, frame: noted.append(signum))
     try:
-        yield
+        with subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            try:
+                signal.signal(signal.SIGTERM, signal.default_int_handler)
+                if noted:
+                    raise KeyboardInterrupt
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
     finally:
         signal.signal(signal.SIGTERM, before)
 

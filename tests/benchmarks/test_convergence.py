@@ -28,6 +28,11 @@ from tests.benchmarks.curves import CONDITIONS, DATA, curve, seed_curve
 # Standard deviation .01, mean .5; three standard errors of two such sets are .0245.
 COMMITTED = curve([seed_curve(accuracy) for accuracy in (0.49, 0.50, 0.51)])
 
+NO_SEEDS = (
+    '{"case": "a", "images": "b", "precision": "fp32", "batch_size": 1, "steps": [1], "n": 0, '
+    '"seeds": {}}'
+)
+
 
 def test_every_recipe_and_the_plain_command_have_a_case() -> None:
     assert set(cases.NAMES) == {*RECIPES, "default", "mlp", "resnet8"}
@@ -72,9 +77,7 @@ def test_a_curve_is_kept_with_all_that_it_depends_on(tmp_path: Path) -> None:
     assert content["seeds"]["3"]["accuracy"] == [0.51] * 8
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", "[]", "no JSON", '{"seeds": {"1": {}}}', '{"seeds": {}, "n": 0}']
-)
+@pytest.mark.parametrize("text", ["{}", "[]", "no JSON", '{"seeds": {"1": {}}}', NO_SEEDS])
 def test_another_file_is_no_curve(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(BenchmarkError, match="is not what converge writes"):
@@ -138,7 +141,7 @@ def _command_of(pid: str) -> bytes:
 def test_a_curve_agrees_with_itself() -> None:
     agrees, text = verdict(COMMITTED, COMMITTED)
     assert agrees
-    assert text.startswith("resnet8, synthetic, fp32: agrees")
+    assert text.startswith("resnet8, synthetic, fp32: agrees (seeds 1, 2, 3, kernels own; ")
 
 
 def test_means_may_differ_by_three_standard_errors() -> None:
