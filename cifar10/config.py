@@ -65,7 +65,10 @@ class TrainConfig:
         group="job",
     )
     max_minutes: Optional[float] = _flag(
-        None, "end training after this many minutes, then evaluate as usual", group="job"
+        None,
+        "end training after this many minutes, then evaluate as usual; schedules go by images, so "
+        "the learning rate may still be high",
+        group="job",
     )
     verbose: bool = _flag(False, "show TensorFlow's own log lines", group="job")
 
