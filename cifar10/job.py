@@ -132,22 +132,11 @@ def _assemble(
             channel_mean=records.channel_mean,
             channel_deviation=records.channel_deviation,
         )
-        _check_lookahead(config, params.total_steps)
     run_config = tf.estimator.RunConfig(
         model_dir=config.output_place, session_config=plan.session_config
     )
     estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
     return Job(config, plan, params, estimator, class_names, records, node)
-
-
-def _check_lookahead(config: TrainConfig, total_steps: int) -> None:
-    """Refuses a run that would end with the average of before its first step."""
-    if config.mode == "train_and_evaluate" and config.lookahead_steps > total_steps:
-        raise ConfigError(
-            f"--lookahead-steps must be at most the steps of the run, {total_steps:,}, got "
-            f"{config.lookahead_steps}: weights end as their average, which none of its steps "
-            "would reach; train for longer, or give --lookahead-steps 0"
-        )
 
 
 def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) -> Any:

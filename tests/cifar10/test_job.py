@@ -59,17 +59,6 @@ def test_a_job_is_as_long_as_its_epochs(tutorial_data):
     assert (job.num_examples, job.total_steps) == (100, 30)
 
 
-def test_a_run_that_is_over_before_its_first_average_is_refused(tutorial_data):
-    with pytest.raises(ConfigError) as refused:
-        make(tutorial_data, train_batch_size=10, train_steps=4, lookahead_steps=5)
-    assert str(refused.value) == (
-        "--lookahead-steps must be at most the steps of the run, 4, got 5: weights end as their "
-        "average, which none of its steps would reach; train for longer, or give "
-        "--lookahead-steps 0"
-    )
-    assert make(tutorial_data, train_steps=5, lookahead_steps=5).total_steps == 5
-
-
 def test_a_process_alone_validates_and_an_evaluator_takes_it_over(tutorial_data, tmp_path):
     job = make(tutorial_data)
     assert job.validates
