@@ -12,8 +12,6 @@ from launch.errors import LaunchError
 # Name -> what it measures.
 BENCHMARKS = {
     "compare": "training beside Keras, MirroredStrategy and PyTorch: a table and a picture",
-    "converge": "first steps of training with three seeds, held against committed curves",
-    "tables": "the documents' tables of measured results, anew from benchmarks/results/",
     "advise": "the fastest way to train on your own machine or hosts, by trying them",
     "scale": "what more workers, parameter servers or a faster network would give, by a model",
     "check-scale": "that model against real runs over slow links (root)",

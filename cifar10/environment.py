@@ -11,15 +11,20 @@ import tensorflow as tf2
 from cifar10.config import TrainConfig
 from cifar10.cpu import count_cores, cpu_name
 from cifar10.devices import DevicePlan
+from cifar10.model_fn import ModelParams
+from cifar10.models.resnet import default_residual_scale
 from cifar10.own_convolutions import has_own_convolutions
+from cifar10.rates import highest_rate, warmup_steps
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
 
 
-def describe_config(config: TrainConfig, plan: DevicePlan) -> dict[str, Any]:
+def describe_config(params: ModelParams) -> dict[str, Any]:
     """Every setting by name; what was left to the machine or the model is given as chosen."""
+    config, plan = params.config, params.plan
     session = plan.session_config
     chosen = {
+        **_learning(params),
         "num_layers": config.layers if config.is_resnet else None,
         "hidden_units": config.units if config.model == "mlp" else None,
         "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
@@ -30,6 +35,21 @@ def describe_config(config: TrainConfig, plan: DevicePlan) -> dict[str, Any]:
         "kernels": "own" if _has_own(config, plan) else "tensorflow",
     }
     return {**dataclasses.asdict(config), **chosen}
+
+
+def _learning(params: ModelParams) -> dict[str, Any]:
+    """How the rate and the weights begin, where that was left to the model."""
+    config, chosen = params.config, {}
+    if config.learning_rate is None:
+        chosen["learning_rate"] = highest_rate(config, params.examples_per_step)
+        chosen["learning_rate_batch"] = params.examples_per_step
+    if config.warmup_epochs is None:
+        steps_per_epoch = params.num_examples / params.examples_per_step
+        steps = warmup_steps(config, steps_per_epoch, params.total_steps)
+        chosen["warmup_epochs"] = steps / steps_per_epoch
+    if config.is_resnet and config.residual_scale is None:
+        chosen["residual_scale"] = default_residual_scale(config.layers)
+    return chosen
 
 
 def _has_own(config: TrainConfig, plan: DevicePlan) -> bool:

@@ -44,7 +44,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "command": ["python", *sys.argv],
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
-        "configuration": environment.describe_config(config, job.plan),
+        "configuration": environment.describe_config(job.params),
         "cluster": job.node.as_dict(job.params.place) if job.node else None,
         "versions": environment.versions(),
         "hardware": environment.hardware(),

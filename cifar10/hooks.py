@@ -167,15 +167,15 @@ class SaverHook(tf.train.CheckpointSaverHook):
 
     def __init__(self, folder: str, save_steps: int, log_folder: Optional[str] = None) -> None:
         super().__init__(folder, save_steps=save_steps, save_graph_def=False)
-        self._log_folder = log_folder or folder
+        self._folder, self._log_folder = folder, log_folder or folder
         self.at_end = False
 
     def begin(self) -> None:
         """Finds the step's report in the graph that is about to run."""
         # Estimator's own hook opens its event file in the folder that it has at this moment.
-        folder, self._checkpoint_dir = self._checkpoint_dir, self._log_folder
+        self._checkpoint_dir = self._log_folder
         super().begin()
-        self._checkpoint_dir = folder
+        self._checkpoint_dir = self._folder
         self._report = _report()
 
     def before_run(self, run_context: Any) -> Any:

@@ -41,6 +41,7 @@ RULES = (
         ("cifar10.config_checks", "cifar10.recipes", "cifar10.schema", "cifar10.errors"),
         STDLIB,
     ),
+    Rule("cifar10.rates", ("cifar10.config",), STDLIB),
     Rule("cifar10.flags", ("cifar10.config", "cifar10.recipes", "cifar10.errors"), STDLIB),
     Rule("cifar10.stopping", ("cifar10.errors",), STDLIB),
     Rule("cifar10.cluster", ("cifar10.errors",), STDLIB),

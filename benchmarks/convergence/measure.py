@@ -14,6 +14,7 @@ from benchmarks.convergence.curve import REAL, SYNTHETIC, Curve, Images, SeedCur
 from benchmarks.convergence.cut_run import train_beginning
 from cifar10 import environment, flags
 from cifar10.devices import plan_devices
+from cifar10.model_fn import ModelParams
 from cifar10.records import RecordSet
 from cifar10.schema import TRAIN
 
@@ -76,7 +77,7 @@ def describe_images(records: RecordSet) -> Images:
 def _conditions(case: Case, images: Images) -> dict[str, Any]:
     """What a curve depends on beside the code; devices as cifar10_main.py plans them here."""
     config = flags.parse(case.words)
-    planned = environment.describe_config(config, plan_devices(config))
+    planned = environment.describe_config(ModelParams(config, plan_devices(config)))
     return {
         "measured": datetime.date.today().isoformat(),
         "command": f"python cifar10_main.py {' '.join(case.words)} --seed=SEED",

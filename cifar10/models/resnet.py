@@ -16,6 +16,11 @@ STAGE_FILTERS = (16, 32, 64)
 Block = Callable[[Layers, Any, int, int, float], Any]
 
 
+def default_residual_scale(num_layers: int) -> float:
+    """1 / the square root of the blocks of a stage; see `residual_scale` of the resnets."""
+    return float((num_layers // 6) ** -0.5)
+
+
 def _shortcut(layers: Layers, x: Any, filters: int, strides: int) -> Any:
     """Identity, or average-pooling and zero channels where the shape changes."""
     if strides == 1:
@@ -41,9 +46,9 @@ def _resnet(
     layers: Layers,
     images: Any,
     num_layers: int,
-    residual_scale: Optional[float],
     block: Block,
     preactivation: bool,
+    residual_scale: Optional[float] = None,
 ) -> Any:
     """Builds a resnet.
 
@@ -51,11 +56,12 @@ def _resnet(
       layers: makes the layers.
       images: float32 [N, 32, 32, 3].
       num_layers: 6n+2; n blocks a stage.
-      residual_scale: what each block adds to its shortcut is multiplied by this at first, in the
-        block's last scale (v1) or kernel (v2). None: 1 / the square root of the blocks of a stage,
-        so that activations do not grow with depth (Hayou et al. 2021, arXiv:2010.12859).
       block: `_block_v1` or `_block_v2`.
       preactivation: the blocks normalise their input, so the stem does not and the head does.
+      residual_scale: what each block adds to its shortcut is multiplied by this at first, in the
+        block's last scale (v1) or kernel (v2); 1: as in the articles. None: 1 / the square root of
+        the blocks of a stage, so that activations do not grow with depth (Hayou et al. 2021,
+        arXiv:2010.12859).
 
     Returns:
       Logits float32 [N, 10].
@@ -65,9 +71,8 @@ def _resnet(
     """
     if num_layers < 8 or num_layers % 6 != 2:
         raise ValueError(f"num_layers must be 6n+2 (8, 14, 20, 32, 44, ...), got {num_layers}")
-    blocks = num_layers // 6
     if residual_scale is None:
-        residual_scale = blocks**-0.5
+        residual_scale = default_residual_scale(num_layers)
     with tf.variable_scope("stem"):
         x = layers.conv(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
         if not preactivation:
@@ -75,7 +80,7 @@ def _resnet(
     for stage, filters in enumerate(
         STAGE_FILTERS
     ):  # [N, 32, 32, 16], [N, 16, 16, 32], [N, 8, 8, 64]
-        for index in range(blocks):
+        for index in range(num_layers // 6):
             with tf.variable_scope(f"stage_{stage}/block_{index}"):
                 strides = 2 if stage and not index else 1
                 x = block(layers, x, filters, strides, residual_scale)

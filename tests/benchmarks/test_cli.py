@@ -28,7 +28,7 @@ def test_every_benchmark_has_help(name: str, capsys: pytest.CaptureFixture[str])
     [
         (["sprint"], "no benchmark sprint; there are compare, advise"),
         (["compare", "--data-dir", "nowhere"], "there is no nowhere/manifest.json"),
-        (["advise", "--", "--sync"], "--sync is what this benchmark decides"),
+        (["advise", "--", "--sync=false"], "--sync is what this benchmark decides"),
         (["advise", "--", "--train-steps=0"], "--train-steps must be at least 1"),
         (["advise", "--workdir", "/data"], "--python and --workdir go with --hosts"),
         (["advise", "--cluster", "none.yaml"], "none.yaml"),

@@ -60,7 +60,7 @@ def _check_same_seed(new: SeedCurve, committed: SeedCurve) -> None:
         (["--cases", "resnet8", "--rows", "21"], "has 20 rows up to step 201"),
         (["--write", "--rows", "5"], "--write keeps whole curves, 20 rows; leave out --rows"),
         (["--write", "--", "--cutout=8"], "leave out --cutout=8"),
-        (["--", "--sync"], "--sync is what this benchmark decides"),
+        (["--", "--sync=false"], "--sync is what this benchmark decides"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_training(

@@ -55,7 +55,7 @@ def test_the_first_step_is_in_no_row() -> None:
 
 
 def test_flags_that_are_tried_take_the_place_of_the_case_s_own() -> None:
-    found = cases.find("resnet8", more_words=("--learning_rate=0.5", "--sync=false"))
+    found = cases.find("resnet8", more_words=("--learning_rate=0.5", "--cutout=0"))
     assert [word for word in found.words if "rate" in word] == ["--learning_rate=0.5"]
     assert found.log_steps == 10
     with pytest.raises(BenchmarkError, match="--mode is what this benchmark decides"):

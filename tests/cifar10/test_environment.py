@@ -10,18 +10,19 @@ from cifar10 import devices, environment
 from cifar10.config import TrainConfig
 from cifar10.cpu import count_cores
 from cifar10.devices import plan_devices
+from cifar10.model_fn import ModelParams
 
 
 def test_every_setting_is_there_by_name():
     config = TrainConfig(num_gpus=0)
-    described = environment.describe_config(config, plan_devices(config))
+    described = environment.describe_config(ModelParams(config, plan_devices(config)))
     assert set(described) == {field.name for field in dataclasses.fields(TrainConfig)}
-    assert described["learning_rate"] == 0.1
+    assert described["weight_decay"] == 2e-4
 
 
 def test_what_was_left_to_choose_is_given_as_chosen():
     config = TrainConfig(num_gpus=0, num_towers=1, num_inter_threads=3, num_intra_threads=2)
-    described = environment.describe_config(config, plan_devices(config))
+    described = environment.describe_config(ModelParams(config, plan_devices(config)))
     assert described["num_layers"] == 44
     assert described["hidden_units"] is None
     assert described["data_format"] == "channels_last"
@@ -29,9 +30,26 @@ def test_what_was_left_to_choose_is_given_as_chosen():
     assert (described["num_inter_threads"], described["num_intra_threads"]) == (3, 2)
 
 
+def test_what_was_left_to_fit_the_model_and_the_step_is_given_as_it_was():
+    config = TrainConfig(num_gpus=0, num_layers=20, train_batch_size=64)
+    params = ModelParams(config, plan_devices(config), num_examples=6_400, total_steps=1_000)
+    described = environment.describe_config(params)
+    assert (described["learning_rate"], described["learning_rate_batch"]) == (0.05, 64)
+    assert described["warmup_epochs"] == 0.2  # a fiftieth of ten epochs
+    assert described["residual_scale"] == pytest.approx(3**-0.5)
+
+
+def test_what_was_said_is_given_as_it_was_said():
+    said = {"learning_rate": 0.3, "warmup_epochs": 0.0, "residual_scale": 1.0}
+    config = TrainConfig(num_gpus=0, **said)
+    described = environment.describe_config(ModelParams(config, plan_devices(config)))
+    assert {name: described[name] for name in said} == said
+    assert described["learning_rate_batch"] is None
+
+
 def test_an_mlp_has_units_and_no_layers():
     config = TrainConfig(model="mlp", num_gpus=0)
-    described = environment.describe_config(config, plan_devices(config))
+    described = environment.describe_config(ModelParams(config, plan_devices(config)))
     assert (described["hidden_units"], described["num_layers"]) == (100, None)
 
 
@@ -49,7 +67,7 @@ def test_an_mlp_has_units_and_no_layers():
 def test_kernels_are_given_as_they_were_used(monkeypatch, settings, used):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     config = TrainConfig(num_gpus=0, **settings)
-    assert environment.describe_config(config, plan_devices(config))["kernels"] == used
+    assert environment.describe_config(ModelParams(config, plan_devices(config)))["kernels"] == used
 
 
 def test_versions_are_those_that_run():

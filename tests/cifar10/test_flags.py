@@ -151,7 +151,6 @@ def test_a_flag_without_its_value_is_refused():
         ("--train-steps=many", "argument --train-steps: invalid int value: 'many'"),
         ("--learning-rate=fast", "argument --learning-rate: invalid float value: 'fast'"),
         ("--precision=int8", "argument --precision: invalid choice: 'int8'"),
-        ("--replicas-to-aggregate=2", "--replicas-to-aggregate is for synchronous updates"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_the_flag(argument, message, capsys):

@@ -218,7 +218,8 @@ def test_loss_and_accuracy_are_means_over_the_towers():
 
 
 def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
-    config = TrainConfig(model="mlp", train_batch_size=BATCH)
+    settings = {"learning_rate": 0.1, "schedule": "staged", "warmup_epochs": 0.0}
+    config = TrainConfig(model="mlp", train_batch_size=BATCH, **settings)
     with steps.training(config, make_plan(1)) as run:
         seen = next(v for v in tf.global_variables() if v.op.name == "examples_seen")
         seen.load(82_000 - BATCH, run.session)  # 1,000 images an epoch: one step before epoch 82
@@ -275,7 +276,12 @@ def test_a_loss_scale_does_not_change_the_gradient():
 
 def test_the_rate_of_a_step_goes_with_its_images():
     config = TrainConfig(
-        model="mlp", train_batch_size=BATCH, learning_rate_batch=48, schedule="constant"
+        model="mlp",
+        train_batch_size=BATCH,
+        learning_rate=0.1,
+        learning_rate_batch=48,
+        schedule="constant",
+        warmup_epochs=0.0,
     )
     with steps.training(config, make_plan(1)) as run:
         (batch,) = make_batches(1)

@@ -28,7 +28,7 @@ def machine(gpus: int = 0) -> Iterator[None]:
     details = {"compute_capability": (9, 0)}
     with contextlib.ExitStack() as stack:
         for owner, name, value in (
-            (devices, "count_cores", lambda: _CORES),
+            (devices, "count_cores", lambda **sharing: _CORES),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
             (tf2.config, "list_physical_devices", lambda kind: names),
             (tf2.config, "set_visible_devices", lambda visible, kind: None),

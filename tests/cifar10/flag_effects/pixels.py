@@ -70,7 +70,7 @@ def _seen(config: TrainConfig) -> Seen:
     images = _training_images(config).astype(int)
     row, column, number = images[:, _CENTRE, _CENTRE].T - 1
     flipped = images[:, _CENTRE, _CENTRE + 1, 1] < images[:, _CENTRE, _CENTRE, 1]
-    original = np.stack(np.mgrid[1:33, 1:33], axis=-1)
+    original = np.mgrid[1:33, 1:33].transpose(1, 2, 0)
     return Seen(
         image=number,
         down=row - _CENTRE,

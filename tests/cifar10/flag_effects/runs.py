@@ -32,7 +32,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
         f"{_TINY} --work-dir=../place --data-dir=records --output-dir=kept --log-dir=events "
         "--checkpoint-steps=2 --keep-checkpoints=3 --log-steps=2 --summary-steps=2 "
         # There is nothing to choose from, which autotune says.
-        "--autotune --verbose --log-device-placement --test-time-augmentation --recipe=reference",
+        "--autotune --verbose --log-device-placement --test-time-augmentation --recipe=tutorial",
         "changed",
     ),
     "short": (f"{_TINY} --max-minutes=1e-6 --output-dir=short", "plain"),
@@ -239,7 +239,7 @@ ROWS = [
     RunRow(
         "max_minutes", ending, {"plain": ("completed", 5), "short": ("stopped by --max-minutes", 1)}
     ),
-    RunRow("recipe", recipe_in_result, {"plain": None, "changed": "reference"}),
+    RunRow("recipe", recipe_in_result, {"plain": None, "changed": "tutorial"}),
     RunRow("test_time_augmentation", augmented_accuracy, {"plain": False, "changed": True}),
     RunRow("autotune", notes_autotune, {"plain": False, "changed": True}),
     RunRow("verbose", says("INFO:tensorflow:"), {"plain": False, "changed": True}),
