@@ -6,7 +6,7 @@ from typing import Any, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import checkpoints, model_fn
+from cifar10 import checkpoints, model_fn, summaries
 from cifar10.config import TrainConfig
 from cifar10.console import say
 from cifar10.hooks import StopEvaluationHook
@@ -90,6 +90,9 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
             model_fn.model_fn, config=estimator.config, params=params
         )
     with clear_errors(job.config):
+        # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
+        step = checkpoints.read_counter(checkpoint, "global_step")
+        summaries.take_back(estimator.eval_dir(split), step)
         metrics = estimator.evaluate(
             lambda: evaluation_input(job, split),
             hooks=[collect, StopEvaluationHook(stop)],

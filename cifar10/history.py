@@ -34,10 +34,15 @@ class History:
         if last_step and tf.io.gfile.exists(history.path):
             with tf.io.gfile.GFile(history.path) as file:
                 rows = json.load(file)
-            for kind in ("train", "validation"):
-                kept = [row for row in rows[kind] if row["step"] <= last_step]
-                getattr(history, kind).extend(kept)
+            history.train.extend(rows["train"])
+            history.validation.extend(rows["validation"])
+            history.forget_after(last_step)
         return history
+
+    def forget_after(self, step: int) -> None:
+        """Drops the rows of steps after `step`, which are trained again."""
+        self.train = [row for row in self.train if row["step"] <= step]
+        self.validation = [row for row in self.validation if row["step"] <= step]
 
     @property
     def seconds(self) -> float:

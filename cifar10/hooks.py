@@ -7,7 +7,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import training_step
 from cifar10.errors import TrainingOver
-from cifar10.history import History
 from cifar10.stopping import Stay, StopRequest
 from cifar10.training_step import Report
 
@@ -118,7 +117,7 @@ class LastStepHook(tf.train.SessionRunHook):
 
     def begin(self) -> None:
         """Finds the step's report in the graph that is about to run."""
-        self._report = _report()
+        self._report = training_step.report_tensor()
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the report."""
@@ -176,7 +175,7 @@ class SaverHook(tf.train.CheckpointSaverHook):
         self._checkpoint_dir = self._log_folder
         super().begin()
         self._checkpoint_dir = self._folder
-        self._report = _report()
+        self._report = training_step.report_tensor()
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the report, which comes with the step's answer."""
@@ -197,11 +196,12 @@ class SaverHook(tf.train.CheckpointSaverHook):
 
 
 class PauseListener(tf.train.CheckpointSaverListener):
-    """Comes before validation: stops the clock, keeps the history, ends here on a signal.
+    """Comes before validation: keeps the figures, stops the clock, ends here on a signal.
 
     Args:
       clock: times the steps.
-      history: to be kept.
+      keep: is called before a checkpoint is written, and keeps what was measured up to it: a run
+        that is killed right after it goes on from it, and measures these steps no more.
       stop: says whether a signal came.
       saver: saves.
       last: is called once the last checkpoint is whole, before it is validated.
@@ -210,18 +210,21 @@ class PauseListener(tf.train.CheckpointSaverListener):
     def __init__(
         self,
         clock: StepClock,
-        history: History,
+        keep: Callable[[], None],
         stop: StopRequest,
         saver: SaverHook,
         last: Callable[[], None],
     ) -> None:
-        self._clock, self._history, self._stop = clock, history, stop
+        self._clock, self._keep, self._stop = clock, keep, stop
         self._saver, self._last = saver, last
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        """Keeps what the checkpoint will make final."""
+        self._keep()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
         """The checkpoint is whole: what follows may take its time or be left out."""
         self._clock.pause()
-        self._history.save()
         self._stop.check()
         if self._saver.at_end:
             self._last()
@@ -230,7 +233,3 @@ class PauseListener(tf.train.CheckpointSaverListener):
         """Leaves the last validation out when a signal ended training."""
         self._stop.check()
         self._last()  # The last checkpoint may have been there before.
-
-
-def _report() -> Any:
-    return tf.get_default_graph().get_tensor_by_name(f"{training_step.REPORT}:0")

@@ -9,6 +9,7 @@ from cifar10 import training_step
 from cifar10.history import History
 from cifar10.hooks import StepClock
 from cifar10.progress import ProgressLine, TrainingStatus
+from cifar10.summaries import writer
 from cifar10.training_step import Report
 
 _LIVE_SECS = 0.25  # between two states of the live line
@@ -84,7 +85,11 @@ class ProgressHook(tf.train.SessionRunHook):
         names = (training_step.LOSS, training_step.ACCURACY, training_step.REPORT)
         graph = tf.get_default_graph()
         self._fetches = [graph.get_tensor_by_name(f"{name}:0") for name in names]
-        self._writer = self._log_dir and tf.summary.FileWriterCache.get(self._log_dir)
+        self._writer = self._log_dir and writer(self._log_dir)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Measures anew: a session begins with a checkpoint, in the middle of a life too."""
+        self._rows = self._shows = None
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the figures of the step."""

@@ -35,6 +35,7 @@ from cifar10.progress_hook import ProgressHook, RunLength
 from cifar10.records import open_records
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.stopping import StopRequest
+from cifar10.summaries import ResumeHook, SummaryHook, writer
 from cifar10.tf_errors import clear_errors
 from cifar10.validation import ValidationRecorder
 from cifar10.whitening import values_from_data
@@ -138,7 +139,7 @@ class _Run:
         trainer = make_trainer(job, lambda: not self._stop.requested)
         every = trainer.config.save_checkpoints_steps
         saver = hooks.SaverHook(trainer.model_dir, every, job.config.log_place)
-        listener = hooks.PauseListener(self._clock, self._history, self._stop, saver, self._end)
+        listener = hooks.PauseListener(self._clock, self._keep, self._stop, saver, self._end)
         spec = tf.estimator.TrainSpec(
             lambda: train_input(job),
             hooks=[*self._train_hooks(every), saver],  # It sees whether another one ends training.
@@ -150,6 +151,11 @@ class _Run:
             trainer.train(
                 spec.input_fn, list(spec.hooks), saving_listeners=list(spec.saving_listeners)
             )
+
+    def _keep(self) -> None:
+        """Puts what was measured so far where a kill does not reach it."""
+        self._history.save()
+        writer(self._job.config.log_place).flush()
 
     def _end(self) -> None:
         """Tells the others that training is over, once its last checkpoint is whole."""
@@ -175,6 +181,7 @@ class _Run:
     def _train_hooks(self, checkpoint_steps: int) -> list[Any]:
         config, job = self._job.config, self._job
         result = [
+            ResumeHook(config.output_place, config.log_place, self._history),
             ProgressHook(
                 self._progress,
                 self._history,
@@ -202,19 +209,6 @@ class _Run:
             spec.input_fn, hooks=list(spec.hooks), checkpoint_path=checkpoint, name=VALIDATION
         )
         self._recorder.export(self._job.estimator, output_dir, str(checkpoint), result, False)
-
-
-class SummaryHook(tf.train.SummarySaverHook):
-    """Writes a collection's summaries every so many steps; the graph exists only in `begin`."""
-
-    def __init__(self, collection: str, steps: int, folder: str) -> None:
-        self._collection = collection
-        super().__init__(save_steps=steps, output_dir=folder, summary_op=tf.no_op)
-
-    def begin(self) -> None:
-        """Merges the summaries."""
-        self._summary_op = tf.summary.merge_all(self._collection)
-        super().begin()
 
 
 def train_input(job: Job) -> Any:

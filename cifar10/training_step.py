@@ -47,6 +47,11 @@ class Report(NamedTuple):
         return cls(int(step), int(seen), rate, bool(over))
 
 
+def report_tensor() -> Tensor:
+    """The tensor `REPORT` of the graph that is about to run."""
+    return tf.get_default_graph().get_tensor_by_name(f"{REPORT}:0")
+
+
 class Step(NamedTuple):
     """The graph of a training step.
 

@@ -5,7 +5,8 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import checkpoints
+from cifar10 import checkpoints, summaries
+from cifar10.config import TrainConfig
 from cifar10.history import History
 from cifar10.job import Job
 from cifar10.report import confusion_matrix_png
@@ -23,6 +24,11 @@ class ValidationRecorder(tf.estimator.Exporter):
 
     def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
         self._job, self._history, self._say = job, history, say
+        if job.validates:
+            last = max((row["step"] for row in history.validation), default=0)
+            # A row is the last trace of a validation: what has none will be validated again.
+            for folder in _log_folders(job.config):
+                summaries.take_back(folder, last + 1)
 
     @property
     def name(self) -> str:
@@ -52,8 +58,8 @@ class ValidationRecorder(tf.estimator.Exporter):
                 "seconds": self._history.seconds,
             }
         )
-        self._history.save()
         write_summaries(self._job, step, eval_result)
+        self._history.save()
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
 
@@ -65,7 +71,6 @@ def write_summaries(job: Job, step: int, result: dict[str, Any]) -> None:
     written there too.
     """
     config = job.config
-    folder = tf.io.gfile.join(config.log_place, f"eval_{VALIDATION}")
     picture = tf.Summary.Image(
         encoded_image_string=confusion_matrix_png(
             np.asarray(result["confusion_matrix"]), job.class_names
@@ -77,6 +82,12 @@ def write_summaries(job: Job, step: int, result: dict[str, Any]) -> None:
             tf.Summary.Value(tag=tag, simple_value=float(result[tag]))
             for tag in ("accuracy", "cross_entropy")
         ]
-    writer = tf.summary.FileWriterCache.get(folder)
+    writer = summaries.writer(_log_folders(config)[-1])
     writer.add_summary(tf.Summary(value=values), step)
     writer.flush()
+
+
+def _log_folders(config: TrainConfig) -> list[str]:
+    """Where validations are logged: Estimator's place, and ours if that is another one."""
+    places = dict.fromkeys((config.output_place, config.log_place))
+    return [str(tf.io.gfile.join(place, f"eval_{VALIDATION}")) for place in places]

@@ -9,7 +9,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import training_step
 from cifar10.errors import Stopped, TrainingOver
-from cifar10.history import History
 from cifar10.hooks import (
     FollowChiefHook,
     LastStepHook,
@@ -167,16 +166,22 @@ def test_a_worker_that_comes_just_before_the_end_trains():
     assert train(FollowChiefHook(1_000), first_step=999, over_at=1_000) == 1_000
 
 
-def test_a_checkpoint_stops_the_clock_and_keeps_the_history(tmp_path) -> None:
-    clock, history = StepClock(), History.load(str(tmp_path), 0)
-    history.train.append({"step": 1, "seconds": 1.0})
+def pause_listener(
+    clock: StepClock, stop: StopRequest, saver: SaverHook, calls: list[str]
+) -> PauseListener:
+    """One that notes what it calls."""
+    return PauseListener(
+        clock, lambda: calls.append("keep"), stop, saver, lambda: calls.append("last")
+    )
+
+
+def test_a_checkpoint_stops_the_clock(tmp_path) -> None:
     calls: list[str] = []
-    saver = SaverHook(str(tmp_path), 1)
-    listener = PauseListener(clock, history, StopRequest(), saver, lambda: calls.append("last"))
+    clock, saver = StepClock(), SaverHook(str(tmp_path), 1)
+    listener = pause_listener(clock, StopRequest(), saver, calls)
     clock.run()
     listener.after_save(None, 1)
     assert clock.run() is True  # It stood.
-    assert (tmp_path / "history.json").exists()
     assert calls == []
     saver.at_end = True
     listener.after_save(None, 2)
@@ -185,15 +190,27 @@ def test_a_checkpoint_stops_the_clock_and_keeps_the_history(tmp_path) -> None:
     assert calls == ["last", "last"]  # It may be the only one, if step 2 had its checkpoint before.
 
 
-def test_a_signal_leaves_validation_out_but_not_the_history(tmp_path) -> None:
+def test_what_was_measured_is_kept_before_the_checkpoint_is_there(tmp_path) -> None:
     calls: list[str] = []
-    history = History.load(str(tmp_path), 0)
+    saver = SaverHook(str(tmp_path), 1)
+    listener = pause_listener(StepClock(), StopRequest(), saver, calls)
+
+    def keep() -> None:
+        calls.append(f"keep before {len(list(tmp_path.glob('model.ckpt-*.index')))} more")
+
+    listener._keep = keep
+    saver._listeners.append(listener)
+    train(LastStepHook(2), saver)
+    assert calls[:3] == ["keep before 0 more", "keep before 1 more", "keep before 2 more"]
+
+
+def test_a_signal_leaves_validation_out(tmp_path) -> None:
+    calls: list[str] = []
     saver = SaverHook(str(tmp_path), 1)
     saver.at_end = True
-    listener = PauseListener(StepClock(), history, stopped(), saver, lambda: calls.append("last"))
+    listener = pause_listener(StepClock(), stopped(), saver, calls)
     with pytest.raises(Stopped):
         listener.after_save(None, 1)
-    assert (tmp_path / "history.json").exists()
     with pytest.raises(Stopped):
         listener.end(None, 1)
     assert calls == []

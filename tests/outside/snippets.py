@@ -1,0 +1,69 @@
+"""Runs the snippets of docs/formats.md in processes that have none of our code."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_WITHOUT_OURS = """
+import sys as _sys
+_ours = {"cifar10", "data_prep", "launch", "benchmarks", "tests"} & set(_sys.modules)
+assert not _ours, _ours
+"""
+
+
+def snippets(heading: str, language: str) -> list[str]:
+    """The code blocks of a language in one section of the page."""
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    (section,) = (part for part in page.split("\n## ") if part.startswith(f"{heading}\n"))
+    return [code for kind, code in _BLOCK.findall(section) if kind == language]
+
+
+def run_python(code: str, folder: Path, python: object = sys.executable) -> None:
+    """Runs code in a folder; fails if the process ends with an error or has loaded our code.
+
+    Args:
+      code: what to run.
+      folder: its working directory.
+      python: the interpreter; isolated from this repository and from PYTHONPATH.
+    """
+    _run([str(python), "-I", "-c", code + _WITHOUT_OURS], folder)
+
+
+def run_shell(code: str, folder: Path) -> str:
+    """Runs commands in a folder, with this environment's programs first, and returns the output."""
+    return _run(["bash", "-euo", "pipefail", "-c", code], folder)
+
+
+def python_with(requirements: Path, folder: Path) -> Path:
+    """An interpreter that has this environment's packages and those of a file of pins as well.
+
+    Args:
+      requirements: the pins, installed without their dependencies.
+      folder: of the virtual environment that is made.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "ours.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    install = ["install", "--quiet", "--no-deps", "--no-compile", f"--target={packages}"]
+    _run([sys.executable, "-m", "pip", *install, f"--requirement={requirements}"], folder)
+    return folder / "bin" / "python"
+
+
+def _run(command: list[str], folder: Path) -> str:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**kept, "PATH": path, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout

@@ -1,0 +1,144 @@
+"""TensorBoard's reader finds one row a step in a run's folder, also after a kill."""
+
+import json
+import pathlib
+
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorboard.backend.event_processing import plugin_event_accumulator
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.cifar10 import program
+from tests.cifar10.cluster_processes import cluster
+from tests.outside import snippets
+
+SETTINGS = (
+    "--model=mlp",
+    "--optimizer=adam",
+    "--learning-rate=0.001",
+    "--schedule=constant",
+    "--train-batch-size=20",
+    "--keep-checkpoints=100",
+    "--summary-steps=5",
+    "--log-steps=7",
+)
+SCALARS = ("loss", "accuracy", "learning_rate")
+SAVE = """
+import json
+from tensorboard.backend.event_processing import event_accumulator
+with open("rows.json", "w") as file:
+    json.dump(rows, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """180 training and 20 validation images."""
+    return program.make_records(tmp_path_factory.mktemp("run") / "data", 200).parent
+
+
+@pytest.fixture(scope="module")
+def killed(folder: pathlib.Path) -> pathlib.Path:
+    """The output of a run of 60 steps that was killed after it had validated step 40.
+
+    It goes on from step 20, as if it had been killed while it wrote the checkpoint of step 40: what
+    it has left of later steps, validations too, is of steps that are trained again.
+    """
+    arguments = (*SETTINGS, "--train-steps=60", "--checkpoint-steps=20")
+    with program.started(*arguments, cwd=folder) as process:
+        assert process.stdout is not None
+        assert any("at step 40" in line for line in process.stdout)
+        process.kill()
+    output = folder / "output"
+    assert {25, 30, 35, 40} <= set(steps_in_files(output))
+    assert {20, 40} == set(steps_in_files(output / "eval_validation"))
+    tf.train.update_checkpoint_state(str(output), "model.ckpt-20")
+    done = program.run(*arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "continuing at step 20 to step 60" in done.stdout
+    return output
+
+
+def steps_in_files(folder: pathlib.Path) -> list[int]:
+    """The steps of all summaries, as they lie in the files."""
+    return [
+        event.step
+        for path in sorted(folder.glob("events.*"))
+        for event in tf.train.summary_iterator(str(path))
+        if event.summary.value
+    ]
+
+
+def events(folder: pathlib.Path) -> EventAccumulator:
+    """All of a folder's events by TensorBoard's rules."""
+    return EventAccumulator(str(folder), size_guidance={"scalars": 0, "images": 0}).Reload()
+
+
+def steps(found: EventAccumulator, tag: str) -> list[int]:
+    return [event.step for event in found.Scalars(tag)]
+
+
+def test_each_step_that_is_due_has_one_row_of_each_curve(killed):
+    found = events(killed)
+    for tag in SCALARS:
+        assert steps(found, tag) == [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60], tag
+
+
+def test_the_web_pages_own_reader_finds_the_same_rows(killed):
+    found = plugin_event_accumulator.EventAccumulator(
+        str(killed), size_guidance={"tensors": 0}
+    ).Reload()
+    expected = [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60]
+    for tag in SCALARS:
+        assert [event.step for event in found.Tensors(tag)] == expected, tag
+
+
+def test_speeds_have_the_steps_of_the_history(killed):
+    rows = json.loads((killed / "history.json").read_text())["train"]
+    # The first step of each process is no measure; a checkpoint cuts no row short.
+    assert [row["step"] for row in rows] == [8, 15, 28, 35, 42, 49, 56, 60]
+    assert steps(events(killed), "images_per_sec") == [row["step"] for row in rows]
+
+
+def test_each_checkpoint_has_one_validation_and_one_set_of_pictures(killed):
+    found = events(killed / "eval_validation")
+    for tag in ("accuracy", "cross_entropy", "loss"):
+        assert steps(found, tag) == [20, 40, 60], tag
+    assert [picture.step for picture in found.Images("confusion_matrix")] == [20, 40, 60]
+    samples = events(killed).Images("augmented_samples/image/0")
+    assert [picture.step for picture in samples] == [1, 20, 40, 60]
+
+
+def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder):
+    figures = json.loads((killed / "result.json").read_text())["figures"]
+    done = program.run("--mode=evaluate", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (row,) = events(killed / "eval_eval").Scalars("accuracy")
+    assert row.step == figures["best_validation_step"]
+    assert row.value == pytest.approx(figures["eval_accuracy"])
+
+
+def test_the_pages_snippet_reads_the_same_rows(killed):
+    (code,) = snippets.snippets("Event files", "python")
+    snippets.run_python(code + SAVE, killed.parent)
+    rows = json.loads((killed.parent / "rows.json").read_text())
+    assert [step for step, _ in rows] == steps(events(killed), "loss")
+    assert all(0 < loss < 10 for _, loss in rows)
+
+
+@pytest.mark.system
+def test_a_cluster_that_lost_its_ps_has_one_row_a_step_too(folder, tmp_path):
+    arguments = (f"--data-dir={folder / 'data'}", *SETTINGS, "--train-steps=600", "--sync")
+    with cluster(tmp_path, *arguments, "--checkpoint-steps=150", "--output-dir=output") as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "at step 300")
+        tasks.kill("ps/0")
+        tasks.start("ps/0")
+        tasks.wait()
+    output = tmp_path / "output"
+    found, history = events(output), json.loads((output / "history.json").read_text())
+    assert steps(found, "loss") == [1, *range(5, 601, 5)]
+    assert steps(events(output / "eval_validation"), "accuracy") == [150, 300, 450, 600]
+    rows = [row["step"] for row in history["train"]]
+    assert rows == sorted(set(rows)) == steps(found, "images_per_sec")
+    assert [row["step"] for row in history["validation"]] == [150, 300, 450, 600]
