@@ -136,6 +136,8 @@ SETTINGS: dict[str, Any] = {
     "optimizer": "muon",
     "schedule": "linear",
     "learning_rate": 0.01,
+    # With others, a ReLU at rounding distance from 0 may fall to either side: 3e-3 of a weight.
+    "warmup_epochs": 0.0,
     "batch_norm": "sync",
 }
 

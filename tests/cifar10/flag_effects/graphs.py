@@ -242,11 +242,15 @@ ROWS = [
         },
         "--model=resnet",
     ),
-    Row("precision", arithmetic, {None: {"float32"}, "bf16": {"bfloat16"}}, _MLP),
+    Row("precision", arithmetic, {None: {"float32"}, "bf16": {"bfloat16", "float32"}}, _MLP),
     Row(
         "precision",
         arithmetic_on_a_gpu,
-        {None: {"float32"}, "bf16": {"bfloat16"}, "fp16": {"float16", "loss scaling"}},
+        {
+            None: {"float32"},
+            "bf16": {"bfloat16", "float32"},  # the logits are float32
+            "fp16": {"float16", "float32", "loss scaling"},
+        },
         _MLP,
     ),
     Row("num_towers", towers_on_eight_cores, {None: 2, "4": 4}, _MLP),

@@ -232,7 +232,7 @@ ROWS = [
         {"plain": "output/result.json", "changed": "../place/kept/result.json"},
     ),
     RunRow("log_dir", folders_with_events, {"plain": ["output"], "changed": ["events"]}),
-    RunRow("summary_steps", steps_of_loss, {"plain": [1], "changed": [1, 3, 5]}),
+    RunRow("summary_steps", steps_of_loss, {"plain": [1], "changed": [1, 2, 4]}),
     RunRow("checkpoint_steps", validated_steps, {"plain": [5], "changed": [2, 4, 5]}),
     RunRow("keep_checkpoints", kept_checkpoints, {"plain": [0, 5], "changed": [2, 4, 5]}),
     RunRow("log_steps", steps_of_progress, {"plain": [5], "changed": [3, 5]}),
