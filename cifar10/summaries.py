@@ -52,7 +52,7 @@ class SummaryHook(tf.train.SessionRunHook):
     """Writes a collection's summaries of step 1 and of each multiple of `steps`.
 
     So they are of the same steps whether the run was killed on its way or not. Where other trainers
-    take the step in question, it is the next one of this process.
+    take the step in question, it is the first one that this process begins after it.
 
     Args:
       collection: has the summaries' ops.

@@ -25,10 +25,7 @@ class ValidationRecorder(tf.estimator.Exporter):
     def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
         self._job, self._history, self._say = job, history, say
         if job.validates:
-            last = max((row["step"] for row in history.validation), default=0)
-            # A row is the last trace of a validation: what has none will be validated again.
-            for folder in _log_folders(job.config):
-                summaries.take_back(folder, last + 1)
+            self._take_back_lost_ones()
 
     @property
     def name(self) -> str:
@@ -62,6 +59,18 @@ class ValidationRecorder(tf.estimator.Exporter):
         self._history.save()
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
+
+    def _take_back_lost_ones(self) -> None:
+        """Has TensorBoard forget the validations that are about to be made again.
+
+        A row of the history is the last trace of a validation: without one, the latest checkpoint
+        is validated anew, whatever else a killed process has left of it.
+        """
+        config = self._job.config
+        step = checkpoints.latest_step(config.output_place)
+        is_done = any(row["step"] == step for row in self._history.validation)
+        for folder in _log_folders(config):
+            summaries.take_back(folder, step + 1 if is_done else step)
 
 
 def write_summaries(job: Job, step: int, result: dict[str, Any]) -> None:

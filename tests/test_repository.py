@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-_PIN = re.compile(r"[A-Za-z0-9_-]+(\[[a-z-]+\])?==\d[\w.]*( # .+)?")
+_PIN = re.compile(
+    r"[A-Za-z0-9_-]+(\[[a-z-]+\])?==\d[\w.]*(; python_version >= \"3\.\d+\")?( # .+)?"
+)
 
 
 def _requirements(path: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""TensorBoard's reader finds one row a step in a run's folder, also after a kill."""
+"""A run's folder: checkpoints by name, and for TensorBoard one row a step, also after a kill."""
 
 import json
 import pathlib
@@ -28,6 +28,26 @@ import json
 from tensorboard.backend.event_processing import event_accumulator
 with open("rows.json", "w") as file:
     json.dump(rows, file)
+"""
+# The network and its loss over the validation images, by numpy.
+PERCEPTRON = """
+import json
+import numpy as np
+pairs = list(read("validation").as_numpy_iterator())
+images, labels = np.stack([image for image, _ in pairs]), [label for _, label in pairs]
+x = (images - weights["input/channel_mean"]) / weights["input/channel_deviation"]
+x = x.reshape(len(x), -1) @ weights["model/dense/kernel"] + weights["model/dense/bias"]
+logits = np.maximum(x, 0) @ weights["model/dense_1/kernel"] + weights["model/dense_1/bias"]
+shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+found = {
+    "accuracy": np.mean(logits.argmax(axis=1) == labels),
+    "loss": -np.mean(np.log(shares[np.arange(len(labels)), labels])),
+    "channel_mean": weights["input/channel_mean"].tolist(),
+    "global_step": int(weights["global_step"]),
+    "examples_seen": int(weights["examples_seen"]),
+}
+with open("found.json", "w") as file:
+    json.dump(found, file, default=float)
 """
 
 
@@ -124,6 +144,19 @@ def test_the_pages_snippet_reads_the_same_rows(killed):
     rows = json.loads((killed.parent / "rows.json").read_text())
     assert [step for step, _ in rows] == steps(events(killed), "loss")
     assert all(0 < loss < 10 for _, loss in rows)
+
+
+def test_a_checkpoint_is_enough_to_compute_what_validation_computed(killed):
+    (code,) = snippets.snippets("Checkpoints", "python")
+    (read,) = snippets.snippets("Records", "python")
+    snippets.run_python(code + read + PERCEPTRON, killed.parent)
+    found = json.loads((killed.parent / "found.json").read_text())
+    row = json.loads((killed / "history.json").read_text())["validation"][-1]
+    manifest = json.loads((killed.parent / "data" / "manifest.json").read_text())
+    assert (row["step"], found["global_step"], found["examples_seen"]) == (60, 60, 1200)
+    assert found["channel_mean"] == pytest.approx(manifest["channel_mean"])
+    assert found["accuracy"] == pytest.approx(row["accuracy"])
+    assert found["loss"] == pytest.approx(row["loss"], rel=1e-4)
 
 
 @pytest.mark.system

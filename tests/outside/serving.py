@@ -1,0 +1,73 @@
+"""A stand-in for TensorFlow Serving: its layout of folders, its REST API's row format.
+
+The server cannot be had from the package registries. What it does is published:
+https://www.tensorflow.org/tfx/serving/api_rest ("Specifying input tensors in row format",
+"Encoding binary values") and https://www.tensorflow.org/tfx/serving/serving_config (versions).
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+_METHOD = "tensorflow/serving/predict"
+
+
+class Served:
+    """The newest version below a base path, loaded as the server loads it.
+
+    Args:
+      base_path: has a folder a version.
+
+    Attributes:
+      version: the highest number among the folders; the server takes no other name.
+    """
+
+    def __init__(self, base_path: Path) -> None:
+        self.version = max(int(path.name) for path in base_path.iterdir() if path.name.isdigit())
+        folder = base_path / str(self.version)
+        assert (folder / "saved_model.pb").is_file()
+        assert (folder / "variables" / "variables.index").is_file()
+        self._graph = tf.Graph()
+        self._session = tf.compat.v1.Session(graph=self._graph)
+        with self._graph.as_default():
+            loaded = tf.compat.v1.saved_model.loader.load(self._session, ["serve"], str(folder))
+        self._signatures = loaded.signature_def
+
+    def predict(self, body: str) -> str:
+        """Answers the body of a POST to /v1/models/NAME:predict."""
+        request = json.loads(body)
+        signature = self._signatures[request.get("signature_name", "serving_default")]
+        assert signature.method_name == _METHOD
+        # With one input, an instance is its value; else it would be an object of named values.
+        ((_, tensor),) = signature.inputs.items()
+        kind = tf.as_dtype(tensor.dtype).as_numpy_dtype  # of strings: objects
+        rows = np.array([_value(one) for one in request["instances"]], kind)
+        names = {key: output.name for key, output in signature.outputs.items()}
+        found = self._session.run(names, {tensor.name: rows})
+        sizes = {len(value) for value in found.values()}
+        assert sizes == {len(rows)}, "in row format, every output has a row an instance"
+        return json.dumps({"predictions": [_row(found, row) for row in range(len(rows))]})
+
+    def close(self) -> None:
+        """Frees what the model holds."""
+        self._session.close()
+
+
+def _value(instance: Any) -> Any:
+    if isinstance(instance, dict):
+        assert list(instance) == ["b64"]
+        return base64.b64decode(instance["b64"])
+    return instance
+
+
+def _row(found: dict[str, Any], row: int) -> dict[str, Any]:
+    """One prediction; strings are text unless an output's name ends with _bytes."""
+    values = {name: value[row] for name, value in found.items()}
+    return {
+        name: value.decode("utf-8") if isinstance(value, bytes) else value.tolist()
+        for name, value in values.items()
+    }

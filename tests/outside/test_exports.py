@@ -1,0 +1,158 @@
+"""Other programs that load the export of a trained model answer as our own modes do."""
+
+import base64
+import dataclasses
+import io
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.cifar10 import program
+from tests.outside import serving, snippets
+
+pytestmark = pytest.mark.system
+
+MODELS = {
+    "resnet": (
+        *("--model=resnet", "--num-layers=8", "--train-batch-size=50", "--train-steps=60"),
+        *("--learning-rate=0.05", "--learning-rate-batch=50"),
+    ),
+    "fastnet": (
+        *("--recipe=fast", "--train-batch-size=50", "--train-steps=40"),
+        *("--muon-rate=0.05", "--learning-rate=0.1", "--learning-rate-batch=50"),
+    ),
+}
+SETTINGS = ("--schedule=cosine", "--warmup-epochs=0", "--checkpoint-steps=1000", "--seed=1")
+SAVE = "np.save('probabilities.npy', probabilities)\n"
+ASKED = 20  # images whose probabilities are compared with each other
+
+
+@dataclasses.dataclass
+class Trained:
+    """A run's folder, its figures, and the eval split as a plain script reads it."""
+
+    folder: pathlib.Path
+    figures: dict[str, float]
+    images: np.ndarray  # uint8 [200, 32, 32, 3]
+    labels: np.ndarray
+    names: list[str]  # of the classes
+
+    @property
+    def exports(self) -> pathlib.Path:
+        return self.folder / "output" / "export"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """900 training, 100 validation and 200 eval images."""
+    return program.make_records(tmp_path_factory.mktemp("records") / "data", 1000)
+
+
+@pytest.fixture(scope="module", params=sorted(MODELS))
+def trained(
+    request: pytest.FixtureRequest, data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> Trained:
+    folder = tmp_path_factory.mktemp(request.param)
+    arguments = (*MODELS[request.param], *SETTINGS, f"--data-dir={data}")
+    done = program.run(*arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((folder / "output/result.json").read_text())["figures"]
+    images, labels = eval_split(data)
+    np.save(folder / "images.npy", images)
+    names = json.loads((data / "manifest.json").read_text())["class_names"]
+    return Trained(folder, figures, images, labels, names)
+
+
+def eval_split(data: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    """The eval split, by tf.data alone."""
+    features = {
+        "image": tf.io.FixedLenFeature([], tf.string),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+    records = list(tf.data.TFRecordDataset(str(data / "eval.tfrecords")).as_numpy_iterator())
+    fields = tf.io.parse_example(records, features)
+    planes = tf.reshape(tf.io.decode_raw(fields["image"], tf.uint8), [-1, 3, 32, 32])
+    return tf.transpose(planes, [0, 2, 3, 1]).numpy(), fields["label"].numpy()
+
+
+def png(image: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
+
+
+def assert_evaluates_alike(probabilities: np.ndarray, trained: Trained) -> None:
+    """Accuracy and loss over the whole split are those of our evaluation."""
+    assert probabilities.shape == (200, 10)
+    accuracy = np.mean(probabilities.argmax(axis=1) == trained.labels)
+    loss = -np.mean(np.log(probabilities[np.arange(200), trained.labels]))
+    assert accuracy == pytest.approx(trained.figures["eval_accuracy"], abs=1e-6)
+    assert loss == pytest.approx(trained.figures["eval_loss"], abs=1e-4)
+    assert accuracy > 0.2  # Ten classes: it has learnt, and has something to be wrong about.
+
+
+def test_saved_model_cli_shows_and_runs_it(trained):
+    (code,) = snippets.snippets("Exported models", "bash")[:1]
+    shown = snippets.run_shell(code, trained.folder)
+    assert "signature_def['serving_default']" in shown
+    assert "signature_def['encoded']" in shown
+    assert re.search(
+        r"inputs\['images'\].*\n\s+dtype: DT_UINT8\n\s+shape: \(-1, 32, 32, 3\)", shown
+    )
+    assert re.search(
+        r"outputs\['probabilities'\].*\n\s+dtype: DT_FLOAT\n\s+shape: \(-1, 10\)", shown
+    )
+    assert_evaluates_alike(np.load(trained.folder / "answers/probabilities.npy"), trained)
+    classes = np.load(trained.folder / "answers/classes.npy", allow_pickle=True)  # bytes
+    ids = np.load(trained.folder / "answers/class_ids.npy")
+    assert [name.decode() for name in classes] == [trained.names[index] for index in ids]
+
+
+def test_onnxruntime_gives_its_probabilities(trained):
+    pytest.importorskip("tf2onnx", reason="requirements-dev.txt has it for Python 3.11 only")
+    snippets.run_shell(snippets.snippets("Exported models", "bash")[1], trained.folder)
+    code = snippets.snippets("Exported models", "python")[1]
+    snippets.run_python(code + SAVE, trained.folder)
+    assert_evaluates_alike(np.load(trained.folder / "probabilities.npy"), trained)
+
+
+def test_a_plain_script_gives_the_probabilities_that_predict_mode_prints(trained):
+    code = snippets.snippets("Exported models", "python")[0]
+    code += "probabilities = answers['probabilities'].numpy()\n"
+    snippets.run_python(code + SAVE, trained.folder)
+    probabilities = np.load(trained.folder / "probabilities.npy")
+    assert_evaluates_alike(probabilities, trained)
+    names = [f"{index}.png" for index in range(ASKED)]
+    for name, image in zip(names, trained.images):
+        (trained.folder / name).write_bytes(png(image))
+    done = program.run("--mode=predict", f"--images={','.join(names)}", cwd=trained.folder)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()[-ASKED:]
+    for name, line, row in zip(names, lines, probabilities):
+        assert line.startswith(name)
+        answers = re.findall(r"([\w-]+) ([\d.]+) %", line)
+        shares = [float(share) for _, share in answers]
+        assert [trained.names.index(answer) for answer, _ in answers] == list(np.argsort(-row)[:3])
+        np.testing.assert_allclose(shares, 100 * np.sort(row)[:-4:-1], atol=0.051)
+
+
+def test_the_newest_version_answers_requests_as_tensorflow_serving_has_them(trained):
+    served = serving.Served(trained.exports)
+    rows = json.dumps({"instances": trained.images.tolist()})
+    raw = json.loads(served.predict(rows))["predictions"]
+    files = [{"b64": base64.b64encode(png(image)).decode()} for image in trained.images[:ASKED]]
+    body = {"signature_name": "encoded", "instances": files}
+    decoded = json.loads(served.predict(json.dumps(body)))["predictions"]
+    served.close()
+    assert [path.name for path in trained.exports.iterdir()] == [str(served.version)]
+    assert sorted(raw[0]) == ["class_ids", "classes", "probabilities"]
+    assert [row["classes"] for row in raw] == [trained.names[row["class_ids"]] for row in raw]
+    probabilities = np.array([row["probabilities"] for row in raw])
+    assert_evaluates_alike(probabilities, trained)
+    again = np.array([row["probabilities"] for row in decoded])
+    np.testing.assert_allclose(again, probabilities[:ASKED], atol=1e-5)

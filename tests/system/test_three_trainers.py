@@ -1,0 +1,80 @@
+"""Three trainers and two parameter servers reach the accuracy of one process."""
+
+import json
+import pathlib
+
+import pytest
+
+from tests.cifar10 import program
+from tests.cifar10.cluster_processes import cluster
+
+pytestmark = pytest.mark.system
+
+STEPS = 450  # of 60 images: 27,000, one and a half epochs
+# A rate of .05 for 60 images: so it is for one process of 60 and for a synchronous step of three
+# trainers of 20; an asynchronous step is of 20 images and takes a third of it.
+LEARN = (
+    *("--model=resnet", "--num-layers=8", "--use-distortion-for-training=false"),
+    *("--optimizer=momentum", "--momentum=0.9", "--weight-decay=0.0002", "--seed=1"),
+    *(
+        "--schedule=cosine",
+        "--warmup-epochs=0.1",
+        "--learning-rate=0.05",
+        "--learning-rate-batch=60",
+    ),
+    "--checkpoint-steps=10000",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """18,000 training, 2,000 validation and 4,000 eval images of drawn shapes.
+
+    Two equally good networks disagree about one image in twenty: over 4,000 of them, that is a
+    third of a point of accuracy.
+    """
+    return program.make_records(tmp_path_factory.mktemp("records") / "data", 20_000)
+
+
+def figures(output: pathlib.Path) -> dict[str, float]:
+    found: dict[str, float] = json.loads((output / "result.json").read_text())["figures"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """One process with the batch of all three."""
+    folder = tmp_path_factory.mktemp("alone")
+    places = (f"--data-dir={data}", "--output-dir=output")
+    done = program.run(
+        *LEARN, *places, "--train-batch-size=60", f"--train-steps={STEPS}", cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return figures(folder / "output")
+
+
+def three_trainers(data: pathlib.Path, folder: pathlib.Path, *arguments: str) -> dict[str, float]:
+    """The figures of a master and two workers with two parameter servers, 20 images each."""
+    places = (f"--data-dir={data}", "--train-batch-size=20", "--output-dir=output")
+    with cluster(folder, *LEARN, *places, *arguments, num_ps=2, num_workers=2) as tasks:
+        tasks.start()
+        tasks.wait()
+    return figures(folder / "output")
+
+
+def test_synchronous_trainers_come_within_a_point_of_one_process_with_three_times_the_batch(
+    data, tmp_path, alone
+):
+    three = three_trainers(data, tmp_path, "--sync", f"--train-steps={STEPS}")
+    assert alone["eval_accuracy"] > 0.85
+    assert alone["examples_seen"] == three["examples_seen"] == 27_000
+    assert alone["global_step"] == three["global_step"] == 450
+    assert three["eval_accuracy"] == pytest.approx(alone["eval_accuracy"], abs=0.01)
+
+
+def test_asynchronous_trainers_come_near_one_process(data, tmp_path, alone):
+    three = three_trainers(data, tmp_path, f"--train-steps={3 * STEPS}")
+    # Steps that the three were in when the last one was done.
+    assert 1350 <= three["global_step"] <= 1355
+    assert three["examples_seen"] == 20 * three["global_step"]
+    assert three["eval_accuracy"] > alone["eval_accuracy"] - 0.03
