@@ -155,14 +155,14 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     recipe = RECIPES[name].settings
 
+    def keeps_rates(choice: str) -> bool:
+        asked, own = given.get(choice, recipe[choice]), recipe[choice]
+        return _SAME_RATES.get(asked, asked) == _SAME_RATES.get(own, own)
+
     def applies(setting: str, value: Any) -> bool:
         if setting in given or _INSTEAD.get(setting) in given:
             return False
-        if setting in _RATES and any(
-            _SAME_RATES.get(given.get(other), given.get(other))
-            not in (None, _SAME_RATES.get(recipe[other], recipe[other]))
-            for other in ("model", "optimizer")
-        ):
+        if setting in _RATES and not all(map(keeps_rates, ("model", "optimizer"))):
             return False
         needs = {**_FOR.get(setting, {}), **_FOR.get(f"{setting} {value}", {})}
         return all(given.get(other, values[0]) in values for other, values in needs.items())
