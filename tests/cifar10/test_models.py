@@ -184,3 +184,42 @@ def test_the_mlp_is_two_dense_layers_with_relu_between():
         (kernel, bias, kernel_1, bias_1), found = session.run([tf.global_variables(), logits])
     hidden = np.maximum(images.reshape(3, 3072) @ kernel + bias, 0)
     np.testing.assert_allclose(found, hidden @ kernel_1 + bias_1, rtol=1e-4, atol=1e-4)
+
+
+def first_values(**settings: Any) -> dict[str, np.ndarray]:
+    """What a model's variables start from."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        build_graph(**settings)
+        session.run(tf.global_variables_initializer())
+        return dict(zip(names(), session.run(tf.global_variables())))
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [
+        ({"num_layers": 14}, 2**-0.5),  # two blocks a stage
+        ({"num_layers": 8}, 1.0),
+        ({"num_layers": 14, "residual_scale": 0.0}, 0.0),
+        ({"num_layers": 14, "residual_scale": 0.25}, 0.25),
+    ],
+    ids=str,
+)
+def test_what_a_block_of_a_resnet_adds_is_scaled_at_first(settings, scale):
+    values = first_values(model="resnet", **settings)
+    gammas = {name: value for name, value in values.items() if name.endswith("/gamma")}
+    last = {name for name in gammas if name.startswith("stage") and "batch_norm_1/" in name}
+    assert len(last) == (settings["num_layers"] - 2) // 2
+    for name, value in gammas.items():
+        np.testing.assert_allclose(value, scale if name in last else 1.0, err_msg=name)
+
+
+@pytest.mark.parametrize("scale", [None, 0.0, 0.25])
+def test_what_a_block_of_a_resnet_v2_adds_is_scaled_in_its_last_kernel(scale):
+    values = first_values(model="resnet_v2", num_layers=14, residual_scale=scale)
+    for name, value in values.items():
+        if name.startswith("stage") and name.endswith("/kernel"):
+            is_last = name.endswith("/conv_1/kernel")
+            factor = {None: 2**-0.5}.get(scale, scale) if is_last else 1.0
+            he = (2.0 / np.prod(value.shape[:3])) ** 0.5
+            np.testing.assert_allclose(value.std(), factor * he, rtol=0.1, err_msg=name)
