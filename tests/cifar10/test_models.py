@@ -172,6 +172,7 @@ def test_logits_are_not_rounded_to_the_type_of_the_activations(dtype, missing):
                 if variable.op.name.endswith("projection"):  # made from the data in training
                     variable.load(random.normal(size=variable.shape), session)
             found = session.run(logits)
+        assert found.dtype == np.float32, model
         assert np.isfinite(found).all()
         assert (found.view(np.uint32) & missing != 0).mean() > 0.8, model
 
