@@ -15,8 +15,8 @@ from cifar10.config import TrainConfig
 # The tutorial's stages: from these epochs on, these factors.
 STAGE_EPOCHS = (82.0, 123.0, 300.0)
 STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
-# Corners of the triangle: shares of the run, and the factors there (airbench94).
-TRIANGLE = ((0.0, 0.2), (0.23, 1.0), (1.0, 0.07))
+# The triangle: factors at its start and its end, and the share of the run at its peak (airbench94).
+_TRIANGLE_START, _TRIANGLE_END, _TRIANGLE_PEAK_AT = 0.2, 0.07, 0.23
 
 
 def learning_rate(
@@ -35,9 +35,9 @@ def learning_rate(
       total_examples: images seen when training ends.
       examples_per_step: images of a global step, of all towers and synchronous trainers.
     """
-    seen = tf.cast(examples_seen, tf.float64)
-    epochs = tf.cast(seen / num_examples, tf.float32)
-    progress = tf.minimum(1.0, tf.cast(seen / total_examples, tf.float32))
+    # Whole numbers are divided in float64, which counts more images than float32.
+    epochs = tf.cast(examples_seen / num_examples, tf.float32)
+    progress = tf.minimum(1.0, tf.cast(examples_seen / total_examples, tf.float32))
     if config.schedule == "staged":
         factor = _staged(epochs, STAGE_EPOCHS, STAGE_FACTORS)
     elif config.schedule == "triangular":
@@ -52,22 +52,21 @@ def learning_rate(
         count / examples_per_step for count in (num_examples, total_examples)
     )
     warmup_steps = rates.warmup_steps(config, steps_per_epoch, total_steps)
-    if warmup_steps:
-        # The first step takes a small step, not none.
-        risen = (seen / examples_per_step + 1.0) / warmup_steps
-        factor *= tf.minimum(1.0, tf.cast(risen, tf.float32))
+    # The first step takes a small step, not none.
+    risen = (examples_seen / examples_per_step + 1.0) / max(1.0, warmup_steps)
+    factor *= tf.minimum(1.0, tf.cast(risen, tf.float32))
     return rates.highest_rate(config, examples_per_step) * factor
 
 
 def _triangular(progress: Any) -> Any:
     """Linear between the corners."""
-    (_, start), (peak_at, peak), (_, end) = TRIANGLE
-    up = start + (peak - start) * progress / peak_at
-    down = peak + (end - peak) * (progress - peak_at) / (1.0 - peak_at)
+    start, end, peak_at = _TRIANGLE_START, _TRIANGLE_END, _TRIANGLE_PEAK_AT
+    up = start + (1.0 - start) * progress / peak_at
+    down = 1.0 + (end - 1.0) * (progress - peak_at) / (1.0 - peak_at)
     return tf.minimum(up, down)
 
 
 def _staged(epochs: Any, boundaries: Sequence[float], factors: Sequence[float]) -> Any:
     """The factor of the stage that `epochs` is in; a stage begins at its boundary."""
-    stage = tf.reduce_sum(tf.cast(epochs >= tf.constant(boundaries), tf.int32))
-    return tf.gather(tf.constant(factors), stage)
+    stage = tf.reduce_sum(tf.cast(epochs >= boundaries, tf.int32))
+    return tf.gather(factors, stage)
