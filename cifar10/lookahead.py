@@ -33,18 +33,17 @@ class Lookahead:
         self._every, self._pieces, self._total = config.lookahead_steps, pieces, total_steps
         self.averages = [_average_of(piece) for piece in pieces]
 
-    def pull(self, step: Any, is_over: Any = False) -> Any:
+    def pull(self, step: Any) -> Any:
         """Returns the op that averages, where it is time.
 
         Args:
           step: global step after the update, an int64 scalar tensor.
-          is_over: whether training has ended before this step came, a bool scalar.
         """
-        is_round = tf.equal(step % self._every, 0) & tf.logical_not(is_over)
+        is_round = tf.equal(step % self._every, 0)
         progress = tf.cast(step / self._total, tf.float32)
         # The last steps of a run that come after the last pull are left out of the average.
         decay = tf.where(is_round, _DECAY**self._every * progress**3, 1.0)
-        due = is_round | (((step >= self._total) | is_over) & self._has_average(step))
+        due = is_round | ((step >= self._total) & self._has_average(step))
         return self._pull_all(due, decay)
 
     def end(self, step: Any) -> Any:

@@ -136,7 +136,7 @@ def build(
     accuracy = tf.identity(tf.add_n(hits) / len(hits), ACCURACY)
     update = Update(settings, packed, shared)
     done = update.build(losses, copies, parts)
-    early_end = update.early_end() if replication.is_chief else None
+    early_end = update.early_end()
     if early_end is not None:
         tf.add_to_collection(EARLY_END, early_end)
     if shared.over:

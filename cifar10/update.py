@@ -106,9 +106,7 @@ class Update:
                 applied = self._apply(values[:count], scale)
             if self._lookahead:
                 with tf.control_dependencies([applied]):
-                    # An update on its way when the chief ends training moves no weight any more.
-                    is_over = self._over.variable.read_value() > 0 if self._over else False
-                    applied = self._lookahead.pull(self._step.read_value(), is_over)
+                    applied = self._lookahead.pull(self._step.read_value())
             # This step's rate is read before this step's examples are counted.
             with tf.control_dependencies([applied]):
                 done = self._seen.assign_add(self._examples)
@@ -120,14 +118,12 @@ class Update:
     def early_end(self) -> Optional[Any]:
         """The op that makes of the weights what training ends with; None if they are that anyway.
 
-        For the chief, when it ends training before the last step.
+        For the process that applies the updates, when it ends training before the last step.
         """
         if self._lookahead is None:
             return None
         with tf.device(self._home):
-            said = [self._over.variable.assign(1).op] if self._over else []
-            with tf.control_dependencies(said):
-                return self._lookahead.end(self._step.read_value())
+            return self._lookahead.end(self._step.read_value())
 
     def saveables(self) -> list[Any]:
         """What checkpoints hold of the flat variables, under the names of the layers."""

@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Optional
 
 import pytest
@@ -22,7 +22,7 @@ from cifar10.stopping import StopRequest
 from tests.cifar10 import steps
 from tests.cifar10.cluster_processes import free_ports
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "model": "mlp",
     "train_batch_size": 10,
     "learning_rate": 0.01,
@@ -92,7 +92,7 @@ def task(master: Optional[str]) -> Cluster:
 
 
 @pytest.fixture
-def training(tmp_path, tutorial_data, checkpoints, monkeypatch) -> Iterator[Training]:
+def training(tmp_path, tutorial_data, checkpoints, monkeypatch) -> Training:
     found = Training(tmp_path / "output", tutorial_data, checkpoints)
     found.output.mkdir()
     # The pools of the tests' own process have their sizes already.

@@ -57,17 +57,16 @@ class Averaged:
         self._piece = tf.get_variable("w", initializer=[10.0], use_resource=True)
         step = tf.train.create_global_step()
         lookahead = Lookahead(TrainConfig(lookahead_steps=2), [self._piece], total_steps=100)
-        self._is_over = tf.placeholder(tf.bool, [])
         with tf.control_dependencies([self._piece.assign_add([1.0]), step.assign_add(1)]):
-            self._train = lookahead.pull(step.read_value(), self._is_over)
+            self._train = lookahead.pull(step.read_value())
         self._end = lookahead.end(step.read_value())
         self._average = lookahead.averages[0]
         self.session = tf.Session()
         self.session.run(tf.global_variables_initializer())
 
-    def train(self, steps: int, is_over: bool = False) -> None:
+    def train(self, steps: int) -> None:
         for _ in range(steps):
-            self.session.run(self._train, {self._is_over: is_over})
+            self.session.run(self._train)
 
     def end(self) -> None:
         self.session.run(self._end)
@@ -108,18 +107,20 @@ def test_a_run_that_goes_on_after_an_early_end_goes_on_from_the_average(averaged
     assert averaged.weight == averaged.average == pytest.approx(pulled + 1.0, abs=1e-3)
 
 
-def test_a_step_after_the_end_of_training_moves_no_weight(averaged):
-    averaged.train(4)
-    pulled = averaged.weight
-    for _ in range(2):  # The second one would be a pull.
-        averaged.train(1, is_over=True)
-        assert averaged.weight == averaged.average == pytest.approx(pulled)
-
-
 def test_a_run_that_ends_before_its_first_pull_keeps_its_weights(averaged):
-    averaged.train(1, is_over=True)
+    averaged.train(1)
     averaged.end()
     assert averaged.weight == 11.0
+
+
+def test_a_run_of_fewer_steps_than_a_pull_takes_keeps_its_weights():
+    with tf.Graph().as_default(), tf.Session() as session:
+        piece = tf.get_variable("w", initializer=[1.0], use_resource=True)
+        lookahead = Lookahead(TrainConfig(lookahead_steps=5), [piece], total_steps=3)
+        session.run(tf.global_variables_initializer())
+        piece.load([4.0], session)
+        session.run(lookahead.pull(tf.constant(3, tf.int64)))
+        assert session.run(piece).tolist() == [4.0]
 
 
 SETTINGS = {"num_layers": 8, "train_batch_size": 12, "lookahead_steps": 2, "learning_rate": 0.01}

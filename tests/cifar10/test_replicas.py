@@ -14,7 +14,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.training import monitored_session
 
-from cifar10 import hooks, model_fn, server, training_step
+from cifar10 import hooks, model_fn, server
 from cifar10.config import TrainConfig
 from cifar10.replicas import OverFlag, Rendezvous, Replication, SharedState
 from tests.cifar10 import steps
@@ -434,12 +434,6 @@ class Trainer:
                 at_end(session)
         return done
 
-    def take_late_step(self, images: np.ndarray, labels: np.ndarray) -> None:
-        """Takes a step outside of `train`, on the variables that are there."""
-        feed = {self._images: images, self._labels: labels}
-        with tf.Session(self._target, graph=self.graph) as session:
-            session.run(self.spec.train_op, feed)
-
 
 def follow() -> Any:
     return hooks.FollowChiefHook(total_steps=1000)
@@ -523,46 +517,6 @@ def test_asynchronous_replicas_share_weights_and_counters_and_end_together(targe
         assert counter(session, "examples_seen") == HALF * (counts["chief"] + counts["worker"])
 
 
-@pytest.mark.usefixtures("_prompt_sessions")
-def test_an_update_that_comes_after_an_early_end_leaves_the_weights_at_their_average(target):
-    config = TrainConfig(
-        model="mlp", train_batch_size=HALF, learning_rate=0.01, warmup_epochs=0, lookahead_steps=2
-    )
-    chief, worker = (Trainer(target, place(replica, None), config) for replica in (0, 1))
-    batches = [(images[:HALF], labels[:HALF]) for images, labels in make_batches(1)]
-    saved: list[dict[str, np.ndarray]] = []
-
-    def end_early(session: Any) -> None:
-        raw = session._tf_sess()
-
-        def save() -> None:
-            saved.append(steps.Training(chief.spec, None, None, raw).saved())
-
-        with chief.graph.as_default():
-            save()
-            raw.run(tf.get_collection(training_step.EARLY_END))
-            save()
-            worker.take_late_step(*batches[0])
-            save()
-
-    chief.train(batches * 3, end_early)
-    assert [int(one["global_step"]) for one in saved] == [3, 3, 4]
-    assert [far_from_average(one) for one in saved] == [True, False, False]
-    for name in averaged_names(saved[1]):
-        np.testing.assert_allclose(saved[2][name], saved[1][name], rtol=1e-6, atol=1e-8)
-
-
-def far_from_average(saved: dict[str, np.ndarray]) -> bool:
-    """Whether a weight differs from its average."""
-    return any((saved[one] != saved[f"{one}/Lookahead"]).any() for one in averaged_names(saved))
-
-
-def averaged_names(saved: dict[str, np.ndarray]) -> list[str]:
-    names = [one.removesuffix("/Lookahead") for one in saved if one.endswith("/Lookahead")]
-    assert names
-    return names
-
-
 def counter(session: Any, name: str) -> int:
     """A counter as the server holds it."""
     variables = session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
@@ -625,7 +579,9 @@ class Servers:
             words = [sys.executable, "-c", SERVE, json.dumps(self._spec), str(index)]
             self._processes[index] = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         for index in indices:
-            assert self._processes[index].stdout.readline() == "serves\n"
+            output = self._processes[index].stdout
+            assert output is not None
+            assert output.readline() == "serves\n"
 
     def end(self, *indices: int) -> None:
         for index in indices:
