@@ -157,7 +157,7 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
     def keeps_rates(choice: str) -> bool:
         asked, own = given.get(choice, recipe[choice]), recipe[choice]
-        return _SAME_RATES.get(asked, asked) == _SAME_RATES.get(own, own)
+        return bool(_SAME_RATES.get(asked, asked) == _SAME_RATES.get(own, own))
 
     def applies(setting: str, value: Any) -> bool:
         if setting in given or _INSTEAD.get(setting) in given:

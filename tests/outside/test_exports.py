@@ -130,7 +130,7 @@ def test_a_plain_script_gives_the_probabilities_that_predict_mode_prints(trained
     names = [f"{index}.png" for index in range(ASKED)]
     for name, image in zip(names, trained.images):
         (trained.folder / name).write_bytes(png(image))
-    done = program.run("--mode=predict", f"--images={','.join(names)}", cwd=trained.folder)
+    done = program.run("--mode=predict", *names, cwd=trained.folder)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()[-ASKED:]
     for name, line, row in zip(names, lines, probabilities):

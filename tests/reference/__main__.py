@@ -11,12 +11,18 @@ from tests.reference.measure import Errors, measure
 
 
 def main() -> int:
-    """Measures each case; returns 1 where an error is larger than is allowed."""
+    """Measures each case; returns 1 where an error is larger than is allowed.
+
+    What this machine cannot compute is left out, and the table says so.
+    """
     print(f"TensorFlow {tf.__version__}, Python {platform.python_version()}, {cpu_name()}\n")
     print("| case | " + " | ".join(Errors._fields) + " | allowed |")
     print("|---|" + "---|" * (len(Errors._fields) + 1))
     failed = 0
     for case in CASES:
+        if case.impossible:
+            print(f"| {case.name} | left out: {case.impossible} |", flush=True)
+            continue
         errors = measure(case)
         failed |= any(errors.beyond(case.tolerance).values())
         figures = ["–" if error is None else f"{error:.0e}" for error in errors]

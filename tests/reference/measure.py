@@ -33,17 +33,16 @@ class Errors(NamedTuple):
 
     def beyond(self, allowed: Tolerance) -> dict[str, float]:
         """The errors that are larger than is allowed, by their names; NaN is."""
-        limits = Errors(
-            logits=allowed.logits,
-            loss=allowed.logits,
-            decisions=allowed.logits,
-            gradients=allowed.gradients,
-            updates=allowed.updates,
-            statistics=allowed.updates,
-            evaluation=allowed.logits,
-        )
-        pairs = zip(self._fields, self, limits)
-        return {name: one for name, one, limit in pairs if one is not None and not one <= limit}
+        limits = {
+            "gradients": allowed.gradients,
+            "updates": allowed.updates,
+            "statistics": allowed.updates,
+        }
+        return {
+            name: error
+            for name, error in self._asdict().items()
+            if error is not None and not error <= limits.get(name, allowed.logits)
+        }
 
 
 def measure(case: Case) -> Errors:

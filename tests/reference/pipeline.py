@@ -178,7 +178,7 @@ class _Trainer:
         )
         self._graph = tf.Graph()
         with self._graph.as_default():
-            self._spec, *self._fed = steps.build(config, plan, replication)
+            self._spec, self._images, self._labels = steps.build(config, plan, replication)
         self.watched = _Watched(self._graph, self._spec.loss, plan)
         self.seen: list[Any] = []
         self.saved: list[Values] = []
@@ -191,7 +191,8 @@ class _Trainer:
         hooks = list(self._spec.training_chief_hooks)
         with self._graph.as_default(), tf.train.MonitoredSession(creator, hooks) as session:
             # A Saver takes no monitored session.
-            run = steps.Training(self._spec, *self._fed, session._tf_sess())
+            raw = session._tf_sess()
+            run = steps.Training(self._spec, self._images, self._labels, raw)
             _begin(run, first)
             has_begun.set()
             for batch in batches:
@@ -209,7 +210,8 @@ class _Trainer:
 
     def _step(self, session: Any, batch: Any) -> None:
         fetches = [self._spec.train_op, self.watched.fetches]
-        self.seen.append(session.run(fetches, dict(zip(self._fed, batch)))[1])
+        feed = dict(zip((self._images, self._labels), batch))
+        self.seen.append(session.run(fetches, feed)[1])
 
 
 @contextlib.contextmanager

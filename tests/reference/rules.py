@@ -27,7 +27,7 @@ class Settings:
     batch_norm: str = "tower"
     batch_norm_decay: float = 0.997
     batch_norm_epsilon: float = 1e-5
-    whitening_bias_epochs: float = 3.0
+    whitening_bias_epochs: Optional[float] = None  # fastnet's alone
 
 
 class Rule:

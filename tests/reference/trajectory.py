@@ -112,7 +112,7 @@ def train(
     graph = Graph(settings, values, len(batches[0][1]), groups)
     rule = Rule(settings)
     lookahead = Lookahead(settings.lookahead_steps, values, start.total_steps)
-    early_end = int(settings.whitening_bias_epochs * start.num_examples)
+    early_end = (settings.whitening_bias_epochs or 0.0) * start.num_examples
     steps = []
     for index, (batch, decided) in enumerate(zip(batches, decisions)):
         step, seen = start.step + index, start.examples_seen + index * len(batch[1])
