@@ -94,9 +94,9 @@ def guards(monkeypatch):
     return Guards(monkeypatch)
 
 
-def test_the_master_waits_for_the_parameter_servers_and_not_for_workers(job, guards):
+def test_an_asynchronous_master_waits_for_the_parameter_servers_and_not_for_workers(job, guards):
     with job.listening("ps"):
-        job.node("master", cluster_timeout=20.0).join(no_check)
+        job.node("master", sync=False, cluster_timeout=20.0).join(no_check)
     assert guards.found == [(["ps/0", "ps/1"], None)]
 
 
@@ -127,7 +127,7 @@ def test_an_in_graph_master_needs_everybody(job, guards):
 def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients(
     job, guards, aggregate, workers
 ):
-    node = job.node("master", sync=True, replicas_to_aggregate=aggregate, cluster_timeout=20.0)
+    node = job.node("master", replicas_to_aggregate=aggregate, cluster_timeout=20.0)
     with job.listening("ps"):
         node.join(no_check)
     assert guards.found == [
@@ -138,7 +138,7 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
 
 def test_a_synchronous_worker_needs_no_other_worker(job, guards):
     with job.listening("ps"), job.listening("master"):
-        job.node("worker", sync=True, cluster_timeout=20.0).join(no_check)
+        job.node("worker", cluster_timeout=20.0).join(no_check)
     assert [sorted(labels) for labels, _ in guards.found] == [["master/0", "ps/0", "ps/1"]]
 
 
@@ -159,7 +159,7 @@ def test_others_that_have_gone_are_no_loss_once_training_is_over(job, guards):
 
 
 def test_asynchronous_trainers_share_the_parameter_servers(job):
-    place = job.node("worker", 1, towers=2).replication()
+    place = job.node("worker", 1, towers=2, sync=False).replication()
     assert dataclasses.asdict(place) == {
         "variable_devices": (f"/job:ps/task:0/{CPU}", f"/job:ps/task:1/{CPU}"),
         "tower_devices": ("/job:worker/task:1/cpu:0", "/job:worker/task:1/cpu:1"),
@@ -173,9 +173,9 @@ def test_asynchronous_trainers_share_the_parameter_servers(job):
 
 
 def test_synchronous_trainers_wait_for_all_gradients_or_for_as_many_as_asked(job):
-    place = job.node("master", sync=True, ps_transfer="bf16").replication()
+    place = job.node("master", ps_transfer="bf16").replication()
     assert (place.replica, place.aggregate, place.transfer_dtype) == (0, 3, tf.bfloat16)
-    assert job.node("worker", sync=True, replicas_to_aggregate=2).replication().aggregate == 2
+    assert job.node("worker", replicas_to_aggregate=2).replication().aggregate == 2
 
 
 def test_without_parameter_servers_the_weights_are_the_masters(job):
@@ -195,13 +195,9 @@ def test_an_in_graph_master_has_towers_on_every_machine(job):
 @pytest.mark.parametrize(
     ("settings", "how", "images"),
     [
-        ({}, "asynchronous", 12),
-        ({"sync": True}, "synchronous, 3 of 3 gradients an update", 36),
-        (
-            {"sync": True, "replicas_to_aggregate": 2},
-            "synchronous, 2 of 3 gradients an update",
-            24,
-        ),
+        ({"sync": False}, "asynchronous", 12),
+        ({}, "synchronous, 3 of 3 gradients an update", 36),
+        ({"replicas_to_aggregate": 2}, "synchronous, 2 of 3 gradients an update", 24),
     ],
 )
 def test_a_node_says_what_it_is_and_how_it_trains(job, settings, how, images):

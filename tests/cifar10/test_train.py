@@ -243,22 +243,3 @@ def test_where_images_are_resident_training_is_fed_what_was_drawn(config):
     job = make_job(dataclasses.replace(config, resident_data=True), open_records(config.data_place))
     drawn = first_batch(job, seen=0)
     assert (drawn.dtype, drawn.shape) == (np.int64, (10, 6))
-
-
-def test_summaries_of_a_collection_are_written_every_so_many_steps(tmp_path):
-    with tf.Graph().as_default():
-        counted = tf.train.create_global_step().assign_add(1, read_value=True)
-        tf.summary.scalar("ours", counted, collections=["ours"])
-        tf.summary.scalar("others", counted)
-        hook = train.SummaryHook("ours", 3, str(tmp_path))
-        with tf.train.MonitoredSession(hooks=[hook]) as session:
-            for _ in range(7):
-                session.run(counted)
-    tf.summary.FileWriterCache.clear()
-    found = [
-        (event.step, value.tag)
-        for path in tmp_path.glob("events.*")
-        for event in tf.train.summary_iterator(str(path))
-        for value in event.summary.value
-    ]
-    assert found == [(1, "ours"), (4, "ours"), (7, "ours")]
