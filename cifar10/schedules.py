@@ -36,7 +36,7 @@ def learning_rate(
       examples_per_step: images of a global step, of all towers and synchronous trainers.
     """
     # Whole numbers are divided in float64, which counts more images than float32.
-    epochs = tf.cast(examples_seen / num_examples, tf.float32)
+    epochs = examples_seen / num_examples
     progress = tf.minimum(1.0, tf.cast(examples_seen / total_examples, tf.float32))
     if config.schedule == "staged":
         factor = _staged(epochs, STAGE_EPOCHS, STAGE_FACTORS)
