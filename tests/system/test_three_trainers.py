@@ -10,7 +10,7 @@ from tests.cifar10.cluster_processes import cluster
 
 pytestmark = pytest.mark.system
 
-STEPS = 450  # of 60 images: 27,000, one and a half epochs
+STEPS = 375  # of 60 images: 22,500, one and a quarter epochs
 # A rate of .05 for 60 images: so it is for one process of 60 and for a synchronous step of three
 # trainers of 20; an asynchronous step is of 20 images and takes a third of it.
 LEARN = (
@@ -65,16 +65,16 @@ def three_trainers(data: pathlib.Path, folder: pathlib.Path, *arguments: str) ->
 def test_synchronous_trainers_come_within_a_point_of_one_process_with_three_times_the_batch(
     data, tmp_path, alone
 ):
-    three = three_trainers(data, tmp_path, "--sync", f"--train-steps={STEPS}")
-    assert alone["eval_accuracy"] > 0.85
-    assert alone["examples_seen"] == three["examples_seen"] == 27_000
-    assert alone["global_step"] == three["global_step"] == 450
+    three = three_trainers(data, tmp_path, f"--train-steps={STEPS}")
+    assert alone["eval_accuracy"] > 0.8
+    assert alone["examples_seen"] == three["examples_seen"] == 22_500
+    assert alone["global_step"] == three["global_step"] == 375
     assert three["eval_accuracy"] == pytest.approx(alone["eval_accuracy"], abs=0.01)
 
 
 def test_asynchronous_trainers_come_near_one_process(data, tmp_path, alone):
-    three = three_trainers(data, tmp_path, f"--train-steps={3 * STEPS}")
+    three = three_trainers(data, tmp_path, "--sync=false", f"--train-steps={3 * STEPS}")
     # Steps that the three were in when the last one was done.
-    assert 1350 <= three["global_step"] <= 1355
+    assert 1125 <= three["global_step"] <= 1130
     assert three["examples_seen"] == 20 * three["global_step"]
     assert three["eval_accuracy"] > alone["eval_accuracy"] - 0.03
