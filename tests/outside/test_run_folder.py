@@ -161,7 +161,7 @@ def test_a_checkpoint_is_enough_to_compute_what_validation_computed(killed):
 
 @pytest.mark.system
 def test_a_cluster_that_lost_its_ps_has_one_row_a_step_too(folder, tmp_path):
-    arguments = (f"--data-dir={folder / 'data'}", *SETTINGS, "--train-steps=600", "--sync")
+    arguments = (f"--data-dir={folder / 'data'}", *SETTINGS, "--train-steps=600")
     with cluster(tmp_path, *arguments, "--checkpoint-steps=150", "--output-dir=output") as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "at step 300")
