@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import threading
 import time
 from types import FrameType
 from typing import Callable, Optional
@@ -18,9 +20,12 @@ _SAME_SECS = 1.0
 class StopRequest:
     """Remembers that a signal asked the run to end.
 
-    The handlers only take a note, since a signal may come in the middle of a checkpoint; training
-    looks at `requested` after each step. A second signal ends the process at once, unless it comes
-    within a second, as when a platform sends one to each process of a task, and its launcher too.
+    A signal is only noted, since it may come in the middle of a checkpoint; training looks at
+    `requested` after each step. A second signal ends the process at once, unless it comes within a
+    second, as when a platform sends one to each process of a task, and its launcher too.
+
+    A thread takes the note: Python runs handlers in the main thread only, and that one does not
+    return from TensorFlow while it waits there for another task's gradients.
     """
 
     def __init__(self) -> None:
@@ -29,8 +34,13 @@ class StopRequest:
 
     def install(self) -> None:
         """Takes SIGTERM and SIGINT over; call it in the main thread, before TensorFlow loads."""
+        noted, signalled = socket.socketpair()
+        signalled.setblocking(False)
+        # Python's own handler of a signal writes its number there, whatever the main thread does.
+        signal.set_wakeup_fd(signalled.detach(), warn_on_full_buffer=False)
         for signum in _SIGNALS:
-            signal.signal(signum, self._note)
+            signal.signal(signum, _leave_to_the_thread)
+        threading.Thread(target=self._listen, args=(noted,), daemon=True).start()
 
     @property
     def requested(self) -> bool:
@@ -47,13 +57,24 @@ class StopRequest:
         """Seconds since the signal came; 0 without one."""
         return 0.0 if self._signum is None else time.monotonic() - self._since
 
-    def _note(self, signum: int, frame: Optional[FrameType]) -> None:
+    def _listen(self, noted: socket.socket) -> None:
+        with noted:
+            while numbers := noted.recv(64):
+                for signum in numbers:
+                    if signum in _SIGNALS:
+                        self._note(signum)
+
+    def _note(self, signum: int) -> None:
         if self._signum is None:
             self._since = time.monotonic()
             self._signum = signum
         elif self.secs > _SAME_SECS:
             # Someone asks again: leave saving half done, which the next run can cope with.
             os._exit(128 + signum)
+
+
+def _leave_to_the_thread(signum: int, frame: Optional[FrameType]) -> None:
+    """A handler must be there, or the signal ends the process."""
 
 
 class Stay:

@@ -391,7 +391,7 @@ def test_a_child_that_hangs_is_ended(run, started, monkeypatch, capsys):
 
 def test_a_signal_ends_the_children_and_the_run_in_the_usual_way(run, started, tmp_path):
     stop = StopRequest()
-    timer = threading.Timer(0.5, stop._note, (signal.SIGTERM, None))
+    timer = threading.Timer(0.5, stop._note, (signal.SIGTERM,))
     timer.start()
     begin = time.monotonic()
     with pytest.raises(Stopped) as stopped:

@@ -139,7 +139,7 @@ def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
     training.save(1)
 
     def interrupt() -> None:
-        training.stop._note(signal.SIGTERM, None)
+        training.stop._note(signal.SIGTERM)
 
     training.follow(interrupt)
     with pytest.raises(Stopped):
@@ -216,7 +216,7 @@ def test_a_damaged_checkpoint_is_an_error(training):
 def test_a_signal_ends_the_evaluator_before_it_validates_anything(training):
     training.begin()
     training.save(1)
-    training.stop._note(signal.SIGTERM, None)
+    training.stop._note(signal.SIGTERM)
     with pytest.raises(Stopped):
         training.evaluate()
     assert not (training.output / "history_validation.json").exists()
@@ -228,7 +228,7 @@ def test_a_signal_breaks_a_validation_off(training, monkeypatch):
     look = hooks.StopEvaluationHook.before_run
 
     def signalled(hook: Any, run_context: Any) -> None:
-        training.stop._note(signal.SIGTERM, None)
+        training.stop._note(signal.SIGTERM)
         look(hook, run_context)
 
     monkeypatch.setattr(hooks.StopEvaluationHook, "before_run", signalled)

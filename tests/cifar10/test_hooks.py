@@ -25,7 +25,7 @@ from cifar10.stopping import Stay, StopRequest
 def stopped() -> StopRequest:
     """A request as a SIGTERM makes it."""
     stop = StopRequest()
-    stop._note(signal.SIGTERM, None)
+    stop._note(signal.SIGTERM)
     return stop
 
 
@@ -76,7 +76,7 @@ def test_a_signal_ends_training_after_the_step_at_hand():
 
     class Signal(tf.train.SessionRunHook):
         def after_run(self, run_context: Any, run_values: Any) -> None:
-            stop._note(signal.SIGTERM, None)
+            stop._note(signal.SIGTERM)
 
     assert train(Signal(), StopHook(stop)) == 1
     assert train(StopHook(StopRequest())) == 20
@@ -87,7 +87,7 @@ def test_a_signal_ends_training_of_a_replica_that_the_master_needs_after_its_sta
 
     class Signal(tf.train.SessionRunHook):
         def after_run(self, run_context: Any, run_values: Any) -> None:
-            stop._note(signal.SIGTERM, None)
+            stop._note(signal.SIGTERM)
 
     assert train(Signal(), StopHook(stop, Stay(stop, lambda: not left.pop(0)))) == 5
 

@@ -134,7 +134,7 @@ def test_a_worker_that_stays_away_keeps_no_parameter_server_from_serving(job):
 def test_a_signal_ends_it_at_once_where_the_master_has_gone(job):
     served = Served(job)
     assert served.goes_on
-    job.stop._note(signal.SIGTERM, None)
+    job.stop._note(signal.SIGTERM)
     with pytest.raises(Stopped) as stopped:
         served.ended()
     assert stopped.value.signum == signal.SIGTERM
@@ -144,7 +144,7 @@ def test_a_signal_leaves_it_to_the_master_as_long_as_that_is_here(job):
     with job.listening("master"):
         served = Served(job)
         time.sleep(QUIET_SECS)  # until it has seen the master
-        job.stop._note(signal.SIGTERM, None)
+        job.stop._note(signal.SIGTERM)
         assert served.goes_on
     with pytest.raises(Stopped):
         served.ended()

@@ -139,7 +139,7 @@ def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkey
         def after_run(self, run_context: Any, run_values: Any) -> None:
             steps.append(1)
             if len(steps) == 2:
-                self._stop._note(signal.SIGTERM, None)
+                self._stop._note(signal.SIGTERM)
             super().after_run(run_context, run_values)
 
     monkeypatch.setattr(hooks, "StopHook", SignalInTheSecondStep)
@@ -161,7 +161,7 @@ def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_
 
     def stopped(self: Any, *args: Any, **settings: Any) -> None:
         export(self, *args, **settings)
-        stop._note(signal.SIGTERM, None)
+        stop._note(signal.SIGTERM)
 
     monkeypatch.setattr(ValidationRecorder, "export", stopped)
     with pytest.raises(Stopped):

@@ -125,7 +125,7 @@ def test_a_signal_ends_the_delay(config, waited, monkeypatch):
     def sleep(secs: float) -> None:
         waited.append(secs)
         if len(waited) == 1:  # A second signal would end this process.
-            stop._note(signal.SIGTERM, None)
+            stop._note(signal.SIGTERM)
 
     monkeypatch.setattr(worker.time, "sleep", sleep)
     with pytest.raises(Stopped):
@@ -211,7 +211,7 @@ def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_th
     def after_step(number: int) -> None:
         taken.append(number)
         if number == 3:
-            stop._note(signal.SIGTERM, None)
+            stop._note(signal.SIGTERM)
 
     with pytest.raises(Stopped):
         train(stop, place, after_step=after_step, sync=False)
@@ -225,7 +225,7 @@ def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone
     def after_step(number: int) -> None:
         taken.append(number)
         if number == 3:
-            stop._note(signal.SIGTERM, None)
+            stop._note(signal.SIGTERM)
         place.master_is_here = number < 9
 
     with pytest.raises(Stopped):
