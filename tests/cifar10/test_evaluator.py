@@ -7,6 +7,7 @@ import json
 import pathlib
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any, Optional
@@ -22,6 +23,7 @@ from cifar10.stopping import StopRequest
 from tests.cifar10 import steps
 from tests.cifar10.cluster_processes import free_ports
 
+REAL_SLEEP = time.sleep
 SETTINGS: dict[str, Any] = {
     "model": "mlp",
     "train_batch_size": 10,
@@ -102,9 +104,8 @@ def training(tmp_path, tutorial_data, checkpoints, monkeypatch) -> Training:
         if found.clock:
             found.clock.pop(0)()
         else:
-            real_sleep(seconds)
+            REAL_SLEEP(seconds)
 
-    real_sleep = time.sleep
     monkeypatch.setattr(evaluator.time, "sleep", sleep)
     return found
 
@@ -191,25 +192,34 @@ def test_what_is_there_before_training_says_who_validates_waits(training):
     assert not (training.output / "history_validation.json").exists()
 
 
-def test_a_checkpoint_that_training_has_removed_meanwhile_is_passed_over(training):
+def test_a_checkpoint_that_training_removes_while_it_is_read_is_passed_over(training, monkeypatch):
     training.begin()
+    latest = evaluator.checkpoints.latest
 
-    def save_and_remove() -> None:
-        training.save(1)
-        for path in training.output.glob("model.ckpt-1.*"):
-            path.unlink()
+    def found_and_removed(output_dir: str) -> Optional[str]:
+        found = latest(output_dir)
+        if found and found.endswith("-1"):
+            for path in training.output.glob("model.ckpt-1.*"):
+                path.unlink()
+        return found
 
-    training.follow(save_and_remove, lambda: training.save(2), lambda: training.end(2))
+    monkeypatch.setattr(evaluator.checkpoints, "latest", found_and_removed)
+    training.follow(lambda: training.save(1), lambda: training.save(2), lambda: training.end(2))
     training.evaluate()
     assert training.validated == [2]
 
 
 def test_a_damaged_checkpoint_is_an_error(training):
     training.begin()
-    training.save(1)
-    (training.output / "model.ckpt-1.index").write_bytes(b"nothing")
+
+    def save_half() -> None:
+        training.save(1)
+        (training.output / "model.ckpt-1.index").write_bytes(b"nothing")
+
+    training.follow(save_half, lambda: training.end(1))
     with pytest.raises(UserError, match=r"model\.ckpt-1 is damaged"):
         training.evaluate()
+    assert len(training.clock) == 1  # It ended at this checkpoint, before training did.
     assert not training.is_marked
 
 
@@ -255,3 +265,13 @@ def test_a_master_that_does_not_answer_is_named(training):
     with pytest.raises(TrainingError) as missed:
         training.evaluate(task(master=address), cluster_timeout=0.3)
     assert str(missed.value).startswith(f"master/0 ({address}) has not answered for 0.3 s")
+
+
+def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_takes(training):
+    training.begin(validates=True)
+    with socket.socket() as master:
+        master.bind(("127.0.0.1", 0))
+        master.listen(100)
+        training.follow(lambda: REAL_SLEEP(1.0), lambda: None, lambda: training.end(1, True))
+        training.evaluate(task(master=f"127.0.0.1:{master.getsockname()[1]}"), cluster_timeout=0.5)
+    assert training.clock == []
