@@ -26,6 +26,12 @@ def take_back(folder: str, first_step: int) -> None:
     writer(folder).add_session_log(log, first_step)
 
 
+def keep(history: History, folder: str) -> None:
+    """Puts rows and events where a kill of this process does not reach them."""
+    history.save()
+    writer(folder).flush()
+
+
 class ResumeHook(tf.train.SessionRunHook):
     """Takes back events and rows of the steps that are about to be trained again.
 

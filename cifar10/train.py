@@ -1,6 +1,7 @@
 """Training: train_and_evaluate from the last checkpoint to the last step, then the figures."""
 
 import dataclasses
+import functools
 import time
 from typing import Any, Optional
 
@@ -35,7 +36,7 @@ from cifar10.progress_hook import ProgressHook, RunLength
 from cifar10.records import open_records
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.stopping import StopRequest
-from cifar10.summaries import ResumeHook, SummaryHook, writer
+from cifar10.summaries import ResumeHook, SummaryHook, keep
 from cifar10.tf_errors import clear_errors
 from cifar10.validation import ValidationRecorder
 from cifar10.whitening import values_from_data
@@ -139,7 +140,8 @@ class _Run:
         trainer = make_trainer(job, lambda: not self._stop.requested)
         every = trainer.config.save_checkpoints_steps
         saver = hooks.SaverHook(trainer.model_dir, every, job.config.log_place)
-        listener = hooks.PauseListener(self._clock, self._keep, self._stop, saver, self._end)
+        keep_all = functools.partial(keep, self._history, job.config.log_place)
+        listener = hooks.PauseListener(self._clock, keep_all, self._stop, saver, self._end)
         spec = tf.estimator.TrainSpec(
             lambda: train_input(job),
             hooks=[*self._train_hooks(every), saver],  # It sees whether another one ends training.
@@ -151,11 +153,6 @@ class _Run:
             trainer.train(
                 spec.input_fn, list(spec.hooks), saving_listeners=list(spec.saving_listeners)
             )
-
-    def _keep(self) -> None:
-        """Puts what was measured so far where a kill does not reach it."""
-        self._history.save()
-        writer(self._job.config.log_place).flush()
 
     def _end(self) -> None:
         """Tells the others that training is over, once its last checkpoint is whole."""

@@ -20,6 +20,11 @@ def _own_writers():
 def rows(folder: pathlib.Path) -> list[int]:
     """The steps that TensorBoard shows of `curve`."""
     summaries.writer(str(folder)).flush()
+    return shown(folder)
+
+
+def shown(folder: pathlib.Path) -> list[int]:
+    """As a process sees it that is not this one."""
     found = EventAccumulator(str(folder)).Reload()
     return [event.step for event in found.Scalars("curve")] if found.Tags()["scalars"] else []
 
@@ -70,6 +75,15 @@ def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):
     assert rows(tmp_path) == [1, 2]
     write(tmp_path, 3)
     assert rows(tmp_path) == [1, 2, 3]
+
+
+def test_what_is_kept_is_in_the_files(tmp_path):
+    write(tmp_path, 1, 2)
+    assert shown(tmp_path) == []
+    history = History(str(tmp_path / "history.json"), [{"step": 2}])
+    summaries.keep(history, str(tmp_path))
+    assert shown(tmp_path) == [1, 2]
+    assert (tmp_path / "history.json").read_text() == '{"train": [{"step": 2}], "validation": []}'
 
 
 def test_a_session_takes_back_what_came_after_its_checkpoint(tmp_path):
