@@ -24,6 +24,7 @@ BENCHMARKS = {
     "transfers": "what crosses between a trainer and its parameter servers in a step",
     "data-prep": "archives to records",
     "converge": "first steps of training with three seeds, held against committed curves",
+    "learning": "whole runs, by batch size and in clusters: curves, a table and pictures",
     "tables": "the documents' tables of measured results, anew from benchmarks/results/",
 }
 
@@ -59,6 +60,10 @@ def _main_of(name: str) -> Callable[[Sequence[str]], Any]:
         from benchmarks import converge
 
         return converge.main
+    if name == "learning":
+        from benchmarks import learning
+
+        return learning.main
     if name == "tables":
         from benchmarks import tables
 

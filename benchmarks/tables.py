@@ -5,8 +5,8 @@
 
 What stands between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
 benchmarks/results/NAME.json: figures, and what they were measured on, with what, how often
-(benchmarks/table_text.py has the form of its columns). The one of NAME `converge` is made from the
-curves in benchmarks/results/converge/.
+(benchmarks/table_text.py has the form of its columns). Those of NAME `converge` and `learning` are
+made from the curves in the folders of these names there.
 """
 
 import argparse
@@ -18,10 +18,12 @@ from typing import Any
 
 from benchmarks.convergence.table import curves_table
 from benchmarks.errors import BenchmarkError
+from benchmarks.learning import learning_table
 from benchmarks.table_text import as_markdown
 from launch.layouts import ROOT
 
-CURVES = "converge"
+# Tables of curves, which have folders in the place of files.
+CURVES = {"converge": curves_table, "learning": learning_table}
 # What a file of results says beside its figures; null: the document does not say.
 CONDITIONS = ("what", "command", "hardware", "versions", "data", "n")
 _KEYS = {*CONDITIONS, "columns", "rows"}
@@ -96,8 +98,8 @@ def table(folder: Path, name: str) -> str:
     Raises:
       BenchmarkError: there are no such results, or they are not of the form.
     """
-    if name == CURVES:
-        return curves_table(folder / CURVES)
+    if name in CURVES:
+        return CURVES[name](folder / name)
     content = read_results(folder / f"{name}.json")
     return as_markdown(content["columns"], content["rows"])
 
