@@ -99,7 +99,8 @@ class TrainConfig:
     )
     batch_norm: str = _flag(
         "tower",
-        "statistics of one tower's images, of all towers' (sync), or no normalisation",
+        "statistics of one tower's images, of all of a process's towers (sync), or no "
+        "normalisation",
         group="model",
         choices=BATCH_NORMS,
     )

@@ -125,6 +125,8 @@ def _check_model_settings(config: Any) -> None:
             f"--whitening-bias-epochs is for --model fastnet, got --model {config.model}; leave it "
             "out"
         )
+    if config.model == "mlp" and config.data_format is not None:
+        _refuse("--data-format is for convolutions, got --model mlp; leave it out")
     _check_normalisation(config)
     _check_optimizer(config)
 
@@ -185,6 +187,8 @@ def _check_contradictions(config: Any) -> None:
                 f"{flag_name(name)} distorts training images, but --use-distortion-for-training is "
                 "false"
             )
+    if config.is_set("crop_fill") and config.crop_padding == 0:
+        _refuse("--crop-fill fills what a shift uncovers, but --crop-padding is 0; leave it out")
     if config.replicas_to_aggregate is not None and config.replication == "in-graph":
         _refuse(
             "--replicas-to-aggregate is for --replication between-graph; in-graph waits for all"

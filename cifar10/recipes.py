@@ -5,9 +5,11 @@ are those of `cifar10.config.TrainConfig`.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+
+from cifar10 import schema
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +131,7 @@ _SAME_RATES = {"resnet_v2": "resnet", "nesterov": "momentum"}
 _RESNETS, _NORMALISED = ("resnet", "resnet_v2"), ("resnet", "resnet_v2", "fastnet")
 _WITH_MOMENTUM = ("momentum", "nesterov", "muon")
 _MUON: Mapping[str, tuple[Any, ...]] = {"model": _NORMALISED, "batch_norm": ("tower", "sync")}
-_FOR: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+_FOR: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "num_layers": {"model": _RESNETS},
     "residual_scale": {"model": _RESNETS},
     "whitening_bias_epochs": {"model": ("fastnet",)},
@@ -141,7 +143,7 @@ _FOR: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "muon_rate": {"optimizer": ("muon",), **_MUON},
     "muon_momentum": {"optimizer": ("muon",), **_MUON},
     "crop_padding": {"use_distortion_for_training": (True,)},
-    "crop_fill": {"use_distortion_for_training": (True,)},
+    "crop_fill": {"use_distortion_for_training": (True,), "crop_padding": range(1, schema.HEIGHT)},
     "flip": {"use_distortion_for_training": (True,)},
 }
 

@@ -34,7 +34,7 @@ RULES = (
     Rule("cifar10.cpu", (), STDLIB),
     Rule("cifar10.kernels.library", (), LATE),
     Rule("cifar10.kernels.build", ("cifar10.cpu", "cifar10.kernels*"), LATE),
-    Rule("cifar10.recipes", (), STDLIB),
+    Rule("cifar10.recipes", ("cifar10.schema",), STDLIB),
     Rule("cifar10.config_checks", ("cifar10.schema", "cifar10.errors"), STDLIB),
     Rule(
         "cifar10.config",

@@ -173,6 +173,8 @@ def test_a_setting_with_choices_takes_no_other():
             {"cutout": 8, "use_distortion_for_training": False},
             ["--cutout", "--use-distortion-for-training"],
         ),
+        ({"crop_fill": "reflect", "crop_padding": 0}, ["--crop-fill", "--crop-padding is 0"]),
+        ({"model": "mlp", "data_format": "channels_last"}, ["--data-format", "--model mlp"]),
         ({"replicas_to_aggregate": 2, "sync": False}, ["--replicas-to-aggregate", "--sync"]),
         (
             {"replicas_to_aggregate": 2, "replication": "in-graph"},

@@ -95,6 +95,7 @@ def test_a_flag_that_says_the_default_beats_the_recipe_too():
         ("fast", "--optimizer=nesterov", {"muon_rate": 0.24, "muon_momentum": 0.6}),
         ("fast", "--batch-norm=off", {"batch_norm_decay": 0.997, "optimizer": "momentum"}),
         ("fast", "--use-distortion-for-training=false", {"crop_padding": 4, "flip": "random"}),
+        ("fast", "--crop-padding=0", {"crop_fill": "zeros", "flip": "alternating"}),
         ("fast", "--model=mlp", {"norm_bias_rate": 1.0, "batch_norm_decay": 0.997}),
         ("resnet20", "--model=fastnet", {"num_layers": None, "learning_rate": None}),
         ("resnet20", "--optimizer=adam", {"learning_rate": None, "learning_rate_batch": None}),

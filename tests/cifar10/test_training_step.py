@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from cifar10.layers import Layers
 from cifar10.replicas import Replication
 from cifar10.training_step import Report
 from cifar10.update import StepSettings
+from cifar10.variables import EARLY
 from tests.cifar10 import steps
 from tests.cifar10.steps import BATCH, make_batches, make_plan
 
@@ -129,14 +130,18 @@ def normalised_pixels(layers: Layers, images: Any) -> Any:
 
 
 def build_step(
-    model: Any, plan: DevicePlan, batch: tuple[Any, Any], decay: float = 0.997, **settings: Any
+    model: Any,
+    plan: DevicePlan,
+    batch: tuple[Any, Any],
+    decay: float = 0.997,
+    place: Optional[Replication] = None,
+    **settings: Any,
 ) -> training_step.Step:
     """A step of a model of the test's own."""
     config = TrainConfig(train_batch_size=BATCH, **settings)
     make_layers = functools.partial(Layers, True, norm_decay=decay)
     layout = training_step.lay_out(model, make_layers)
-    place = Replication.alone(plan)
-    built_with = StepSettings(config, place, False, 100, 9)
+    built_with = StepSettings(config, place or Replication.alone(plan), False, 100, 9)
     return training_step.build(model, layout, make_layers, batch, built_with)
 
 
@@ -287,3 +292,109 @@ def test_the_rate_of_a_step_goes_with_its_images():
         (batch,) = make_batches(1)
         report = Report.of(run.step(batch, [f"{training_step.REPORT}:0"])[0])
     assert report.learning_rate == pytest.approx(0.1 / 4)
+
+
+def test_a_report_holds_whole_numbers_and_a_truth_value():
+    report = Report.of(np.array([3.0, 48.0, 0.5, 1.0]))
+    assert repr(report) == "Report(step=3, examples_seen=48, learning_rate=0.5, over=True)"
+
+
+ONE_BATCH = make_batches(1)[0]
+
+
+def mean_colours(layers: Layers, images: Any) -> Any:
+    """The smallest of models: a dense layer of three colours."""
+    return layers.dense(layers.global_average_pool(tf.cast(images, tf.float32)), 10)
+
+
+def test_a_step_summarises_its_loss_its_accuracy_and_its_rate():
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        batch = tuple(map(tf.constant, ONE_BATCH))
+        step = build_step(mean_colours, make_plan(1), batch, schedule="constant", learning_rate=0.5)
+        session.run(tf.global_variables_initializer())
+        names = (training_step.LOSS, training_step.ACCURACY)
+        fetches = [tf.summary.merge_all(), *(f"{name}:0" for name in names), step.update.rate]
+        text, *expected = session.run(fetches)
+    values = tf.Summary.FromString(text).value
+    found = {value.tag: value.simple_value for value in values}
+    assert found == dict(zip(("loss", "accuracy", "learning_rate"), expected))
+
+
+@pytest.mark.parametrize("lookahead_steps", [0, 2])
+def test_only_an_average_of_the_weights_has_an_early_end(lookahead_steps):
+    with tf.Graph().as_default():
+        tf.train.create_global_step()
+        batch = tuple(map(tf.constant, ONE_BATCH))
+        build_step(mean_colours, make_plan(1), batch, lookahead_steps=lookahead_steps)
+        ends = tf.get_collection(training_step.EARLY_END)
+    assert len(ends) == (1 if lookahead_steps else 0)
+    assert None not in ends
+
+
+def placed(replica: int, aggregate: Optional[int]) -> Replication:
+    """One of two trainers, on this machine."""
+    return Replication(("/cpu:0",), ("/cpu:0",), "", 1, 2, replica, aggregate)
+
+
+def test_every_trainer_of_a_cluster_sees_its_end():
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        batch = tuple(map(tf.constant, ONE_BATCH))
+        step = build_step(mean_colours, make_plan(1), batch, place=placed(1, None))
+        flag = step.shared.over.variable
+        session.run([tf.global_variables_initializer(), flag.initializer])
+        for value in (0, 1):
+            flag.load(value, session)
+            over, _ = session.run([f"{training_step.OVER}:0", step.train_op])
+            assert over.dtype == bool
+            assert over == value
+
+
+@pytest.mark.parametrize(("place", "hooks"), [(None, 0), (placed(0, None), 1), (placed(0, 2), 2)])
+def test_a_chief_has_the_hooks_of_what_its_replicas_share(place, hooks):
+    with tf.Graph().as_default():
+        tf.train.create_global_step()
+        batch = tuple(map(tf.constant, ONE_BATCH))
+        spec = build_step(mean_colours, make_plan(1), batch, place=place).spec()
+    assert len(spec.training_chief_hooks) == hooks
+
+
+def test_a_synchronous_trainer_reads_the_round_before_the_weights():
+    with tf.Graph().as_default() as graph:
+        tf.train.create_global_step()
+        batch = tuple(map(tf.constant, ONE_BATCH))
+        step = build_step(mean_colours, make_plan(1), batch, place=placed(1, 2))
+        (weights,) = tf.trainable_variables()
+        reads = [
+            op
+            for op in graph.get_operations()
+            if op.type == "ReadVariableOp" and op.inputs[0] is weights.handle
+        ]
+        of_the_loss = [op for op in reads if op in steps.ops_before(step.loss.op)]
+        assert len(of_the_loss) == 1
+        assert step.shared.rendezvous.current.op in steps.ops_before(of_the_loss[0])
+
+
+def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():
+    known = []
+
+    def model(layers: Layers, images: Any) -> Any:
+        known.append(layers.early)
+        colours = layers.global_average_pool(tf.cast(images, tf.float32))
+        return (
+            mean_colours(layers, images)
+            + layers.variable("early", [1], tf.zeros_initializer(), EARLY) * colours[:, :1]
+        )
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        batch = tuple(map(tf.constant, ONE_BATCH))
+        build_step(model, make_plan(1), batch)
+        session.run(tf.global_variables_initializer())
+        seen = next(v for v in tf.global_variables() if v.op.name == "examples_seen")
+        assert known[0] is None  # where variables are only asked for
+        epochs = TrainConfig().whitening_bias_epochs
+        for images, early in ((100 * epochs - 1, True), (100 * epochs, False)):  # of 100 an epoch
+            seen.load(images, session)
+            assert session.run(known[1]) == early
