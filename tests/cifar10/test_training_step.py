@@ -17,6 +17,7 @@ from cifar10.training_step import Report
 from cifar10.update import StepSettings
 from cifar10.variables import EARLY
 from tests.cifar10 import steps
+from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import BATCH, make_batches, make_plan
 
 # One step of plain momentum from rest moves a weight by -rate * gradient, so with a rate of 1 the
@@ -220,6 +221,7 @@ def test_loss_and_accuracy_are_means_over_the_towers():
         loss, accuracy = session.run([*figures, step.train_op])[:2]
     assert loss == pytest.approx(2 / 3 * np.log(10))
     assert accuracy == pytest.approx(1 / 3)
+    assert (loss.shape, accuracy.shape) == ((), ())
 
 
 def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
@@ -228,7 +230,7 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
     with steps.training(config, make_plan(1)) as run:
         seen = next(v for v in tf.global_variables() if v.op.name == "examples_seen")
         seen.load(82_000 - BATCH, run.session)  # 1,000 images an epoch: one step before epoch 82
-        fetches = [f"{training_step.REPORT}:0"]
+        fetches = [training_step.report_tensor()]
         reports = [Report.of(run.step(batch, fetches)[0]) for batch in make_batches(2)]
     assert reports == [
         Report(1, 82_000, pytest.approx(0.1), False),
@@ -332,16 +334,11 @@ def test_only_an_average_of_the_weights_has_an_early_end(lookahead_steps):
     assert None not in ends
 
 
-def placed(replica: int, aggregate: Optional[int]) -> Replication:
-    """One of two trainers, on this machine."""
-    return Replication(("/cpu:0",), ("/cpu:0",), "", 1, 2, replica, aggregate)
-
-
 def test_every_trainer_of_a_cluster_sees_its_end():
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
         batch = tuple(map(tf.constant, ONE_BATCH))
-        step = build_step(mean_colours, make_plan(1), batch, place=placed(1, None))
+        step = build_step(mean_colours, make_plan(1), batch, place=place(1, None))
         flag = step.shared.over.variable
         session.run([tf.global_variables_initializer(), flag.initializer])
         for value in (0, 1):
@@ -351,29 +348,13 @@ def test_every_trainer_of_a_cluster_sees_its_end():
             assert over == value
 
 
-@pytest.mark.parametrize(("place", "hooks"), [(None, 0), (placed(0, None), 1), (placed(0, 2), 2)])
+@pytest.mark.parametrize(("place", "hooks"), [(None, 0), (place(0, None), 1), (place(0, 2), 2)])
 def test_a_chief_has_the_hooks_of_what_its_replicas_share(place, hooks):
     with tf.Graph().as_default():
         tf.train.create_global_step()
         batch = tuple(map(tf.constant, ONE_BATCH))
         spec = build_step(mean_colours, make_plan(1), batch, place=place).spec()
     assert len(spec.training_chief_hooks) == hooks
-
-
-def test_a_synchronous_trainer_reads_the_round_before_the_weights():
-    with tf.Graph().as_default() as graph:
-        tf.train.create_global_step()
-        batch = tuple(map(tf.constant, ONE_BATCH))
-        step = build_step(mean_colours, make_plan(1), batch, place=placed(1, 2))
-        (weights,) = tf.trainable_variables()
-        reads = [
-            op
-            for op in graph.get_operations()
-            if op.type == "ReadVariableOp" and op.inputs[0] is weights.handle
-        ]
-        of_the_loss = [op for op in reads if op in steps.ops_before(step.loss.op)]
-        assert len(of_the_loss) == 1
-        assert step.shared.rendezvous.current.op in steps.ops_before(of_the_loss[0])
 
 
 def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():

@@ -4,7 +4,11 @@ A test file that only passes by is left out: that a whole training fails somewhe
 rule, and costs minutes.
 """
 
-_STEP = ("tests/cifar10/test_update.py", "tests/cifar10/test_training_step.py")
+_STEP = (
+    "tests/cifar10/test_update.py",
+    "tests/cifar10/test_training_step.py",
+    "tests/cifar10/test_replicated_steps.py",
+)
 _REFERENCE = "tests/reference/test_training_step.py"
 
 TARGETS: dict[str, tuple[str, ...]] = {

@@ -1,0 +1,37 @@
+"""Replicas of a test, each in a thread."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+from cifar10.replicas import Replication
+
+WAIT_SECS = 60.0  # for what has to happen
+
+
+def place(replica: int, aggregate: Optional[int] = 2, num_replicas: int = 2) -> Replication:
+    """The place of one of several trainers whose variables are on this machine."""
+    return Replication(("/cpu:0",), ("/cpu:0",), "", 1, num_replicas, replica, aggregate)
+
+
+@contextlib.contextmanager
+def at_the_same_time(work: Callable[[], Any]) -> Iterator[threading.Event]:
+    """Runs `work` in a thread; yields what is set when it ends, and waits for that."""
+    ended, errors = threading.Event(), []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # Raised below, in the test's own thread.
+            errors.append(error)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield ended
+    thread.join(WAIT_SECS)
+    assert ended.is_set(), "the other replica still waits"
+    if errors:
+        raise errors[0]
