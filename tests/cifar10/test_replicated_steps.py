@@ -174,5 +174,25 @@ def test_the_round_is_read_before_the_weights(replica):
     assert [one.inputs[0].op for one in rounds] == [round_read]
 
 
+def test_a_worker_that_waits_looks_whether_training_is_over():
+    trainer = Trainer("", place(1), TrainConfig(model="mlp", train_batch_size=HALF))
+    (loop,) = {
+        op.name.partition("/")[0]: op
+        for op in steps.ops_before(trainer.spec.train_op)
+        if op.type in ("While", "StatelessWhile", "Exit")
+    }.values()
+    assert any(reads(op, "training_over") for op in steps.ops_before(loop))
+
+
+def test_a_round_ends_after_its_images_are_counted():
+    trainer = Trainer("", place(0), TrainConfig(model="mlp", train_batch_size=HALF))
+    (closes,) = (op for op in steps.ops_before(trainer.spec.train_op) if adds_to(op, "sync_round"))
+    assert any(adds_to(op, "examples_seen") for op in steps.ops_before(closes))
+
+
 def reads(op: Any, variable: str) -> bool:
     return op.type == "ReadVariableOp" and op.inputs[0].op.name == variable
+
+
+def adds_to(op: Any, variable: str) -> bool:
+    return op.type == "AssignAddVariableOp" and op.inputs[0].op.name == variable

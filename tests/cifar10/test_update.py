@@ -15,6 +15,7 @@ from cifar10.layers import Layers
 from cifar10.replicas import Replication
 from cifar10.training_step import Report
 from cifar10.update import StepSettings
+from cifar10.variables import OFFSET
 from tests.cifar10.steps import make_plan
 
 BATCH, RATE, DECAY = 12, 0.5, 0.25
@@ -63,19 +64,22 @@ class Step:
         plan: DevicePlan,
         place: Optional[Replication] = None,
         num_examples: int = 1000,
+        model: Any = regression,
     ) -> None:
         self.session = session
         tf.train.create_global_step()
         make_layers = functools.partial(Layers, True)
-        layout = training_step.lay_out(regression, make_layers)
+        layout = training_step.lay_out(model, make_layers)
         place = place or Replication.alone(plan)
         settings = StepSettings(config, place, plan.loss_scaling, num_examples, 9)
         batch = (tf.constant(PIXELS), tf.constant(LABELS))
-        built = training_step.build(regression, layout, make_layers, batch, settings)
+        built = training_step.build(model, layout, make_layers, batch, settings)
         self.update, self._train_op = built.update, built.train_op
-        self.names = [name for one in built.update.saveables() for name in names_of(one)]
+        self._saved = [spec for one in built.update.saveables() for spec in one.specs]
+        self.names = [spec.name for spec in self._saved]
         session.run(tf.global_variables_initializer())
-        self.pieces, values = tf.trainable_variables(), WEIGHTS
+        self.pieces = tf.trainable_variables()
+        values = np.concatenate([WEIGHTS, np.zeros(layout.weights.size - WEIGHTS.size)])
         for piece in self.pieces:
             piece.load(values[: piece.shape[0]], session)
             values = values[piece.shape[0] :]
@@ -89,13 +93,13 @@ class Step:
     def weights(self) -> np.ndarray:
         return np.concatenate(self.session.run(self.pieces)).astype(np.float64)
 
+    def saved(self) -> dict[str, np.ndarray]:
+        """What a checkpoint would get."""
+        return dict(zip(self.names, self.session.run([spec.tensor for spec in self._saved])))
+
     def load(self, name: str, value: Any) -> None:
         variables = {one.op.name: one for one in tf.global_variables()}
         variables[name].load(value, self.session)
-
-
-def names_of(saveable: Any) -> list[str]:
-    return [spec.name for spec in saveable.specs]
 
 
 @pytest.fixture
@@ -169,6 +173,34 @@ def test_the_average_is_pulled_after_the_update_of_its_step(session):
     assert np.abs(expected - after).max() > 1e-4
 
 
+def test_training_that_ends_early_ends_with_the_average(session):
+    step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=2), make_plan(1))
+    early_end = step.update.early_end()
+    average = -WEIGHTS
+    step.load("packed/weights_0/Lookahead", average)
+    step.take()
+    after = step.weights
+    session.run(early_end)
+    np.testing.assert_array_equal(step.weights, after)  # There has been no average yet.
+    step.load("global_step", 3)
+    session.run(early_end)
+    np.testing.assert_allclose(step.weights, average, rtol=1e-6)
+
+
+def test_offsets_of_normalisation_learn_at_a_rate_of_their_own(session):
+    def offset_regression(layers: Layers, images: Any) -> Any:
+        offset = layers.variable("offset", [10], tf.zeros_initializer(), OFFSET)
+        return regression(layers, images) + offset
+
+    config = TrainConfig(**{**SETTINGS, "weight_decay": 0.0}, norm_bias_rate=3.0)
+    step = Step(session, config, make_plan(2), model=offset_regression)
+    step.take()
+    kernel, bias, offset = np.split(step.weights - [*WEIGHTS, *np.zeros(10)], [30, 40])
+    expected = -RATE * numpys_gradient(WEIGHTS)
+    np.testing.assert_allclose([*kernel, *bias], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(offset, 3 * bias, rtol=1e-4)
+
+
 # Adam's decay is apart from its gradient, momentum's goes by its size.
 @pytest.mark.parametrize("settings", [{}, {"optimizer": "adam", "momentum": 0.9}], ids=str)
 def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, settings):
@@ -199,6 +231,24 @@ def test_a_checkpoint_gets_weights_slots_and_averages_by_the_layers_names(sessio
         "model/dense/kernel/Lookahead",
         "model/dense/bias/Lookahead",
     ]
+
+
+def test_a_checkpoint_gets_moving_statistics_and_their_averages(session):
+    def normalised(layers: Layers, images: Any) -> Any:
+        return regression(layers, layers.batch_norm(tf.cast(images, tf.float32)))
+
+    step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=2), make_plan(1), model=normalised)
+    values = np.arange(6.0)
+    step.load("packed/statistics_0", values)
+    step.load("packed/statistics_0/Lookahead", 10 + values)
+    found = {name: value for name, value in step.saved().items() if "moving" in name}
+    expected = {
+        "model/batch_norm/moving_mean": [0, 1, 2],
+        "model/batch_norm/moving_variance": [3, 4, 5],
+        "model/batch_norm/moving_mean/Lookahead": [10, 11, 12],
+        "model/batch_norm/moving_variance/Lookahead": [13, 14, 15],
+    }
+    assert {name: value.tolist() for name, value in found.items()} == expected
 
 
 def test_a_worker_saves_no_slots_since_it_updates_nothing(session):
