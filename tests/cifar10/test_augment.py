@@ -182,6 +182,20 @@ def test_pictures_may_be_of_any_images_of_the_split():
     np.testing.assert_array_equal(pictures, images[[7, 0, 7]])
 
 
+def test_a_table_ends_with_one_black_pixel():
+    table = augment.pixel_table(random_images(2)).numpy()
+    assert table.shape == (2 * 32 * 32 + 1, 3)
+    assert (table == 0).all(axis=1).tolist() == 2 * 32 * 32 * [False] + [True]
+
+
+def test_images_and_flips_may_be_integers_of_any_type():
+    plain, other = (
+        augment.draw(tf.constant([7, 0], kind), random_words(2), flip=tf.constant([0, 1], kind))
+        for kind in (tf.int64, tf.int32)
+    )
+    np.testing.assert_array_equal(plain.numpy(), other.numpy())
+
+
 def test_the_largest_shift_mirrors_the_whole_image():
     images = random_images(1)
     drawn = np.array([[0, 31, -31, 0, 0, 0]])
@@ -201,8 +215,8 @@ def test_views_for_a_test_are_the_image_two_shifts_and_all_of_them_mirrored():
 
 
 def test_the_images_themselves_count_for_half_of_the_mean_answer():
-    logits = np.arange(60, dtype=np.float32).reshape(6, 1, 10) ** 2
+    logits = np.arange(120, dtype=np.float32).reshape(6, 2, 10) ** 2
     weights = np.array([1, 0.5, 0.5, 1, 0.5, 0.5]) / 4
     expected = (weights[:, None, None] * logits).sum(0)
-    found = augment.mean_over_views(tf.constant(logits.reshape(6, 10))).numpy()
+    found = augment.mean_over_views(tf.constant(logits.reshape(12, 10))).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import optimizers
 from cifar10.config import TrainConfig
+from cifar10.muon import Muon
 from cifar10.variables import Layout, Spec
 from tests.cifar10 import steps
 
@@ -44,6 +45,28 @@ def test_momentum_adds_the_decay_to_a_kernels_gradient():
     second = first - 0.1 * (0.9 * 0.52 + 0.5 + 0.01 * first)
     assert update(config, KERNEL, 1) == pytest.approx(first)
     assert update(config, KERNEL, 2) == pytest.approx(second)
+
+
+def test_only_the_named_part_of_the_weights_decays():
+    config = TrainConfig(weight_decay=0.5)
+    gradient, weights = np.zeros(5, np.float32), np.arange(1, 6, dtype=np.float32)
+    decayed = optimizers.add_decay(config, tf.constant(gradient), tf.constant(weights), (1, 3))
+    np.testing.assert_allclose(decayed.numpy(), [0, 1, 1.5, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kind"),
+    [
+        ("momentum", tf.train.MomentumOptimizer),
+        ("nesterov", tf.train.MomentumOptimizer),
+        ("adam", tf.train.AdamOptimizer),
+        ("muon", Muon),
+    ],
+)
+def test_each_rule_has_its_optimizer(optimizer, kind):
+    with tf.Graph().as_default():
+        config = TrainConfig(optimizer=optimizer)
+        assert type(optimizers.build(config, tf.constant(0.1), LAYOUT)) is kind
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", "nesterov", "adam"])
