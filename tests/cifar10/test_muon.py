@@ -126,8 +126,9 @@ def test_kernels_take_steps_of_equal_size_and_the_rest_nesterovs(bounds: tuple[i
 
 def test_convolutions_are_told_from_other_kernels():
     assert [spec.name for spec in muon.convolutions(LAYOUT)] == ["wide", "tall"]
-    with pytest.raises(ValueError, match="must be a model's first"):
-        muon.convolutions(Layout([Spec("d", (4, 3), ONES, KERNEL), TALL]))
+    for after in ([TALL], [TALL, TALL._replace(name="second")]):
+        with pytest.raises(ValueError, match="must be a model's first"):
+            muon.convolutions(Layout([Spec("d", (4, 3), ONES, KERNEL), *after]))
 
 
 SETTINGS: dict[str, Any] = {
