@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.layers import Layers
+from cifar10.layers import Layers, he_initializer
 from cifar10.variables import (
     BIAS,
     EARLY,
@@ -320,3 +320,12 @@ def test_relu_in_bf16_on_a_cpu_has_a_gradient_of_integers(on_cpu: bool):
         assert session.run(tf.cast(y, tf.float32)).tolist() == [0.0, 0.5, 2.0]
         assert session.run(tf.cast(gradient, tf.float32)).tolist() == [0.0, 1.0, 1.0]
     assert any(op.type == "ReluGrad" for op in graph.get_operations()) != on_cpu
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25, 0.0])
+def test_a_kernel_begins_with_hes_deviation_times_its_scale(scale: float) -> None:
+    with tf.Graph().as_default(), tf.Session() as session:
+        values = session.run(he_initializer(scale)([3, 3, 16, 256], tf.float32))
+    # 36,864 numbers, with a mean of 0 and a deviation of sqrt(2 / inputs); n=1.
+    assert values.std() == pytest.approx(scale * (2 / (3 * 3 * 16)) ** 0.5, rel=0.02)
+    assert values.mean() == pytest.approx(0, abs=2e-3)
