@@ -329,3 +329,39 @@ def test_a_kernel_begins_with_hes_deviation_times_its_scale(scale: float) -> Non
     # 36,864 numbers, with a mean of 0 and a deviation of sqrt(2 / inputs); n=1.
     assert values.std() == pytest.approx(scale * (2 / (3 * 3 * 16)) ** 0.5, rel=0.02)
     assert values.mean() == pytest.approx(0, abs=2e-3)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_the_fused_normalisation_is_told_where_the_channels_are(
+    data_format: str, training: bool
+) -> None:
+    with tf.Graph().as_default() as graph:
+        layers = Layers(training, data_format)
+        layers.batch_norm(layers.cast_images(tf.constant(IMAGES)))
+        (op,) = (op for op in graph.get_operations() if op.type == "FusedBatchNormV3")
+    expected = {"channels_last": b"NHWC", "channels_first": b"NCHW"}
+    assert op.get_attr("data_format") == expected[data_format]
+
+
+def test_shared_statistics_of_narrow_images_are_summed_up_in_float32() -> None:
+    layers = Layers(True, compute_dtype=tf.bfloat16, norm="sync", merge=lambda tensor: tensor)
+    with tf.Graph().as_default(), tf.Session() as session:
+        narrow = tf.cast(tf.constant(IMAGES), tf.bfloat16)
+        y = layers.batch_norm(narrow)
+        assert y.dtype == tf.bfloat16
+        session.run(tf.global_variables_initializer())
+        (seen,) = layers.statistics
+        values, mean, variance = session.run([tf.cast(narrow, tf.float32), *seen[:2]])
+    np.testing.assert_allclose(mean, values.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(variance, values.var((0, 1, 2)), rtol=1e-4)
+
+
+def test_a_variable_outside_of_all_scopes_has_its_own_name() -> None:
+    recorder = Recorder()
+    layers = Layers(True, source=recorder)
+    with tf.Graph().as_default():
+        layers.variable("kernel", [2], tf.ones_initializer(), KERNEL)
+        with tf.variable_scope("stem"):
+            layers.variable("kernel", [2], tf.ones_initializer(), KERNEL)
+    assert [spec.name for spec in recorder.specs] == ["kernel", "stem/kernel"]
