@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config import MODELS, TrainConfig
 from cifar10.layers import Layers
 from cifar10.models import REGISTRY, build
-from cifar10.models.resnet import resnet
+from cifar10.models.resnet import default_residual_scale, resnet
 
 
 def build_graph(images: Any = None, layers: Any = None, **settings: Any) -> Any:
@@ -224,3 +224,8 @@ def test_what_a_block_of_a_resnet_v2_adds_is_scaled_in_its_last_kernel(scale):
             factor = {None: 2**-0.5}.get(scale, scale) if is_last else 1.0
             he = (2.0 / np.prod(value.shape[:3])) ** 0.5
             np.testing.assert_allclose(value.std(), factor * he, rtol=0.1, err_msg=name)
+
+
+@pytest.mark.parametrize(("num_layers", "blocks"), [(8, 1), (14, 2), (20, 3), (44, 7), (110, 18)])
+def test_what_blocks_add_begins_smaller_the_more_there_are(num_layers: int, blocks: int) -> None:
+    assert default_residual_scale(num_layers) == pytest.approx(1 / blocks**0.5)
