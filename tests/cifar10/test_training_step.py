@@ -344,9 +344,10 @@ def test_every_trainer_of_a_cluster_sees_its_end():
         session.run([tf.global_variables_initializer(), flag.initializer])
         for value in (0, 1):
             flag.load(value, session)
-            over, _ = session.run([f"{training_step.OVER}:0", step.train_op])
+            report = training_step.report_tensor()
+            over, found, _ = session.run([f"{training_step.OVER}:0", report, step.train_op])
             assert over.dtype == bool
-            assert over == value
+            assert over == Report.of(found).over == value
 
 
 @pytest.mark.parametrize(("place", "hooks"), [(None, 0), (place(0, None), 1), (place(0, 2), 2)])
@@ -380,3 +381,16 @@ def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():
         for images, early in ((100 * epochs - 1, True), (100 * epochs, False)):  # of 100 an epoch
             seen.load(images, session)
             assert session.run(known[1]) == early
+
+
+def test_layers_hear_of_no_first_epochs_without_weights_of_theirs():
+    known = []
+
+    def model(layers: Layers, images: Any) -> Any:
+        known.append(layers.early)
+        return mean_colours(layers, images)
+
+    with tf.Graph().as_default():
+        tf.train.create_global_step()
+        build_step(model, make_plan(1), tuple(map(tf.constant, ONE_BATCH)))
+    assert known == [None, None]

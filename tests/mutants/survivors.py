@@ -438,4 +438,25 @@ SURVIVORS: tuple[Survivor, ...] = (
         "1 -> 2",
         "nobody runs this graph: it is asked for its variables",
     ),
+    Survivor(
+        "cifar10/training_step.py",
+        "report_tensor",
+        'return tf.get_default_graph().get_tensor_by_name(f"{REPORT}:0")',
+        'tf.get_default_graph().get_tensor_by_name(f"{REPORT}:0") -> (f"{REPORT}:0")',
+        "a session fetches a tensor by its name, too",
+    ),
+    Survivor(
+        "cifar10/models/resnet.py",
+        "default_residual_scale",
+        "return float((num_layers // 6) ** -0.5)",
+        "float((num_layers // 6) ** -0.5) -> ((num_layers // 6) ** -0.5)",
+        "the power of a whole number is a float already; it tells the type",
+    ),
+    Survivor(
+        "cifar10/models/resnet.py",
+        "_shortcut",
+        "if strides == 1:",
+        "strides == 1 -> False",
+        "without a stride nothing is pooled or padded: the image itself",
+    ),
 )

@@ -15,7 +15,7 @@ class Errors(NamedTuple):
     Attributes:
       logits: of any step; of the step's largest logit.
       loss: of any step.
-      decisions: how far from the border a ReLU or a pooling decided otherwise; of the layer's
+      masks: how far from the threshold a ReLU or a pooling chose otherwise; of the layer's
         largest output.
       gradients: of any variable's number in the first step, with decay; of the variable's largest.
       updates: of any variable's change in three steps; root mean squares.
@@ -25,7 +25,7 @@ class Errors(NamedTuple):
 
     logits: float
     loss: float
-    decisions: float
+    masks: float
     gradients: float
     updates: float
     statistics: Optional[float]
@@ -67,7 +67,7 @@ def measure(case: Case) -> Errors:
     return Errors(
         logits=max(_error(one.logits, other.logits) for one, other in zip(found, expected)),
         loss=max(_error(one.loss, other.loss) for one, other in zip(found, expected)),
-        decisions=max(step.doubt for step in expected),
+        masks=max(step.doubt for step in expected),
         gradients=max(_error(gradients[name], expected[0].gradients[name]) for name in weights),
         updates=max(_moved(name, before, after, expected[-1].values) for name in weights),
         statistics=max(
