@@ -46,7 +46,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if options.json:
         report.write_json(options.json, results, listed)
     all_keys = {mutant.key for found in mutants.values() for mutant in found}
-    # A module of twenty mutants may well have three that change nothing: all of them count together.
+    # Of the twenty mutants of a small module three may well change nothing: all count together.
     least = 0.0 if options.again or options.modules else _LEAST
     faults = report.judge(results, all_keys, listed, least)
     for fault in faults:
