@@ -73,6 +73,20 @@ def test_filters_begin_by_passing_their_inputs_on(inputs, filters):
     assert others.size == 0 or 0.9 * bound < np.abs(others).max() <= bound
 
 
+def test_a_kernel_of_any_sides_passes_on_the_position_in_its_middle():
+    kernel = tf.constant(PartialIdentity()((5, 3, 2, 1))).numpy()
+    assert np.argwhere(kernel).tolist() == [[2, 1, 0, 0]]
+
+
+def test_every_3x3_convolution_begins_with_passing_its_inputs_on():
+    recorder = Recorder()
+    with tf.Graph().as_default():
+        build(Layers(True, source=recorder))
+    first = {spec.name: type(spec.initializer) for spec in recorder.specs if len(spec.shape) == 4}
+    kernels = [kind for name, kind in first.items() if "/conv" in name]
+    assert kernels == 6 * [PartialIdentity]
+
+
 def test_two_seeds_make_two_kernels_and_one_seed_makes_one():
     with tf.Graph().as_default(), tf.Session() as session:
         made = [PartialIdentity(seed)((3, 3, 4, 8)) for seed in (1, 1, 2)]
