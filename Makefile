@@ -25,7 +25,7 @@ help:
 	@echo 'make test         the tests; ARGS="-k name" picks some'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
-	@echo 'make mutants      whether the tests notice small faults: half an hour; docs/mutants.md'
+	@echo 'make mutants      whether the tests notice small faults: up to an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make clean        remove .venv, caches and the demo; data/ and output/ stay'
 

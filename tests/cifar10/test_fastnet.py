@@ -10,7 +10,7 @@ from cifar10.config import TrainConfig
 from cifar10.layers import Layers
 from cifar10.models.fastnet import PartialIdentity, fastnet
 from cifar10.recipes import RECIPES
-from cifar10.variables import Recorder
+from cifar10.variables import KERNEL, Recorder
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_batches, make_plan
 
@@ -82,9 +82,10 @@ def test_every_3x3_convolution_begins_with_passing_its_inputs_on():
     recorder = Recorder()
     with tf.Graph().as_default():
         build(Layers(True, source=recorder))
-    first = {spec.name: type(spec.initializer) for spec in recorder.specs if len(spec.shape) == 4}
-    kernels = [kind for name, kind in first.items() if "/conv" in name]
-    assert kernels == 6 * [PartialIdentity]
+    first = {spec.name: spec.initializer for spec in recorder.specs if spec.kind == KERNEL}
+    head = first.pop("model/head/dense/kernel").get_config()
+    assert [type(one) for one in first.values()] == 6 * [PartialIdentity]
+    assert (head["scale"], head["mode"], head["distribution"]) == (1 / 3, "fan_in", "uniform")
 
 
 def test_two_seeds_make_two_kernels_and_one_seed_makes_one():
