@@ -1,6 +1,7 @@
 """`python -m benchmarks NAME ...`: the command line. What a benchmark needs loads when it runs."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
@@ -38,6 +39,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 0 if words else 2
     name, *rest = words
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # As by Ctrl-C, so that a benchmark ends what it has started.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if name not in BENCHMARKS:
             raise BenchmarkError(f"no benchmark {name}; there are {', '.join(BENCHMARKS)}")
@@ -47,6 +50,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return getattr(error, "exit_code", 2)
     except KeyboardInterrupt:
         return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return code
 
 

@@ -1,7 +1,10 @@
 """Curves of whole runs: trained once, kept, shown."""
 
+import contextlib
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import pytest
 
 from benchmarks import cli, learning
 from cifar10 import flags
-from tests.cifar10.program import make_records
+from tests.cifar10.program import PROGRAM, make_records, wait_for
 
 MLP = ("--model=mlp", "--train-batch-size=10", "--train-steps=20", "--log-steps=5")
 
@@ -59,6 +62,29 @@ def test_a_run_is_trained_once_and_its_curve_kept(
     assert train(records, tmp_path) == 0
     assert capsys.readouterr().out == said
     assert result.stat().st_mtime_ns == written
+
+
+def test_a_benchmark_that_is_ended_ends_its_runs(records: Path, tmp_path: Path) -> None:
+    words = ["learning", f"--data-dir={records}", f"--keep={tmp_path}", "--runs", "whole"]
+    command = [sys.executable, "-m", "benchmarks", *words]
+    with subprocess.Popen(
+        command, cwd=PROGRAM.parent, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            wait_for(tmp_path, "whole/training.json", process)
+        finally:
+            process.terminate()
+    assert process.returncode == 130
+    assert [words for words in commands() if str(tmp_path) in words] == []
+
+
+def commands() -> list[str]:
+    """Of all processes of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # It has ended meanwhile.
+            found.append(path.read_text(encoding="utf-8", errors="replace"))
+    return found
 
 
 def test_a_run_that_fails_says_why(
