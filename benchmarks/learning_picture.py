@@ -68,7 +68,8 @@ def draw_batches(curves: Mapping[int, Sequence[Mapping[str, Any]]], path: Path) 
                 accuracy.plot(*end, "o", color=colour, markersize=5)
         panels[0][0].set_ylabel("training loss")
         panels[1][0].set_ylabel("training accuracy\n(dot: validation)")
-        _finish(figure, panels.flat, path, legends=(panels[0][0],))
+        most = max(range(len(curves)), key=lambda column: len(list(curves.values())[column]))
+        _finish(figure, panels.flat, path, legends=(panels[0][most],))
 
 
 def _finish(figure: Figure, panels: Any, path: Path, legends: Sequence[Any] = ()) -> None:
