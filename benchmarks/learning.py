@@ -4,7 +4,7 @@
 
 trains the plain command to its end, the tutorial's settings with the same batches for an epoch, and
 batches of 16 to 1,024 for one or two epochs in one process and by two trainers with a parameter
-server, synchronous and asynchronous; about two hours on two cores. Each run is cifar10_main.py
+server, synchronous and asynchronous; hours on two cores. Each run is cifar10_main.py
 itself, with a folder of its own in --keep: one that was stopped goes on, one that is complete is
 not trained again.
 
@@ -148,7 +148,18 @@ def _result(run: Run, data_dir: str, folder: Path) -> dict[str, Any]:
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if result["status"] != "completed":
         raise BenchmarkError(f"{run.name} has not come to its end; remove {folder}")
+    missing = [word for word in (*run.words, f"--data-dir={data_dir}") if word not in _said(result)]
+    if missing:
+        raise BenchmarkError(
+            f"{folder} is of another run, without {missing[0]}; name another --keep"
+        )
     return result
+
+
+def _said(result: dict[str, Any]) -> list[str]:
+    """The flags of a run, `--name=value` each, however they were written."""
+    words = result["command"]
+    return [*words, *(f"{name}={value}" for name, value in zip(words, words[1:]))]
 
 
 def curve_of(run: Run, result: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def draw_whole(whole: Mapping[str, Any], tutorial: Mapping[str, Any], path: Path
             label="validation",
         )
         accuracy.axhline(whole["eval_accuracy"], color="0.3", lw=0.8, ls=":")
-        accuracy.plot([], [], color="0.3", lw=0.8, ls=":", label="eval images, at the end")
+        accuracy.plot([], [], color="0.3", lw=0.8, ls=":", label="eval images, best checkpoint")
         _finish(figure, (first_loss, first_accuracy, accuracy), path)
 
 

@@ -63,6 +63,11 @@ def test_a_run_is_trained_once_and_its_curve_kept(
     assert capsys.readouterr().out == said
     assert result.stat().st_mtime_ns == written
 
+    only(monkeypatch, (*MLP[:3], "--log-steps=10"))
+    assert train(records, tmp_path, "--write") == 2
+    assert "is of another run, without --log-steps=10" in capsys.readouterr().err
+    assert json.loads((tmp_path / "results" / "whole.json").read_text()) == curve
+
 
 def test_a_benchmark_that_is_ended_ends_its_runs(records: Path, tmp_path: Path) -> None:
     words = ["learning", f"--data-dir={records}", f"--keep={tmp_path}", "--runs", "whole"]
