@@ -46,9 +46,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if options.json:
         report.write_json(options.json, results, listed)
     all_keys = {mutant.key for found in mutants.values() for mutant in found}
-    # Of the twenty mutants of a small module three may well change nothing: all count together.
-    least = 0.0 if options.again or options.modules else _LEAST
-    faults = report.judge(results, all_keys, listed, least)
+    faults = report.judge(results, all_keys, listed, 0.0 if options.again else _LEAST)
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     return 1 if faults else 0
