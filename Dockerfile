@@ -35,14 +35,16 @@ RUN apt-get update -qq \
     && apt-get install -y -qq --no-install-recommends g++ >/dev/null \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /data
-COPY cifar10/__init__.py cifar10/cpu.py cifar10/
-COPY cifar10/kernels/ cifar10/kernels/
-RUN mkdir -p cifar10/kernels/built \
-    && { python -m cifar10.kernels.build || [ $? -eq 2 ]; }
+COPY cifar10/__init__.py cifar10/
+COPY cifar10/host/__init__.py cifar10/host/cpu.py cifar10/host/
+COPY cifar10/ops/__init__.py cifar10/ops/
+COPY cifar10/ops/kernels/ cifar10/ops/kernels/
+RUN mkdir -p cifar10/ops/kernels/built \
+    && { python -m cifar10.ops.kernels.build || [ $? -eq 2 ]; }
 
 FROM base
 COPY . /data/
-COPY --from=kernels /data/cifar10/kernels/built/ /data/cifar10/kernels/built/
+COPY --from=kernels /data/cifar10/ops/kernels/built/ /data/cifar10/ops/kernels/built/
 RUN python -m compileall -q /data
 
 WORKDIR /data

@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .PHONY: help demo venv kernels check format test test-fast test-system mutants clean
 
 PY := .venv/bin/python
-NATIVE := $(wildcard cifar10/kernels/*.h cifar10/kernels/*.cc)
+NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
 # --no-compile: Python compiles what is imported, which is a third of it.
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE :=
@@ -43,7 +43,7 @@ venv: kernels
 
 # Where they cannot be had, it says why; all works without them.
 kernels: .venv/.installed
-	@$(PY) -m cifar10.kernels.build || true
+	@$(PY) -m cifar10.ops.kernels.build || true
 
 # The first Python that fits and can make a venv; `make venv PYTHON=/path/to/python3.11` names one.
 PYTHON ?= $(shell for name in python3.11 python3.10 python3.9 python3 python; do \
@@ -96,4 +96,4 @@ mutants: .venv/.installed-dev kernels
 	$(PY) -m tests.mutants $(ARGS)
 
 clean:
-	rm -rf .venv demo cifar10/kernels/built .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv demo cifar10/ops/kernels/built .mypy_cache .pytest_cache .ruff_cache

@@ -21,13 +21,13 @@ from benchmarks.advise_report import Result, best_of, ranked, table_of
 from benchmarks.advised_ways import Way, ways_on_hosts, ways_on_this_machine
 from benchmarks.errors import BenchmarkError
 from benchmarks.jobs import Figures
-from cifar10 import flags
-from cifar10.config import TrainConfig
+from cifar10.config import flags
+from cifar10.config.train_config import TrainConfig
 from launch.backends import ssh
 from launch.backends.local import TRANSPORT
-from launch.cluster_file import read_cluster
-from launch.description import Cluster
-from launch.layouts import from_hosts
+from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import from_hosts
+from launch.cluster.model import Cluster
 
 
 def main(argv: Sequence[str]) -> int:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from cifar10.cpu import count_cores
-from launch.description import LEADS, Cluster, Host, Limits
-from launch.layouts import on_this_machine
+from cifar10.host.cpu import count_cores
+from launch.cluster.host_list import on_this_machine
+from launch.cluster.model import LEADS, Cluster, Host, Limits
 
 _MOST_TRAINERS = 4  # on one host: more of them only share its memory and cores
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import flags
-from cifar10.devices import plan_devices
-from cifar10.model_fn import ModelParams, model_fn
+from cifar10.config import flags
+from cifar10.step.devices import plan_devices
+from cifar10.step.model_fn import ModelParams, model_fn
 
 _WARM_UP, _STEPS = 5, 30
 

@@ -30,9 +30,9 @@ from benchmarks import arguments, jobs
 from benchmarks.namespaces import Machine, Machines
 from benchmarks.scale import add_constants_arguments, constants_text, find_constants
 from benchmarks.step_model import Link, Shape, images_per_sec
-from cifar10 import flags
-from launch.description import Cluster, Host, Ports
-from launch.layouts import code_folder
+from cifar10.config import flags
+from launch.cluster.host_list import code_folder
+from launch.cluster.model import Cluster, Host, Ports
 
 _SHAPES = (Shape(1, 1), Shape(2, 1), Shape(2, 2), Shape(2, 1, sync=True), Shape(2, 2, sync=True))
 _LINKS = ((125e6, 0.0), (12.5e6, 0.0), (125e6, 0.01))  # bytes a second, seconds one way

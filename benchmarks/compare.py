@@ -29,9 +29,9 @@ from benchmarks.arguments import at_least_one
 from benchmarks.compare_report import OURS, Row, read_rows, rounds_of, write_report
 from benchmarks.errors import BenchmarkError
 from benchmarks.networks import NETWORKS, PRECISIONS
-from cifar10 import flags
-from cifar10.environment import hardware, versions
-from launch.layouts import ROOT, on_this_machine
+from cifar10.config import flags
+from cifar10.run.environment import hardware, versions
+from launch.cluster.host_list import ROOT, on_this_machine
 
 KERAS, MIRRORED, TORCH = "Keras fit", "MirroredStrategy", "PyTorch"
 _MAX_LOG_STEPS, _MIN_GAPS = 5, 3  # steps between two of our progress lines; how many such gaps

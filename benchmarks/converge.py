@@ -26,8 +26,8 @@ from benchmarks.convergence.curve import Curve, Images
 from benchmarks.convergence.cut_run import TrainingFailedError
 from benchmarks.convergence.measure import describe_images, measure
 from benchmarks.errors import BenchmarkError
-from cifar10.records import open_records
-from launch.layouts import ROOT
+from cifar10.input.records import open_records
+from launch.cluster.host_list import ROOT
 
 COMMITTED = ROOT / "benchmarks" / "results" / "converge"
 

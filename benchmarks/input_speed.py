@@ -19,9 +19,11 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import flags, job, schema
-from cifar10.records import open_records
-from cifar10.train import train_input
+from cifar10 import schema
+from cifar10.config import flags
+from cifar10.input.records import open_records
+from cifar10.run import job
+from cifar10.run.master import train_input
 
 _WINDOWS, _WINDOW_SECS = 5, 1.0
 

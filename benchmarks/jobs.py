@@ -18,15 +18,15 @@ from typing import NamedTuple, Optional, TypeVar
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.task import Used, read_used
-from cifar10.config import TrainConfig, flag_name
-from launch.agent_run import run_with_agents
+from cifar10.config.train_config import TrainConfig, flag_name
 from launch.backends.local import TRANSPORT
-from launch.description import LEADS, Cluster
-from launch.display import Display
-from launch.job import Job, make_job
-from launch.progress import read_progress
-from launch.run_folder import RunFolder
-from launch.transport import Transport
+from launch.cluster.model import LEADS, Cluster
+from launch.cluster.tasks import Job, make_job
+from launch.connect.transport import Transport
+from launch.record.progress import read_progress
+from launch.record.run_folder import RunFolder
+from launch.screen.display import Display
+from launch.supervise.run import run_with_agents
 
 _FOREVER = 10**9
 _STOP_SECS = 5.0

@@ -24,9 +24,9 @@ from benchmarks.cluster import Tasks
 from benchmarks.errors import BenchmarkError
 from benchmarks.learning_picture import draw_batches, draw_whole
 from benchmarks.table_text import as_markdown
-from cifar10.records import open_records
+from cifar10.input.records import open_records
 from cifar10.schema import TRAIN
-from launch.layouts import ROOT
+from launch.cluster.host_list import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results" / "learning"
 PICTURES = ROOT / "docs" / "pictures"

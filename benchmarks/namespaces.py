@@ -15,9 +15,9 @@ from typing import NamedTuple, Optional
 
 from benchmarks.delay import DelayRelay
 from benchmarks.errors import BenchmarkError
-from launch.description import Host
-from launch.run_folder import RunFolder
-from launch.transport import Transport
+from launch.cluster.model import Host
+from launch.connect.transport import Transport
+from launch.record.run_folder import RunFolder
 
 _NETWORK = "10.79.0"
 _BRIDGES = ("bmbr0", "bmbr1")

@@ -21,8 +21,8 @@ from rich.table import Table
 from benchmarks import arguments, jobs
 from benchmarks.errors import BenchmarkError
 from benchmarks.step_model import Constants, Link, Measured, Shape, fit, images_per_sec, predict
-from cifar10 import flags
-from launch.layouts import on_this_machine
+from cifar10.config import flags
+from launch.cluster.host_list import on_this_machine
 
 _ROUNDS = 3
 

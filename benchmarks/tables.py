@@ -20,7 +20,7 @@ from benchmarks.convergence.table import curves_table
 from benchmarks.errors import BenchmarkError
 from benchmarks.learning import learning_table
 from benchmarks.table_text import as_markdown
-from launch.layouts import ROOT
+from launch.cluster.host_list import ROOT
 
 # Tables of curves, which have folders in the place of files.
 CURVES = {"converge": curves_table, "learning": learning_table}

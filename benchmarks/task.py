@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
 from cifar10.main import main as train
-from launch.description import LEADS
+from launch.cluster.model import LEADS
 
 _MARK = "used: "
 _EVERY_SECS = 0.5

@@ -19,13 +19,14 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from benchmarks.bare_step import fixed_batch
-from cifar10 import flags, towers, training_step
-from cifar10.devices import DevicePlan, plan_devices
-from cifar10.ending import task_device
-from cifar10.model_fn import ModelParams, model_fn
+from cifar10.cluster.shutdown import task_device
+from cifar10.config import flags
 from cifar10.models import build
-from cifar10.replicas import Replication
-from cifar10.variables import SeparateVariables
+from cifar10.step import towers, training_step
+from cifar10.step.devices import DevicePlan, plan_devices
+from cifar10.step.model_fn import ModelParams, model_fn
+from cifar10.step.replicas import Replication
+from cifar10.weights.variables import SeparateVariables
 
 _MASTER = "/job:master/task:0"
 
@@ -90,7 +91,7 @@ def _plain(config: Any, plan: DevicePlan, num_ps: int) -> Any:
 
 
 def _layers(params: ModelParams, shared: dict[str, Any]) -> Any:
-    from cifar10.layers import Layers
+    from cifar10.models.layers import Layers
 
     return Layers(training=True, data_format=params.plan.data_format, **shared)
 

@@ -11,14 +11,15 @@ import warnings
 from collections.abc import Sequence
 from typing import Optional
 
-from cifar10 import cluster_config, flags
-from cifar10.autotune.ahead import children_ahead
-from cifar10.autotune.children import Children
-from cifar10.cluster import Cluster
-from cifar10.config import TrainConfig
+from cifar10.cluster import resolve
+from cifar10.cluster.address_check import check_own_address
+from cifar10.cluster.spec import Cluster
+from cifar10.config import flags
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
-from cifar10.own_address import check_own_address
-from cifar10.stopping import StopRequest
+from cifar10.host.signals import StopRequest
+from cifar10.run.autotune.ahead import children_ahead
+from cifar10.run.autotune.children import Children
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -46,11 +47,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
-    cluster = cluster_config.resolve(config, os.environ)
+    cluster = resolve.resolve(config, os.environ)
     if cluster is not None:
         check_own_address(cluster, config.check_address)
     # Estimator would read it, too, and it does not know all shapes that platforms write.
-    os.environ.pop(cluster_config.TF_CONFIG, None)
+    os.environ.pop(resolve.TF_CONFIG, None)
     return cluster
 
 
@@ -63,23 +64,23 @@ def _run(
 ) -> None:
     # TensorFlow takes seconds to load: not for --help or a misspelt flag.
     if cluster is not None and not cluster.is_single_process:
-        from cifar10.distributed import run_task
+        from cifar10.run.roles import run_task
 
         run_task(config, cluster, stop, started)
     elif config.mode == "train_and_evaluate":
-        from cifar10.train import train_and_evaluate
+        from cifar10.run.master import train_and_evaluate
 
         train_and_evaluate(config, stop, started, children=children)
     elif config.mode == "evaluate":
-        from cifar10.evaluate import evaluate
+        from cifar10.run.modes.evaluate import evaluate
 
         evaluate(config, stop)
     elif config.mode == "predict":
-        from cifar10.predict import predict
+        from cifar10.run.modes.predict import predict
 
         predict(config)
     else:
-        from cifar10.export import export_mode
+        from cifar10.run.modes.export import export_mode
 
         export_mode(config)
 

@@ -99,7 +99,7 @@ def _explain(error: OSError) -> str:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Imported here, so that --help and flag errors need neither numpy nor requests.
-    from data_prep import commands
+    from data_prep.commands import text as commands
 
     run = {
         "convert": commands.convert,

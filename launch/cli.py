@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Optional
 
-from launch.description import BACKENDS, CHOOSING, Cluster
+from launch.cluster.model import BACKENDS, CHOOSING, Cluster
 from launch.errors import LaunchError
 
 _EPILOG = """\
@@ -53,7 +53,7 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
     """
     import dataclasses
 
-    from launch import layouts
+    from launch.cluster import host_list
 
     if (options.cluster is not None) + (options.hosts is not None) > 1:
         raise LaunchError("--cluster and --hosts both describe the cluster; give one")
@@ -61,26 +61,26 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
         raise LaunchError("--nodes goes with --on slurm, which chooses the hosts")
     counts = options.workers is not None or options.ps is not None
     if options.cluster is not None:
-        from launch.cluster_file import read_cluster
+        from launch.cluster.cluster_file import read_cluster
 
         for flag in ("python", "workdir"):
             if getattr(options, flag):
                 raise LaunchError(f"--{flag} and --cluster: say `{flag}:` in {options.cluster}")
         cluster = read_cluster(options.cluster)
     elif options.hosts is not None:
-        cluster = layouts.from_hosts(
+        cluster = host_list.from_hosts(
             options.hosts, options.python, options.workdir, options.evaluator
         )
     elif options.on == "local":
         workers, ps = options.workers or 0, 1 if options.ps is None else options.ps
-        return layouts.on_this_machine(
+        return host_list.on_this_machine(
             workers, ps, options.python, options.workdir, options.evaluator
         )
     elif options.on in CHOOSING:
         lead = "chief" if options.evaluator else "master"
         tasks = {lead: 1, "worker": options.workers or 0}
         tasks |= {"ps": 1 if options.ps is None else options.ps, "evaluator": options.evaluator}
-        return layouts.on_chosen_hosts(
+        return host_list.on_chosen_hosts(
             options.on, tasks, options.nodes, options.python, options.workdir
         )
     else:
@@ -170,8 +170,8 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from launch import plan
-    from launch.job import make_job
+    from launch.cluster import show as plan
+    from launch.cluster.tasks import make_job
 
     job = make_job(cluster_of(options), options.arguments)
     if options.shell:
@@ -184,20 +184,20 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from launch.check import check
-    from launch.job import make_job
+    from launch.cluster.tasks import make_job
+    from launch.verbs.check import check
 
     return check(make_job(cluster_of(options), options.arguments))
 
 
 def _up(options: argparse.Namespace) -> int:
-    from launch.up import up
+    from launch.verbs.up import up
 
     return up(cluster_of(options), options)
 
 
 def _on_runs(options: argparse.Namespace) -> int:
-    from launch import runs
+    from launch.verbs import runs
 
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
         "status": runs.status,

@@ -7,7 +7,7 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from cifar10.kernels import build
+from cifar10.ops.kernels import build
 from tests.fast import FastTests
 
 # A TF_CONFIG from the caller's shell would turn every training in a test into a cluster's task.

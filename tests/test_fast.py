@@ -14,10 +14,10 @@ pytestmark = pytest.mark.slow  # It starts pytest.
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("cifar10/test_flags.py", None),
-        ("cifar10/test_losses.py", "tensorflow"),
-        ("cifar10/test_files.py", "tensorflow"),
-        ("cifar10/test_watch.py", "tests.cifar10.program"),
+        ("cifar10/config/test_flags.py", None),
+        ("cifar10/step/test_losses.py", "tensorflow"),
+        ("cifar10/host/test_files.py", "tensorflow"),
+        ("cifar10/cluster/test_liveness.py", "tests.cifar10.program"),
         ("test_makefile.py", "tests.shell"),
         ("system/test_demo.py", "tests/system"),
     ],
@@ -27,7 +27,7 @@ def test_a_file_is_slow_by_what_it_imports_directly_or_by_others(root: Path, nam
 
 
 def test_what_is_left_out_is_counted(root: Path):
-    names = ("launch/agent/test_wire.py", "data_prep/test_records.py")
+    names = ("launch/agent/test_protocol.py", "data_prep/tfrecord/test_write.py")
     words = ["--fast", "-q", "-p", "no:cacheprovider", *(f"tests/{name}" for name in names)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=root, capture_output=True, text=True

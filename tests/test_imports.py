@@ -1,4 +1,4 @@
-"""Who may import whom. The rules live here; docs/architecture.md shows the same table."""
+"""Who may import whom: every module is held to the table of `tests/rooms.py`."""
 
 import ast
 import importlib.util
@@ -6,112 +6,31 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-STDLIB, NO_TENSORFLOW, ANYTHING = "standard library", "anything but TensorFlow", "anything"
-LATE = "anything; TensorFlow in functions only"
-OURS = ("cifar10", "cifar10_main", "data_prep", "launch", "benchmarks", "tests")
+from tests.rooms import ANYTHING, LATE, LIGHT, PACKAGES, ROOMS, SHARED, STDLIB, room_of
 
-
-@dataclass(frozen=True)
-class Rule:
-    """What a room may import: of ours (patterns of module names), and of the world."""
-
-    room: str
-    ours: tuple[str, ...]
-    world: str
-
-
-# The first rule whose room matches a module's name is the module's.
-RULES = (
-    Rule("cifar10.__init__", (), STDLIB),
-    Rule("cifar10.schema", (), STDLIB),
-    Rule("cifar10.errors", (), STDLIB),
-    Rule("cifar10.cpu", (), STDLIB),
-    Rule("cifar10.kernels.library", (), LATE),
-    Rule("cifar10.kernels.build", ("cifar10.cpu", "cifar10.kernels*"), LATE),
-    Rule("cifar10.recipes", ("cifar10.schema",), STDLIB),
-    Rule("cifar10.config_checks", ("cifar10.schema", "cifar10.errors"), STDLIB),
-    Rule(
-        "cifar10.config",
-        ("cifar10.config_checks", "cifar10.recipes", "cifar10.schema", "cifar10.errors"),
-        STDLIB,
-    ),
-    Rule("cifar10.rates", ("cifar10.config",), STDLIB),
-    Rule("cifar10.flags", ("cifar10.config", "cifar10.recipes", "cifar10.errors"), STDLIB),
-    Rule("cifar10.stopping", ("cifar10.errors",), STDLIB),
-    Rule("cifar10.cluster", ("cifar10.errors",), STDLIB),
-    Rule("cifar10.cluster_shape", ("cifar10.cluster", "cifar10.errors"), STDLIB),
-    Rule("cifar10.tf_config", ("cifar10.errors",), STDLIB),
-    Rule(
-        "cifar10.cluster_config",
-        ("cifar10.cluster*", "cifar10.tf_config", "cifar10.config", "cifar10.errors"),
-        STDLIB,
-    ),
-    Rule("cifar10.own_address", ("cifar10.cluster", "cifar10.errors"), STDLIB),
-    Rule("cifar10.watch", ("cifar10.errors", "cifar10.stopping"), STDLIB),
-    Rule("cifar10.cpu_setting", ("cifar10.config",), STDLIB),
-    Rule("cifar10.autotune.place", ("cifar10.config",), STDLIB),
-    Rule("cifar10.autotune.candidates", ("cifar10.config", "cifar10.cpu_setting"), STDLIB),
-    Rule("cifar10.autotune.sample", ("cifar10.config", "cifar10.cpu_setting"), STDLIB),
-    Rule("cifar10.autotune.last_words", (), STDLIB),
-    Rule(
-        "cifar10.autotune.children",
-        ("cifar10.autotune.last_words", "cifar10.config", "cifar10.stopping"),
-        STDLIB,
-    ),
-    Rule(
-        "cifar10.autotune.ahead",
-        (
-            "cifar10.autotune.candidates",
-            "cifar10.autotune.children",
-            "cifar10.autotune.place",
-            "cifar10.autotune.sample",
-            "cifar10.config",
-            "cifar10.cpu",
-            "cifar10.cpu_setting",
-            "cifar10.stopping",
-        ),
-        STDLIB,
-    ),
-    Rule("cifar10.main", ("cifar10.*",), LATE),
-    Rule("cifar10.progress_hook", ("cifar10.*",), ANYTHING),
-    Rule("cifar10.progress*", ("cifar10.schema", "cifar10.progress*"), NO_TENSORFLOW),
-    Rule("cifar10.report*", ("cifar10.schema", "cifar10.report*"), NO_TENSORFLOW),
-    Rule("cifar10.*", ("cifar10.*",), ANYTHING),
-    Rule("cifar10_main", ("cifar10.main",), STDLIB),
-    Rule("data_prep.*", ("data_prep.*", "cifar10.schema"), NO_TENSORFLOW),
-    Rule("launch.*", ("launch.*",), NO_TENSORFLOW),
-    Rule("benchmarks.*", ("cifar10.*", "data_prep.*", "launch.*", "benchmarks.*"), ANYTHING),
-)
-
-
-def rule_for(module: str) -> Rule:
-    """The rule of a module; LookupError for a module in no room."""
-    for rule in RULES:
-        if fnmatchcase(module, rule.room):
-            return rule
-    raise LookupError(f"{module}: no rule; add its room to RULES and to docs/architecture.md")
+OURS = (*PACKAGES, "cifar10_main", "benchmarks", "tests")
 
 
 def violations(module: str, source: str, modules: frozenset[str]) -> list[str]:
-    """Names each import in `source` that the rule of `module` forbids."""
-    rule = rule_for(module)
+    """Names each import in `source` that the room of `module` may not have."""
+    room = room_of(module)
     found = []
     for line, target in _imports(module, source, modules):
         top = target.split(".")[0]
-        if top in OURS:
-            allowed = any(fnmatchcase(target, pattern) for pattern in rule.ours)
-        elif rule.world == STDLIB:
+        if target in SHARED.get(room.package, ()):
+            allowed = True
+        elif top in OURS:
+            allowed = top == room.package and room_of(target).name in (room.name, *room.ours)
+        elif room.world == STDLIB:
             allowed = _is_in_the_standard_library(top)
         else:
-            allowed = rule.world in (ANYTHING, LATE) or not top.startswith("tensor")
+            allowed = room.world in (ANYTHING, LATE) or not top.startswith("tensor")
         if not allowed:
-            found.append(f"{module}:{line} imports {target}, which {rule.room} may not")
+            found.append(f"{module}:{line} imports {target}, which {room.name} may not")
     return found
 
 
@@ -121,7 +40,7 @@ def _is_in_the_standard_library(name: str) -> bool:
 
 
 def _imports(module: str, source: str, modules: frozenset[str]) -> Iterator[tuple[int, str]]:
-    """Yields (line, module imported); a package itself is `package.__init__`."""
+    """Yields (line, module imported), for types only too; a package is `package.__init__`."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, (ast.stmt, ast.expr)):
             continue
@@ -130,17 +49,19 @@ def _imports(module: str, source: str, modules: frozenset[str]) -> Iterator[tupl
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = _base(module, node)
-            targets = [
-                f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules else base
-                for alias in node.names
-            ]
+            targets = [_module(base, alias.name, modules) for alias in node.names]
         elif isinstance(node, ast.Call) and _is_dynamic_import(node.func) and node.args:
             if isinstance(node.args[0], ast.Constant):
                 targets = [str(node.args[0].value)]
             else:
-                targets = ["tests.an_import_by_a_computed_name"]  # Nobody may: no rule reads it.
+                targets = ["tests.an_import_by_a_computed_name"]  # Nobody may: no room has it.
         for target in targets:
             yield node.lineno, f"{target}.__init__" if f"{target}.__init__" in modules else target
+
+
+def _module(base: str, name: str, modules: frozenset[str]) -> str:
+    full = f"{base}.{name}"
+    return full if {full, f"{full}.__init__"} & modules else base
 
 
 def _base(module: str, node: ast.ImportFrom) -> str:
@@ -156,9 +77,7 @@ def _is_dynamic_import(function: ast.expr) -> bool:
 
 
 def _modules(root: Path) -> dict[str, Path]:
-    paths = [root / "cifar10_main.py"] if (root / "cifar10_main.py").exists() else []
-    for room in ("cifar10", "data_prep", "launch", "benchmarks"):
-        paths += sorted((root / room).rglob("*.py"))
+    paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
     return {".".join(path.relative_to(root).with_suffix("").parts): path for path in paths}
 
 
@@ -171,23 +90,70 @@ def test_every_module_imports_only_what_its_room_may(root: Path) -> None:
     assert found == []
 
 
+def test_a_room_may_import_no_more_than_it_does(root: Path) -> None:
+    """So that the picture has no arrow that nothing goes along."""
+    modules = _modules(root)
+    used: dict[str, set[str]] = {room.name: set() for room in ROOMS}
+    for module, path in modules.items():
+        source = path.read_text(encoding="utf-8")
+        targets = [target for _, target in _imports(module, source, frozenset(modules))]
+        ours = [target for target in targets if target.split(".")[0] == module.split(".")[0]]
+        used[room_of(module).name] |= {room_of(target).name for target in ours}
+    unused = {room.name: set(room.ours) - used[room.name] for room in ROOMS}
+    assert {name: rooms for name, rooms in unused.items() if rooms} == {}
+
+
+def test_the_modules_of_a_package_import_each_other_in_no_circle(root: Path) -> None:
+    modules = _modules(root)
+    waiting = {
+        module: {
+            target
+            for _, target in _imports(module, path.read_text(encoding="utf-8"), frozenset(modules))
+            if target in modules and target != module
+        }
+        for module, path in modules.items()
+    }
+    while waiting:
+        ready = {module for module, targets in waiting.items() if not targets & set(waiting)}
+        assert ready, f"a circle, or modules above one: {sorted(waiting)}"
+        waiting = {module: targets for module, targets in waiting.items() if module not in ready}
+
+
+def test_a_command_of_one_line_starts_training(root: Path) -> None:
+    source = (root / "cifar10_main.py").read_text(encoding="utf-8")
+    targets = {target for _, target in _imports("cifar10_main", source, frozenset())}
+    assert targets == {"sys", "cifar10.main"}
+
+
 KNOWN = frozenset(
-    ["cifar10.__init__", "cifar10.schema", "cifar10.config", "cifar10.train", "data_prep.cli"]
+    [
+        "cifar10.__init__",
+        "cifar10.schema",
+        "cifar10.config.__init__",
+        "cifar10.config.train_config",
+        "cifar10.run.master",
+        "data_prep.cli",
+    ]
 )
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("data_prep.cli", "import cifar10.config"),
+        ("data_prep.cli", "import cifar10.config.train_config"),
         ("data_prep.cli", "from cifar10 import config"),
         ("data_prep.cli", "def late():\n    import tensorflow as tf"),
         ("data_prep.cli", "import importlib\nimportlib.import_module('tensorflow.io')"),
         ("data_prep.cli", "import importlib\nimportlib.import_module(name)"),
-        ("cifar10.train", "import launch"),
+        ("cifar10.run.master", "import launch"),
+        ("cifar10.run.master", "from cifar10 import main"),
         ("cifar10.schema", "import numpy"),
         ("cifar10.schema", "from . import config"),
-        ("cifar10.report", "from tensorboard import util"),
+        ("cifar10.config.train_config", "from tensorboard import util"),
+        (
+            "cifar10.config.train_config",
+            "if TYPE_CHECKING:\n    from cifar10.run.master import train",
+        ),
     ],
 )
 def test_an_import_against_the_direction_is_found(module: str, source: str) -> None:
@@ -198,8 +164,8 @@ def test_an_import_against_the_direction_is_found(module: str, source: str) -> N
     ("module", "source"),
     [
         ("data_prep.cli", "from cifar10 import schema\nimport numpy\nfrom . import cli"),
-        ("cifar10.train", "import tensorflow.compat.v1 as tf\nfrom cifar10 import config"),
-        ("cifar10.config", "import dataclasses\nfrom cifar10.schema import SPLITS"),
+        ("cifar10.run.master", "import tensorflow.compat.v1 as tf\nfrom cifar10 import config"),
+        ("cifar10.config.train_config", "import dataclasses\nfrom cifar10.schema import SPLITS"),
     ],
 )
 def test_an_import_along_the_direction_is_not_found(module: str, source: str) -> None:
@@ -207,42 +173,33 @@ def test_an_import_along_the_direction_is_not_found(module: str, source: str) ->
 
 
 def test_a_module_in_no_room_is_refused() -> None:
-    with pytest.raises(LookupError, match="no rule"):
-        violations("scripts.new", "", KNOWN)
+    with pytest.raises(LookupError, match="in no room"):
+        violations("cifar10.cellar", "", KNOWN)
 
 
-def test_rooms_without_tensorflow_load_without_it(root: Path) -> None:
+def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
     """The table holds for what those modules import in turn, too."""
     light = [
         module.replace(".__init__", "")
         for module in _modules(root)
-        if rule_for(module).world != ANYTHING and not module.endswith("__main__")
+        if room_of(module).world != ANYTHING and not module.endswith("__main__")
     ]
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
     code += "print([name for name in sys.modules if name.split('.')[0] == 'tensorflow'])"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code, *light], cwd=root, capture_output=True, text=True, check=True
-    )
+    words = [sys.executable, "-c", code, *light, *LIGHT]
+    loaded = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"
 
 
-def test_the_architecture_page_shows_these_rules(root: Path) -> None:
+def test_the_architecture_page_shows_every_room_and_its_modules(root: Path) -> None:
     page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
-    for rule in RULES:
-        ours = ", ".join(f"`{name}`" for name in rule.ours) or "nothing"
-        row = f"| `{rule.room}` | {ours} | {rule.world} |"
-        assert row in page, f"docs/architecture.md has no row {row}"
-
-
-def test_the_architecture_page_names_every_module_of_cifar10_once(root: Path) -> None:
-    page = (root / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page.split("| module | its one job |\n|---|---|\n")[1].split("\n\n")[0]
-    named = re.findall(r"`([^`]+)`", "".join(row.split("|")[1] for row in table.splitlines()))
-    folder = root / "cifar10"
-    families = tuple(name for name in named if name.endswith("*"))
-    expected = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
-    expected += [f"{path.parent.name}/" for path in folder.glob("*/__init__.py")]
-    for name in expected:
-        in_family = any(fnmatchcase(name, family) for family in families)
-        assert named.count(name) == 1 or (in_family and name not in named), name
-    assert {name for name in named if name not in families} <= set(expected)
+    for room in ROOMS:
+        folder = root / room.name.replace(".", "/")
+        if not folder.is_dir():
+            continue
+        row = re.search(rf"^\| `{room.name}/` \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
+        assert row, f"docs/architecture.md has no row of {room.name}"
+        assert row[1] == room.job
+        names = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
+        names |= {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+        assert set(re.findall(r"`([^`]+)`", row[2])) == names, room.name

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 from benchmarks.arguments import training_config
-from cifar10 import flags
-from cifar10.config import TrainConfig
-from cifar10.recipes import RECIPES
+from cifar10.config import flags
+from cifar10.config.recipes import RECIPES
+from cifar10.config.train_config import TrainConfig
 
 ROWS = 20  # of a whole curve
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.errors import BenchmarkError
-from launch.layouts import ROOT
+from launch.cluster.host_list import ROOT
 
 _ENDED_BY_SIGTERM = (-15, 143)
 _LAST_LINES = 3
@@ -67,7 +67,7 @@ def train_beginning(words: Sequence[str], steps: Sequence[int], folder: Path) ->
     if code not in (0, *_ENDED_BY_SIGTERM):
         raise BenchmarkError(f"`{' '.join(command[1:])}` ended with {code}: {said}")
     # It loads TensorFlow, which is not needed to start and end a program.
-    from cifar10.history import FILE_NAME
+    from cifar10.output.history import FILE_NAME
 
     return read_beginning(folder / FILE_NAME, steps)
 

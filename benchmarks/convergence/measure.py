@@ -12,11 +12,12 @@ import tensorflow as tf2
 from benchmarks.convergence.cases import Case
 from benchmarks.convergence.curve import REAL, SYNTHETIC, Curve, Images, SeedCurve
 from benchmarks.convergence.cut_run import train_beginning
-from cifar10 import environment, flags
-from cifar10.devices import plan_devices
-from cifar10.model_fn import ModelParams
-from cifar10.records import RecordSet
+from cifar10.config import flags
+from cifar10.input.records import RecordSet
+from cifar10.run import environment
 from cifar10.schema import TRAIN
+from cifar10.step.devices import plan_devices
+from cifar10.step.model_fn import ModelParams
 
 
 def measure(

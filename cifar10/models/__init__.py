@@ -3,9 +3,9 @@
 import functools
 from typing import Any, Callable
 
-from cifar10.config import TrainConfig
-from cifar10.layers import Layers
+from cifar10.config.train_config import TrainConfig
 from cifar10.models.fastnet import fastnet
+from cifar10.models.layers import Layers
 from cifar10.models.mlp import mlp
 from cifar10.models.resnet import resnet, resnet_v2
 

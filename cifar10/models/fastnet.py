@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.layers import Layers
+from cifar10.models.layers import Layers
 from cifar10.schema import NUM_CLASSES
 
 WHITENING_SIZE = 2

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.layers import Layers
+from cifar10.models.layers import Layers
 from cifar10.schema import IMAGE_BYTES, NUM_CLASSES
 
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.layers import Layers, he_initializer
+from cifar10.models.layers import Layers, he_initializer
 from cifar10.schema import NUM_CLASSES
 
 STAGE_FILTERS = (16, 32, 64)

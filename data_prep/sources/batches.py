@@ -6,8 +6,8 @@ from typing import Protocol
 import numpy as np
 
 from cifar10 import schema
-from data_prep.dataset import Dataset, Images
 from data_prep.errors import SourceError
+from data_prep.sources.dataset import Dataset, Images
 from data_prep.sources.members import Member
 
 _FULL_BATCH = 10_000

@@ -5,8 +5,8 @@ import re
 import numpy as np
 
 from cifar10 import schema
-from data_prep.dataset import Images
 from data_prep.errors import SourceError
+from data_prep.sources.dataset import Images
 from data_prep.sources.members import Member
 
 KIND = "cifar-10-binary"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from data_prep.dataset import Dataset, check_classes
 from data_prep.errors import SourceError, UsageError
 from data_prep.sources import (
     batches,
@@ -17,6 +16,7 @@ from data_prep.sources import (
     python_archive,
     synthetic,
 )
+from data_prep.sources.dataset import Dataset, check_classes
 from data_prep.sources.members import Member
 
 SYNTHETIC = "synthetic"

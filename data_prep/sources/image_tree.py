@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from cifar10 import schema
-from data_prep.dataset import Dataset, Images
 from data_prep.errors import SourceError
 from data_prep.sources import decoder
+from data_prep.sources.dataset import Dataset, Images
 from data_prep.sources.members import Member
 
 KIND = "image-tree"

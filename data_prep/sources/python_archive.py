@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from cifar10 import schema
-from data_prep.dataset import Images, Pixels
 from data_prep.errors import SourceError
 from data_prep.sources import unpickle
+from data_prep.sources.dataset import Images, Pixels
 from data_prep.sources.members import Member
 
 KIND = "cifar-10-python"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cifar10 import schema
-from data_prep.dataset import Dataset, Images, Pixels
+from data_prep.sources.dataset import Dataset, Images, Pixels
 
 KIND = "synthetic"
 DEFAULT_SIZE = 10_000  # training images; a fifth as many are for eval

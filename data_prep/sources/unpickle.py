@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from cifar10 import schema
-from data_prep.dataset import Pixels
 from data_prep.errors import SourceError
+from data_prep.sources.dataset import Pixels
 
 
 class _Dtype:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from launch.agent import processes
-from launch.agent.running import OWN_CORES, gpus_here, part
-from launch.agent.wire import Message
+from launch.agent.protocol import Message
+from launch.agent.task_process import OWN_CORES, gpus_here, part
 
 DATA, OUTPUT = "/data/data", "/data/output"  # inside
 _ANSWER_SECS = 20.0

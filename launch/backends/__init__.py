@@ -1,16 +1,16 @@
 """Where a job runs. A backend is a module here with a pure `plan` and an effectful `run`.
 
-To add one: write its module, name it in `launch.description.BACKENDS` and in `backend_named`.
+To add one: write its module, name it in `launch.cluster.model.BACKENDS` and in `backend_named`.
 """
 
 from dataclasses import dataclass
 from typing import Optional, Protocol
 
-from launch.display import Display
-from launch.job import Job
-from launch.run_folder import Record, RunFolder
-from launch.transport import Transport
-from launch.verdict import Outcome
+from launch.cluster.tasks import Job
+from launch.connect.transport import Transport
+from launch.record.outcome import Outcome
+from launch.record.run_folder import Record, RunFolder
+from launch.screen.display import Display
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ def backend_named(name: str) -> Backend:
 
         return Local()
     if name == "docker":
-        from launch.backends.docker import Docker
+        from launch.backends.docker.backend import Docker
 
         return Docker()
     if name == "slurm":
-        from launch.backends.slurm import Slurm
+        from launch.backends.slurm.backend import Slurm
 
         return Slurm()
     if name == "kubernetes":
-        from launch.backends.kubernetes import Kubernetes
+        from launch.backends.kubernetes.backend import Kubernetes
 
         return Kubernetes()
     from launch.backends.ssh import Ssh

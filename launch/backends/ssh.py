@@ -6,16 +6,16 @@ at a terminal is refused instead, so that nothing ever hangs.
 
 from collections.abc import Sequence
 
-from launch.agent_run import run_with_agents
 from launch.backends import Document
-from launch.description import Host
-from launch.display import Display
-from launch.job import Job
-from launch.plan import shell_documents
-from launch.run_folder import Record, RunFolder
-from launch.sweep import sweep
-from launch.transport import Transport
-from launch.verdict import Outcome
+from launch.cluster.model import Host
+from launch.cluster.show import shell_documents
+from launch.cluster.tasks import Job
+from launch.connect.sweep import sweep
+from launch.connect.transport import Transport
+from launch.record.outcome import Outcome
+from launch.record.run_folder import Record, RunFolder
+from launch.screen.display import Display
+from launch.supervise.run import run_with_agents
 
 OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 

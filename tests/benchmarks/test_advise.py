@@ -6,9 +6,9 @@ import pytest
 from benchmarks.advise_report import Result, best_of, ranked
 from benchmarks.advised_ways import Way, as_yaml, ways_on_hosts, ways_on_this_machine
 from benchmarks.jobs import Figures
-from launch.cluster_file import read_cluster
-from launch.description import Cluster, Host, Limits, Ports
-from launch.layouts import from_hosts, on_this_machine
+from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import from_hosts, on_this_machine
+from launch.cluster.model import Cluster, Host, Limits, Ports
 
 
 def result(trainers: int, rate: float, *, sync: bool = False, ps: int = 1) -> Result:

@@ -22,7 +22,7 @@ from benchmarks.convergence.cut_run import (
 )
 from benchmarks.convergence.table import curves_table
 from benchmarks.errors import BenchmarkError
-from cifar10.recipes import RECIPES
+from cifar10.config.recipes import RECIPES
 from tests.benchmarks.curves import CONDITIONS, DATA, curve, seed_curve
 
 # Standard deviation .01, mean .5; three standard errors of two such sets are .0245.

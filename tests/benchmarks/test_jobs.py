@@ -2,8 +2,8 @@ import pytest
 
 from benchmarks.jobs import Figures, Run, Watch, describe, log_steps_for, words_of
 from benchmarks.task import Used, read_used, sent_bytes, used_line
-from cifar10 import flags
-from launch.layouts import on_this_machine
+from cifar10.config import flags
+from launch.cluster.host_list import on_this_machine
 
 
 def progress(step: int) -> str:

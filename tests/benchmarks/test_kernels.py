@@ -3,7 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cifar10.cpu import cpu_flags
+from cifar10.host.cpu import cpu_flags
 
 RATIO = r"[0-9.]+ \| [0-9.]+ \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|"
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import cli, learning
-from cifar10 import flags
+from cifar10.config import flags
 from tests.cifar10.program import PROGRAM, make_records, wait_for
 
 MLP = ("--model=mlp", "--train-batch-size=10", "--train-steps=20", "--log-steps=5")

@@ -2,8 +2,8 @@ import pytest
 
 from benchmarks import jobs, scale
 from benchmarks.jobs import Figures, Run
-from cifar10 import flags
-from launch.layouts import on_this_machine
+from cifar10.config import flags
+from launch.cluster.host_list import on_this_machine
 
 
 def test_the_constants_are_those_of_runs_alone_and_with_servers(

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import model_fn
-from cifar10.config import TrainConfig
-from cifar10.devices import DevicePlan
-from cifar10.replicas import Replication
+from cifar10.config.train_config import TrainConfig
+from cifar10.step import model_fn
+from cifar10.step.devices import DevicePlan
+from cifar10.step.replicas import Replication
 
 BATCH = 12
 

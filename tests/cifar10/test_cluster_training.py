@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from cifar10 import checkpoints
+from cifar10.output import checkpoints
 from tests.cifar10 import program
 from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster
 

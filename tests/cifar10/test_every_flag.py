@@ -9,8 +9,8 @@ import dataclasses
 
 import pytest
 
-from cifar10.config import TrainConfig
-from cifar10.flags import parse
+from cifar10.config.flags import parse
+from cifar10.config.train_config import TrainConfig
 from tests.cifar10.flag_effects import clusters, graphs, pixels, runs, training
 from tests.cifar10.flag_effects.rows import Row
 

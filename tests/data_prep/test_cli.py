@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from data_prep import cli, publish, records
+from data_prep import cli
+from data_prep.folder import publish
+from data_prep.tfrecord import write
 from tests.data_prep import made
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,7 +113,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
         with open("/dev/full", "wb", buffering=0) as device:
             device.write(b"x")
 
-    monkeypatch.setattr(records, "write_records", full)
+    monkeypatch.setattr(write, "write_records", full)
     assert _code("--source", str(python_source), "--out", str(tmp_path)) == 1
     assert "the disk is full" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == [publish.LOCK_NAME]
@@ -138,7 +140,7 @@ def test_a_place_that_cannot_hold_records_is_one_line(
 
 
 def test_nothing_is_imported_that_takes_seconds() -> None:
-    code = "import sys, data_prep.cli, data_prep.commands; print('tensorflow' in sys.modules)"
+    code = "import sys, data_prep.cli, data_prep.commands.text; print('tensorflow' in sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -75,7 +75,7 @@ class Mutant:
     """One fault.
 
     Attributes:
-      module: path of the file from the repository's root, `cifar10/losses.py`.
+      module: path of the file from the repository's root, `cifar10/step/losses.py`.
       line: where it is, from 1.
       last_line: where the expression or statement ends.
       place: the function or class around it, `Update.build`; "" at the top level.

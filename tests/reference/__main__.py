@@ -5,7 +5,7 @@ import sys
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cpu import cpu_name
+from cifar10.host.cpu import cpu_name
 from tests.reference.cases import CASES
 from tests.reference.measure import Errors, measure
 

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import TrainConfig
-from cifar10.cpu import cpu_flags
-from cifar10.devices import DevicePlan
-from cifar10.kernels import library
+from cifar10.config.train_config import TrainConfig
+from cifar10.host.cpu import cpu_flags
+from cifar10.ops.kernels import library
+from cifar10.step.devices import DevicePlan
 from tests.cifar10 import steps
 from tests.reference.rules import Settings, Values
 from tests.reference.trajectory import Batch, Start
 
-# Of the whole job. A tower of sixteen takes all ways of `cifar10.convolution`, one of eight not.
+# Of the whole job. A tower of sixteen takes all ways of `cifar10.ops.convolution`, one of eight
+# does not.
 BATCH, STEPS = 16, 3
 # Late enough that lookahead and the warm-up of the moving statistics show. 1,000 images an epoch
 # and 100 steps are what `steps.build` has.
@@ -49,7 +50,7 @@ class Case:
 
     Attributes:
       settings: the run's.
-      kernels: convolutions of `cifar10.kernels` where they fit (`own`), or TensorFlow's.
+      kernels: convolutions of `cifar10.ops.kernels` where they fit (`own`), or TensorFlow's.
       towers: of each trainer.
       trainers: synchronous ones.
       precision: `fp32` or `bf16`.

@@ -11,10 +11,10 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import model_fn
-from cifar10.config import TrainConfig
-from cifar10.devices import DevicePlan
-from cifar10.replicas import Replication
+from cifar10.config.train_config import TrainConfig
+from cifar10.step import model_fn
+from cifar10.step.devices import DevicePlan
+from cifar10.step.replicas import Replication
 from tests.cifar10 import steps
 from tests.reference.trajectory import Batch
 
@@ -96,7 +96,7 @@ class _Watched:
     def __init__(self, graph: Any, loss: Any, plan: DevicePlan) -> None:
         ops, num_towers = graph.get_operations(), plan.num_towers
         if plan.own_kernels and not any(op.type == "Cifar10Conv3x3" for op in ops):
-            raise ValueError("found no convolution of cifar10.kernels")
+            raise ValueError("found no convolution of cifar10.ops.kernels")
         self._losses = [op for op in ops if op.type == "SparseSoftmaxCrossEntropyWithLogits"]
         deciding = [
             [

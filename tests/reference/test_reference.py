@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import model_fn
+from cifar10.step import model_fn
 from tests.reference import networks, rules, trajectory
 from tests.reference.cases import CASES, Case, draw_batches, drawn
 from tests.reference.rules import Values

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cifar10.cpu import cpu_flags
-from cifar10.kernels import library
+from cifar10.host.cpu import cpu_flags
+from cifar10.ops.kernels import library
 from tests import shell
 from tests.system.containers import Docker
 
@@ -70,7 +70,8 @@ def test_nothing_runs_as_root(docker: Docker, image: str) -> None:
 )
 def test_the_image_has_our_convolutions_and_no_compiler(docker: Docker, image: str) -> None:
     code = (
-        "import shutil; from cifar10.cpu import cpu_flags; from cifar10.kernels import library; "
+        "import shutil; from cifar10.host.cpu import cpu_flags; "
+        "from cifar10.ops.kernels import library; "
         "print(library.why_not(cpu_flags()), shutil.which('c++'))"
     )
     assert docker("run", "--rm", image, "-c", code).splitlines()[-1] == "None None"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.description import Host
+from launch.cluster.model import Host
+from launch.connect.sync import sync_code
 from launch.errors import HostError
-from launch.sync import sync_code
 from tests.launch.launcher import (
     ROOT,
     Launcher,

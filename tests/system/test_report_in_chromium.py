@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.report import render_report
+from cifar10.output.report import render_report
 from tests.cifar10 import report_sample
 from tests.system.chromium import Chromium
 

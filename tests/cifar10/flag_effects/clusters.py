@@ -9,16 +9,18 @@ from unittest import mock
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import main, model_fn, serving, worker
-from cifar10.cluster import Cluster
-from cifar10.cluster_config import resolve
-from cifar10.config import TrainConfig
-from cifar10.devices import plan_devices
+from cifar10 import main
+from cifar10.cluster.liveness import Watch
+from cifar10.cluster.resolve import resolve
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, TrainingError
-from cifar10.node import Node
-from cifar10.replicas import Replication
-from cifar10.stopping import StopRequest
-from cifar10.watch import Watch
+from cifar10.host.signals import StopRequest
+from cifar10.run import parameter_server, worker
+from cifar10.run.cluster_session import Node
+from cifar10.step import model_fn
+from cifar10.step.devices import plan_devices
+from cifar10.step.replicas import Replication
 from tests.cifar10.cluster_processes import free_ports
 from tests.cifar10.flag_effects.rows import Row
 
@@ -47,7 +49,7 @@ def parameter_servers(config: TrainConfig) -> tuple[str, ...]:
 def _no_server() -> Iterator[None]:
     """Nothing listens; sessions are the process's own."""
     server = types.SimpleNamespace(target="")
-    with mock.patch("cifar10.server.start", return_value=server):
+    with mock.patch("cifar10.cluster.server.start", return_value=server):
         yield
 
 
@@ -129,11 +131,11 @@ def server_gives_up(config: TrainConfig) -> str:
 
     ears = types.SimpleNamespace(is_over=False, master_ended=False, listen=lambda: None)
     with _no_server(), contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(serving, "size_thread_pools"))
-        stack.enter_context(mock.patch.object(serving, "Watch", watch))
-        stack.enter_context(mock.patch.object(serving.ending, "Ears", return_value=ears))
+        stack.enter_context(mock.patch.object(parameter_server, "size_thread_pools"))
+        stack.enter_context(mock.patch.object(parameter_server, "Watch", watch))
+        stack.enter_context(mock.patch.object(parameter_server.shutdown, "Ears", return_value=ears))
         try:
-            serving.serve(config, _cluster(config), StopRequest())
+            parameter_server.serve(config, _cluster(config), StopRequest())
         except TrainingError as error:
             return _told(error)
         finally:

@@ -14,7 +14,8 @@ import sys
 # As `cifar10.main` has it, which is too late for what is loaded here.
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-from cifar10 import evaluate, export, main, predict, train  # noqa: E402, F401
+from cifar10 import main
+from cifar10.run import master  # noqa: E402, F401
 
 
 def run(arguments: list[str], folder: str, log: str) -> int:

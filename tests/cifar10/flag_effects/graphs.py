@@ -11,11 +11,12 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import cpu, devices, model_fn
-from cifar10.config import TrainConfig
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.job import make_job, make_trainer
-from cifar10.records import open_records
+from cifar10.host import cpu
+from cifar10.input.records import open_records
+from cifar10.run.job import make_job, make_trainer
+from cifar10.step import devices, model_fn
 from tests.cifar10.flag_effects.rows import Row
 
 _BATCH, _CORES, _GPUS = 16, 8, 4

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import TrainConfig
-from cifar10.input_pipeline import load_split
-from cifar10.job import evaluation_input, make_job
-from cifar10.records import open_records
-from cifar10.resident import ResidentSplit
+from cifar10.config.train_config import TrainConfig
+from cifar10.input.pipeline import load_split
+from cifar10.input.records import open_records
+from cifar10.run.job import evaluation_input, make_job
+from cifar10.run.master import train_input
 from cifar10.schema import EVAL, TRAIN, file_name
-from cifar10.train import train_input
+from cifar10.step.resident import ResidentSplit
 from tests.cifar10.flag_effects.rows import Row, with_more
 from tests.cifar10.record_files import example, write_file
 

@@ -15,8 +15,8 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
-from cifar10.config import TrainConfig
-from cifar10.flags import parse
+from cifar10.config.flags import parse
+from cifar10.config.train_config import TrainConfig
 from tests.cifar10 import program
 
 _TINY = (

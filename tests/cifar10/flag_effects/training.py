@@ -13,10 +13,11 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import model_fn, muon, training_step
-from cifar10.config import TrainConfig
-from cifar10.training_step import Report
-from cifar10.variables import KERNEL, Spec
+from cifar10.config.train_config import TrainConfig
+from cifar10.optim import muon
+from cifar10.step import model_fn, training_step
+from cifar10.step.training_step import Report
+from cifar10.weights.variables import KERNEL, Spec
 from tests.cifar10.flag_effects.rows import Row
 from tests.cifar10.steps import Training, make_plan
 

@@ -1,0 +1,116 @@
+"""One shape for the clusters of all platforms, and what is no cluster. Standard library only.
+
+Platforms list a chief, a master, or neither, with worker 0 in its place (Kubeflow's TFJob); they
+list an evaluator (Kubeflow) or do not (Estimator).
+"""
+
+from collections.abc import Mapping
+from typing import Optional
+
+from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster, split_address
+from cifar10.errors import ConfigError
+
+CHIEF = "chief"  # another word for the master
+
+Jobs = Mapping[str, tuple[str, ...]]
+
+
+def normalise(
+    jobs: Jobs, task_type: Optional[str], task_index: Optional[int], source: str
+) -> Cluster:
+    """Makes the chief, or else worker 0, the master, and takes the evaluator out.
+
+    Without a chief, worker 0 becomes the master and worker k becomes worker k-1.
+
+    Args:
+      jobs: the addresses by job; none is empty.
+      task_type: this task's job, in the words of `jobs`; None where it is missing.
+      task_index: its place there; None where it is missing.
+      source: where this comes from.
+
+    Raises:
+      ConfigError: the cluster is not one that can train, or the task is none of it.
+    """
+    _check_names(jobs, task_type)
+    _check_addresses(jobs)
+    _check_jobs(jobs)
+    jobs = {MASTER if job == CHIEF else job: addresses for job, addresses in jobs.items()}
+    task_type, task_index = _check_task(jobs, task_type, task_index)
+    evaluator = jobs.pop(EVALUATOR, None)
+    if MASTER not in jobs:
+        first, *others = jobs.pop(WORKER)
+        jobs = {MASTER: (first,), **({WORKER: tuple(others)} if others else {}), **jobs}
+        if task_type == WORKER:
+            task_type, task_index = (WORKER, task_index - 1) if task_index else (MASTER, 0)
+    return Cluster(
+        jobs=jobs,
+        task_type=task_type,
+        task_index=task_index,
+        has_evaluator=evaluator is not None or task_type == EVALUATOR,
+        source=source,
+        evaluator_address=evaluator[0] if evaluator else None,
+    )
+
+
+def _check_names(jobs: Jobs, task_type: Optional[str]) -> None:
+    known = (MASTER, CHIEF, WORKER, PS, EVALUATOR)
+    for job in jobs:
+        if job not in known:
+            raise ConfigError(f"a job must be one of {', '.join(known)}, got {job!r}; rename it")
+    if task_type is not None and task_type not in known:
+        raise ConfigError(f"the task's type must be one of {', '.join(known)}, got {task_type!r}")
+
+
+def _check_addresses(jobs: Jobs) -> None:
+    seen: dict[tuple[str, int], str] = {}
+    for job, addresses in jobs.items():
+        for index, address in enumerate(addresses):
+            task = f"{job}/{index}"
+            other = seen.setdefault(split_address(address, task), task)
+            if other != task:
+                raise ConfigError(
+                    f"{other} and {task} have the same address, {address}; give each task a port "
+                    "of its own"
+                )
+
+
+def _check_jobs(jobs: Jobs) -> None:
+    chiefs = [f"{job} {address}" for job in (CHIEF, MASTER) for address in jobs.get(job, ())]
+    if len(chiefs) > 1:
+        raise ConfigError(
+            f"two chiefs: {', '.join(chiefs)}; a cluster has one chief (or master), make the "
+            "others workers"
+        )
+    evaluators = jobs.get(EVALUATOR, ())
+    if len(evaluators) > 1:
+        raise ConfigError(
+            f"a cluster has one evaluator, got {', '.join(evaluators)}; leave the others out"
+        )
+    if not chiefs and WORKER not in jobs:
+        raise ConfigError(
+            f"nobody trains: the cluster has {show(jobs)} but no master and no worker; add one"
+        )
+
+
+def _check_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) -> tuple[str, int]:
+    """Returns the task with `master` for `chief`, if it is one of the cluster."""
+    example = 'e.g. "task": {"type": "worker", "index": 0}'
+    if task_type is None and task_index is None:
+        raise ConfigError(f"there is a cluster but no task; say which one this is, {example}")
+    if task_type is None or task_index is None:
+        missing = "type" if task_type is None else "index"
+        raise ConfigError(f"the task has no {missing}; add it, {example}")
+    task_type = MASTER if task_type == CHIEF else task_type
+    # Estimator's own convention: the evaluator is not listed.
+    count = 1 if task_type == EVALUATOR else len(jobs.get(task_type, ()))
+    if not 0 <= task_index < count:
+        raise ConfigError(
+            f"this task is {task_type}/{task_index}, which is not in the cluster: {show(jobs)}; "
+            "correct the task or the cluster (an index counts from 0)"
+        )
+    return task_type, task_index
+
+
+def show(jobs: Jobs) -> str:
+    """The addresses by job, for messages."""
+    return "; ".join(f"{job} {', '.join(addresses)}" for job, addresses in jobs.items())

@@ -1,0 +1,163 @@
+"""TF_CONFIG or the flags -> this process's Cluster. Standard library only.
+
+Also checks that the settings fit the cluster: synchronous updates need somebody to wait for.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Optional
+
+from cifar10.cluster import tf_config
+from cifar10.cluster.normalize import CHIEF, normalise, show
+from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster
+from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.errors import ConfigError
+
+TF_CONFIG, FLAGS = "TF_CONFIG", "the flags"
+
+
+def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster]:
+    """Finds out which task of which cluster this process is.
+
+    Args:
+      config: its hosts and task are looked at, and whether its settings fit the cluster.
+      environ: the environment; TF_CONFIG is all that is read.
+
+    Returns:
+      The cluster; None if this process works alone: there is none, or the master is to do
+      something else than to train.
+
+    Raises:
+      ConfigError: what says so is wrong, or contradicts the configuration.
+    """
+    cluster = _from_tf_config(environ.get(TF_CONFIG, ""))
+    by_flags = _from_flags(config)
+    if cluster is not None and by_flags is not None:
+        _check_same(cluster, by_flags)
+    cluster = cluster or by_flags
+    if cluster is None:
+        _check_settings_alone(config)
+        return None
+    with _source_named(cluster.source):
+        if config.mode == "train_and_evaluate":
+            _check_settings(config, cluster)
+            return cluster
+        if not cluster.is_master:
+            raise ConfigError(
+                f"--mode {config.mode} is for one process, but this is {cluster.label} of a "
+                "cluster; run it on the master, or without a cluster"
+            )
+    return None
+
+
+@contextlib.contextmanager
+def _source_named(source: str) -> Iterator[None]:
+    """Ends the message of a ConfigError with where the wrong value comes from."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{error} (from {source})") from None
+
+
+def _from_tf_config(text: str) -> Optional[Cluster]:
+    with _source_named(TF_CONFIG):
+        jobs, task_type, task_index = tf_config.read(text)
+        if jobs:
+            return normalise(jobs, task_type, task_index, TF_CONFIG)
+        if task_type in (None, MASTER, CHIEF, WORKER) and task_index in (None, 0):
+            return None
+        task = {"type": task_type, "index": task_index}
+        raise ConfigError(
+            f"the task is {json.dumps(task)}, but there is no cluster; list its addresses in "
+            "cluster, or leave the task out to train alone"
+        )
+
+
+def _from_flags(config: TrainConfig) -> Optional[Cluster]:
+    lists = {PS: config.ps_hosts, WORKER: config.worker_hosts}
+    jobs = {
+        job: tuple(address.strip() for address in hosts.split(","))
+        for job, hosts in lists.items()
+        if hosts is not None and hosts.strip()
+    }
+    task_type, task_index = config.job_name, config.task_index
+    if not jobs:
+        for name in ("job_name", "task_index"):
+            if getattr(config, name) is not None:
+                raise ConfigError(
+                    f"{flag_name(name)} {getattr(config, name)} needs a cluster; give "
+                    "--worker-hosts and --ps-hosts, too, or leave it out"
+                )
+        return None
+    if task_type in (MASTER, CHIEF, EVALUATOR) and task_index is None:
+        task_index = 0  # there is one only
+    if task_type in (MASTER, CHIEF) and task_index == 0:
+        task_type = WORKER
+    for name, value in (("job_name", task_type), ("task_index", task_index)):
+        if value is None:
+            raise ConfigError(
+                f"--ps-hosts and --worker-hosts need {flag_name(name)}, too; say which task of "
+                "them this process is, e.g. --job-name worker --task-index 0"
+            )
+    with _source_named(FLAGS):
+        return normalise(jobs, task_type, task_index, FLAGS)
+
+
+def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
+    def tasks(one: Cluster) -> str:
+        return f"{one.label} of {show(one.jobs)}"
+
+    same = (cluster.label, cluster.jobs) == (by_flags.label, by_flags.jobs)
+    if not same:
+        raise ConfigError(
+            f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {tasks(cluster)}, the "
+            f"flags say {tasks(by_flags)}; unset TF_CONFIG, or leave --ps-hosts, --worker-hosts, "
+            "--job-name and --task-index out"
+        )
+
+
+def _check_settings_alone(config: TrainConfig) -> None:
+    for name in ("sync", "replication", "ps_transfer"):
+        if config.is_set(name):
+            raise ConfigError(
+                f"{flag_name(name)} is for several workers; this process trains alone: leave it "
+                "out, or give TF_CONFIG or --worker-hosts"
+            )
+
+
+def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
+    if config.autotune and not cluster.is_single_process:
+        raise ConfigError(
+            f"--autotune is for a process that trains alone, and this is {cluster.label} of "
+            f"{show(cluster.jobs)}; leave it out, --num-towers says how many towers a task has"
+        )
+    if config.variable_strategy == "GPU" and not cluster.is_single_process:
+        raise ConfigError(
+            "--variable-strategy GPU is for a process that trains alone; what the tasks of a "
+            "cluster share is on the CPUs of its ps, or else of its master "
+            f"({show(cluster.jobs)}): leave it out"
+        )
+    count = cluster.num_trainers
+    if count > 1 and not cluster.ps_addresses and config.replication != "in-graph":
+        raise ConfigError(
+            f"{count} tasks train but there is no ps to hold what they share: "
+            f"{show(cluster.jobs)}; add a ps, or give --replication in-graph"
+        )
+    if config.replicas_to_aggregate is not None and config.replicas_to_aggregate > count:
+        raise ConfigError(
+            f"--replicas-to-aggregate must be at most {count}, the tasks that train "
+            f"({show(cluster.jobs)}), got {config.replicas_to_aggregate}"
+        )
+    is_asynchronous = count > 1 and not config.sync and config.replication != "in-graph"
+    if config.lookahead_steps and is_asynchronous:
+        raise ConfigError(
+            f"--lookahead-steps {config.lookahead_steps} averages the weights between updates, and "
+            f"{count} tasks update them at any time; leave --sync=false out, or give "
+            "--lookahead-steps 0"
+        )
+    if config.optimizer == "muon" and is_asynchronous:
+        raise ConfigError(
+            f"--optimizer muon updates whole kernels at once, and {count} tasks would do so at any "
+            "time; leave --sync=false out, or give another --optimizer"
+        )

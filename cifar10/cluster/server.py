@@ -1,0 +1,70 @@
+"""This task's TensorFlow server, and how sessions on it are to behave."""
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.training import monitored_session, session_manager
+
+from cifar10.cluster.spec import Cluster
+from cifar10.errors import ConfigError
+
+_READY_WAIT_SECS = 0.5
+
+
+def start(cluster: Cluster, session_config: Any) -> Any:
+    """Starts the server that other tasks reach this one by.
+
+    Estimator would start one itself, but without the threads and device counts of the session
+    configuration.
+
+    Args:
+      cluster: who is where.
+      session_config: threads and devices.
+
+    Returns:
+      A tf.distribute.Server; it runs until the process ends.
+
+    Raises:
+      ConfigError: the port cannot be had.
+    """
+    spec = tf.train.ClusterSpec({job: list(tasks) for job, tasks in cluster.jobs.items()})
+    config = tf.ConfigProto()
+    config.CopyFrom(session_config)
+    del config.device_filters[:]
+    try:
+        return tf.distribute.Server(
+            spec,
+            job_name=cluster.task_type,
+            task_index=cluster.task_index,
+            protocol="grpc",
+            config=config,
+        )
+    except tf.errors.OpError as error:
+        raise ConfigError(
+            f"{cluster.label} cannot serve at {cluster.address}: {error.message}"
+        ) from error
+
+
+def with_filters(session_config: Any, devices: list[str]) -> Any:
+    """A copy of a session configuration that concerns the tasks of `devices` alone.
+
+    A session waits until every task that it concerns is there.
+    """
+    config = tf.ConfigProto()
+    config.CopyFrom(session_config)
+    del config.device_filters[:]
+    config.device_filters.extend(devices)
+    return config
+
+
+def look_often() -> None:
+    """Has a worker look every half second, not every half minute, whether the chief is ready.
+
+    Estimator makes the SessionManager itself and does not let its `recovery_wait_secs` be set.
+    """
+
+    class PromptSessionManager(session_manager.SessionManager):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **{"recovery_wait_secs": _READY_WAIT_SECS, **settings})
+
+    monitored_session.sm.SessionManager = PromptSessionManager

@@ -1,0 +1,95 @@
+"""The end of a cluster: trainers tell the tasks that only serve, which then end by themselves."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster import server
+from cifar10.cluster.liveness import answers
+from cifar10.cluster.spec import MASTER, Cluster
+
+# After the master has told of its end, a serving task waits so long for those who are still here.
+GRACE_SECS = 7.0
+_TELL_SECS = 5.0
+
+
+def task_device(job: str, index: int) -> str:
+    """`/job:ps/task:1/device:CPU:0`."""
+    return f"/job:{job}/task:{index}/device:CPU:0"
+
+
+def _queue(job: str, index: int) -> Any:
+    """Labels of the trainers that have ended; lives in the task that waits for them."""
+    with tf.device(task_device(job, index)):
+        return tf.FIFOQueue(1024, tf.string, [[]], shared_name=f"ended_{job}_{index}")
+
+
+def tell(cluster: Cluster, serving: Sequence[tuple[str, int]], target: str) -> None:
+    """Tells every serving task that this trainer has ended.
+
+    One that is not there is left out: it has ended, or will not come back.
+
+    Args:
+      cluster: who is where.
+      serving: jobs and indices of the tasks to tell.
+      target: of this task's server.
+    """
+    for job, index in serving:
+        if not answers(cluster.address_of(job, index)):
+            continue
+        own = f"/job:{cluster.task_type}/task:{cluster.task_index}"
+        config = server.with_filters(tf.ConfigProto(), [own, f"/job:{job}/task:{index}"])
+        with tf.Graph().as_default(), tf.Session(target, config=config) as session:
+            told = _queue(job, index).enqueue(cluster.label)
+            options = tf.RunOptions(timeout_in_ms=int(1000 * _TELL_SECS))
+            try:
+                session.run(told, options=options)
+            except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError):
+                continue  # It went away meanwhile.
+
+
+class Ears:
+    """What a serving task hears of the end.
+
+    Args:
+      cluster: who is where; this task is the one that listens.
+      trainers: labels of the tasks that train.
+      target: of this task's server.
+    """
+
+    def __init__(self, cluster: Cluster, trainers: Sequence[str], target: str) -> None:
+        self._waiting = set(trainers)
+        self._master_ended: float | None = None
+        own = f"/job:{cluster.task_type}/task:{cluster.task_index}"
+        with tf.Graph().as_default() as graph:
+            queue = _queue(cluster.task_type, cluster.task_index)
+            self._ended = queue.dequeue_many(queue.size())
+        self._session = tf.Session(
+            target, graph, config=server.with_filters(tf.ConfigProto(), [own])
+        )
+
+    def listen(self) -> None:
+        """Takes in who has ended since the last call."""
+        for label in self._session.run(self._ended):
+            self._waiting.discard(label.decode())
+            if label.decode().startswith(f"{MASTER}/"):
+                self._master_ended = time.monotonic()
+
+    @property
+    def waiting(self) -> set[str]:
+        """Labels of the trainers that have not told of their end."""
+        return self._waiting
+
+    @property
+    def master_ended(self) -> bool:
+        """Whether training is over."""
+        return self._master_ended is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody needs this task any more, or the grace for those who might is over."""
+        if self._master_ended is None:
+            return False
+        return not self._waiting or time.monotonic() - self._master_ended > GRACE_SECS

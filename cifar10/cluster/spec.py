@@ -1,0 +1,161 @@
+"""Which task of a cluster this process is, and where the others are. Standard library only.
+
+One vocabulary for all platforms: every cluster has exactly one master, which trains as the workers
+do, and saves. `cifar10.cluster.resolve` makes it from what the platforms say.
+"""
+
+import dataclasses
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Optional
+
+from cifar10.errors import ConfigError
+
+MASTER, WORKER, PS, EVALUATOR = "master", "worker", "ps", "evaluator"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The tasks of a job, and this process among them.
+
+    Attributes:
+      jobs: addresses host:port by job: "master" (one), "worker", "ps"; a job without tasks is
+        absent.
+      task_type: MASTER, WORKER, PS or EVALUATOR.
+      task_index: this task's place in its job, from 0.
+      has_evaluator: an evaluator is listed in the cluster, or this task is one.
+      source: where all this comes from, for messages: "TF_CONFIG" or "the flags".
+      evaluator_address: the evaluator's, where it is listed; nothing listens there.
+    """
+
+    jobs: Mapping[str, tuple[str, ...]]
+    task_type: str
+    task_index: int
+    has_evaluator: bool
+    source: str
+    evaluator_address: Optional[str] = None
+
+    @property
+    def label(self) -> str:
+        """This task's name, e.g. `worker/1`."""
+        return f"{self.task_type}/{self.task_index}"
+
+    @property
+    def address(self) -> Optional[str]:
+        """This task's own host:port; None for an evaluator that is not listed."""
+        if self.task_type == EVALUATOR:
+            return self.evaluator_address
+        return self.address_of(self.task_type, self.task_index)
+
+    def address_of(self, job: str, index: int) -> str:
+        """The host:port of a master, worker or ps.
+
+        Raises:
+          LookupError: the cluster has no such task.
+        """
+        return self.jobs[job][index]
+
+    @property
+    def ps_addresses(self) -> tuple[str, ...]:
+        """The parameter servers' host:port."""
+        return self.jobs.get(PS, ())
+
+    @property
+    def trainers(self) -> list[tuple[str, int]]:
+        """(job, index) of the tasks that compute gradients: the master, then the workers."""
+        return [(job, i) for job in (MASTER, WORKER) for i in range(len(self.jobs.get(job, ())))]
+
+    @property
+    def num_trainers(self) -> int:
+        """How many tasks compute gradients."""
+        return len(self.trainers)
+
+    @property
+    def replica(self) -> int:
+        """This task's place among the trainers: the master is 0, worker k is k+1.
+
+        Raises:
+          ValueError: this task is a ps or an evaluator.
+        """
+        return self.trainers.index((self.task_type, self.task_index))
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this task saves, and says how it goes."""
+        return self.task_type == MASTER
+
+    @property
+    def is_trainer(self) -> bool:
+        """Whether this task computes gradients."""
+        return self.task_type in (MASTER, WORKER)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the cluster is one trainer without a ps: it trains without a server."""
+        return self.num_trainers == 1 and not self.ps_addresses
+
+    @property
+    def is_single_process(self) -> bool:
+        """Whether this task is all there is: it needs no server, and nobody waits for it."""
+        return self.is_alone and self.is_master and not self.has_evaluator
+
+    @property
+    def host_share(self) -> tuple[int, int]:
+        """(position, count) of this task among the trainers of its host, to share its devices.
+
+        Hosts are the same if their names are; (0, 1) for a ps or an evaluator.
+        """
+        if not self.is_trainer:
+            return 0, 1
+        here = self._trainers_here()
+        return here.index((self.task_type, self.task_index)), len(here)
+
+    @property
+    def shares_host_with_trainers(self) -> bool:
+        """Whether a trainer runs on this task's host."""
+        return bool(self._trainers_here())
+
+    def _trainers_here(self) -> list[tuple[str, int]]:
+        own = _host(self.address_of(self.task_type, self.task_index))
+        return [task for task in self.trainers if _host(self.address_of(*task)) == own]
+
+
+def split_address(address: str, name: str = "an address") -> tuple[str, int]:
+    """`ip0:2222` -> (`ip0`, 2222); `[::1]:2222` -> (`::1`, 2222).
+
+    Args:
+      address: host:port; an IPv6 host stands in brackets.
+      name: whose address it is, for messages.
+
+    Raises:
+      ConfigError: it is something else.
+    """
+    wrong = f"{name} must be host:port, got {address!r}"
+    if "/" in address:
+        raise ConfigError(f"{wrong}, a URL; leave its scheme and path out, e.g. ip0:2222")
+    if address.count(":") > 1 and not address.startswith("["):
+        raise ConfigError(f"{wrong}; put an IPv6 host in brackets, e.g. [::1]:2222")
+    match = re.fullmatch(r"(\[.*\]|[^:]*)(?::(.*))?", address, re.DOTALL)
+    host, port = match.groups() if match else ("", None)
+    if not _is_host(host):
+        raise ConfigError(f"{wrong}, which has no valid host; name one, e.g. ip0:2222")
+    if not port:
+        raise ConfigError(f"{wrong}, which has no port; add one, e.g. {host}:2222")
+    if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= 65535:
+        raise ConfigError(f"{wrong}; the port must be a number from 1 to 65535, e.g. {host}:2222")
+    return host.strip("[]").lower(), int(port)
+
+
+def _is_host(host: str) -> bool:
+    if not host.startswith("["):
+        return re.fullmatch(r"[\w.-]+", host) is not None
+    try:
+        ipaddress.IPv6Address(host[1:-1])
+    except ValueError:
+        return False
+    return True
+
+
+def _host(address: str) -> str:
+    return split_address(address)[0]

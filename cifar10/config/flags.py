@@ -1,0 +1,166 @@
+"""Command line <-> TrainConfig, both spellings of each flag. Standard library only."""
+
+import argparse
+import dataclasses
+import typing
+from collections.abc import Sequence
+from typing import Any, NoReturn, Optional
+
+from cifar10.config import recipes
+from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.errors import ConfigError
+
+_GIVEN = "_given"  # where the parser notes which flags it has met
+_TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+
+DESCRIPTION = """\
+Train CIFAR-10 with tf.estimator, evaluate, predict, export.
+
+  python cifar10_main.py --train-batch-size=16          train, validate, evaluate, export
+  python cifar10_main.py --mode evaluate                the best checkpoint on the eval split
+  python cifar10_main.py --mode predict cat.png dog.jpg what the best checkpoint sees
+  python cifar10_main.py --mode export                  a SavedModel
+  python cifar10_main.py --recipe fast                  a good model in ten epochs
+
+Every flag may be written with dashes or underscores."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises ConfigError instead of printing the usage, so that a mistake is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see --help)")
+
+
+class _StoreOnce(argparse.Action):
+    """Refuses a flag that is given twice, perhaps by two of its names, with different values."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Optional[str] = None,
+    ) -> None:
+        given = namespace.__dict__.setdefault(_GIVEN, {})
+        name, value = given.setdefault(self.dest, (option_string, values))
+        if value != values:
+            raise ConfigError(
+                f"{name} {value} and {option_string} {values} contradict each other; give one"
+            )
+        setattr(namespace, self.dest, values)
+
+
+class _PrintRecipe(argparse.Action):
+    """Prints one recipe, or all of them, and ends as --help does."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Optional[str] = None,
+    ) -> NoReturn:
+        names = [values] if values else list(recipes.RECIPES)
+        print("\n\n".join(map(recipes.describe, names)))
+        parser.exit()
+
+
+def parse(argv: Sequence[str]) -> TrainConfig:
+    """Reads the command line; a flag beats the recipe, the recipe beats the default.
+
+    Args:
+      argv: the arguments after the program's name; `--data-dir` and `--data_dir` are the same.
+
+    Returns:
+      A validated TrainConfig.
+
+    Raises:
+      ConfigError: unknown flag, value of a wrong type or out of range, contradicting flags.
+    """
+    parser = _make_parser()
+    # What follows `--` are files; argparse itself takes some of them for flags.
+    end = argv.index("--") if "--" in argv else len(argv)
+    values = vars(parser.parse_intermixed_args(_normalise(argv[:end])))
+    given = values.pop(_GIVEN, {})
+    if values["recipe"] is not None:
+        flags = {name: value for name, (_, value) in given.items()}
+        values.update(recipes.settings(values["recipe"], flags))
+    values["images"] = (*values["images"], *argv[end + 1 :])
+    return TrainConfig(**values)
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="cifar10_main.py",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--print-recipe",
+        action=_PrintRecipe,
+        nargs="?",
+        choices=list(recipes.RECIPES),
+        default=argparse.SUPPRESS,
+        help="print the settings of a recipe (default: of all recipes), and end",
+    )
+    types = typing.get_type_hints(TrainConfig)
+    groups: dict[str, Any] = {}
+    for field in dataclasses.fields(TrainConfig):
+        text, group = field.metadata["help"], field.metadata["group"]
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
+        if field.name == "images":
+            groups[group].add_argument("images", nargs="*", metavar="IMAGE", help=text)
+            continue
+        names = [flag_name(field.name), *("--" + alias for alias in field.metadata["aliases"])]
+        kind = _value_type(types[field.name])
+        groups[group].add_argument(
+            *names,
+            action=_StoreOnce,
+            dest=field.name,
+            type=_parse_bool if kind is bool else kind,
+            default=field.default,
+            choices=field.metadata["choices"] or None,
+            metavar=None if field.metadata["choices"] else kind.__name__.upper(),
+            help=text if field.default is None else f"{text} (default: {field.default})",
+        )
+    return parser
+
+
+def _value_type(annotation: Any) -> Any:
+    """`Optional[int]` -> int."""
+    arguments = [a for a in typing.get_args(annotation) if a is not type(None)]
+    return arguments[0] if arguments else annotation
+
+
+def _parse_bool(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
+
+
+def _normalise(argv: Sequence[str]) -> list[str]:
+    """Spells flags with dashes and gives each boolean flag its value.
+
+    `--data_dir x` -> `--data-dir x`; `--verbose cat.png` -> `--verbose=true cat.png`, since the
+    word after a boolean flag is its value only if it reads as one.
+    """
+    types = typing.get_type_hints(TrainConfig)
+    booleans = {flag_name(name) for name, kind in types.items() if _value_type(kind) is bool}
+    words = list(argv)
+    result: list[str] = []
+    while words:
+        word = words.pop(0)
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            name = name.replace("_", "-")
+            if name in booleans and not equals:
+                takes_next = bool(words) and words[0].lower() in _TRUE + _FALSE
+                equals, value = "=", words.pop(0) if takes_next else "true"
+            word = name + equals + value
+        result.append(word)
+    return result

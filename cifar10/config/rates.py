@@ -1,0 +1,78 @@
+"""The highest learning rate and the warm-up of a run. Standard library only.
+
+A rate fits a number of images: the mean gradient of more images is less noisy, so a step may go
+further in proportion to them (Goyal et al. 2017, arXiv:1706.02677, section 2.1). What counts are
+the images of a global step, those of all towers and of all synchronous trainers.
+"""
+
+from typing import NamedTuple, Optional
+
+from cifar10.config.train_config import TrainConfig
+
+
+class Rate(NamedTuple):
+    """A learning rate and the steps that it is for.
+
+    Attributes:
+      value: the learning rate.
+      images: of the global step that it is for; None: it is the same for all.
+      most: it grows no further than this; None: there is no limit.
+    """
+
+    value: float
+    images: Optional[int]
+    most: Optional[float] = None
+
+
+# For momentum and Nesterov, by model. However little noise there is, a step that is too long for
+# the curvature of the loss diverges (Shallue et al. 2018, arXiv:1811.03600).
+_MOMENTUM = {
+    "resnet": Rate(0.1, 128, 0.8),  # 0.1: He et al. 2015, arXiv:1512.03385, section 4.2
+    "resnet_v2": Rate(0.1, 128, 0.8),
+    "fastnet": Rate(0.1, 128, 0.8),
+    "mlp": Rate(0.01, 128, 0.02),
+}
+# Goes with --muon-rate, whose default is for as many images.
+_MUON = Rate(1.6, 2048, 1.6)
+# Adam divides a gradient by its size, so noise does not lengthen its steps.
+_ADAM = Rate(0.001, None)
+
+# Unless --warmup-epochs says otherwise: this share of the run, but no more steps than these.
+WARMUP_SHARE, MOST_WARMUP_STEPS = 0.02, 50
+
+
+def base_rate(config: TrainConfig) -> Rate:
+    """The rate that was asked for, or the one that fits the model and the optimizer."""
+    if config.learning_rate is not None:
+        return Rate(config.learning_rate, config.learning_rate_batch)
+    if config.optimizer == "adam":
+        default = _ADAM
+    else:
+        default = _MUON if config.optimizer == "muon" else _MOMENTUM[config.model]
+    return default._replace(images=config.learning_rate_batch or default.images)
+
+
+def highest_rate(config: TrainConfig, examples_per_step: int) -> float:
+    """The learning rate at the top of the schedule.
+
+    Args:
+      config: rate, model and optimizer.
+      examples_per_step: images of a global step.
+    """
+    value, images, most = base_rate(config)
+    if images is not None:
+        value *= examples_per_step / images
+    return value if most is None else min(value, most)
+
+
+def warmup_steps(config: TrainConfig, steps_per_epoch: float, total_steps: float) -> float:
+    """Steps over which the learning rate rises at the start.
+
+    Args:
+      config: warm-up.
+      steps_per_epoch: global steps for each training image to be seen once.
+      total_steps: global step at which training ends.
+    """
+    if config.warmup_epochs is not None:
+        return config.warmup_epochs * steps_per_epoch
+    return min(WARMUP_SHARE * total_steps, MOST_WARMUP_STEPS)

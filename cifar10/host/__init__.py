@@ -1,0 +1,1 @@
+"""This machine: its processor, terminal, files and signals."""

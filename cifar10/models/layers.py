@@ -1,0 +1,286 @@
+"""Convolution, normalisation and dense layers: the only place that makes variables.
+
+A model is a function of `Layers` and images. `Layers` knows what the model need not: whether it
+trains, the layout and type of tensors, how towers share statistics, and how a variable is had.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.ops.activations import gelu, relu
+from cifar10.ops.convolution import Ways, convolve
+from cifar10.weights.variables import (
+    BIAS,
+    EARLY,
+    FIXED,
+    KERNEL,
+    NORM,
+    OFFSET,
+    SeparateVariables,
+    Spec,
+    VariableSource,
+)
+
+Tensor = Any  # TensorFlow 2.15 carries no type hints.
+
+
+class NormStatistics(NamedTuple):
+    """What one batch-norm layer saw in one tower."""
+
+    mean: Tensor  # [channels]
+    variance: Tensor  # [channels], population variance (divided by count)
+    count: Tensor  # scalar: values a channel
+
+
+def he_initializer(scale: float = 1.0) -> Any:
+    """He's initialisation of a kernel before a ReLU (arXiv:1502.01852), times `scale`."""
+    if scale == 0:
+        return tf.zeros_initializer()
+    return tf.variance_scaling_initializer(2.0 * scale**2, "fan_in", "truncated_normal")
+
+
+@dataclasses.dataclass
+class Layers:
+    """Layers of one tower.
+
+    Attributes:
+      training: batch statistics and gradients (True) or moving statistics (False).
+      data_format: `channels_last` or `channels_first`.
+      compute_dtype: type of activations; variables and statistics stay float32.
+      norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
+      norm_decay: decay of the moving statistics.
+      norm_epsilon: added to the variance.
+      fuses: XLA makes one loop of what is done to each number.
+      bf16_on_cpu: trains in bfloat16 on a CPU: gradients of ReLU are computed as integers.
+      ways: that convolutions may take.
+      early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
+      merge: averages a tensor over the towers (for `sync`).
+      source: where the variables come from.
+      statistics: one entry a batch-norm layer, when training.
+    """
+
+    training: bool
+    data_format: str = "channels_last"
+    compute_dtype: Any = tf.float32
+    norm: str = "tower"
+    norm_decay: float = 0.997
+    norm_epsilon: float = 1e-5
+    fuses: bool = False
+    bf16_on_cpu: bool = False
+    ways: Ways = Ways()
+    early: Optional[Tensor] = None
+    merge: Optional[Callable[[Tensor], Tensor]] = None
+    source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
+    statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
+
+    def variable(
+        self, name: str, shape: Sequence[int], initializer: Any, kind: Optional[str]
+    ) -> Tensor:
+        """Makes or reuses a variable; every variable of every model comes from here.
+
+        Args:
+          name: name inside the current variable scope.
+          shape: its shape.
+          initializer: a TensorFlow initializer.
+          kind: of `cifar10.weights.variables` for a weight; None for statistics.
+
+        Returns:
+          For a weight, this tower's float32 copy, read once a step; for statistics, their
+          value, or None where training packs them.
+        """
+        scope = tf.get_variable_scope().name
+        full_name = f"{scope}/{name}" if scope else name
+        return self.source.get(Spec(full_name, tuple(map(int, shape)), initializer, kind))
+
+    def cast_images(self, images: Tensor) -> Tensor:
+        """[N, 32, 32, 3] float32 -> this tower's layout and type."""
+        if self.data_format == "channels_first":
+            images = tf.transpose(images, [0, 3, 1, 2])
+        return tf.cast(images, self.compute_dtype)
+
+    def conv(
+        self,
+        x: Tensor,
+        filters: int,
+        kernel: int,
+        strides: int = 1,
+        *,
+        initializer: Any = None,
+        after_early: bool = False,
+    ) -> Tensor:
+        """Convolution without bias, `SAME` padding.
+
+        At stride 2 an image of an even side has one zero behind it, (0, 1), where PyTorch's
+        `padding=1` and TensorFlow's tutorial have (1, 1): filters lie one position further on.
+
+        Args:
+          x: images.
+          filters: how many.
+          kernel: side of a filter.
+          strides: in both directions.
+          initializer: default: He's (arXiv:1502.01852).
+          after_early: all that trains before it are weights of the first epochs, so that no
+            gradient goes through it afterwards.
+        """
+        with tf.variable_scope(None, "conv"):
+            channels = x.shape[self._channel_axis]
+            initializer = initializer or he_initializer()
+            shape = [kernel, kernel, channels, filters]
+            weights = tf.cast(
+                self.variable("kernel", shape, initializer, KERNEL), self.compute_dtype
+            )
+            settings = {
+                "strides": self._window(strides),
+                "padding": "SAME",
+                "data_format": self._layout,
+            }
+            early = self.early if after_early else None
+            return convolve(x, weights, settings, self.ways, early)
+
+    def whitening(self, x: Tensor, size: int) -> Tensor:
+        """Projects each patch on the principal components of the training images' patches.
+
+        [N, height, width, channels] -> [N, height - size + 1, width - size + 1, 2 * patch], where
+        a patch has size * size * channels numbers. The projection, and its negative, are made from
+        the data (`cifar10.models.whitening`); a bias is trained in the first epochs.
+        """
+        with tf.variable_scope("whitening"):
+            channels = x.shape[self._channel_axis]
+            outputs = 2 * size * size * channels
+            zeros = tf.zeros_initializer()
+            projection = self.variable("projection", [size, size, channels, outputs], zeros, FIXED)
+            bias = self.variable("bias", [outputs], zeros, EARLY)
+            y = tf.nn.conv2d(
+                x,
+                tf.cast(projection, self.compute_dtype),
+                self._window(1),
+                "VALID",
+                data_format=self._layout,
+            )
+            return tf.nn.bias_add(y, tf.cast(bias, self.compute_dtype), data_format=self._layout)
+
+    def relu(self, x: Tensor) -> Tensor:
+        """ReLU."""
+        return relu(x) if self.bf16_on_cpu else tf.nn.relu(x)
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """GELU, its tanh form (arXiv:1606.08415)."""
+        return gelu(x, self.fuses)
+
+    def dense(self, x: Tensor, units: int, *, initializer: Any = None, bias: bool = True) -> Tensor:
+        """[N, features] -> [N, units] of the type of `x`; Glorot initialisation by default.
+
+        A model's last one takes float32, so that no logit is rounded before the loss.
+        """
+        with tf.variable_scope(None, "dense"):
+            initializer = initializer or tf.glorot_uniform_initializer()
+            kernel = self.variable("kernel", [x.shape[1], units], initializer, KERNEL)
+            y = tf.matmul(x, tf.cast(kernel, x.dtype))
+            if not bias:
+                return y
+            offset = self.variable("bias", [units], tf.zeros_initializer(), BIAS)
+            return tf.nn.bias_add(y, tf.cast(offset, x.dtype))
+
+    def max_pool(self, x: Tensor, size: int) -> Tensor:
+        """Largest of size x size windows, stride `size`; what is left at the edge is left out."""
+        window = self._window(size)
+        return tf.nn.max_pool2d(x, window, window, "VALID", data_format=self._layout)
+
+    def average_pool(self, x: Tensor, size: int) -> Tensor:
+        """Means over size x size windows, stride `size`."""
+        window = self._window(size)
+        return tf.nn.avg_pool2d(x, window, window, "VALID", data_format=self._layout)
+
+    def global_average_pool(self, x: Tensor) -> Tensor:
+        """[N, height, width, channels] (or channels first) -> float32 [N, channels]."""
+        axes = [1, 2] if self.data_format == "channels_last" else [2, 3]
+        return tf.reduce_mean(tf.cast(x, tf.float32), axes)
+
+    def pad_channels(self, x: Tensor, filters: int) -> Tensor:
+        """Pads with zero channels, half on each side, up to `filters`."""
+        missing = filters - x.shape[self._channel_axis]
+        paddings = [[0, 0]] * 4
+        paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
+        return tf.pad(x, paddings)
+
+    def batch_norm(self, x: Tensor, scale: bool = True, *, first_scale: float = 1.0) -> Tensor:
+        """Batch normalisation with offset (arXiv:1502.03167); statistics in float32.
+
+        Args:
+          x: images.
+          scale: whether it has a scale, too.
+          first_scale: what the scale starts at.
+        """
+        with tf.variable_scope(None, "batch_norm"):
+            shape = [x.shape[self._channel_axis]]
+            ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
+            first = tf.constant_initializer(first_scale)
+            gamma = self.variable("gamma", shape, first, NORM) if scale else tf.ones(shape)
+            beta = self.variable("beta", shape, zeros, OFFSET)
+            if self.norm == "off":
+                return self._scale(x, gamma, beta)
+            moving_mean = self.variable("moving_mean", shape, zeros, None)
+            moving_variance = self.variable("moving_variance", shape, ones, None)
+            if not self.training:
+                return self._normalise(x, gamma, beta, moving_mean, moving_variance)
+            count = tf.size(x) // shape[0]
+            if self.norm == "sync":
+                y, mean, variance = self._synchronised(x, gamma, beta)
+            else:
+                y, mean, variance = self._fused(x, gamma, beta, tf.cast(count, tf.float32))
+            self.statistics.append(NormStatistics(mean, variance, count))
+            return y
+
+    def _fused(self, x: Tensor, gamma: Tensor, beta: Tensor, count: Tensor) -> Any:
+        y, mean, variance = tf.nn.fused_batch_norm(
+            x, gamma, beta, epsilon=self.norm_epsilon, data_format=self._layout
+        )
+        # The op returns the sample variance; the towers' are combined as population variances.
+        return y, mean, variance * ((count - 1.0) / count)
+
+    def _synchronised(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Any:
+        if self.merge is None:
+            raise ValueError("norm='sync' needs a merge function")
+        axes = [axis for axis in range(4) if axis != self._channel_axis]
+        values = tf.cast(x, tf.float32)
+        mean = self.merge(tf.reduce_mean(values, axes))
+        deviation = values - self._along_channels(mean)
+        variance = self.merge(tf.reduce_mean(tf.square(deviation), axes))
+        factor = gamma * tf.rsqrt(variance + self.norm_epsilon)
+        y = deviation * self._along_channels(factor) + self._along_channels(beta)
+        return tf.cast(y, x.dtype), mean, variance
+
+    def _normalise(
+        self, x: Tensor, gamma: Tensor, beta: Tensor, mean: Any, variance: Any
+    ) -> Tensor:
+        return tf.nn.fused_batch_norm(
+            x,
+            gamma,
+            beta,
+            mean=mean,
+            variance=variance,
+            epsilon=self.norm_epsilon,
+            data_format=self._layout,
+            is_training=False,
+        )[0]
+
+    def _scale(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+        gamma, beta = tf.cast(gamma, x.dtype), tf.cast(beta, x.dtype)
+        return x * self._along_channels(gamma) + self._along_channels(beta)
+
+    def _along_channels(self, vector: Tensor) -> Tensor:
+        return vector if self.data_format == "channels_last" else vector[:, None, None]
+
+    @property
+    def _channel_axis(self) -> int:
+        return 3 if self.data_format == "channels_last" else 1
+
+    @property
+    def _layout(self) -> str:
+        return "NHWC" if self.data_format == "channels_last" else "NCHW"
+
+    def _window(self, size: int) -> list[int]:
+        return [1, size, size, 1] if self.data_format == "channels_last" else [1, 1, size, size]

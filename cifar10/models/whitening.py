@@ -1,0 +1,70 @@
+"""fastnet's first layer, from the training images: the principal components of their patches.
+
+As in airbench94 (Jordan 2024, arXiv:2404.00498, section 3.2): each component is divided by the
+square root of its eigenvalue, so that all outputs have variance 1, and stands there twice, with
+either sign, since an activation follows that has no two sides.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.input import pipeline
+from cifar10.input.records import RecordSet
+from cifar10.models.fastnet import WHITENING_SIZE
+from cifar10.schema import CHANNELS, TRAIN
+
+PROJECTION = "model/whitening/projection"
+_SAMPLE = 5_000  # images: more do not change the components
+_LEAST_EIGENVALUE = 5e-4  # added to each, so that what hardly varies is not blown up
+
+
+def values_from_data(config: TrainConfig, records: RecordSet) -> dict[str, Any]:
+    """What a model needs of the data before it trains: values by the names of the variables.
+
+    The same seed gives the same values.
+    """
+    if config.model != "fastnet":
+        return {}
+    mean, deviation = (
+        np.asarray(numbers, np.float32)
+        for numbers in (records.channel_mean, records.channel_deviation)
+    )
+    images = (_sample(records, config.seed).astype(np.float32) - mean) / deviation
+    return {PROJECTION: whitening_projection(images, WHITENING_SIZE)}
+
+
+def _sample(records: RecordSet, seed: int) -> Any:
+    """Some of the training images, drawn by the seed; uint8 [n, 32, 32, 3]."""
+    count = records.counts[TRAIN]
+    chosen = np.random.default_rng(seed).permutation(count)[:_SAMPLE]
+    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default(), tf.Session(config=no_gpu) as session:
+        whole = tf.data.make_one_shot_iterator(pipeline.load_split(records, TRAIN))
+        return session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
+
+
+def whitening_projection(images: Any, size: int) -> Any:
+    """The convolution that makes the outputs uncorrelated, with variance 1.
+
+    Args:
+      images: standardised, float32 [N, height, width, 3].
+      size: side of a patch.
+
+    Returns:
+      float32 [size, size, 3, 2 * size * size * 3]: components by falling eigenvalue, then their
+      negatives.
+    """
+    height, width = (side - size + 1 for side in images.shape[1:3])
+    shifted = [
+        images[:, row : row + height, column : column + width]
+        for row in range(size)
+        for column in range(size)
+    ]
+    patches = np.concatenate(shifted, axis=-1).reshape(-1, size * size * CHANNELS)
+    eigenvalues, components = np.linalg.eigh(patches.T @ patches / np.float32(len(patches)))
+    scaled = (components / np.sqrt(eigenvalues + _LEAST_EIGENVALUE))[:, ::-1]
+    kernel = np.concatenate([scaled, -scaled], axis=1).astype(np.float32)
+    return kernel.reshape(size, size, CHANNELS, -1)

@@ -1,0 +1,1 @@
+"""Operations of our own in TensorFlow's place: convolutions and activations."""

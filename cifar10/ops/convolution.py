@@ -1,0 +1,214 @@
+"""Convolutions that are computed another way than TensorFlow would.
+
+Two thirds of a training step are gradients of convolutions, and on a CPU half of that those of the
+filters. What is computed here stays the same, but for rounding: `cifar10.ops.winograd` says how
+much.
+"""
+
+import dataclasses
+from typing import Any, Callable, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.ops import winograd
+from cifar10.ops.kernels import library
+
+Tensor = Any  # TensorFlow 2.15 carries no type hints.
+
+# The channels and images that it takes to fill a core's vector registers.
+_FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
+# `cifar10.ops.kernels`: those of more leave the near caches, and what tiles cover beside an image
+# is computed in vain. 64 by 256 channels at 15x15 positions are faster, 256 by 256 at 7x7 are not.
+_MOST_FILTERS, _MOST_COVERED = 64 * 256, 1.2
+# `filter_gradient_by_images`: the size of a piece that a core computes fastest, as positions of all
+# its images together, and as images by channel.
+_POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Ways:
+    """The ways that convolutions may take beside TensorFlow's, each where it fits and is faster.
+
+    Attributes:
+      own: `cifar10.ops.kernels`.
+      winograd_saving: `cifar10.ops.winograd`, which computes in float32, where it makes so many
+        times fewer products; None: nowhere.
+      by_images: `filter_gradient_by_images`.
+    """
+
+    own: bool = False
+    winograd_saving: Optional[float] = None
+    by_images: bool = False
+
+
+def convolve(
+    x: Tensor,
+    weights: Tensor,
+    settings: dict[str, Any],
+    ways: Ways,
+    early: Optional[Tensor] = None,
+) -> Tensor:
+    """A convolution, computed the fastest way that is allowed.
+
+    Args:
+      x: images, in the layout and type of `settings`.
+      weights: [height, width, inputs, filters] of the type of `x`.
+      settings: `strides`, `padding` and `data_format` as tf.nn.conv2d takes them.
+      ways: what is allowed.
+      early: bool, a scalar tensor: `x` has a gradient as long as it holds, and zeros afterwards,
+        which are not computed; None: it always has.
+
+    Returns:
+      What tf.nn.conv2d returns.
+    """
+    if ways.own and fits_kernels(x, weights, settings):
+        return _with_gradients(x, weights, early, *_own_ops())
+    if (
+        ways.winograd_saving is not None
+        and early is None
+        and fits(x, weights, settings)
+        and winograd.saving(x) >= ways.winograd_saving
+    ):
+        y = winograd.convolve(tf.cast(x, tf.float32), tf.cast(weights, tf.float32))
+        return tf.cast(y, x.dtype)
+    pieces = pieces_of(x, weights, settings) if ways.by_images else 0
+    if early is None and not pieces:
+        return tf.nn.conv2d(x, weights, **settings)
+
+    def forwards(x: Tensor, weights: Tensor) -> Tensor:
+        return tf.nn.conv2d(x, weights, **settings)
+
+    def of_input(x: Tensor, weights: Tensor, upstream: Tensor) -> Tensor:
+        return tf.nn.conv2d_backprop_input(tf.shape(x), weights, upstream, **settings)
+
+    def of_filters(x: Tensor, weights: Tensor, upstream: Tensor) -> Tensor:
+        if pieces:
+            return filter_gradient_by_images(x, upstream, pieces)
+        return tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings)
+
+    return _with_gradients(x, weights, early, forwards, of_input, of_filters)
+
+
+def _with_gradients(
+    x: Tensor,
+    weights: Tensor,
+    early: Optional[Tensor],
+    forwards: Callable[..., Tensor],
+    of_input: Callable[..., Tensor],
+    of_filters: Callable[..., Tensor],
+) -> Tensor:
+    """Computes `forwards(x, weights)` with gradients (x, weights, upstream) of its own."""
+
+    @tf.custom_gradient
+    def convolution(x: Tensor, weights: Tensor) -> Any:
+        def gradients(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            inputs = (x, weights, upstream)
+            if early is None:
+                of_x = of_input(*inputs)
+            else:
+                of_x = tf.cond(early, lambda: of_input(*inputs), lambda: tf.zeros_like(x))
+            of_x.set_shape(x.shape)
+            return of_x, of_filters(*inputs)
+
+        return forwards(x, weights), gradients
+
+    return convolution(x, weights)
+
+
+def _own_ops() -> tuple[Callable[..., Tensor], ...]:
+    ops = library.load()
+    return (
+        ops.cifar10_conv3x3,
+        lambda x, weights, upstream: ops.cifar10_conv3x3(upstream, weights, transposes=True),
+        lambda x, weights, upstream: ops.cifar10_conv3x3_backprop_filter(x, upstream),
+    )
+
+
+def fits_kernels(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+    """Whether a convolution is one that `cifar10.ops.kernels` computes, and fastest."""
+    _, height, width, inputs = x.shape.as_list()
+    filters = weights.shape.as_list()[3]
+    return (
+        _is_plain(x, weights, settings)
+        and inputs % library.CHANNELS == filters % library.CHANNELS == 0
+        and inputs * filters <= _MOST_FILTERS
+        and _covered(height) * _covered(width) <= _MOST_COVERED * height * width
+    )
+
+
+def _covered(size: int) -> int:
+    """The positions along an axis that tiles cover, some of them beside the image."""
+    return -(-size // library.TILE) * library.TILE
+
+
+def fits(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+    """Whether a convolution is one that the other ways compute, and is large enough for them."""
+    count, _, _, inputs = x.shape.as_list()
+    return (
+        _is_plain(x, weights, settings)
+        and count is not None
+        and count >= _FEWEST_IMAGES
+        and min(inputs, weights.shape[3]) >= _FEWEST_CHANNELS
+    )
+
+
+def _is_plain(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+    """Whether it is 3x3, stride 1, `SAME`, channels last, of images of a known size."""
+    return (
+        settings["data_format"] == "NHWC"
+        and settings["padding"] == "SAME"
+        and settings["strides"] == [1, 1, 1, 1]
+        and weights.shape[:2].as_list() == [3, 3]
+        and None not in x.shape.as_list()[1:]
+    )
+
+
+def pieces_of(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> int:
+    """Into how many pieces `filter_gradient_by_images` should cut a batch, 0: it does not fit."""
+    if not fits(x, weights, settings):
+        return 0
+    count, height, width, inputs = x.shape.as_list()
+    most = min(
+        _POSITIONS_A_PIECE // (height * width),
+        int(_IMAGES_A_CHANNEL * min(inputs, weights.shape[3])),
+    )
+    for pieces in range(1, count // _FEWEST_IMAGES + 1):
+        if count % pieces == 0 and count // pieces <= most:
+            return pieces
+    return 0
+
+
+def filter_gradient_by_images(x: Tensor, upstream: Tensor, pieces: int) -> Tensor:
+    """The gradient of 3x3 filters, stride 1, `SAME` padding, computed as a convolution forwards.
+
+    The gradient of a filter is a sum over positions and images. In bfloat16 a CPU multiplies pairs
+    of neighbours in such a sum, and in a batch neither the images of a position nor the positions
+    of a channel are neighbours: oneDNN's kernel for it makes half of the arithmetic that its
+    forward kernel makes. But it is a forward convolution, too, if images are taken for channels
+    and channels for images:
+
+        gradient[i, j, c, f] = sum over n, h, w: x[n, h + i - 1, w + j - 1, c] upstream[n, h, w, f]
+
+    is that of the images upstream[f, h, w, n] with the filters x[h, w, n, c], for all shifts by at
+    most a pixel, mirrored. On fastnet's shapes that saves 29 to 152 us an image (one core of a Zen
+    4), of which the two transpositions take back 6 to 12.
+
+    Args:
+      x: the convolution's input, [N, height, width, inputs].
+      upstream: the gradient of its output, [N, height, width, filters].
+      pieces: the batch is cut into so many, which are small enough for the caches; divides N.
+
+    Returns:
+      [3, 3, inputs, filters] of the type of `x`; the pieces are added in float32.
+    """
+    sums = []
+    for some_x, some_upstream in zip(tf.split(x, pieces), tf.split(upstream, pieces)):
+        y = tf.nn.conv2d(
+            tf.transpose(some_upstream, [3, 1, 2, 0]),
+            tf.transpose(some_x, [1, 2, 0, 3]),
+            [1, 1, 1, 1],
+            [[0, 0], [1, 1], [1, 1], [0, 0]],
+        )
+        sums.append(tf.cast(y, tf.float32))
+    mirrored = tf.cast(tf.add_n(sums), x.dtype)  # [filters, 3, 3, inputs]
+    return tf.transpose(tf.reverse(mirrored, [1, 2]), [1, 2, 3, 0])

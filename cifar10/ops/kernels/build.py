@@ -1,0 +1,104 @@
+"""Compiles the convolutions for CPUs.
+
+    python -m cifar10.ops.kernels.build
+
+The library holds code for AVX2 and for AVX-512 and chooses by itself, so that it serves all x86-64
+machines that share this folder. It is put in place whole, so that processes may build at once.
+CXX names a compiler; the default is the first of c++, g++ and clang++ on PATH.
+"""
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Optional
+
+from cifar10.host.cpu import cpu_flags
+from cifar10.ops.kernels import library
+
+_COMPILERS = ("c++", "g++", "clang++")
+# What INSTRUCTIONS may be in winograd.cc, and what compilers call it; the poorest first, since the
+# linker keeps the first copy of what several of them have of the standard library.
+_ARCHITECTURES = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}
+_FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall")
+
+
+class _BuildError(Exception):
+    """What the compiler said."""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Returns the exit code: 0: the library is there; 1: it does not compile; 2: it cannot."""
+    parser = argparse.ArgumentParser(
+        prog=library.BUILD_COMMAND,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--anew", action="store_true", help="even if the library is there")
+    anew = parser.parse_args(argv).anew
+    if library.path().exists() and not anew:
+        return 0
+    impossible = library.why_impossible(cpu_flags())
+    if impossible:
+        _complain(impossible)
+        return 2
+    compiler = _compiler()
+    if compiler is None:
+        chosen = os.environ.get("CXX")
+        missing = f"CXX is {chosen}, which is not" if chosen else "there is no C++ compiler"
+        _complain(
+            f"{missing} on PATH. On Debian: apt-get install g++. Elsewhere, name one: "
+            "CXX=/path/to/g++"
+        )
+        return 2
+    print("Compiling convolutions for CPUs: about 15 seconds, once.", flush=True)
+    try:
+        _build(compiler, library.path())
+    except (_BuildError, OSError) as error:
+        _complain(f"{compiler} failed.\n{error}")
+        return 1
+    return 0
+
+
+def _complain(reason: str) -> None:
+    print(f"Our own convolutions cannot be had: {reason}", file=sys.stderr)
+    print("Training does without them, and takes longer.", file=sys.stderr)
+
+
+def _compiler() -> Optional[str]:
+    chosen = os.environ.get("CXX")
+    found = map(shutil.which, [chosen] if chosen else _COMPILERS)
+    return next((path for path in found if path), None)
+
+
+def _build(compiler: str, path: pathlib.Path) -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf2  # Here, since it takes seconds to load.
+
+    path.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="part-", dir=path.parent) as folder:
+        headers = [f"-I{library.SOURCE_DIR}", *tf2.sysconfig.get_compile_flags()]
+        objects = [os.path.join(folder, "ops.o")]
+        _run([compiler, *headers, *_FLAGS, "-c", library.SOURCE_DIR / "ops.cc", "-o", objects[0]])
+        for name, architecture in _ARCHITECTURES.items():
+            objects.append(os.path.join(folder, f"{name}.o"))
+            chosen = (f"-march={architecture}", f"-DINSTRUCTIONS={name}")
+            source = library.SOURCE_DIR / "winograd.cc"
+            _run([compiler, *chosen, *_FLAGS, "-c", source, "-o", objects[-1]])
+        linked = os.path.join(folder, path.name)
+        _run([compiler, "-shared", *objects, *tf2.sysconfig.get_link_flags(), "-o", linked])
+        os.replace(linked, path)
+
+
+def _run(command: Sequence[object]) -> None:
+    done = subprocess.run(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise _BuildError(done.stderr.strip() or f"exit code {done.returncode}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""The compiled convolutions: where they are, whether they can be had, TensorFlow's ops of them."""
+
+import functools
+import hashlib
+import pathlib
+import platform
+import sys
+from collections.abc import Set
+from importlib import metadata
+from typing import Any, Optional
+
+SOURCE_DIR = pathlib.Path(__file__).parent
+# As winograd.h has them: images are cut into tiles, and channels come in multiples of CHANNELS.
+TILE, CHANNELS = 4, 16
+BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
+
+# What compilers call x86-64-v3, as /proc/cpuinfo has it.
+_NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
+
+
+def path() -> pathlib.Path:
+    """The library that these sources make for this TensorFlow; it need not be there."""
+    digest = hashlib.sha256(metadata.version("tensorflow").encode())
+    for source in sorted([*SOURCE_DIR.glob("*.h"), *SOURCE_DIR.glob("*.cc")]):
+        digest.update(source.read_bytes())
+    digest.update((SOURCE_DIR / "build.py").read_bytes())
+    return SOURCE_DIR / "built" / f"kernels-{digest.hexdigest()[:16]}.so"
+
+
+def why_impossible(cpu_flags: Set[str]) -> Optional[str]:
+    """Why this machine cannot run what would be compiled; None: it can.
+
+    Args:
+      cpu_flags: the CPU's features as /proc/cpuinfo names them.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"they are for Linux on x86-64, and this is {sys.platform} on {platform.machine()}"
+    missing = sorted(_NEEDED - cpu_flags)
+    return f"this CPU has no {', '.join(missing)}" if missing else None
+
+
+def why_not(cpu_flags: Set[str]) -> Optional[str]:
+    """Why the library cannot be had as things are; None: it can, and is loaded."""
+    reason = why_impossible(cpu_flags)
+    if reason is None and not path().exists():
+        reason = f"they are not compiled ({BUILD_COMMAND})"
+    if reason is None:
+        try:
+            load()
+        except OSError as error:
+            reason = f"{path()} cannot be loaded: {error} ({BUILD_COMMAND} --anew)"
+    return reason
+
+
+@functools.cache
+def load() -> Any:
+    """TensorFlow's ops `cifar10_conv3x3` and `cifar10_conv3x3_backprop_filter`.
+
+    Raises:
+      OSError: there is no library at `path`, or it cannot be loaded.
+    """
+    # Here, because the build looks for the library without loading TensorFlow.
+    import tensorflow.compat.v1 as tf
+
+    try:
+        return tf.load_op_library(str(path()))
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error

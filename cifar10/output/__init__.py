@@ -1,0 +1,1 @@
+"""What an output folder holds, and what people see of a run."""

@@ -1,0 +1,149 @@
+"""Checkpoints: the latest, and the best by validation accuracy."""
+
+import dataclasses
+import math
+from typing import Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import UserError
+from cifar10.host.files import read_json, write_json
+
+BEST_DIR = "best"
+_BEST_NAME = "best.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The best checkpoint so far."""
+
+    step: int
+    accuracy: float
+    path: str  # without the file names' endings, as TensorFlow names checkpoints
+
+
+def latest(output_dir: str) -> Optional[str]:
+    """Returns the checkpoint that training continues from, None if there is none."""
+    return tf.train.latest_checkpoint(output_dir)
+
+
+def read_counter(checkpoint: Optional[str], name: str) -> int:
+    """Reads an integer variable, such as `global_step`; 0 without a checkpoint.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    if checkpoint is None:
+        return 0
+    try:
+        return int(tf.train.NewCheckpointReader(checkpoint).get_tensor(name))
+    except (tf.errors.OpError, ValueError, IndexError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"{checkpoint} is damaged ({reason}); remove its files, or name another --output-dir"
+        ) from error
+
+
+def latest_step(output_dir: str) -> int:
+    """The global step of the latest checkpoint; 0 if there is none.
+
+    Training, in another process, may remove that checkpoint meanwhile: there is a newer one then.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    while True:
+        checkpoint = latest(output_dir)
+        try:
+            return read_counter(checkpoint, "global_step")
+        except UserError:
+            if latest(output_dir) == checkpoint:
+                raise
+
+
+def count_parameters(checkpoint: str) -> int:
+    """Counts a checkpoint's trainable numbers: those below `model/` that no optimizer added."""
+    shapes = tf.train.NewCheckpointReader(checkpoint).get_variable_to_shape_map()
+    trainable = ("kernel", "bias", "gamma", "beta")
+    return sum(
+        math.prod(shape)
+        for name, shape in shapes.items()
+        if name.startswith("model/") and name.rsplit("/", 1)[-1] in trainable
+    )
+
+
+def best(output_dir: str) -> Optional[Best]:
+    """Returns the best checkpoint that is kept, None if there is none."""
+    path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
+    if not tf.io.gfile.exists(path):
+        return None
+    entry = read_json(path)
+    found = Best(
+        entry["step"], entry["accuracy"], tf.io.gfile.join(output_dir, BEST_DIR, entry["name"])
+    )
+    return found if exists(found.path) else None
+
+
+def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -> bool:
+    """Copies `checkpoint` to best/ if its accuracy is above the best so far.
+
+    The note that names the best is written after its files and before the old ones go, so that a
+    kill at any moment leaves one whole best checkpoint.
+
+    Returns:
+      Whether it is the best.
+
+    Raises:
+      tf.errors.NotFoundError: it was removed meanwhile; the best is the one from before.
+    """
+    before = best(output_dir)
+    if before is not None and accuracy <= before.accuracy:
+        return False
+    folder = tf.io.gfile.join(output_dir, BEST_DIR)
+    tf.io.gfile.makedirs(folder)
+    # Not over the files of the best so far: its step may come again when a run goes back.
+    names = (f"model.ckpt-{step}", f"model.ckpt-{step}-again")
+    name = next(n for n in names if before is None or not before.path.endswith(f"/{n}"))
+    data = tf.io.gfile.glob(f"{checkpoint}.data-*")
+    if not data:
+        raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
+    for path in (f"{checkpoint}.index", *data):
+        ending = path.rsplit("/", 1)[-1][len(checkpoint.rsplit("/", 1)[-1]) :]
+        tf.io.gfile.copy(path, tf.io.gfile.join(folder, name + ending), overwrite=True)
+    note = {"step": step, "accuracy": accuracy, "name": name}
+    write_json(tf.io.gfile.join(folder, _BEST_NAME), note)
+    for old in tf.io.gfile.listdir(folder):
+        if old.startswith("model.ckpt-") and not old.startswith(f"{name}."):
+            tf.io.gfile.remove(tf.io.gfile.join(folder, old))
+    return True
+
+
+def exists(checkpoint: str) -> bool:
+    """Whether the checkpoint is there; its index is the last file to come and the first to go."""
+    # tf.train.checkpoint_exists takes any file for a checkpoint, model.ckpt-10.index for one.
+    return bool(tf.io.gfile.exists(f"{checkpoint}.index"))
+
+
+def find(config: TrainConfig) -> str:
+    """Returns the checkpoint to evaluate, predict with or export.
+
+    Raises:
+      UserError: there is none.
+    """
+    output_dir = config.output_place
+    if config.checkpoint is not None:
+        path = config.place(config.checkpoint)
+        if not exists(path):
+            raise UserError(
+                f"--checkpoint {path} does not exist; name it without the ending, "
+                "for example output/model.ckpt-80000"
+            )
+        return path
+    kept = best(output_dir)
+    found = kept.path if kept else latest(output_dir)
+    if found is None:
+        raise UserError(
+            f"no checkpoint in {output_dir}; train first, or name another folder by --output-dir"
+        )
+    return str(found)

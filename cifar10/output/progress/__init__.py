@@ -1,0 +1,1 @@
+"""The line that shows how far training has come."""

@@ -1,0 +1,101 @@
+"""Shows how training gets on: a live line on a terminal, plain lines anywhere else.
+
+Training must never wait for whoever watches it: `update` and `message` only put into a queue, and
+one thread writes. A terminal that stands still costs lines, and a pipe that nobody reads any more
+ends the output, not the training.
+"""
+
+import atexit
+import os
+import queue
+import sys
+import threading
+from typing import Optional, TextIO
+
+from cifar10.output.progress.display import Display, Item, LiveDisplay, Output
+from cifar10.output.progress.text import TrainingStatus, format_duration
+
+__all__ = ["ProgressLine", "TrainingStatus", "format_duration"]
+
+_BACKLOG = 1_000  # lines that wait for a reader; later ones are dropped
+_CLOSE_SECS = 2.0  # how long `close` waits for a terminal that stands still
+
+
+class ProgressLine:
+    """The progress of one training run, on one stream.
+
+    A terminal gets one line that is redrawn in place, with a bar; a pipe, a file, a CI job or a
+    terminal with TERM=dumb gets one plain line for each `update`, so the caller sets their rate.
+    NO_COLOR is respected. What was printed to `stream` before appears before.
+
+    Args:
+      total_steps: the global step at which training ends.
+      steps_per_epoch: need not be whole.
+      stream: where to write; None is `sys.stdout`.
+      start_step: the global step from which this run goes on.
+
+    Attributes:
+      live: whether a line is redrawn in place, so that `update` may be called often.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        steps_per_epoch: float,
+        stream: Optional[TextIO] = None,
+        start_step: int = 0,
+    ) -> None:
+        stream = sys.stdout if stream is None else stream
+        self.live = _is_live(stream)
+        output = Output(stream)
+        self._display = (
+            LiveDisplay(output, total_steps, steps_per_epoch, start_step)
+            if self.live
+            else Display(output, total_steps, steps_per_epoch)
+        )
+        # A SimpleQueue may be used inside a signal handler, unlike a lock.
+        self._queue: queue.SimpleQueue[Optional[Item]] = queue.SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._write_all, name="progress", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def update(self, status: TrainingStatus) -> None:
+        """Shows `status`; returns at once, also when nobody reads."""
+        if not self._closed and self._queue.qsize() < _BACKLOG:
+            self._queue.put(status)
+
+    def message(self, text: str) -> None:
+        """Prints `text` as a line of its own, above the live line if there is one."""
+        if not self._closed and self._queue.qsize() < _BACKLOG:
+            self._queue.put(text)
+
+    def close(self) -> None:
+        """Writes what is left, ends the live line, and ignores what comes later."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join(_CLOSE_SECS)
+        atexit.unregister(self.close)
+
+    def __enter__(self) -> "ProgressLine":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _write_all(self) -> None:
+        self._display.show([])  # the first step can be a minute away
+        open_ended = True
+        while open_ended:
+            waiting = [self._queue.get()]
+            while not self._queue.empty():
+                waiting.append(self._queue.get())
+            open_ended = None not in waiting
+            self._display.show([item for item in waiting if item is not None])
+        self._display.close()
+
+
+def _is_live(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")

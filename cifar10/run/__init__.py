@@ -1,0 +1,1 @@
+"""What each task does from its start to its exit code."""

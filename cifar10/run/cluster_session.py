@@ -1,0 +1,244 @@
+"""A trainer's place in the cluster: its server, whom it needs, how it trains with the others."""
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster import server, shutdown
+from cifar10.cluster.liveness import Watch
+from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError, Stopped, TrainingOver
+from cifar10.host.console import say
+from cifar10.host.signals import Stay, StopRequest
+from cifar10.step.devices import DevicePlan
+from cifar10.step.replicas import Replication
+
+
+@dataclasses.dataclass
+class Node:
+    """A trainer with its server started.
+
+    Attributes:
+      config: the settings.
+      cluster: who is where.
+      plan: this machine's devices.
+      target: of the server, for sessions.
+    """
+
+    config: TrainConfig
+    cluster: Cluster
+    plan: DevicePlan
+    target: str = ""
+
+    def __post_init__(self) -> None:
+        """Starts the server and begins to look at the others."""
+        self.target = server.start(self.cluster, self.plan.session_config).target
+        server.look_often()
+        own = self.cluster.label
+        addresses = {
+            f"{job}/{index}": address
+            for job, tasks in self.cluster.jobs.items()
+            for index, address in enumerate(tasks)
+        }
+        self._needed = [one for one in self._needed_labels(list(addresses)) if one != own]
+        self._watch = Watch(
+            {label: address for label, address in addresses.items() if label != own},
+            self.config.cluster_timeout,
+        )
+        self._told = False
+
+    @property
+    def in_graph(self) -> bool:
+        """Whether one process places towers on all machines."""
+        return self.config.replication == "in-graph"
+
+    @property
+    def _is_synchronous(self) -> bool:
+        """Whether gradients of several processes meet before they are applied."""
+        return self.config.sync and not self.in_graph and self.cluster.num_trainers > 1
+
+    def join(self, check: Callable[[], None]) -> None:
+        """Waits for those without whom no session can start, and guards against losing them.
+
+        Args:
+          check: is called now and then, and raises what is to end the waiting.
+
+        Raises:
+          TrainingError: one of them stays away.
+        """
+        self._watch.start()
+        self._watch.wait_for(self._needed, check, say)
+        self._watch.end_process_without(self._needed, is_over=lambda: _raises(check))
+        if self._is_synchronous and self.cluster.is_master:
+            others = [f"{WORKER}/{i}" for i in range(self.cluster.num_trainers - 1)]
+            self._watch.end_process_without(others, self._aggregate() - 1)
+
+    def stay_for_the_master(self, stop: StopRequest) -> Stay:
+        """How long a signal leaves this trainer to the master; ends the process after that."""
+        stay = Stay(stop, lambda: self._watch.is_here(f"{MASTER}/0"))
+        self._watch.end_process_after(stay)
+        return stay
+
+    def replication(self) -> Replication:
+        """How this trainer trains with the others; asks in-graph machines for their devices."""
+        homes = [(PS, index) for index in range(len(self.cluster.ps_addresses))] or [(MASTER, 0)]
+        shared = {
+            "variable_devices": tuple(shutdown.task_device(*task) for task in homes),
+            "task_device": f"/job:{self.cluster.task_type}/task:{self.cluster.task_index}",
+            "transfer_dtype": tf.bfloat16 if self.config.ps_transfer == "bf16" else tf.float32,
+        }
+        if self.in_graph:
+            return Replication(
+                tower_devices=self._all_towers(), num_machines=self.cluster.num_trainers, **shared
+            )
+        return Replication(
+            tower_devices=tuple(f"{shared['task_device']}{one}" for one in self.plan.tower_devices),
+            num_replicas=self.cluster.num_trainers,
+            replica=self.cluster.replica,
+            aggregate=self._aggregate() if self._is_synchronous else None,
+            **shared,
+        )
+
+    def describe(self, replication: Replication) -> str:
+        """One line for people: the cluster, and how it trains."""
+        count, servers = self.cluster.num_trainers, len(self.cluster.ps_addresses)
+        how = "asynchronous"
+        if self.in_graph:
+            how = "in-graph"
+        elif replication.aggregate:
+            how = f"synchronous, {replication.aggregate} of {count} gradients an update"
+        images = replication.examples_per_step(self.config.train_batch_size)
+        return (
+            f"{self.cluster.label} of {count} trainer{'s' * (count != 1)} and {servers} parameter "
+            f"server{'s' * (servers != 1)}, {how}, {images} images a global step"
+        )
+
+    def as_dict(self, replication: Replication) -> dict[str, Any]:
+        """The cluster, for result.json."""
+        return {
+            "task": self.cluster.label,
+            "tasks": {job: list(tasks) for job, tasks in self.cluster.jobs.items()},
+            "replication": self.config.replication,
+            "gradients_an_update": replication.aggregate,
+            "images_a_global_step": replication.examples_per_step(self.config.train_batch_size),
+        }
+
+    def run_config(self, **settings: Any) -> Any:
+        """A tf.estimator.RunConfig for training as this task.
+
+        The master's knows no cluster, only where its sessions run: then Estimator evaluates in this
+        process after each checkpoint, whatever the platform calls the master.
+        """
+        tf_config: dict[str, Any] = {"session_master": self.target, "environment": "google"}
+        if not self.cluster.is_master:
+            tf_config["cluster"] = {job: list(tasks) for job, tasks in self.cluster.jobs.items()}
+            tf_config["task"] = {"type": self.cluster.task_type, "index": self.cluster.task_index}
+        with _environment("TF_CONFIG", json.dumps(tf_config)):
+            return tf.estimator.RunConfig(
+                session_config=self._session_config(),
+                device_fn=_training_devices(self.cluster),
+                session_creation_timeout_secs=int(self.config.cluster_timeout) + 1,
+                **settings,
+            )
+
+    def tell_end(self) -> None:
+        """Tells those who only serve that this trainer needs them no more."""
+        if self._told:
+            return
+        self._told = True
+        self._watch.stop()
+        serving = [(PS, index) for index in range(len(self.cluster.ps_addresses))]
+        if self.in_graph:
+            serving += [task for task in self.cluster.trainers if task[0] == WORKER]
+        shutdown.tell(self.cluster, serving, self.target)
+
+    def _needed_labels(self, labels: list[str]) -> list[str]:
+        if self.in_graph:
+            return labels
+        return [one for one in labels if one.startswith((f"{PS}/", f"{MASTER}/"))]
+
+    def _aggregate(self) -> int:
+        return self.config.replicas_to_aggregate or self.cluster.num_trainers
+
+    def _session_config(self) -> Any:
+        if self.in_graph:
+            return server.with_filters(self.plan.session_config, [])
+        own = f"/job:{self.cluster.task_type}/task:{self.cluster.task_index}"
+        return server.with_filters(self.plan.session_config, [f"/job:{PS}", own])
+
+    def _all_towers(self) -> tuple[str, ...]:
+        """Towers on the GPUs of each machine, one a GPU unless --num-towers says how many.
+
+        On machines without GPUs they are on the CPU, as many as on this one.
+
+        Raises:
+          ConfigError: --num-towers is no multiple of a machine's GPUs.
+        """
+        with tf.Session(self.target, config=self._session_config()) as session:
+            names = [device.name for device in session.list_devices()]
+        towers = []
+        for job, index in self.cluster.trainers:
+            task = f"/job:{job}/replica:0/task:{index}/"
+            gpus = [name for name in names if name.startswith(task) and ":GPU:" in name]
+            if not gpus:
+                towers += [shutdown.task_device(job, index)] * self.plan.num_towers
+                continue
+            count = self.config.num_towers or len(gpus)
+            if count % len(gpus):
+                raise ConfigError(
+                    f"--num-towers must be a multiple of the GPUs, got {count} towers on the "
+                    f"{len(gpus)} GPUs of {job}/{index}; --num-gpus says there how many to use"
+                )
+            towers += [gpus[number % len(gpus)] for number in range(count)]
+        return tuple(towers)
+
+
+def _raises(check: Callable[[], None]) -> bool:
+    try:
+        check()
+    except TrainingOver:
+        return True
+    except Stopped:
+        return False  # The main thread sees the signal by itself.
+    return False
+
+
+def _training_devices(cluster: Cluster) -> Callable[[Any], str]:
+    """Places the ops of the training graph on this task, its plain variables on the first ps.
+
+    Estimator uses one device function for training and for the evaluations in between, which have
+    graphs of their own and stay in this process. The training graph is the first that it sees.
+    """
+    place = tf.train.replica_device_setter(
+        ps_tasks=len(cluster.ps_addresses),
+        worker_device=f"/job:{cluster.task_type}/task:{cluster.task_index}",
+        ps_strategy=lambda op: 0,
+    )
+    graphs: list[Any] = []
+
+    def device(op: Any) -> str:  # A function, since Estimator makes deep copies of all else.
+        if not graphs:
+            graphs.append(op.graph)
+        return str(op.device if place is None or op.graph is not graphs[0] else place(op))
+
+    return device
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Sets an environment variable for a while."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

@@ -1,0 +1,74 @@
+"""What a result depends on beside the code: settings in force, versions, hardware."""
+
+import dataclasses
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+import tensorflow as tf2
+
+from cifar10.config.rates import highest_rate, warmup_steps
+from cifar10.config.train_config import TrainConfig
+from cifar10.host.cpu import count_cores, cpu_name
+from cifar10.models.resnet import default_residual_scale
+from cifar10.step.devices import DevicePlan
+from cifar10.step.model_fn import ModelParams
+from cifar10.step.own_convolutions import has_own_convolutions
+
+_PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
+
+
+def describe_config(params: ModelParams) -> dict[str, Any]:
+    """Every setting by name; what was left to the machine or the model is given as chosen."""
+    config, plan = params.config, params.plan
+    session = plan.session_config
+    chosen = {
+        **_learning(params),
+        "num_layers": config.layers if config.is_resnet else None,
+        "hidden_units": config.units if config.model == "mlp" else None,
+        "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
+        "num_towers": plan.num_towers,
+        "data_format": plan.data_format,
+        "num_intra_threads": session.intra_op_parallelism_threads,
+        "num_inter_threads": session.inter_op_parallelism_threads,
+        "kernels": "own" if _has_own(config, plan) else "tensorflow",
+    }
+    return {**dataclasses.asdict(config), **chosen}
+
+
+def _learning(params: ModelParams) -> dict[str, Any]:
+    """How the rate and the weights begin, where that was left to the model."""
+    config, chosen = params.config, {}
+    if config.learning_rate is None:
+        chosen["learning_rate"] = highest_rate(config, params.examples_per_step)
+        chosen["learning_rate_batch"] = params.examples_per_step
+    if config.warmup_epochs is None:
+        steps_per_epoch = params.num_examples / params.examples_per_step
+        steps = warmup_steps(config, steps_per_epoch, params.total_steps)
+        chosen["warmup_epochs"] = steps / steps_per_epoch
+    if config.is_resnet and config.residual_scale is None:
+        chosen["residual_scale"] = default_residual_scale(config.layers)
+    return chosen
+
+
+def _has_own(config: TrainConfig, plan: DevicePlan) -> bool:
+    return plan.own_kernels and has_own_convolutions(config, plan.data_format)
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that training uses."""
+    return {"python": platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}}
+
+
+def hardware() -> dict[str, Any]:
+    """The machine: CPU, cores this process may use, memory in GiB, visible GPUs."""
+    gpus = tf2.config.get_visible_devices("GPU")
+    details = [tf2.config.experimental.get_device_details(gpu) for gpu in gpus]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": cpu_name(),
+        "cores": count_cores(),
+        "memory_gib": round(memory / 2**30, 1),
+        "gpus": [detail.get("device_name", "GPU") for detail in details],
+    }

@@ -1,0 +1,138 @@
+"""A separate evaluator: validates each checkpoint as it comes, and ends when training does.
+
+It meets training in the output folder only, so it never holds it up. When training is over, it
+evaluates the best checkpoint on the eval split and writes report, result and export.
+"""
+
+import time
+from typing import Any, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster.liveness import Watch
+from cifar10.cluster.spec import MASTER, Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import TrainingError, UserError
+from cifar10.host.console import say
+from cifar10.host.signals import StopRequest
+from cifar10.input.records import open_records
+from cifar10.output import checkpoints, run_status
+from cifar10.output.history import VALIDATION_FILE_NAME, History
+from cifar10.run import results
+from cifar10.run.hooks import training
+from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.job import Job, evaluation_input, open_output, start_job
+from cifar10.run.tf_errors import clear_errors
+from cifar10.schema import EVAL, VALIDATION
+
+_POLL_SECS = 0.5
+
+
+def evaluate_until_end(
+    config: TrainConfig, cluster: Cluster, stop: StopRequest, started: float
+) -> None:
+    """Validates checkpoints until training is over, then makes the figures.
+
+    Args:
+      config: the settings.
+      cluster: who is where.
+      stop: says whether a signal came.
+      started: when the process started (`time.monotonic`).
+
+    Raises:
+      UserError: the data or the settings are wrong.
+      TrainingError: the master stays away.
+      Stopped: a signal came.
+    """
+    records = open_records(config.data_place)
+    records.require(EVAL)
+    open_output(config)
+    run_status.touch_mark(config.output_place)
+    try:
+        job = start_job(config, records)
+        say(f"evaluator of {config.output_place}, {job.plan.summary}")
+        run = _Run(job, stop, cluster)
+        note = run.follow()
+        if note["master_validates"]:
+            say("evaluator ends: training is over, and the master has evaluated by itself")
+            return
+        rows = History.load(config.output_place, note["ended_at_step"]).train
+        history = History(None, rows, run.history.validation)
+        results.finish(job, stop, history, note["status"], time.monotonic() - started)
+    finally:
+        run_status.remove_mark(config.output_place)
+
+
+class _Run:
+    """One evaluator's watch over an output folder."""
+
+    def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
+        self._job, self._stop, self._cluster = job, stop, cluster
+        place = job.config.output_place
+        self.history = History.load(place, checkpoints.latest_step(place), VALIDATION_FILE_NAME)
+        self._recorder = ValidationRecorder(job, self.history, say)
+        self._touched = self._changed = time.monotonic()
+        self._watch: Optional[Watch] = None
+        if not cluster.is_alone or cluster.has_evaluator:
+            address = cluster.address_of(MASTER, 0)
+            self._watch = Watch({f"{MASTER}/0": address}, job.config.cluster_timeout)
+
+    def follow(self) -> dict[str, Any]:
+        """Validates what comes; returns training's note of its end."""
+        if self._watch:
+            self._watch.start()
+        while True:
+            self._stop.check()
+            self._keep_mark()
+            # The note first: what it calls the last checkpoint is there by then.
+            note = run_status.read(self._job.config.output_place)
+            self._validate_latest(note)
+            if note and note["ended_at_step"] is not None:
+                return note
+            self._check_master()
+            time.sleep(_POLL_SECS)
+
+    def _keep_mark(self) -> None:
+        if time.monotonic() - self._touched > run_status.TOUCH_SECS:
+            run_status.touch_mark(self._job.config.output_place)
+            self._touched = time.monotonic()
+
+    def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
+        if note is None or note["master_validates"] or not self._job.records.has_validation:
+            return
+        checkpoint = checkpoints.latest(self._job.config.output_place)
+        if checkpoint is None:
+            return
+        try:
+            self._validate(checkpoint)
+        except (UserError, tf.errors.NotFoundError):
+            if checkpoints.exists(checkpoint):
+                raise
+            # Training was faster: it has removed this checkpoint, and there is a newer one.
+
+    def _validate(self, checkpoint: str) -> None:
+        job = self._job
+        step = checkpoints.read_counter(checkpoint, "global_step")
+        if not step or step in {row["step"] for row in self.history.validation}:
+            return
+        with clear_errors(job.config):
+            result = job.estimator.evaluate(
+                lambda: evaluation_input(job, VALIDATION),
+                hooks=[training.StopEvaluationHook(self._stop)],
+                checkpoint_path=checkpoint,
+                name=VALIDATION,
+            )
+        self._recorder.export(job.estimator, job.config.output_place, checkpoint, result, False)
+        self._changed = time.monotonic()
+
+    def _check_master(self) -> None:
+        """Raises TrainingError if the master stays away."""
+        timeout = self._job.config.cluster_timeout
+        late = self._watch.missing([f"{MASTER}/0"]) if self._watch else None
+        if late is None and self._watch is None and time.monotonic() - self._changed > timeout:
+            late = (
+                f"no new checkpoint in {self._job.config.output_place} for {timeout:g} s "
+                "(--cluster-timeout); start the training again, and then this task"
+            )
+        if late:
+            raise TrainingError(late)

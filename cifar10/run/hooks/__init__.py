@@ -1,0 +1,1 @@
+"""What happens between steps: logging, progress, summaries, validation."""

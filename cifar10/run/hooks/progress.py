@@ -1,0 +1,165 @@
+"""The hook that shows training's figures and keeps them for the curves."""
+
+import dataclasses
+from typing import Any, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.output.history import History
+from cifar10.output.progress.line import ProgressLine, TrainingStatus
+from cifar10.run.hooks.summaries import writer
+from cifar10.run.hooks.training import StepClock
+from cifar10.step import training_step
+from cifar10.step.training_step import Report
+
+_LIVE_SECS = 0.25  # between two states of the live line
+_ROW_SECS = 15.0  # a row of the history at least this often...
+_ROWS = 100  # ... and at each hundredth of the run, but not within a second
+
+
+@dataclasses.dataclass(frozen=True)
+class RunLength:
+    """How long a run is.
+
+    Attributes:
+      total_steps: global step at which training ends.
+      num_examples: images in the training split.
+      own_examples: images that this process takes a step, if it is one of several that train.
+    """
+
+    total_steps: int
+    num_examples: int
+    own_examples: Optional[int] = None
+
+
+@dataclasses.dataclass
+class _Interval:
+    """Sums over the steps since the last line."""
+
+    started: float  # on the clock
+    seen_before: int
+    step_before: int
+    steps: int = 0
+    loss: float = 0.0
+    accuracy: float = 0.0
+
+    def add(self, loss: float, accuracy: float) -> None:
+        self.steps += 1
+        self.loss += float(loss)
+        self.accuracy += float(accuracy)
+
+
+class ProgressHook(tf.train.SessionRunHook):
+    """Shows means over the last steps, and adds them to the history and to TensorBoard.
+
+    Args:
+      progress: shows them.
+      history: keeps them.
+      clock: times the steps.
+      length: of the run.
+      log_steps: steps between rows; None: by time and by the length of the run.
+      log_dir: gets images_per_sec as a TensorBoard scalar; None: nothing does.
+
+    Attributes:
+      steps: that this process has trained.
+    """
+
+    def __init__(
+        self,
+        progress: ProgressLine,
+        history: History,
+        clock: StepClock,
+        length: RunLength,
+        log_steps: Optional[int],
+        log_dir: Optional[str],
+    ) -> None:
+        self._progress, self._history, self._clock = progress, history, clock
+        self._length, self._log_steps, self._log_dir = length, log_steps, log_dir
+        self._rows: Optional[_Interval] = None
+        self._shows: Optional[_Interval] = None
+        self._report = Report(0, 0, 0.0, False)
+        self.steps = 0
+
+    def begin(self) -> None:
+        """Finds the tensors of the graph that is about to run."""
+        names = (training_step.LOSS, training_step.ACCURACY, training_step.REPORT)
+        graph = tf.get_default_graph()
+        self._fetches = [graph.get_tensor_by_name(f"{name}:0") for name in names]
+        self._writer = self._log_dir and writer(self._log_dir)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Measures anew: a session begins with a checkpoint, in the middle of a life too."""
+        self._rows = self._shows = None
+
+    def before_run(self, run_context: Any) -> Any:
+        """Asks for the figures of the step."""
+        if self._clock.run() and self._length.own_examples:
+            self._rows = self._shows = None  # The others have gone on meanwhile: measure anew.
+        return tf.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Shows a state or adds a row when it is time."""
+        loss, accuracy, report = run_values.results
+        self._report = Report.of(report)
+        self.steps += 1
+        seconds = self._clock.seconds
+        if self._rows is None or self._shows is None:
+            # The first step also builds kernels and fills buffers; it is no measure of speed.
+            self._rows, self._shows = self._new_interval(), self._new_interval()
+            return
+        self._rows.add(loss, accuracy)
+        self._shows.add(loss, accuracy)
+        if self._progress.live and seconds - self._shows.started >= _LIVE_SECS:
+            self._progress.update(self._status(self._shows))
+            self._shows = self._new_interval()
+        if self._row_is_due(seconds):
+            self._add_row()
+
+    def end(self, session: Any) -> None:
+        """Adds the row of the last steps."""
+        if self._rows is not None and self._rows.steps:
+            self._add_row()
+            self._history.save()
+
+    def _new_interval(self) -> _Interval:
+        return _Interval(self._clock.seconds, self._report.examples_seen, self._report.step)
+
+    def _row_is_due(self, seconds: float) -> bool:
+        rows = self._rows
+        if rows is None or self._log_steps is not None:
+            return rows is not None and rows.steps >= (self._log_steps or 1)
+        elapsed = seconds - rows.started
+        share = self._length.total_steps / _ROWS
+        return elapsed >= _ROW_SECS or (elapsed >= 1.0 and rows.steps >= share)
+
+    def _add_row(self) -> None:
+        if self._rows is None:
+            return
+        status = self._status(self._rows)
+        row = dataclasses.asdict(status)
+        del row["seconds_left"]
+        if row["own_images_per_sec"] is None:
+            del row["own_images_per_sec"]
+        self._history.train.append({**row, "seconds": self._clock.seconds})
+        value = tf.Summary.Value(tag="images_per_sec", simple_value=status.images_per_sec)
+        if self._writer:
+            self._writer.add_summary(tf.Summary(value=[value]), status.step)
+        self._rows = self._new_interval()
+        if not self._progress.live:
+            self._progress.update(status)
+
+    def _status(self, interval: _Interval) -> TrainingStatus:
+        step, seen = self._report.step, self._report.examples_seen
+        seconds = max(self._clock.seconds - interval.started, 1e-9)
+        left, own = self._length.total_steps - step, self._length.own_examples
+        pace = (step - interval.step_before) / seconds  # steps of the whole job a second
+        return TrainingStatus(
+            step=step,
+            epoch=seen / self._length.num_examples,
+            loss=interval.loss / interval.steps,
+            accuracy=interval.accuracy / interval.steps,
+            learning_rate=self._report.learning_rate,
+            images_per_sec=(seen - interval.seen_before) / seconds,
+            own_images_per_sec=own and interval.steps * own / seconds,
+            seconds_left=left / pace if pace > 0 else None,
+        )

@@ -1,0 +1,103 @@
+"""Validation after each checkpoint: keeps the best, the curve, the pictures."""
+
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.output import checkpoints
+from cifar10.output.history import History
+from cifar10.output.report import confusion_matrix_png
+from cifar10.run.hooks import summaries
+from cifar10.run.job import Job
+from cifar10.schema import VALIDATION
+
+
+class ValidationRecorder(tf.estimator.Exporter):
+    """Takes each validation's result; Estimator calls it where an exporter would run.
+
+    Args:
+      job: what is trained.
+      history: gets a row.
+      say: prints a line.
+    """
+
+    def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
+        self._job, self._history, self._say = job, history, say
+        if job.validates:
+            self._take_back_lost_ones()
+
+    @property
+    def name(self) -> str:
+        """The exporter's name for Estimator."""
+        return "validation"
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: dict[str, Any],
+        is_the_final_export: bool,
+    ) -> None:
+        """Records one validation and keeps the checkpoint if it is the best."""
+        step, accuracy = int(eval_result["global_step"]), float(eval_result["accuracy"])
+        output_dir = self._job.config.output_place
+        seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
+        is_best = checkpoints.keep_if_best(output_dir, checkpoint_path, step, accuracy)
+        self._history.validation = [row for row in self._history.validation if row["step"] < step]
+        self._history.validation.append(
+            {
+                "step": step,
+                "epoch": seen / self._job.num_examples,
+                "loss": float(eval_result["cross_entropy"]),
+                "accuracy": accuracy,
+                "seconds": self._history.seconds,
+            }
+        )
+        write_summaries(self._job, step, eval_result)
+        self._history.save()
+        best = " (best so far)" if is_best else ""
+        self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
+
+    def _take_back_lost_ones(self) -> None:
+        """Has TensorBoard forget the validations that are about to be made again.
+
+        A row of the history is the last trace of a validation: without one, the latest checkpoint
+        is validated anew, whatever else a killed process has left of it.
+        """
+        config = self._job.config
+        step = checkpoints.latest_step(config.output_place)
+        is_done = any(row["step"] == step for row in self._history.validation)
+        for folder in _log_folders(config):
+            summaries.take_back(folder, step + 1 if is_done else step)
+
+
+def write_summaries(job: Job, step: int, result: dict[str, Any]) -> None:
+    """Adds the confusion matrix of a validation to TensorBoard, beside Estimator's scalars.
+
+    Estimator writes its scalars below the output folder; where --log-dir is another one, they are
+    written there too.
+    """
+    config = job.config
+    picture = tf.Summary.Image(
+        encoded_image_string=confusion_matrix_png(
+            np.asarray(result["confusion_matrix"]), job.class_names
+        )
+    )
+    values = [tf.Summary.Value(tag="confusion_matrix", image=picture)]
+    if config.log_place != config.output_place:
+        values += [
+            tf.Summary.Value(tag=tag, simple_value=float(result[tag]))
+            for tag in ("accuracy", "cross_entropy")
+        ]
+    writer = summaries.writer(_log_folders(config)[-1])
+    writer.add_summary(tf.Summary(value=values), step)
+    writer.flush()
+
+
+def _log_folders(config: TrainConfig) -> list[str]:
+    """Where validations are logged: Estimator's place, and ours if that is another one."""
+    places = dict.fromkeys((config.output_place, config.log_place))
+    return [str(tf.io.gfile.join(place, f"eval_{VALIDATION}")) for place in places]

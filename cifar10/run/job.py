@@ -1,0 +1,207 @@
+"""What every mode needs: the Estimator for a configuration, on this machine, for these records."""
+
+import dataclasses
+import math
+from typing import Any, Callable, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.host.signals import Stay, StopRequest
+from cifar10.input import pipeline
+from cifar10.input.records import RecordSet
+from cifar10.ops import activations
+from cifar10.output import model_settings
+from cifar10.run.cluster_session import Node
+from cifar10.schema import CLASS_NAMES, TRAIN
+from cifar10.step.devices import DevicePlan, plan_devices, size_thread_pools
+from cifar10.step.model_fn import ModelParams, model_fn
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A configuration made concrete."""
+
+    config: TrainConfig
+    plan: DevicePlan
+    params: ModelParams
+    estimator: Any  # tf.estimator.Estimator
+    class_names: tuple[str, ...]
+    given_records: Optional[RecordSet] = None
+    node: Optional[Node] = None  # its place in a cluster
+    has_evaluator: bool = False  # a separate process validates, and makes the figures
+
+    @property
+    def records(self) -> RecordSet:
+        """The data; only the modes that read any may ask."""
+        if self.given_records is None:
+            raise ValueError("this job was made without records")
+        return self.given_records
+
+    @property
+    def validates(self) -> bool:
+        """Whether this process validates its checkpoints, as it does unless an evaluator does."""
+        return self.records.has_validation and not self.has_evaluator
+
+    @property
+    def own_examples(self) -> Optional[int]:
+        """Training images that this process takes a step, if it is one of several that train."""
+        place = self.params.place
+        return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
+
+    def stay_for_the_master(self, stop: StopRequest) -> Optional[Stay]:
+        """How long a signal leaves this worker of a cluster to its master."""
+        return self.node.stay_for_the_master(stop) if self.node else None
+
+    def tell_end(self) -> None:
+        """Tells the cluster, if there is one, that this process trains no more."""
+        if self.node:
+            self.node.tell_end()
+
+    @property
+    def num_examples(self) -> int:
+        """Images in the training split."""
+        return self.params.num_examples
+
+    @property
+    def total_steps(self) -> int:
+        """Global step at which training ends."""
+        return self.params.total_steps
+
+
+def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
+    """Plans the devices and makes the Estimator.
+
+    Args:
+      config: the settings; outside training, the model's come from the output folder.
+      records: the data, where the mode reads any.
+
+    Raises:
+      ConfigError: the machine does not fit the settings.
+    """
+    class_names = CLASS_NAMES if records is None else tuple(records.manifest["class_names"])
+    if config.mode != "train_and_evaluate":
+        config, class_names = model_settings.apply(config)
+    return _assemble(config, plan_devices(config), class_names, records)
+
+
+def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
+    """Makes the job that this process is for; as `make_job`, and sizes the thread pools."""
+    job = make_job(config, records)
+    size_thread_pools(job.plan.session_config)
+    return job
+
+
+def join_job(
+    config: TrainConfig, records: RecordSet, cluster: Cluster, check: Callable[[], None]
+) -> Job:
+    """Makes the job of a cluster's trainer: starts its server and waits for the tasks it needs.
+
+    Args:
+      config: the settings.
+      records: the data.
+      cluster: who is where.
+      check: is called now and then, and raises what is to end the waiting.
+
+    Raises:
+      ConfigError: the machine does not fit the settings.
+      TrainingError: a task that is needed stays away.
+    """
+    plan = plan_devices(config, cluster.host_share)
+    size_thread_pools(plan.session_config)
+    node = Node(config, cluster, plan)
+    node.join(check)
+    return _assemble(config, plan, tuple(records.manifest["class_names"]), records, node)
+
+
+def _assemble(
+    config: TrainConfig,
+    plan: DevicePlan,
+    class_names: tuple[str, ...],
+    records: Optional[RecordSet],
+    node: Optional[Node] = None,
+) -> Job:
+    replication = node.replication() if node else None
+    params = ModelParams(config, plan, replication=replication)
+    if records is not None:
+        num_examples = records.counts.get(TRAIN, 1)
+        params = dataclasses.replace(
+            params,
+            num_examples=num_examples,
+            total_steps=config.total_steps(num_examples, params.examples_per_step),
+            channel_mean=records.channel_mean,
+            channel_deviation=records.channel_deviation,
+        )
+    run_config = tf.estimator.RunConfig(
+        model_dir=config.output_place, session_config=plan.session_config
+    )
+    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
+    return Job(config, plan, params, estimator, class_names, records, node)
+
+
+def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) -> Any:
+    """The Estimator that trains, in its cluster if it has one.
+
+    It is made anew for training alone, since what it is told of the cluster is not for the
+    evaluations that `Job.estimator` runs in this process.
+
+    Args:
+      job: what to train.
+      should_end_all: when a master's training ends, whether that of its whole cluster does.
+    """
+    config, plan = job.config, job.plan
+    params = dataclasses.replace(
+        job.params,
+        should_end_all=should_end_all,
+        resident_records=job.records if plan.resident else None,
+        fuses=config.model == "fastnet"
+        and activations.compiles(plan.tower_devices[0], plan.session_config, config.verbose),
+    )
+    settings = {
+        "model_dir": config.output_place,
+        "tf_random_seed": config.seed,
+        "save_checkpoints_steps": checkpoint_steps(config, job.params),
+        "keep_checkpoint_max": config.keep_checkpoints,
+        # Our hooks do what these would do, to --log-dir.
+        "save_summary_steps": 0,
+        "log_step_count_steps": None,
+        # The graph is made from code whenever it is needed; a checkpoint holds the values.
+        "checkpoint_save_graph_def": False,
+    }
+    if job.node:
+        run_config = job.node.run_config(**settings)
+    else:
+        run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
+    return tf.estimator.Estimator(model_fn, config=run_config, params=params)
+
+
+def evaluation_input(job: Job, split: str) -> Any:
+    """Every image of `split` once, in batches of --eval-batch-size."""
+    return pipeline.evaluation_batches(job.records, split, job.config.eval_batch_size)
+
+
+def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
+    """Steps between checkpoints: as asked, or about an epoch, so that the last one is the end."""
+    if config.checkpoint_steps is not None:
+        return config.checkpoint_steps
+    epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))
+    return math.ceil(params.total_steps / epochs)
+
+
+def open_output(config: TrainConfig) -> None:
+    """Makes the output and log folders.
+
+    Raises:
+      ConfigError: they cannot be made or written to.
+    """
+    for flag, path in (("--output-dir", config.output_place), ("--log-dir", config.log_place)):
+        probe = tf.io.gfile.join(path, ".write-probe")
+        try:
+            tf.io.gfile.makedirs(path)
+            with tf.io.gfile.GFile(probe, "w") as file:
+                file.write("")
+            tf.io.gfile.remove(probe)
+        except tf.errors.OpError as error:
+            raise ConfigError(f"{flag} {path} cannot be written to: {error.message}") from error

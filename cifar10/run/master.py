@@ -1,0 +1,232 @@
+"""Training: train_and_evaluate from the last checkpoint to the last step, then the figures."""
+
+import dataclasses
+import functools
+import time
+from typing import Any, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.host.console import say
+from cifar10.host.signals import StopRequest
+from cifar10.input import pipeline
+from cifar10.input.records import open_records
+from cifar10.models.whitening import values_from_data
+from cifar10.output import checkpoints, model_settings, run_status
+from cifar10.output.history import History
+from cifar10.output.progress.line import ProgressLine
+from cifar10.run import results
+from cifar10.run.autotune.children import Children
+from cifar10.run.autotune.tune import tuned
+from cifar10.run.hooks import training
+from cifar10.run.hooks.progress import ProgressHook, RunLength
+from cifar10.run.hooks.summaries import ResumeHook, SummaryHook, keep
+from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.job import Job, evaluation_input, join_job, make_trainer, open_output, start_job
+from cifar10.run.tf_errors import clear_errors
+from cifar10.schema import EVAL, TRAIN, VALIDATION
+from cifar10.step import model_fn
+from cifar10.step.counters import examples_seen
+
+
+def train_and_evaluate(
+    config: TrainConfig,
+    stop: StopRequest,
+    started: float,
+    cluster: Optional[Cluster] = None,
+    children: Optional[Children] = None,
+) -> None:
+    """Trains, validates after each checkpoint, evaluates the best one, reports and exports.
+
+    Args:
+      config: the settings.
+      stop: says whether a signal came.
+      started: when the process started (`time.monotonic`).
+      cluster: whose master this process is; None: it trains alone.
+      children: --autotune's, where they were started ahead.
+
+    Raises:
+      UserError: the data or the settings are wrong.
+      TrainingError: training failed, or a task that is needed stays away.
+      Stopped: a signal came; a checkpoint has been saved.
+    """
+    records = open_records(config.data_place)
+    for split in (TRAIN, EVAL):
+        records.require(split)
+    open_output(config)
+    config = tuned(config, stop, children)
+    job = join_job(config, records, cluster, stop.check) if cluster else start_job(config, records)
+    if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):
+        job = dataclasses.replace(job, has_evaluator=True)
+    model_settings.write(config, job.class_names)
+    checkpoint = checkpoints.latest(config.output_place)
+    start_step = checkpoints.read_counter(checkpoint, "global_step")
+    if start_step >= job.total_steps and results.is_finished(config, start_step):
+        job.tell_end()
+        say(results.describe_finished(config))
+        return
+    job = _with_values_from_data(job)
+    introduce(job, start_step)
+    run_status.write(config.output_place, not job.has_evaluator)
+    history = History.load(config.output_place, start_step)
+    length = job.num_examples / job.params.examples_per_step
+    with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
+        run = _Run(job, stop, history, progress, started)
+        run.train(checkpoint)
+    if job.has_evaluator:
+        say("training is over; the evaluator makes the figures")
+    else:
+        results.finish(job, stop, history, run.outcome, time.monotonic() - started)
+
+
+def _with_values_from_data(job: Job) -> Job:
+    """Adds what the model needs of the data; the chief alone gives variables their first values."""
+    with clear_errors(job.config):
+        values = values_from_data(job.config, job.records)
+    return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
+
+
+class _Run:
+    """One process's share of training: the hooks and specs around `train_and_evaluate`."""
+
+    def __init__(
+        self,
+        job: Job,
+        stop: StopRequest,
+        history: History,
+        progress: ProgressLine,
+        started: float,
+    ) -> None:
+        self._job, self._stop, self._history, self._progress = job, stop, history, progress
+        self._clock = training.StepClock(history.seconds)
+        minutes = job.config.max_minutes
+        deadline = started + 60.0 * minutes if minutes else None
+        self._time_limit = training.TimeLimitHook(deadline, stop) if deadline else None
+        self._ended = False
+        self._recorder = ValidationRecorder(job, history, progress.message)
+
+    @property
+    def outcome(self) -> str:
+        """How training ended, for result.json."""
+        reached = self._time_limit is not None and self._time_limit.reached
+        return "stopped by --max-minutes" if reached else "completed"
+
+    def train(self, checkpoint: Optional[str]) -> None:
+        """Trains from `checkpoint` to the last step, with a validation after each checkpoint."""
+        job = self._job
+        self._validate_if_missing(checkpoint)
+        with clear_errors(job.config):
+            if checkpoints.read_counter(checkpoint, "global_step") < job.total_steps:
+                self._train_on()
+            self._end()
+            self._validate_if_missing(checkpoints.latest(job.config.output_place))
+        self._stop.check()
+
+    def _train_on(self) -> None:
+        job = self._job
+        trainer = make_trainer(job, lambda: not self._stop.requested)
+        every = trainer.config.save_checkpoints_steps
+        saver = training.SaverHook(trainer.model_dir, every, job.config.log_place)
+        keep_all = functools.partial(keep, self._history, job.config.log_place)
+        listener = training.PauseListener(self._clock, keep_all, self._stop, saver, self._end)
+        spec = tf.estimator.TrainSpec(
+            lambda: train_input(job),
+            hooks=[*self._train_hooks(every), saver],  # It sees whether another one ends training.
+            saving_listeners=[listener],
+        )
+        if job.validates:
+            tf.estimator.train_and_evaluate(trainer, spec, self._eval_spec())
+        else:
+            trainer.train(
+                spec.input_fn, list(spec.hooks), saving_listeners=list(spec.saving_listeners)
+            )
+
+    def _end(self) -> None:
+        """Tells the others that training is over, once its last checkpoint is whole."""
+        if self._ended or self._stop.requested:
+            return
+        self._ended = True
+        config = self._job.config
+        step = checkpoints.latest_step(config.output_place)
+        run_status.write(config.output_place, not self._job.has_evaluator, step, self.outcome)
+        self._job.tell_end()
+
+    def _eval_spec(self) -> Any:
+        return tf.estimator.EvalSpec(
+            lambda: evaluation_input(self._job, VALIDATION),
+            steps=None,
+            name=VALIDATION,
+            hooks=[training.StopEvaluationHook(self._stop)],
+            exporters=[self._recorder],
+            start_delay_secs=0,
+            throttle_secs=0,
+        )
+
+    def _train_hooks(self, checkpoint_steps: int) -> list[Any]:
+        config, job = self._job.config, self._job
+        result = [
+            ResumeHook(config.output_place, config.log_place, self._history),
+            ProgressHook(
+                self._progress,
+                self._history,
+                self._clock,
+                RunLength(job.total_steps, job.num_examples, job.own_examples),
+                config.log_steps,
+                config.log_place,
+            ),
+            training.LastStepHook(job.total_steps),
+            training.StopHook(self._stop),
+            SummaryHook(tf.GraphKeys.SUMMARIES, config.summary_steps, config.log_place),
+            SummaryHook(model_fn.SAMPLES, checkpoint_steps, config.log_place),
+        ]
+        return result + ([self._time_limit] if self._time_limit else [])
+
+    def _validate_if_missing(self, checkpoint: Optional[str]) -> None:
+        """Validates a checkpoint whose run was killed before it got to it."""
+        output_dir = self._job.config.output_place
+        step = checkpoints.read_counter(checkpoint, "global_step")
+        seen = {row["step"] for row in self._history.validation}
+        if not self._job.validates or step == 0 or step in seen:
+            return
+        spec = self._eval_spec()
+        result = self._job.estimator.evaluate(
+            spec.input_fn, hooks=list(spec.hooks), checkpoint_path=checkpoint, name=VALIDATION
+        )
+        self._recorder.export(self._job.estimator, output_dir, str(checkpoint), result, False)
+
+
+def train_input(job: Job) -> Any:
+    """This process's batches, or what its devices make them from, from where the job stands."""
+    config, place = job.config, job.params.place
+    settings = pipeline.TrainInput(
+        batch_size=place.batch_size(config.train_batch_size),
+        seed=config.seed,
+        distort=config.use_distortion_for_training,
+        crop_padding=config.crop_padding,
+        crop_fill=config.crop_fill,
+        flip=config.flip,
+        cutout=config.cutout,
+        # Read when a session begins, after a checkpoint has been restored.
+        start=examples_seen(place.variable_devices[0]).read_value(),
+        num_replicas=place.num_replicas,
+        replica=place.replica,
+    )
+    if job.plan.resident:
+        return pipeline.training_draws(job.records, settings)
+    return pipeline.training_batches(job.records, settings)
+
+
+def introduce(job: Job, start_step: int) -> None:
+    """Says what is about to be trained, on what, and how far."""
+    records, config, place = job.records, job.config, job.params.place
+    numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
+    say(f"{config.model_title}, {job.plan.summary}, batch {config.train_batch_size}")
+    if job.node:
+        say(job.node.describe(place))
+    say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
+    verb = f"continuing at step {start_step:,}" if start_step else "training"
+    say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")
+    if job.plan.kernels_missing:
+        say(f"convolutions are TensorFlow's: ours cannot be had, {job.plan.kernels_missing}")

@@ -1,0 +1,1 @@
+"""The modes beside training: evaluation, prediction and export."""

@@ -1,0 +1,84 @@
+"""What a checkpoint sees in image files."""
+
+import contextlib
+import io
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from PIL import Image
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import UserError
+from cifar10.host.console import say
+from cifar10.input.decode import decode_batch
+from cifar10.output import checkpoints
+from cifar10.run.job import start_job
+from cifar10.run.tf_errors import clear_errors
+
+_FORMATS = ("PNG", "JPEG")
+_SHOWN = 3  # classes a line
+_MAX_PIXELS = 50_000_000
+
+
+def predict(config: TrainConfig) -> None:
+    """The mode: prints the likeliest classes of each image file.
+
+    Raises:
+      UserError: a file is missing or no PNG or JPEG image; there is no whole checkpoint.
+    """
+    paths = [config.place(path) for path in config.images]
+    encoded = [read_image(path) for path in paths]
+    checkpoint = checkpoints.find(config)
+    job = start_job(config)
+    answers = job.estimator.predict(
+        lambda: _input(encoded, config.eval_batch_size), checkpoint_path=checkpoint
+    )
+    width = max(map(len, paths))
+    with clear_errors(config):
+        for path, answer in zip(paths, answers):
+            say(f"{path:<{width}}  {describe(answer['probabilities'], job.class_names)}")
+
+
+def describe(probabilities: Any, class_names: Sequence[str]) -> str:
+    """`cat 93.1 %, dog 4.0 %, deer 1.1 %`, from float [10]."""
+    order = sorted(range(len(class_names)), key=lambda index: -probabilities[index])
+    return ", ".join(
+        f"{class_names[index]} {100 * probabilities[index]:.1f} %" for index in order[:_SHOWN]
+    )
+
+
+def read_image(path: str) -> bytes:
+    """Reads a file and makes sure that it is an image that can be decoded.
+
+    Raises:
+      UserError: it is not.
+    """
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            data = bytes(file.read())
+    except tf.errors.OpError as error:
+        raise UserError(f"{path} cannot be read: {error.message}") from error
+    try:
+        with _no_size_warning(), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            if image.width * image.height > _MAX_PIXELS:
+                raise UserError(
+                    f"{path} has {image.width}x{image.height} pixels, the limit is {_MAX_PIXELS:,}"
+                )
+            image.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{path} is not a whole PNG or JPEG image: {error}") from error
+    return data
+
+
+@contextlib.contextmanager
+def _no_size_warning() -> Iterator[None]:
+    """Pillow warns of large images, which are refused here anyway."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        yield
+
+
+def _input(encoded: list[bytes], batch_size: int) -> Any:
+    return tf.data.Dataset.from_tensor_slices(encoded).batch(batch_size).map(decode_batch)

@@ -1,0 +1,75 @@
+"""A task that only serves: a parameter server, or a worker of an in-graph cluster.
+
+It holds variables and runs what the trainers' sessions send, and it needs no data. It ends with
+exit code 0 once training is over.
+"""
+
+import time
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster import server, shutdown
+from cifar10.cluster.liveness import Watch
+from cifar10.cluster.spec import MASTER, PS, Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import TrainingError
+from cifar10.host.console import say
+from cifar10.host.signals import Stay, StopRequest
+from cifar10.step.devices import plan_devices, size_thread_pools
+
+_LISTEN_SECS = 0.2
+
+
+def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
+    """Serves until training is over.
+
+    Args:
+      config: the settings; a parameter server needs none but the timeout.
+      cluster: who is where.
+      stop: says whether a signal came.
+
+    Raises:
+      TrainingError: the master stays away.
+      Stopped: a signal came.
+    """
+    session_config = _session_config(config, cluster)
+    size_thread_pools(session_config)
+    target = server.start(cluster, session_config).target
+    in_graph = config.replication == "in-graph"
+    trainers = {
+        f"{job}/{index}": cluster.address_of(job, index)
+        for job, index in cluster.trainers
+        if job == MASTER or not in_graph
+    }
+    watch = Watch(trainers, config.cluster_timeout)
+    watch.start()
+    ears = shutdown.Ears(cluster, list(trainers), target)
+    master = f"{MASTER}/0"
+    stay = Stay(stop, lambda: watch.is_here(master))
+    say(f"{cluster.label} serves at {cluster.address}")
+    while not ears.is_over:
+        stay.check()
+        ears.listen()
+        if ears.master_ended and not any(watch.is_here(label) for label in ears.waiting):
+            break
+        late = None if ears.master_ended else watch.missing([master])
+        if late:
+            raise TrainingError(late)
+        time.sleep(_LISTEN_SECS)
+    watch.stop()
+    say(f"{cluster.label} ends: training is over")
+
+
+def _session_config(config: TrainConfig, cluster: Cluster) -> Any:
+    if cluster.task_type != PS:
+        return plan_devices(config, cluster.host_share).session_config
+    # A parameter server leaves the GPUs of its machine to the trainers, and as good as all of the
+    # cores too: it moves bytes, and more threads would only pass them around.
+    threads = 1 if cluster.shares_host_with_trainers else 0
+    return tf.ConfigProto(
+        device_count={"GPU": 0},
+        allow_soft_placement=True,
+        intra_op_parallelism_threads=threads,
+        inter_op_parallelism_threads=threads,
+    )

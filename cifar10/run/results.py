@@ -1,0 +1,130 @@
+"""The end of training: the best model on the eval split, once; export, result.json, report.html."""
+
+import datetime
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.host.console import say
+from cifar10.host.files import read_json, write_json, write_text
+from cifar10.host.signals import StopRequest
+from cifar10.output import checkpoints
+from cifar10.output.history import History
+from cifar10.output.report import Mistake, render_report
+from cifar10.run import environment
+from cifar10.run.job import Job
+from cifar10.run.modes import export
+from cifar10.run.modes.evaluate import Evaluation, describe_augmented, evaluate_split
+from cifar10.schema import EVAL
+
+RESULT_NAME, REPORT_NAME = "result.json", "report.html"
+_MISTAKES = 36
+
+
+def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: float) -> None:
+    """Evaluates the best checkpoint on the eval split, exports it, writes result and report.
+
+    Args:
+      job: what was trained.
+      stop: says whether a signal came.
+      history: rows of training and validation.
+      status: how training ended.
+      seconds: since the process started.
+    """
+    config = job.config
+    checkpoint = checkpoints.find(config)
+    say(f"evaluating {checkpoint} on the {EVAL} split")
+    evaluation = evaluate_split(job, EVAL, checkpoint, stop)
+    exported = export.export(job, checkpoint)
+    result = {
+        "status": status,
+        "model": config.model_title,
+        "recipe": config.recipe,
+        "command": ["python", *sys.argv],
+        "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "figures": _figures(job, history, evaluation, seconds),
+        "configuration": environment.describe_config(job.params),
+        "cluster": job.node.as_dict(job.params.place) if job.node else None,
+        "versions": environment.versions(),
+        "hardware": environment.hardware(),
+        "data": job.records.manifest,
+        "class_names": list(job.class_names),
+        "confusion_matrix": evaluation.confusion_matrix.tolist(),
+        "history": history.as_dict(),
+    }
+    page = render_report(result, _worst_mistakes(evaluation))
+    places = [tf.io.gfile.join(config.output_place, name) for name in (REPORT_NAME, RESULT_NAME)]
+    write_text(places[0], page)
+    # The result comes last: where it is, everything else is.
+    write_json(places[1], result)
+    augmented = describe_augmented(evaluation)
+    say(
+        f"eval accuracy {evaluation.accuracy:.4f} on {evaluation.count:,} images{augmented}, "
+        f"{status}"
+    )
+    say(f"report: {places[0]}\nresult: {places[1]}\nexport: {exported}")
+
+
+def is_finished(config: TrainConfig, step: int) -> bool:
+    """Whether the run in the output folder ended at `step`, figures and all."""
+    path = tf.io.gfile.join(config.output_place, RESULT_NAME)
+    return bool(tf.io.gfile.exists(path) and read_json(path)["figures"]["global_step"] == step)
+
+
+def describe_finished(config: TrainConfig) -> str:
+    """Lines for people who start a finished run again."""
+    place = config.output_place
+    figures = read_json(tf.io.gfile.join(place, RESULT_NAME))["figures"]
+    return (
+        f"already trained to step {figures['global_step']:,}: eval accuracy "
+        f"{figures['eval_accuracy']:.4f}, report: {tf.io.gfile.join(place, REPORT_NAME)}\n"
+        "to train on, raise --train-steps or --train-epochs; to start anew, name another "
+        "--output-dir"
+    )
+
+
+def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
+    config = job.config
+    best, last = checkpoints.best(config.output_place), checkpoints.latest(config.output_place)
+    rates = [row["images_per_sec"] for row in history.train]
+    own = [row["own_images_per_sec"] for row in history.train if "own_images_per_sec" in row]
+    seen = checkpoints.read_counter(last, "examples_seen")
+    return {
+        "eval_accuracy": evaluation.accuracy,
+        "eval_accuracy_augmented": evaluation.augmented_accuracy,
+        "eval_loss": evaluation.loss,
+        "eval_examples": evaluation.count,
+        "best_validation_accuracy": best.accuracy if best else None,
+        "best_validation_step": best.step if best else None,
+        "global_step": checkpoints.read_counter(last, "global_step"),
+        "epochs": seen / job.num_examples,
+        "examples_seen": seen,
+        "training_seconds": history.seconds,
+        "wall_seconds": seconds,
+        "images_per_sec": float(np.median(rates)) if rates else None,
+        "own_images_per_sec": float(np.median(own)) if own else None,
+        "num_parameters": checkpoints.count_parameters(evaluation.checkpoint),
+    }
+
+
+def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
+    """The images that the model is surest of and wrong about."""
+    predicted = evaluation.probabilities.argmax(axis=1)
+    rows = np.arange(evaluation.count)
+    confidence = evaluation.probabilities[rows, predicted]
+    wrong = rows[predicted != evaluation.labels]
+    worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:_MISTAKES]
+    return [
+        Mistake(
+            index=int(row),
+            image=evaluation.images[row],
+            label=int(evaluation.labels[row]),
+            predicted=int(predicted[row]),
+            probability=float(confidence[row]),
+            label_probability=float(evaluation.probabilities[row, evaluation.labels[row]]),
+        )
+        for row in worst
+    ]

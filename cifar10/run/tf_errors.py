@@ -1,0 +1,86 @@
+"""Turns TensorFlow's errors about the user's data and settings into one clear line each."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import DataError, TrainingError, UserError
+from cifar10.input.pipeline import BAD_RECORD
+
+# What TensorFlow says of a record that is no tf.train.Example of ours.
+_PARSE_ERROR = re.compile(r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]")
+_RESTORE_ERROR = re.compile(r"RestoreV2|Restoring from checkpoint failed")
+_OTHER_MODEL = re.compile(r"Key \S+ not found in checkpoint")
+_AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
+
+
+@contextlib.contextmanager
+def clear_errors(config: TrainConfig) -> Iterator[None]:
+    """Translates what a session raises.
+
+    Raises:
+      DataError: a record is damaged or not what the schema says.
+      UserError: a disk is full, memory is short, or a checkpoint is damaged or of another model.
+      TrainingError: the loss is not a number any more.
+    """
+    try:
+        yield
+    except tf.train.NanLossDuringTrainingError as error:
+        raise TrainingError(
+            "the loss is not a number any more; try a lower --learning-rate or --warmup-epochs 1, "
+            f"with another --output-dir than {config.output_place}"
+        ) from error
+    except tf.errors.OpError as error:
+        explained = _explain(config, error)
+        if explained is None:
+            raise
+        raise explained from error
+
+
+def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
+    """The one clear line for an error of TensorFlow's; None if it is not the user's to mend."""
+    message = error.message
+    if _RESTORE_ERROR.search(message):
+        return _checkpoint_error(config, message)
+    if isinstance(error, tf.errors.DataLossError):
+        return _data_error(config, "a file is damaged")
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        return UserError(
+            f"out of space or memory: {_reason(message)}; free some, or use a smaller "
+            "--train-batch-size"
+        )
+    if BAD_RECORD in message:
+        rule = message[message.index(BAD_RECORD) :].splitlines()[0]
+        return _data_error(config, rule.split("]")[0].strip())
+    if _PARSE_ERROR.search(message):
+        return _data_error(config, "a record is not an image with a label")
+    return None
+
+
+def _reason(message: str) -> str:
+    """The line that says what happened: the one after the op's name, else the first."""
+    found = _AFTER_NODE.search(message)
+    return (found[1] if found else message.splitlines()[0]).strip()
+
+
+def _checkpoint_error(config: TrainConfig, message: str) -> UserError:
+    place = config.output_place if config.checkpoint is None else config.place(config.checkpoint)
+    other = _OTHER_MODEL.search(message)
+    if other:
+        return UserError(
+            f"the checkpoint in {place} is of another model ({other[0]}); give the flags that it "
+            "was trained with"
+        )
+    return UserError(
+        f"the checkpoint in {place} is damaged; name another one by --checkpoint, or train anew "
+        "with another --output-dir"
+    )
+
+
+def _data_error(config: TrainConfig, what: str) -> DataError:
+    place = config.data_place
+    return DataError(f"{what} in {place}; `python -m data_prep verify {place}` names it")

@@ -1,0 +1,88 @@
+"""A worker: trains with the master, and leaves saving, validation and figures to it."""
+
+import functools
+import time
+
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import TrainingOver
+from cifar10.host.console import say
+from cifar10.host.signals import StopRequest
+from cifar10.input.records import RecordSet, open_records
+from cifar10.output import run_status
+from cifar10.output.history import History
+from cifar10.output.progress.line import ProgressLine
+from cifar10.run.hooks import training
+from cifar10.run.hooks.progress import ProgressHook, RunLength
+from cifar10.run.job import Job, join_job, make_trainer
+from cifar10.run.master import introduce, train_input
+from cifar10.run.tf_errors import clear_errors
+from cifar10.schema import TRAIN
+
+
+def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
+    """Trains until the cluster's last step, or until the master ends training.
+
+    Raises:
+      UserError: the data or the settings are wrong.
+      TrainingError: training failed, or a task that is needed stays away.
+      Stopped: a signal came.
+    """
+    records = open_records(config.data_place)
+    records.require(TRAIN)
+    _delay(config.worker_delay_secs * (cluster.task_index + 1), stop)
+    steps = 0
+    try:
+        check = functools.partial(_check, config, cluster, records, stop)
+        check()
+        steps = _train(join_job(config, records, cluster, check), stop)
+        ending = "training is over"
+    except TrainingOver as over:
+        ending = str(over)
+    say(f"{cluster.label} ends: {ending}; {steps:,} steps of it here")
+
+
+def _train(job: Job, stop: StopRequest) -> int:
+    """Returns the steps that this process has trained."""
+    introduce(job, 0)
+    clock, history = training.StepClock(), History(None)
+    length = RunLength(job.total_steps, job.num_examples, job.own_examples)
+    stay = job.stay_for_the_master(stop)
+    needed = stay if job.config.sync else None  # An asynchronous master needs nobody's gradients.
+    with ProgressLine(job.total_steps, job.num_examples / job.params.examples_per_step) as progress:
+        shown = ProgressHook(progress, history, clock, length, job.config.log_steps, None)
+        train_hooks = [
+            shown,
+            training.FollowChiefHook(job.total_steps),
+            training.StopHook(stop, needed),
+        ]
+        with clear_errors(job.config):
+            # Without max_steps: Estimator's hook for it would fetch the global step once more.
+            make_trainer(job).train(lambda: train_input(job), train_hooks)
+    stop.check()  # Who was told to stop may come back: nobody is to take it for the end.
+    job.tell_end()
+    return shown.steps
+
+
+def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: StopRequest) -> None:
+    """Raises what makes waiting for the others useless: a signal, or the end of training.
+
+    A worker whose output folder is not the master's does not see the end there, and gives up after
+    --cluster-timeout.
+    """
+    stop.check()
+    note = run_status.read(config.output_place)
+    if note is None or note["ended_at_step"] is None:
+        return
+    gradients = (config.replicas_to_aggregate or cluster.num_trainers) if config.sync else 1
+    examples_per_step = config.train_batch_size * gradients
+    if note["ended_at_step"] >= config.total_steps(records.counts[TRAIN], examples_per_step):
+        raise TrainingOver(note["ended_at_step"])
+
+
+def _delay(seconds: float, stop: StopRequest) -> None:
+    """Waits before the start, so that the first updates of many workers do not clash."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        stop.check()
+        time.sleep(min(0.1, seconds))

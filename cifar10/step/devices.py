@@ -1,0 +1,252 @@
+"""Which devices a run uses: towers, where variables live, layout, precision, session settings."""
+
+import dataclasses
+import os
+import sys
+from typing import Any, Optional
+
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.host.cpu import count_cores, cpu_flags
+from cifar10.ops.kernels import library
+from cifar10.step.cpu_setting import Setting, rule
+from cifar10.step.own_convolutions import has_own_convolutions
+
+# Whoever starts a task may say by this variable whether its CPU affinity is for it alone.
+OWN_CORES = "CIFAR10_OWN_CORES"
+
+
+@dataclasses.dataclass(frozen=True)
+class DevicePlan:
+    """What `plan_devices` decides.
+
+    Attributes:
+      tower_devices: device of each tower.
+      variable_devices: devices that the variables are spread over.
+      data_format: `channels_last` or `channels_first`.
+      compute_dtype: type of activations; variables stay float32.
+      loss_scaling: gradients may underflow, so scale the loss.
+      reduction: how the towers' gradients are summed, `cpu` or `nccl`.
+      resident: the training images are in the memory of the towers' devices.
+      own_kernels: convolutions are computed by `cifar10.ops.kernels` where they fit.
+      kernels_missing: why they are not on this CPU, though the model has some that fit and nobody
+        asked for TensorFlow's; else None.
+      session_config: threads, memory growth.
+      summary: one line for people.
+    """
+
+    tower_devices: tuple[str, ...]
+    variable_devices: tuple[str, ...]
+    data_format: str
+    compute_dtype: Any
+    loss_scaling: bool
+    session_config: Any
+    summary: str
+    reduction: str = "cpu"
+    resident: bool = False
+    own_kernels: bool = False
+    kernels_missing: Optional[str] = None
+
+    @property
+    def num_towers(self) -> int:
+        """Towers that a batch is split over."""
+        return len(self.tower_devices)
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the towers are on GPUs."""
+        return any("gpu" in device.lower() for device in self.tower_devices)
+
+
+def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> DevicePlan:
+    """Chooses devices for `config` on this machine.
+
+    Args:
+      config: the settings.
+      host_share: which of how many trainers on this machine this one is. They share out its cores
+        and GPUs, except those that were given to this one alone: by its CPU affinity
+        (`cifar10.host.cpu.count_cores`), by CUDA_VISIBLE_DEVICES.
+
+    Raises:
+      ConfigError: more GPUs than there are, a precision the device has not, towers that do not
+        divide the batch, a CIFAR10_OWN_CORES that is neither 0 nor 1.
+    """
+    gpus = _use_gpus(config, host_share)
+    cores = count_cores(trainers=host_share[1], own_affinity=_own_affinity())
+    if gpus:
+        setting = _gpu_setting(config, gpus)
+        tower_devices = tuple(f"/gpu:{index % gpus}" for index in range(setting.num_towers))
+    else:
+        setting = rule(config, cores)
+        tower_devices = ("/cpu:0",) * setting.num_towers
+    num_towers = setting.num_towers
+    if config.mode == "train_and_evaluate" and config.train_batch_size % num_towers:
+        raise ConfigError(
+            f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
+            f"images for {num_towers} towers"
+        )
+    if config.variable_strategy == "GPU" and not gpus:
+        raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
+    _check_precision(config.precision, gpus)
+    on_gpus = config.variable_strategy == "GPU"
+    data_format = config.data_format or _fastest_format(gpus, config.precision)
+    no_kernels = _why_no_kernels(config, gpus, data_format)
+    return DevicePlan(
+        tower_devices=tower_devices,
+        variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
+        data_format=data_format,
+        compute_dtype=_compute_dtype(config),
+        loss_scaling=config.precision == "fp16",
+        session_config=_session_config(config, gpus, setting),
+        summary=_summary(config, gpus, num_towers, cores),
+        reduction=_reduction(config, gpus),
+        resident=bool(gpus) if config.resident_data is None else config.resident_data,
+        own_kernels=config.kernels != "tensorflow" and no_kernels is None,
+        kernels_missing=_missed(config, gpus, data_format, no_kernels),
+    )
+
+
+def size_thread_pools(session_config: Any) -> None:
+    """Gives the thread pools of this process the sizes that a session asks for.
+
+    A process has one pool inside ops, made by whoever comes first. That is not the session:
+    Estimator starts TensorFlow's eager runtime before it, whose pool has a thread a core. Then each
+    tower would hand its work to threads that it has to share (ResNet-44, batch 128, Zen 4: 267 ms a
+    step in bf16 instead of 250).
+
+    Raises:
+      RuntimeError: the pools exist already, with other sizes.
+    """
+    threading = tf2.config.threading
+    threading.set_intra_op_parallelism_threads(session_config.intra_op_parallelism_threads)
+    threading.set_inter_op_parallelism_threads(session_config.inter_op_parallelism_threads)
+
+
+def _own_affinity() -> Optional[bool]:
+    """Whether the cores that this process may run on are its alone, as far as somebody says so."""
+    word = os.environ.get(OWN_CORES, "")
+    if word not in ("", "0", "1"):
+        raise ConfigError(
+            f"{OWN_CORES} must be 1, for cores that this task has alone, or 0, for cores that the "
+            f"trainers of this host share, got {word!r}; unset it, and the task looks by itself"
+        )
+    return bool(int(word)) if word else None
+
+
+def _share_of_gpus(physical: list[Any], host_share: tuple[int, int]) -> list[Any]:
+    position, count = host_share
+    if "CUDA_VISIBLE_DEVICES" in os.environ or len(physical) < count:
+        return physical
+    return physical[len(physical) * position // count : len(physical) * (position + 1) // count]
+
+
+def _use_gpus(config: TrainConfig, host_share: tuple[int, int]) -> int:
+    """Returns how many GPUs to use, and hides the others from TensorFlow."""
+    physical = _share_of_gpus(tf2.config.list_physical_devices("GPU"), host_share)
+    wanted = len(physical) if config.num_gpus is None else config.num_gpus
+    if wanted > len(physical):
+        raise ConfigError(
+            f"--num-gpus must be at most the GPUs that TensorFlow sees, {len(physical)}, "
+            f"got {wanted}; --num-gpus=0 trains on the CPU"
+        )
+    tf2.config.set_visible_devices(physical[:wanted], "GPU")
+    return wanted
+
+
+def _fastest_format(gpus: int, precision: str) -> str:
+    # Tensor cores want channels last; cuDNN's float32 convolutions want channels first, TF32's
+    # backward ones too: the rule of TensorFlow's own layout optimizer, which so finds it as it
+    # would make it.
+    return "channels_first" if gpus and precision == "fp32" else "channels_last"
+
+
+def _reduction(config: TrainConfig, gpus: int) -> str:
+    if config.gradient_reduction == "nccl" and gpus < 2:
+        raise ConfigError(
+            f"--gradient-reduction nccl sums over several GPUs, and this run uses {gpus}; leave it "
+            "out"
+        )
+    # NCCL is a library for Linux.
+    fastest = "nccl" if gpus > 1 and sys.platform == "linux" else "cpu"
+    return config.gradient_reduction or fastest
+
+
+def _compute_dtype(config: TrainConfig) -> Any:
+    return {"fp16": tf.float16, "bf16": tf.bfloat16, "fp32": tf.float32}[config.precision]
+
+
+def _check_precision(precision: str, gpus: int) -> None:
+    reason = None
+    if precision == "fp16" and not gpus:
+        reason = "needs a GPU; no CPU that TensorFlow 2.15 knows computes in fp16"
+    elif precision != "fp32" and gpus:
+        needed = (7, 0) if precision == "fp16" else (8, 0)
+        device = tf2.config.list_physical_devices("GPU")[0]
+        have = tf2.config.experimental.get_device_details(device).get("compute_capability", (0, 0))
+        if have < needed:
+            numbers = [".".join(map(str, version)) for version in (needed, have)]
+            reason = f"needs compute capability {numbers[0]}, this GPU has {numbers[1]}"
+    elif precision == "bf16" and not cpu_flags() & {"avx512_bf16", "amx_bf16"}:
+        reason = "needs a CPU with avx512_bf16 or amx_bf16, and this one has neither"
+    if reason:
+        raise ConfigError(f"--precision {precision} {reason}; use --precision fp32")
+
+
+def _why_no_kernels(config: TrainConfig, gpus: int, data_format: str) -> Optional[str]:
+    """Why this run's convolutions cannot be ours."""
+    reason = None
+    if config.mode != "train_and_evaluate":
+        reason = f"they are for training, and this is --mode {config.mode}"
+    elif gpus:
+        reason = "they are for CPUs"
+    elif config.replication == "in-graph":
+        reason = "an in-graph master does not know what is compiled on other machines"
+    elif config.kernels != "tensorflow":
+        reason = library.why_not(cpu_flags())
+    if config.kernels != "own":
+        return reason
+    if reason is None and not has_own_convolutions(config, data_format):
+        reason = f"{config.model_title} in {data_format} has no convolution that they compute"
+    if reason:
+        raise ConfigError(f"--kernels own cannot be had: {reason}; --kernels auto does without")
+    return None
+
+
+def _missed(
+    config: TrainConfig, gpus: int, data_format: str, reason: Optional[str]
+) -> Optional[str]:
+    """The reason, if training on this CPU would have our convolutions without it."""
+    is_for_them = config.mode == "train_and_evaluate" and not gpus and config.kernels == "auto"
+    would_have = reason and is_for_them and has_own_convolutions(config, data_format)
+    return reason if would_have else None
+
+
+def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:
+    towers = config.num_towers or gpus
+    if towers % gpus:
+        raise ConfigError(
+            f"--num-towers must be a multiple of the GPUs, got {towers} towers on {gpus} "
+            "GPUs; --num-gpus says how many to use"
+        )
+    return Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
+
+
+def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> Any:
+    result = tf.ConfigProto(
+        allow_soft_placement=True,
+        log_device_placement=config.log_device_placement,
+        intra_op_parallelism_threads=setting.num_intra_threads,
+        inter_op_parallelism_threads=setting.num_inter_threads,
+        # A session with a configuration of its own does not know which GPUs are hidden.
+        device_count={"GPU": gpus},
+    )
+    result.gpu_options.allow_growth = True
+    return result
+
+
+def _summary(config: TrainConfig, gpus: int, num_towers: int, cores: int) -> str:
+    device = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else f"{cores} CPU core{'s' * (cores != 1)}"
+    return f"{num_towers} tower{'s' * (num_towers != 1)} on {device}, {config.precision}"

@@ -1,0 +1,48 @@
+"""Whether training a model computes any convolution by `cifar10.ops.kernels`."""
+
+import functools
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.models import build
+from cifar10.models.layers import Layers
+from cifar10.ops.convolution import fits_kernels
+from cifar10.schema import CHANNELS, HEIGHT, WIDTH
+from cifar10.weights.variables import Recorder
+
+
+def has_own_convolutions(config: TrainConfig, data_format: str) -> bool:
+    """Whether one of a model's convolutions at least is of a shape that ours are for.
+
+    The library need not be there. The first time it takes a quarter of a second for 44 layers,
+    since it builds the model's graph.
+
+    Args:
+      config: says which model.
+      data_format: of its images, `channels_last` or `channels_first`.
+    """
+    # Without the settings that shapes do not depend on, so that each model is built once.
+    model = TrainConfig(
+        model=config.model, num_layers=config.num_layers, hidden_units=config.hidden_units
+    )
+    return _has_own_convolutions(model, data_format)
+
+
+@functools.cache
+def _has_own_convolutions(config: TrainConfig, data_format: str) -> bool:
+    with tf.Graph().as_default() as graph:
+        layers = Layers(training=True, data_format=data_format, source=Recorder())
+        build(config)(layers, tf.zeros([1, HEIGHT, WIDTH, CHANNELS]))
+        return any(_is_own(op) for op in graph.get_operations() if op.type == "Conv2D")
+
+
+def _is_own(op: Any) -> bool:
+    x, weights = op.inputs
+    settings = {
+        "strides": list(op.get_attr("strides")),
+        "padding": op.get_attr("padding").decode(),
+        "data_format": op.get_attr("data_format").decode(),
+    }
+    return fits_kernels(x, weights, settings)

@@ -1,0 +1,82 @@
+"""Checkpoints of packed variables, and of variables on other machines.
+
+A checkpoint holds each layer's variable under the layer's name, however it is stored while it
+trains, so evaluation, export and a single process read what a cluster wrote. The chief's machine
+alone writes and reads the files; parameter servers need no file system in common with it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.step.replicas import SharedState
+from cifar10.weights.variables import FlatVariable
+
+
+class FlatSaveable(SaveableObject):
+    """Saves a flat variable, or an optimizer's slots for it, as one tensor a layer.
+
+    Args:
+      flat: what lies where.
+      pieces: its pieces, or the slot of each of them.
+    """
+
+    def __init__(self, flat: FlatVariable, pieces: Sequence[Any]) -> None:
+        self._flat, self._pieces = flat, list(pieces)
+        # "packed/weights_0/Momentum" is the slot "/Momentum" of "packed/weights_0".
+        suffix = pieces[0].op.name[len(flat.pieces[0].op.name) :]
+        self.covers = {piece.name for piece in self._pieces}
+        parts = []
+        for piece in self._pieces:
+            with tf.device(piece.device):
+                parts.append(piece.read_value())
+        values = flat.section.unpack(flat.join(parts))
+        specs = [SaveSpec(value, "", name + suffix) for name, value in values.items()]
+        super().__init__(pieces[0], specs, flat.pieces[0].op.name + suffix)
+
+    def restore(self, restored_tensors: Sequence[Any], restored_shapes: Any) -> Any:
+        """Joins the layers' tensors and assigns each piece its part."""
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in restored_tensors], 0)
+        return tf.group(
+            *(piece.assign(part) for piece, part in zip(self._pieces, self._flat.cut(flat)))
+        )
+
+
+class _PlainSaveable(SaveableObject):
+    """Saves a variable through this machine, wherever it lives."""
+
+    def __init__(self, variable: Any) -> None:
+        self._variable = variable
+        name = variable.op.name
+        with tf.device(variable.device):
+            value = variable.read_value()
+        super().__init__(variable, [SaveSpec(tf.identity(value), "", name)], name)
+
+    def restore(self, restored_tensors: Sequence[Any], restored_shapes: Any) -> Any:
+        """Assigns the value."""
+        return self._variable.assign(tf.reshape(restored_tensors[0], self._variable.shape))
+
+
+def make_scaffold(flat: Sequence[FlatSaveable], shared: SharedState, config: TrainConfig) -> Any:
+    """Makes the tf.train.Scaffold of training: its saver, and when a replica may start.
+
+    Args:
+      flat: the packed variables.
+      shared: what replicas share beside the saved variables; the chief sets it anew in each of its
+        sessions, and the others wait for that.
+      config: how many checkpoints to keep.
+    """
+    covered = set().union(*(one.covers for one in flat))
+    plain = [_PlainSaveable(one) for one in tf.global_variables() if one.name not in covered]
+    saver = tf.train.Saver(
+        [*flat, *plain], max_to_keep=config.keep_checkpoints, save_relative_paths=True
+    )
+    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # for hooks
+    if shared.is_chief:
+        begin = tf.group(tf.train.Scaffold.default_local_init_op(), *shared.initializers())
+        return tf.train.Scaffold(saver=saver, local_init_op=begin)
+    missing = tf.concat([tf.report_uninitialized_variables(), *shared.missing()], axis=0)
+    return tf.train.Scaffold(saver=saver, ready_op=missing)

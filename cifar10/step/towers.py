@@ -1,0 +1,157 @@
+"""Towers: split a batch, run the model on each part, hand out weights, combine statistics."""
+
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.models import Model
+from cifar10.models.layers import Layers
+from cifar10.step.lockstep import Lockstep
+from cifar10.weights.variables import VariableSource
+
+Tensor = Any
+
+
+class Tower(NamedTuple):
+    """One tower's part of the step."""
+
+    layers: Layers
+    logits: Tensor  # float32 [n, 10]
+    labels: Tensor  # int64 [n]
+
+
+def build_towers(
+    model: Model,
+    make_layers: Callable[..., Layers],
+    images: Tensor,
+    labels: Tensor,
+    devices: Sequence[str],
+    sources: Sequence[VariableSource],
+) -> list[Tower]:
+    """Runs the model once a tower, each on its device, on its part of the batch.
+
+    Args:
+      model: (Layers, images) -> logits.
+      make_layers: makes one tower's Layers; takes `merge` and `source`.
+      images: uint8 [N, 32, 32, 3]; N need not be a multiple of the towers.
+      labels: int64 [N].
+      devices: of the towers.
+      sources: where each tower has its variables from.
+
+    Returns:
+      The towers.
+    """
+    image_parts = split_batch(images, len(devices))
+    label_parts = split_batch(labels, len(devices))
+    lockstep = Lockstep(len(devices))
+
+    def build(index: int) -> Tower:
+        layers = make_layers(merge=lockstep.merge, source=sources[index])
+        with tf.device(devices[index]), tf.name_scope(f"tower_{index}"), model_scope():
+            logits = model(layers, image_parts[index])
+        return Tower(layers, logits, label_parts[index])
+
+    return lockstep.run(build)
+
+
+def model_scope() -> Any:
+    """The scope that gives a model's variables their names, in every tower the same."""
+    return tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False)
+
+
+def split_batch(batch: Tensor, num_towers: int) -> list[Tensor]:
+    """[N, ...] -> num_towers parts in order, whose sizes differ by one at most."""
+    if num_towers == 1:
+        return [batch]
+    if batch.shape[0] is not None and batch.shape[0] % num_towers == 0:
+        return tf.split(batch, num_towers)
+    bounds = [tf.shape(batch)[0] * index // num_towers for index in range(num_towers + 1)]
+    return [batch[start:end] for start, end in zip(bounds, bounds[1:])]
+
+
+def fill_towers(images: Tensor, num_towers: int) -> Tensor:
+    """Adds black images where there are fewer than towers, since convolutions want one each.
+
+    Args:
+      images: [N, 32, 32, 3].
+      num_towers: how many towers share them.
+
+    Returns:
+      [max(N, num_towers), 32, 32, 3].
+    """
+    missing = tf.maximum(num_towers - tf.shape(images)[0], 0)
+    return tf.pad(images, [[0, missing], [0, 0], [0, 0], [0, 0]])
+
+
+def gather_towers(parts: Sequence[Tensor]) -> Tensor:
+    """Joins the towers' parts again, in the order of the batch."""
+    return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
+
+
+def machine_of(device: str) -> str:
+    """The CPU of the machine that a device is in: where what its towers share is put together."""
+    spec = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0)
+    return str(spec.to_string())
+
+
+def copies_of_weights(pieces: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor]:
+    """A copy of the weights for each tower.
+
+    Weights that live on CPUs are fetched once a machine; those on GPUs go from GPU to GPU, once for
+    each that has towers.
+
+    Args:
+      pieces: float32, those of the flat vector as they were read, in order.
+      devices: of the towers.
+
+    Returns:
+      float32 [size of all pieces] each.
+    """
+    on_gpus = tf.DeviceSpec.from_string(pieces[0].device).device_type == "GPU"
+    joined: dict[str, Tensor] = {}
+    copies = []
+    for device in devices:
+        place = device if on_gpus else machine_of(device)
+        if place not in joined:
+            with tf.device(place):
+                joined[place] = tf.identity(pieces[0]) if len(pieces) == 1 else tf.concat(pieces, 0)
+        with tf.device(device):
+            copies.append(tf.identity(joined[place]))
+    return copies
+
+
+def tower_moments(tower: Tower) -> Tensor:
+    """What a tower's batch-norm layers saw, as one vector: means, then mean squares.
+
+    Mean squares, unlike variances, can be averaged over towers and machines without more ado.
+
+    Returns:
+      float32 [2 * channels of all layers].
+    """
+    seen = tower.layers.statistics
+    with tf.device(tower.logits.device):
+        squares = [one.variance + tf.square(one.mean) for one in seen]
+        return tf.concat([one.mean for one in seen] + squares, axis=0)
+
+
+def statistics_of(moments: Tensor, towers: Sequence[Tower], num_replicas: int) -> Tensor:
+    """Averaged moments -> means and sample variances, as moving statistics want them.
+
+    The sample variance is the population variance times n / (n - 1), n counting every tower.
+
+    Args:
+      moments: float32 [2 * channels], see `tower_moments`.
+      towers: this replica's.
+      num_replicas: replicas whose moments were averaged.
+
+    Returns:
+      float32 [2 * channels].
+    """
+    factors = []
+    for seen in zip(*(tower.layers.statistics for tower in towers)):
+        count = tf.cast(tf.add_n([one.count for one in seen]) * num_replicas, tf.float32)
+        factors.append(tf.fill(seen[0].mean.shape, count / tf.maximum(count - 1.0, 1.0)))
+    mean, square = tf.split(moments, 2)
+    variance = tf.maximum(square - tf.square(mean), 0.0) * tf.concat(factors, axis=0)
+    return tf.concat([mean, variance], axis=0)

@@ -1,0 +1,1 @@
+"""A model's weights: what layers ask for, and how it is stored."""

@@ -1,0 +1,221 @@
+"""How layers get their variables: each on its own, or as slices of a flat vector.
+
+Training keeps all weights in one flat vector, in a piece a device. A step then reads it once,
+pushes one gradient and updates once, where a ResNet-44 has 131 weights: on a parameter server a
+step costs a few transfers instead of hundreds, and a process alone gains too. Checkpoints do not
+show it: `cifar10.step.saving` gives each slice the name that the variable would have.
+"""
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional, Protocol
+
+import tensorflow.compat.v1 as tf
+
+# What the per-variable rules of training go by. OFFSET: that of a normalisation; NORM: its scale;
+# EARLY: trains in the first epochs only; FIXED: made from the data before training.
+KERNEL, BIAS, NORM, OFFSET, EARLY, FIXED = "kernel", "bias", "norm", "offset", "early", "fixed"
+_TRAINABLE = (KERNEL, BIAS, NORM, OFFSET, EARLY)
+
+Tensor = Any  # TensorFlow 2.15 carries no type hints.
+
+
+class Spec(NamedTuple):
+    """What a layer asks for."""
+
+    name: str  # with all scopes
+    shape: tuple[int, ...]
+    initializer: Any
+    kind: Optional[str]  # KERNEL, BIAS, NORM, OFFSET, EARLY or FIXED; None for moving statistics
+
+    @property
+    def size(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
+
+
+class VariableSource(Protocol):
+    """Where `Layers` gets its variables from."""
+
+    def get(self, spec: Spec) -> Any:
+        """Returns a weight's value as a float32 tensor, or that of statistics, or None for them."""
+
+
+class SeparateVariables:
+    """One variable a weight, read once whatever the number of towers.
+
+    Args:
+      place: device function that says where each variable lives; None: on the tower's device.
+    """
+
+    def __init__(self, place: Any = None) -> None:
+        self._place = place
+        self._reads: dict[str, Tensor] = {}
+
+    def get(self, spec: Spec) -> Any:
+        """Makes or reuses a variable and returns its value, statistics too."""
+        with tf.device(self._place):
+            variable = tf.get_variable(
+                spec.name.rsplit("/", 1)[-1],
+                spec.shape,
+                tf.float32,
+                spec.initializer,
+                trainable=spec.kind in _TRAINABLE,
+                use_resource=True,
+            )
+        if spec.name not in self._reads:
+            with tf.device(variable.device):
+                self._reads[spec.name] = variable.read_value()
+        return self._reads[spec.name]
+
+
+class Recorder:
+    """Takes down what a model asks for, in a graph that nobody will run."""
+
+    def __init__(self) -> None:
+        self.specs: list[Spec] = []
+
+    def get(self, spec: Spec) -> Tensor:
+        """Notes the spec and returns zeros."""
+        self.specs.append(spec)
+        return tf.zeros(spec.shape)
+
+
+class Slices:
+    """A tower's weights: slices of its copy of the flat vector. Statistics are None.
+
+    What is fixed has no gradient.
+
+    Args:
+      section: what lies where.
+      flat: float32 [section.size].
+    """
+
+    def __init__(self, section: "Section", flat: Tensor) -> None:
+        self._values = section.unpack(flat)
+
+    def get(self, spec: Spec) -> Any:
+        """Returns the slice of that name."""
+        value = self._values.get(spec.name)
+        return tf.stop_gradient(value) if spec.kind == FIXED else value
+
+
+class Section:
+    """Specs whose values lie one after the other in a flat vector."""
+
+    def __init__(self, specs: Sequence[Spec]) -> None:
+        self.specs = tuple(specs)
+        self.sizes = [spec.size for spec in self.specs]
+        self.size = sum(self.sizes)
+
+    def unpack(self, flat: Tensor) -> dict[str, Tensor]:
+        """float32 [size] -> the values by name."""
+        parts = tf.split(flat, self.sizes)
+        return {spec.name: tf.reshape(part, spec.shape) for spec, part in zip(self.specs, parts)}
+
+    def initial_value(self) -> Tensor:
+        """float32 [size]; each value is a function of the graph's seed and of its own name."""
+        values = [_seeded(spec)(spec.shape, tf.float32) for spec in self.specs]
+        return tf.concat([tf.reshape(value, [-1]) for value in values], 0)
+
+
+def _seeded(spec: Spec) -> Any:
+    """So that no change elsewhere in the graph, such as a replica more, changes initial weights."""
+    settings = spec.initializer.get_config()
+    if "seed" in settings:
+        settings["seed"] = zlib.crc32(spec.name.encode()) & 0x7FFFFFFF
+    return type(spec.initializer).from_config(settings)
+
+
+class Layout:
+    """Where everything that a model trains lies.
+
+    In the order of what the rules tell apart: the kernels, other weights, the offsets of
+    normalisations, and last what neither decays nor always trains.
+
+    Args:
+      specs: what the model asked for.
+      made: values that were made from the data, by name; they take the place of initializers.
+
+    Attributes:
+      weights: all weights.
+      statistics: all moving statistics.
+      kernels: specs of the kernels.
+      kernel_size: how many numbers are kernels; they come first.
+      offset_start: where the offsets begin.
+      offset_end: where they end; what follows does not decay.
+      has_early: whether some weights train in the first epochs only.
+    """
+
+    def __init__(self, specs: Sequence[Spec], made: Optional[Mapping[str, Any]] = None) -> None:
+        kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (EARLY, FIXED))
+        groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
+        sizes = [sum(spec.size for spec in group) for group in groups]
+        self.weights = Section([_begun(spec, made or {}) for group in groups for spec in group])
+        self.kernels = groups[0]
+        self.kernel_size = sizes[0]
+        self.offset_start = sizes[0] + sizes[1]
+        self.offset_end = self.offset_start + sizes[2]
+        self.has_early = any(spec.kind == EARLY for spec in specs)
+        statistics = [spec for spec in specs if spec.kind is None]
+        # All means, then all variances, as `towers.tower_moments` has them.
+        self.statistics = Section(statistics[::2] + statistics[1::2])
+
+
+def _begun(spec: Spec, made: Mapping[str, Any]) -> Spec:
+    if spec.name not in made:
+        return spec
+    return spec._replace(initializer=tf.constant_initializer(made[spec.name]))
+
+
+class FlatVariable:
+    """A section's values, in one variable a device, of sizes that differ by one number at most.
+
+    Args:
+      name: of the variables, which are `name_0`, `name_1`, ...
+      section: what lies where.
+      devices: where the pieces live.
+      trainable: whether they are weights.
+    """
+
+    def __init__(self, name: str, section: Section, devices: Sequence[str], trainable: bool):
+        self.section = section
+        count = max(1, min(len(devices), section.size))
+        bounds = [section.size * index // count for index in range(count + 1)]
+        self._bounds = list(zip(bounds, bounds[1:]))
+        initial = section.initial_value()
+        self.pieces = []
+        for index, (start, end) in enumerate(self._bounds):
+            with tf.device(devices[index]):
+                self.pieces.append(
+                    tf.get_variable(
+                        f"{name}_{index}",
+                        initializer=initial[start:end],
+                        trainable=trainable,
+                        use_resource=True,
+                    )
+                )
+
+    def cut(self, flat: Tensor) -> list[Tensor]:
+        """[section.size] -> a part a piece."""
+        if len(self._bounds) == 1:
+            return [flat]
+        return [flat[start:end] for start, end in self._bounds]
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """A part a piece -> [section.size]."""
+        return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
+
+    def read(self, dtype: Any = tf.float32) -> list[Tensor]:
+        """Reads every piece once; what crosses to another machine has type `dtype`.
+
+        Returns:
+          float32, a part a piece.
+        """
+        parts = []
+        for piece in self.pieces:
+            with tf.device(piece.device):
+                value = tf.cast(piece.read_value(), dtype)
+            parts.append(tf.cast(value, tf.float32))
+        return parts

@@ -1,0 +1,1 @@
+"""The published archives: where they are, their checksums, fetching them."""

@@ -1,0 +1,258 @@
+"""Fetches a published archive: resumed, retried, checked, and only then put in place.
+
+The bytes gather in NAME.part, beside it NAME.part.etag, so that a killed download goes on where it
+stopped. The published size and SHA-256 are known, so nothing that a server says has to be believed:
+its lengths are ignored, never more than the size is kept, and the digest decides.
+"""
+
+import fcntl
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Optional
+from urllib.parse import urlsplit
+
+import requests
+import urllib3
+
+from data_prep.errors import DownloadError, UsageError
+from data_prep.folder import publish
+from data_prep.folder.manifest import file_sha256
+from data_prep.published.archives import Archive
+from data_prep.published.meter import Meter
+
+_BLOCK = 1 << 18
+_MAX_WRONG_FILES = 2
+# Answers that another attempt may change; any other refusal is final.
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to keep trying: `attempts` in a row without a single new byte are too many."""
+
+    attempts: int = 6
+    first_delay_secs: float = 1.0
+    longest_delay_secs: float = 30.0
+    timeout_secs: float = 30.0
+
+    def delay_secs(self, failures: int) -> float:
+        """Doubles with each failure, with jitter so that many clients do not come at once."""
+        delay = min(self.first_delay_secs * 2.0 ** (failures - 1), self.longest_delay_secs)
+        return delay * random.uniform(0.75, 1.25)
+
+
+class _Retry(Exception):
+    """Why an attempt ended early; `wait_secs` is what the server asked for."""
+
+    def __init__(self, reason: str, wait_secs: float = 0.0) -> None:
+        super().__init__(reason)
+        self.wait_secs = wait_secs
+
+
+def fetch(
+    archive: Archive,
+    folder: Path,
+    mirror: Optional[str] = None,
+    patience: Optional[Patience] = None,
+) -> Path:
+    """Puts the archive into `folder`, unless it is there, and returns its path.
+
+    Args:
+      archive: what to fetch.
+      folder: created when missing.
+      mirror: the URL of the file, or of its folder with a slash at the end.
+      patience: None takes the defaults.
+
+    Raises:
+      DownloadError: no attempt got all of it, or it is another file.
+      UsageError: `mirror` is no http(s) URL.
+    """
+    target = folder / archive.name
+    url = _address(archive, mirror)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked_part(target) as part:
+        if target.exists():
+            _check_present(target, archive)
+        else:
+            _Fetcher(archive, url, part, patience or Patience()).run()
+            publish.sync(part)
+            os.replace(part, target)
+            publish.sync(folder)
+        for leftover in (part, _etag_path(part)):
+            leftover.unlink(missing_ok=True)
+    return target
+
+
+def _address(archive: Archive, mirror: Optional[str]) -> str:
+    if mirror is None:
+        return archive.url
+    parts = urlsplit(mirror)
+    if parts.scheme not in ("https", "http") or not parts.netloc:
+        raise UsageError(f"--url must be https://HOST/... or http://HOST/..., got {mirror!r}")
+    return mirror + archive.name if mirror.endswith("/") else mirror
+
+
+def _check_present(target: Path, archive: Archive) -> None:
+    digest = file_sha256(target)
+    if digest != archive.sha256:
+        raise DownloadError(
+            f"{target}: is there, but is not the published archive (SHA-256 {digest}); "
+            "move it away and run again"
+        )
+
+
+def _etag_path(part: Path) -> Path:
+    return part.with_name(part.name + ".etag")
+
+
+@contextmanager
+def _locked_part(target: Path) -> Iterator[Path]:
+    part = target.with_name(target.name + ".part")
+    with part.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DownloadError(f"{part}: another run is downloading it; wait for it") from None
+        yield part
+
+
+class _Fetcher:
+    """One download, over as many attempts as it takes."""
+
+    def __init__(self, archive: Archive, url: str, part: Path, patience: Patience) -> None:
+        self._archive, self._url, self._part, self._patience = archive, url, part, patience
+
+    def run(self) -> None:
+        """Fills the part file with the right bytes.
+
+        Raises:
+          DownloadError: patience is exhausted, or the server has another file.
+        """
+        failures = wrong_files = 0
+        meter = Meter(self._archive.name, self._archive.bytes)
+        with meter, requests.Session() as session:
+            while True:
+                before = self._size()
+                try:
+                    if before < self._archive.bytes:
+                        self._attempt(session, meter)
+                    wrong = self._wrong_digest()
+                except _Retry as error:
+                    failures = 0 if self._size() > before else failures + 1
+                    self._wait(error, failures, meter)
+                    continue
+                if wrong is None:
+                    return
+                self._discard()
+                wrong_files += 1
+                if wrong_files == _MAX_WRONG_FILES:
+                    raise DownloadError(
+                        f"{self._url}: serves another file: SHA-256 must be "
+                        f"{self._archive.sha256}, is {wrong}; try another --url"
+                    )
+                meter.say("the SHA-256 is wrong; starting again from the first byte")
+
+    def _wait(self, error: _Retry, failures: int, meter: Meter) -> None:
+        if failures >= self._patience.attempts:
+            raise DownloadError(
+                f"{self._url}: {error}; gave up after {failures} attempts without a new "
+                f"byte; {self._size():,} of {self._archive.bytes:,} bytes are kept: run again"
+            )
+        delay = max(self._patience.delay_secs(max(failures, 1)), error.wait_secs)
+        meter.say(f"{error}; going on in {delay:.1f} s")
+        time.sleep(delay)
+
+    def _size(self) -> int:
+        return self._part.stat().st_size
+
+    def _discard(self) -> None:
+        os.truncate(self._part, 0)
+        _etag_path(self._part).unlink(missing_ok=True)
+
+    def _wrong_digest(self) -> Optional[str]:
+        """None for a right file; raises _Retry while it is short."""
+        if self._size() < self._archive.bytes:
+            raise _Retry("the server ended the file early")
+        digest = file_sha256(self._part)
+        return None if digest == self._archive.sha256 else digest
+
+    def _attempt(self, session: requests.Session, meter: Meter) -> None:
+        """Requests what is missing and appends what comes."""
+        try:
+            with session.get(
+                self._url, headers=self._headers(), stream=True, timeout=self._patience.timeout_secs
+            ) as response:
+                self._check_status(response)
+                with self._part.open("r+b") as file:
+                    file.seek(self._start(response))
+                    file.truncate()
+                    self._copy(response, file, meter)
+        except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema) as error:
+            raise UsageError(f"{self._url}: not a URL that can be fetched: {error}") from error
+        except requests.exceptions.TooManyRedirects as error:
+            raise DownloadError(f"{self._url}: redirects without end") from error
+        except requests.exceptions.SSLError as error:
+            raise DownloadError(f"{self._url}: its certificate is not trusted: {error}") from error
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            raise _Retry(_short(error)) from error
+
+    def _headers(self) -> dict[str, str]:
+        # "identity": the archive's own bytes, not a transfer encoding of them.
+        headers = {"Accept-Encoding": "identity"}
+        size, etag_path = self._size(), _etag_path(self._part)
+        if size:
+            headers["Range"] = f"bytes={size}-"
+            if etag_path.exists():
+                headers["If-Range"] = etag_path.read_text()
+        return headers
+
+    def _check_status(self, response: requests.Response) -> None:
+        status = response.status_code
+        if status == 416:
+            self._discard()
+            raise _Retry("the server has no such range; starting again from the first byte")
+        if status in _PASSING:
+            asked = response.headers.get("Retry-After", "")
+            wait = min(float(asked), 60.0) if asked.isdigit() else 0.0
+            raise _Retry(f"the server answers {status} {response.reason}", wait)
+        if status not in (200, 206):
+            raise DownloadError(
+                f"{self._url}: the server answers {status} {response.reason}; try another --url"
+            )
+
+    def _start(self, response: requests.Response) -> int:
+        """Returns where in the file the answer begins, and notes its ETag."""
+        etag = response.headers.get("ETag", "")
+        if etag and not etag.startswith("W/"):  # A weak one does not vouch for bytes.
+            _etag_path(self._part).write_text(etag)
+        else:
+            _etag_path(self._part).unlink(missing_ok=True)
+        if response.status_code == 200:
+            return 0
+        size = self._size()
+        if not response.headers.get("Content-Range", "").startswith(f"bytes {size}-"):
+            self._discard()
+            raise _Retry("the server sent another range than asked for")
+        return size
+
+    def _copy(self, response: requests.Response, file: BinaryIO, meter: Meter) -> None:
+        # `stream` undoes no Content-Encoding, unlike requests: some servers call a .gz that.
+        for block in response.raw.stream(_BLOCK, decode_content=False):
+            room = self._archive.bytes - file.tell()
+            file.write(block[:room])
+            meter.update(file.tell())
+            if len(block) >= room:
+                return  # Whatever else it sends cannot belong to the file.
+
+
+def _short(error: Exception) -> str:
+    if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)):
+        return "the server does not answer in time"
+    if isinstance(error, requests.exceptions.ConnectionError) and "Max retries" in str(error):
+        return "cannot connect"
+    return "the connection broke"

@@ -1,0 +1,1 @@
+"""TFRecords of CIFAR-10: examples, files, and reading them back."""

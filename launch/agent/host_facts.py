@@ -1,0 +1,159 @@
+"""What a check asks of a host: versions, code, data, ports, GPUs, disk, and who it can dial."""
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Optional
+
+from launch.agent import sockets
+from launch.agent.containers import Containers
+from launch.agent.protocol import Message
+
+_VERSIONS = """\
+import importlib.metadata, json, platform
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+print(json.dumps([platform.python_version(), version("tensorflow")]))
+"""
+_DIAL_SECS = 3.0
+
+
+def look(order: Message) -> dict[str, Any]:
+    """Gathers the facts about this host.
+
+    Args:
+      order: cwd, python, code (files and folders below cwd), data (a folder, or None), ports; for
+        containers engine and image, in the place of python and code.
+    """
+    cwd = os.path.expanduser(order["cwd"])
+    facts: dict[str, Any] = {"clock": time.time(), "cores": len(os.sched_getaffinity(0))}
+    if order["engine"] is not None:
+        facts.update(Containers(order["engine"]).look(order["image"]))
+    else:
+        facts["versions"], facts["python_error"] = _versions(order["python"], cwd)
+        facts["code"] = _code(cwd, order["code"])
+    data = order["data"]
+    facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
+    facts["ports"] = [[port, sockets.why_not(port)] for port in order["ports"]]
+    facts["gpus"] = _gpus()
+    facts["disk_free"] = shutil.disk_usage(cwd if os.path.isdir(cwd) else "/").free
+    return facts
+
+
+def _versions(python: str, cwd: str) -> tuple[Optional[list[Optional[str]]], Optional[str]]:
+    """(Python's, TensorFlow's) without importing TensorFlow, or why not."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _VERSIONS],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return json.loads(done.stdout), None
+    except FileNotFoundError:
+        return None, f"{python if os.path.isdir(cwd) else cwd} is not there"
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return None, f"{python}: {error}"
+
+
+def _files(path: str) -> Iterator[str]:
+    if os.path.isfile(path):
+        yield path
+    for folder, _, names in os.walk(path):
+        yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
+
+
+def _code(cwd: str, code: list[str]) -> Optional[str]:
+    """A fingerprint of the Python files; None if the first of `code` is missing."""
+    if not os.path.exists(os.path.join(cwd, code[0])):
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(path for name in code for path in _files(os.path.join(cwd, name))):
+        digest.update(os.path.relpath(path, cwd).encode() + b"\0")
+        with open(path, "rb") as file:
+            digest.update(file.read() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _data(folder: str) -> Optional[str]:
+    """A fingerprint of the manifest, and of the records' names and sizes; None without any."""
+    digest = hashlib.sha256()
+    try:
+        names = sorted(os.listdir(folder))
+        records = [name for name in names if name.endswith(".tfrecords")]
+        for name in records:
+            size = os.path.getsize(os.path.join(folder, name))
+            digest.update(f"{name} {size}\0".encode())
+        if "manifest.json" in names:
+            with open(os.path.join(folder, "manifest.json"), "rb") as file:
+                digest.update(file.read())
+    except OSError:
+        return None
+    return digest.hexdigest()[:12] if records else None
+
+
+def _gpus() -> list[str]:
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return done.stdout.split("\n")[:-1]
+
+
+def answer(ports: list[int], token: str) -> list[socket.socket]:
+    """Listens on those of `ports` that are free, and tells whoever dials its token."""
+    listening = []
+    for port in ports:
+        try:
+            listening.append(sockets.listen(port))
+        except OSError:  # `look` has reported that
+            continue
+        threading.Thread(target=_tell, args=(listening[-1], token), daemon=True).start()
+    return listening
+
+
+def _tell(listening: socket.socket, token: str) -> None:
+    while True:
+        caller, _ = listening.accept()
+        with caller:
+            caller.sendall(token.encode())
+
+
+def dial(targets: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+    """Dials (address, port, token) side by side; returns (address, port, why not) of failures."""
+    with ThreadPoolExecutor(max_workers=min(32, len(targets)) or 1) as pool:
+        reasons = pool.map(lambda target: _dial(*target), targets)
+        return [(t[0], t[1], reason) for t, reason in zip(targets, reasons) if reason]
+
+
+def _dial(address: str, port: int, token: str) -> Optional[str]:
+    try:
+        with socket.create_connection((address, port), _DIAL_SECS) as called:
+            heard = called.recv(len(token)).decode(errors="replace")
+    except socket.gaierror:
+        return "the name does not resolve there"
+    except (socket.timeout, TimeoutError):
+        return f"no answer within {_DIAL_SECS:g} s"
+    except OSError as error:
+        return str(error.strerror or error).lower()
+    return None if heard == token else "another machine or program answers there"

@@ -1,0 +1,286 @@
+"""The agent's loop: orders in, tasks' output and ends out; the tasks end when nobody is there."""
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Optional
+
+from launch.agent import host_facts, processes, sockets
+from launch.agent.containers import Containers
+from launch.agent.protocol import MAGIC, Incoming, Message, Outgoing
+from launch.agent.task_process import Running
+
+_TICK_SECS = 0.5
+_STRAGGLER_SECS = 0.5  # for children that a task left behind
+_LAST_WORDS_SECS = 2.0  # for the ends of killed tasks, and for a launcher that still listens
+_ORPHAN_SECS = 15.0  # at most, for saving, once the launcher is gone
+_SETTLE_SECS = 1.5  # until a container appears whose client was killed while making it
+
+
+class Agent:
+    """Runs tasks for one launcher, over standard input and output.
+
+    Args:
+      run_id: marks every process that it starts.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._host = ""
+        self._tasks: dict[str, Running] = {}
+        self._incoming = Incoming(0)
+        self._outgoing = Outgoing(1)
+        self._selector = selectors.DefaultSelector()
+        self._heard = time.monotonic()
+        self._lease_secs: Optional[float] = None
+        self._orphan_secs = _ORPHAN_SECS
+        self._alone = False
+        self._orphaned: Optional[float] = None
+        self._send_guard_home: Optional[Callable[[], None]] = None
+        self._containers: Optional[Containers] = None
+        self._is_successor = False
+        self._settled_at = 0.0
+        self._over_at: Optional[float] = None
+        self._orders: dict[str, Callable[[Message], None]] = {
+            "setup": self._setup,
+            "start": self._start,
+            "signal": self._signal,
+            "beat": lambda _: self._say("beat"),
+            "ports": lambda order: self._say("ports", ports=sockets.free_ports(order["count"])),
+            "sweep": self._sweep,
+            "look": lambda order: self._say("looked", **host_facts.look(order)),
+            "listen": self._listen,
+            "dial": lambda order: self._say("dialled", failures=host_facts.dial(order["targets"])),
+            "end": self._end,
+        }
+
+    def run(self) -> None:
+        """Serves until told to end, or until the launcher is gone and the tasks have ended."""
+        processes.adopt_orphans()
+        self._watch_signals()
+        os.set_blocking(0, False)
+        self._selector.register(0, selectors.EVENT_READ, self._hear)
+        self._outgoing.put_bytes(MAGIC)
+        self._say("hello", host=socket.gethostname(), pid=os.getpid(), clock=time.time())
+        while self._has_work():
+            for key, _ in self._selector.select(0.05 if self._outgoing.waiting else _TICK_SECS):
+                key.data()
+            self._reap()
+            self._outgoing.flush()
+            self._look_at_the_clock()
+        if self._send_guard_home is not None:
+            self._send_guard_home()
+
+    def _has_work(self) -> bool:
+        """Whether to go on: until the end, and a moment longer for the last words."""
+        if self._over_at is None:
+            return True
+        left = self._over_at + _LAST_WORDS_SECS - time.monotonic()
+        return left > 0 and (bool(self._tasks) or self._outgoing.waiting)
+
+    def _watch_signals(self) -> None:
+        waking, woken = os.pipe()
+        for fd in (waking, woken):
+            os.set_blocking(fd, False)
+        self._selector.register(waking, selectors.EVENT_READ, lambda: os.read(waking, 4096))
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self._asked_to_end())
+        for signum in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(signum, signal.SIG_IGN)
+
+    def _asked_to_end(self) -> None:
+        """Slurm ends the whole job, in its launcher's order; others end this host alone."""
+        reason = "the agent got SIGTERM"
+        if "SLURM_STEP_ID" in os.environ:
+            self._say("told", reason=reason)
+        else:
+            self._orphan(reason)
+
+    def _say(self, event: str, **content: Any) -> None:
+        self._outgoing.put({"event": event, **content})
+
+    def _hear(self) -> None:
+        try:
+            orders = self._incoming.read()
+        except EOFError:
+            self._selector.unregister(0)
+            self._orphan("the launcher is gone")
+            return
+        for order in orders:
+            self._heard = time.monotonic()
+            if self._orphaned is None or order["do"] == "end":
+                self._orders[order["do"]](order)
+
+    def _setup(self, order: Message) -> None:
+        self._host = order["mark"]
+        self._lease_secs = order["lease_secs"]
+        self._orphan_secs = min(_ORPHAN_SECS, order["stop_secs"])
+        self._alone = order["alone"]
+        self._is_successor = order["successor"]
+        if order["containers"] is not None:
+            self._containers = Containers(**order["containers"])
+        self._send_guard_home = processes.start_guard(
+            self._run_id, self._host, self._remove_all_containers
+        )
+        self._say("ready")
+
+    def _start(self, order: Message) -> None:
+        """Starts a task, after what a former agent may have left of it."""
+        marks = {processes.RUN: self._run_id, processes.TASK: order["task"]}
+        processes.end_all(lambda: processes.marked(**marks), 0)
+        try:
+            if self._containers is not None and self._is_successor:
+                self._containers.remove(0, **marks)
+            marks[processes.HOST] = self._host
+            order["env"].update(marks)
+            if self._containers is not None:
+                order = self._containers.prepare(order, marks)
+            task = Running(order)
+        except OSError as error:
+            self._say("refused", task=order["task"], reason=str(error))
+            return
+        self._tasks[task.name] = task
+        self._selector.register(task.fd, selectors.EVENT_READ, lambda: self._read(task))
+        self._say("started", task=task.name, pid=task.pid)
+        if task.log.error:
+            self._say("note", text=task.log.error)
+
+    def _read(self, task: Running) -> None:
+        had_log = task.log.error is None
+        lines = task.read()
+        if lines is None:  # closed its output; its end is another matter
+            self._selector.unregister(task.fd)
+            return
+        self._forward(task, lines)
+        if had_log and task.log.error:
+            self._say("note", text=task.log.error)
+
+    def _forward(self, task: Running, lines: list[str]) -> None:
+        if not lines:
+            return
+        message = {"event": "lines", "task": task.name, "lines": lines, "dropped": task.dropped}
+        if self._outgoing.put(message, droppable=True):
+            task.dropped = 0
+        else:
+            task.dropped += len(lines)
+
+    def _signal(self, order: Message) -> None:
+        if order["task"] in self._tasks:
+            self._tasks[order["task"]].send(order["signal"])
+
+    def _sweep(self, order: Message) -> None:
+        """Ends what is left of a run on this machine, its agents included."""
+        run = order["run"]
+        pids = processes.end_all(
+            lambda: processes.agents(run) + processes.marked(**{processes.RUN: run}),
+            order["patience_secs"],
+        )
+        ids: list[str] = []
+        error = None
+        if order["engine"] is not None:
+            try:
+                ids = Containers(order["engine"]).remove(0, **{processes.RUN: run})
+            except OSError as why:
+                error = str(why)
+        self._say("swept", pids=pids, containers=ids, error=error)
+
+    def _end(self, _: Message) -> None:
+        for task in self._tasks.values():
+            task.send(signal.SIGKILL)
+            self._settled_at = time.monotonic() + _SETTLE_SECS
+        marks = {processes.RUN: self._run_id, processes.HOST: self._host}
+        processes.end_all(lambda: processes.marked(**marks), 0)
+        settle_secs = max(0.0, self._settled_at - time.monotonic())
+        self._remove_containers(settle_secs, **{processes.HOST: self._host})
+        self._over_at = time.monotonic()
+
+    def _remove_containers(self, settle_secs: float, **marks: str) -> None:
+        """Removes containers of this run; the launcher is told if that does not work."""
+        if self._containers is not None:
+            try:
+                self._containers.remove(settle_secs, **{processes.RUN: self._run_id, **marks})
+            except OSError as error:
+                self._say("note", text=f"{error}; see `clean`")
+
+    def _remove_all_containers(self) -> None:
+        """For the guard: there is no one left to tell."""
+        self._remove_containers(_SETTLE_SECS, **{processes.HOST: self._host})
+
+    def _listen(self, order: Message) -> None:
+        self._listening = host_facts.answer(order["ports"], order["token"])
+        self._say("listening")
+
+    def _reap(self) -> None:
+        """Reports the tasks that have ended, and buries adopted orphans."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            task = next((task for task in self._tasks.values() if task.pid == pid), None)
+            if task is not None:
+                self._bury(task, os.waitstatus_to_exitcode(status))
+
+    def _bury(self, task: Running, code: int) -> None:
+        with contextlib.suppress(KeyError):  # its output was closed before
+            self._selector.unregister(task.fd)
+        self._forward(task, task.finish(code))
+        del self._tasks[task.name]
+        marks = {processes.RUN: self._run_id, processes.TASK: task.name}
+        patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
+        left = processes.end_all(lambda: processes.marked(**marks), patience)
+        reason = ""
+        if self._containers is not None:
+            reason = self._containers.reason(code)
+            if code < 0:  # the client's own end says nothing about its container's
+                left = []
+                self._settled_at = time.monotonic() + _SETTLE_SECS
+                self._remove_containers(0, **marks)
+        self._say(
+            "exit",
+            task=task.name,
+            code=code,
+            reason=reason,
+            dropped=task.dropped,
+            stragglers=len(left),
+        )
+
+    def _orphan(self, reason: str) -> None:
+        """Ends the tasks since nobody will: first those that save, then the ps."""
+        if self._orphaned is None and self._over_at is None:
+            self._orphaned = time.monotonic()
+            self._say("orphaned", reason=reason)  # it may come back, and wonder
+            for task in self._tasks.values():
+                if not task.last:
+                    task.send(signal.SIGTERM)
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        if self._lease_secs is not None and now - self._heard > self._lease_secs:
+            self._orphan(f"no word from the launcher for {self._lease_secs:g} s")
+        if self._orphaned is None or self._over_at is not None:
+            return
+        left = self._orphaned + self._orphan_secs - now
+        if left < -_LAST_WORDS_SECS or not self._tasks:
+            self._end({})
+            return
+        saved = self._alone and all(task.last for task in self._tasks.values())
+        for task in self._tasks.values():
+            if left < 0 and not task.last:
+                task.send(signal.SIGKILL)
+            # A ps of several hosts stays for trainers elsewhere, which may still be saving.
+            elif task.last and (left < 0 or saved) and not task.asked_to_end:
+                task.asked_to_end = True
+                task.send(signal.SIGTERM)
+
+
+def serve(run_id: str) -> None:
+    """Runs an agent on this process's standard input and output."""
+    Agent(run_id).run()

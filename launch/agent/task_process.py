@@ -1,0 +1,182 @@
+"""One task as a process of its own session, its output read as lines."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import Optional, TypeVar
+
+from launch.agent import processes
+from launch.agent.log_file import LogFile
+from launch.agent.protocol import Message
+from launch.agent.sockets import why_not
+
+T = TypeVar("T")
+
+_CHUNK = 1 << 16
+_LONGEST = 1 << 16  # bytes of one line
+_SHOWN = 4096  # characters of a line that go to the launcher
+_MAKING_SECS = 10.0  # at most, until a container runs
+
+# Tells a task that has got a share of the cores that they are its own (`cifar10/step/devices.py`).
+OWN_CORES = "CIFAR10_OWN_CORES"
+
+
+class Running:
+    """A task that has been started.
+
+    Args:
+      order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, log, masked,
+        last; contained if the process is the client of a container.
+
+    Attributes:
+      dropped: lines that the launcher was too slow for; they are in the log.
+      last: whether it ends after the others (a ps).
+
+    Raises:
+      OSError: it cannot be started; the message says why.
+    """
+
+    def __init__(self, order: Message) -> None:
+        self.name: str = order["task"]
+        self.last: bool = order["last"]
+        self.dropped = 0
+        self.asked_to_end = False
+        self._contained = order.get("contained", False)
+        self._has_written = False
+        self._began = time.monotonic()
+        self._partial = b""
+        pinned = {OWN_CORES: "1"} if order["share"] else {}
+        env = {**os.environ, **pinned, **order["env"]}
+        self._secrets = [
+            env[name].encode() for name in order["masked"] if len(env.get(name, "")) >= 6
+        ]
+        cwd = os.path.expanduser(order["cwd"])
+        script = order["script"]
+        if script is not None and not os.path.exists(os.path.join(cwd, script)):
+            raise OSError(f"{cwd} holds no {script}; say where the code is: --workdir")
+        in_use = why_not(order["port"]) if order["port"] else None
+        if in_use:
+            raise OSError(in_use)
+        self.log = LogFile(order["log"])
+        self._popen = _spawn(order["argv"], cwd, _with_gpus(env, order), order["share"])
+        self.pid = self._popen.pid
+        if self._popen.stdout is None:
+            raise OSError("no pipe")
+        self.fd = self._popen.stdout.fileno()
+        os.set_blocking(self.fd, False)
+
+    def read(self) -> Optional[list[str]]:
+        """The lines that have come; None once there is no more to come."""
+        try:
+            data = os.read(self.fd, _CHUNK)
+        except BlockingIOError:
+            return []
+        return self._split(data) if data else None
+
+    def finish(self, code: int) -> list[str]:
+        """Takes note of the end; returns what is left of its output.
+
+        Args:
+          code: the exit code, -n for signal n.
+        """
+        self._popen.returncode = code
+        processes.send(self.pid, 9, group=True)
+        lines: list[str] = []
+        with contextlib.suppress(BlockingIOError):  # a child of its own may hold the pipe open
+            while data := os.read(self.fd, _CHUNK):
+                lines += self._split(data)
+        lines += self._keep([self._partial] if self._partial else [])
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
+        self.log.close()
+        return lines
+
+    def send(self, signum: int) -> None:
+        """Signals the task and its children."""
+        is_young = time.monotonic() < self._began + _MAKING_SECS
+        if self._contained and is_young and not self._has_written:
+            # The client would lose a signal while its container is being made; and nothing that
+            # has not written a line by now has anything to save.
+            signum = signal.SIGKILL
+        processes.send(self.pid, signum, group=True)
+
+    def _split(self, data: bytes) -> list[str]:
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > _LONGEST:
+            lines.append(self._partial)
+            self._partial = b""
+        return self._keep(lines)
+
+    def _keep(self, lines: list[bytes]) -> list[str]:
+        """Writes lines to the log; returns them for the launcher."""
+        if not lines:
+            return []
+        self._has_written = True
+        block = b"".join(line + b"\n" for line in lines)
+        for secret in self._secrets:
+            block = block.replace(secret, b"***")
+        self.log.write(block)
+        return [
+            line.decode(errors="replace").rstrip("\r")[:_SHOWN] for line in block.split(b"\n")[:-1]
+        ]
+
+
+def part(items: Sequence[T], share: Sequence[int]) -> list[T]:
+    """The i-th of n equal parts; with fewer items than parts, one item that others have too."""
+    i, n = share
+    if not items:
+        return []
+    if len(items) < n:
+        return [items[i % len(items)]]
+    return list(items[i * len(items) // n : (i + 1) * len(items) // n])
+
+
+def _with_gpus(env: dict[str, str], order: Message) -> dict[str, str]:
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    there = visible.split(",") if visible else gpus_here() if visible is None else []
+    if order["gpus"] is not None:
+        # Numbers count within what the host's environment leaves visible.
+        numbers = [there[n] if visible and n < len(there) else str(n) for n in order["gpus"]]
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(numbers)
+    elif order["share"] is not None and there:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(part(there, order["share"]))
+    return env
+
+
+def gpus_here() -> list[str]:
+    """The numbers of this host's GPUs."""
+    try:
+        return [str(n) for n in range(len(os.listdir("/proc/driver/nvidia/gpus")))]
+    except OSError:
+        return []
+
+
+def _spawn(
+    argv: list[str], cwd: str, env: dict[str, str], share: Optional[Sequence[int]]
+) -> "subprocess.Popen[bytes]":
+    cores = part(sorted(os.sched_getaffinity(0)), share) if share else None
+    agent = os.getpid()
+
+    def prepare() -> None:
+        processes.die_with(agent)
+        if cores:
+            os.sched_setaffinity(0, cores)
+
+    try:
+        return subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=prepare,
+        )
+    except FileNotFoundError:
+        raise OSError(f"{argv[0]} is not there; say which Python trains: --python") from None
+    except PermissionError:
+        raise OSError(f"{argv[0]} cannot be run: permission denied") from None

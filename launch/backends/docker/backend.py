@@ -1,0 +1,75 @@
+"""Every task is a container on its host, run by an agent's `docker run`.
+
+The agent is reached over ssh; on this very machine it is a process here, without ssh.
+"""
+
+import socket
+import sys
+from collections.abc import Sequence
+
+from launch.backends import Document, local, ssh
+from launch.backends.docker import run as docker_run
+from launch.cluster.model import Host
+from launch.cluster.tasks import Job
+from launch.connect.sweep import sweep
+from launch.connect.transport import Transport
+from launch.record.outcome import Outcome
+from launch.record.run_folder import Record, RunFolder
+from launch.screen.display import Display
+from launch.supervise.run import run_with_agents
+
+
+def is_here(host: Host) -> bool:
+    """Whether the host is this machine, by what it is called; asks no name server."""
+    if host.user is not None:
+        return False  # ssh makes this user of whoever calls
+    if host.name in ("localhost", socket.gethostname()):
+        return True
+    family = socket.AF_INET6 if ":" in host.name else socket.AF_INET
+    try:
+        socket.inet_pton(family, host.name)
+        with socket.socket(family, socket.SOCK_DGRAM) as asked:
+            asked.connect((host.name, 9))  # sends nothing: chooses the way
+            return bool(asked.getsockname()[0] == host.name)
+    except OSError:  # no address, or no way to it
+        return False
+
+
+def _command(host: Host, command: Sequence[str], line: str) -> list[str]:
+    if is_here(host):
+        return local.TRANSPORT.command(host, [sys.executable, *command[1:]], line)
+    return ssh.TRANSPORT.command(host, command, line)
+
+
+def _explain(host: Host, code: int, errors: str) -> str:
+    transport = local.TRANSPORT if is_here(host) else ssh.TRANSPORT
+    return transport.explain(host, code, errors)
+
+
+TRANSPORT = Transport(_command, _explain, ssh.TRANSPORT.log_path, keeps_logs=False)
+
+
+class Docker:
+    """Containers here and on other machines."""
+
+    transport = TRANSPORT
+
+    def plan(self, job: Job) -> list[Document]:
+        """The `docker run` lines of each host."""
+        return docker_run.documents(job)
+
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+        """Runs a container for each task, under an agent on each host."""
+        docker_run.check_folders(job)
+        folder.add(engine=docker_run.engine_of(job.cluster))
+        return run_with_agents(
+            job,
+            folder,
+            TRANSPORT,
+            display,
+            adapt=lambda ready: docker_run.for_agents(ready, folder.run_id),
+        )
+
+    def clean(self, record: Record) -> list[str]:
+        """Removes containers, and ends processes, on every host that carry the run's mark."""
+        return sweep(record, TRANSPORT)

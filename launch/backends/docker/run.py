@@ -1,0 +1,180 @@
+"""`docker run` for each task: the same image and entry point for every role."""
+
+import posixpath
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Optional
+
+from launch.agent.containers import DATA, OUTPUT, gpu_words, mount
+from launch.agent.processes import RUN
+from launch.backends import Document
+from launch.cluster.model import Cluster, Host
+from launch.cluster.show import reached, refuse_free_ports, shell_command, variables
+from launch.cluster.tasks import SCRIPT, Job, Task
+from launch.errors import LaunchError
+from launch.verbs.facts import folder_of, trains
+
+_CODE = posixpath.dirname(DATA)  # in the image; its working directory, too
+_USER = "--user=$(id -u):$(id -g)"
+_MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
+
+
+def engine_of(cluster: Cluster) -> Optional[str]:
+    """The container engine of the hosts; None where tasks are plain processes."""
+    return cluster.docker.engine if cluster.backend == "docker" else None
+
+
+def agent_setup(cluster: Cluster) -> Optional[dict[str, Any]]:
+    """What an agent must know of containers; None where tasks are plain processes."""
+    engine = engine_of(cluster)
+    return None if engine is None else {"engine": engine, "mounts": _mounts(cluster)}
+
+
+def for_agents(job: Job, run_id: str) -> Job:
+    """The job with the commands that agents run; they add what only a host can tell."""
+    # The client takes the values from its own environment: no process list shows them.
+    names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
+    return _with_commands(job, run_id, lambda task: [f"--env={name}" for name in names])
+
+
+def for_programs(job: Job) -> Job:
+    """The job with commands that want nothing but a user.
+
+    Raises:
+      LaunchError: arguments name folders that no container has.
+    """
+    check_folders(job)
+    return _with_commands(job, "cifar10", lambda task: _details(job, task))
+
+
+def for_people(job: Job) -> Job:
+    """The job with commands that `line` makes ready for a shell."""
+    check_folders(job)
+    return _with_commands(job, "cifar10", lambda task: [_USER, *_details(job, task)])
+
+
+def line(task: Task) -> str:
+    """A command of `for_people` as a shell takes it."""
+    return " ".join(map(_quoted, task.argv))
+
+
+def documents(job: Job) -> list[Document]:
+    """Lines for each node, to run by hand.
+
+    Raises:
+      LaunchError: ports are still to be found, or arguments name folders that no container has.
+    """
+    refuse_free_ports(job)
+    job, found = for_people(job), []
+    for host in job.cluster.hosts:
+        tasks = job.on(host)
+        lines = [f"{shell_command(task, variables(job), line(task))} &" for task in tasks]
+        if trains(host):
+            lines.insert(0, f"mkdir -p {_quoted(_here(host, _output(job.cluster)))}")
+        names = ", ".join(task.name for task in tasks)
+        found.append(Document(f"{reached(host)}: {names}", "\n".join([*lines, "wait"])))
+    return found
+
+
+def check_folders(job: Job) -> None:
+    """Refuses results that would be lost with their container, and records that are not in it.
+
+    Raises:
+      LaunchError: an argument names a folder that no container has, or one cannot be mounted.
+    """
+    for host in job.cluster.hosts:
+        if set(host.workdir) & set(',"'):
+            raise LaunchError(f'{host.workdir}: engines mount no folder with , or "; move it')
+    if any(option.startswith(_MOUNTING) for option in job.cluster.docker.options):
+        return  # they may well be there
+    for name, place in (("data", DATA), ("output", OUTPUT)):
+        chosen = folder_of(job, name)
+        if _below(chosen, place) is None:
+            raise LaunchError(
+                f"--{name}-dir {chosen}: in a container it is {place}; leave it out, and name the "
+                f"hosts' folder with `docker: {{{name}: {chosen}}}`"
+            )
+
+
+def records_on_host(job: Job) -> str:
+    """Where a host has the training's records, relative to the working directory.
+
+    Raises:
+      LaunchError: arguments name folders that no container has.
+    """
+    check_folders(job)
+    below = _below(folder_of(job, "data"), DATA) or "."
+    return posixpath.normpath(posixpath.join(_data(job.cluster), below))
+
+
+def _below(folder: str, place: str) -> Optional[str]:
+    """A folder in the container relative to one of its mounts; None if it is not in there."""
+    path = posixpath.normpath(posixpath.join(_CODE, folder))
+    inside = path == place or path.startswith(f"{place}/")
+    return posixpath.relpath(path, place) if inside else None
+
+
+def _data(cluster: Cluster) -> str:
+    return cluster.docker.data or "data"
+
+
+def _output(cluster: Cluster) -> str:
+    return cluster.docker.output or "output"
+
+
+def _mounts(cluster: Cluster) -> list[tuple[str, str, bool]]:
+    """(folder on the host, in the container, whether it is only read) of every trainer."""
+    return [(_data(cluster), DATA, True), (_output(cluster), OUTPUT, False)]
+
+
+def _with_commands(job: Job, prefix: str, words: Callable[[Task], list[str]]) -> Job:
+    settings = job.cluster.docker
+
+    def command(task: Task) -> tuple[str, ...]:
+        return (
+            settings.engine,
+            "run",
+            *words(task),
+            f"--name={prefix}-{task.name.replace('/', '-')}",
+            "--rm",
+            "--network=host",
+            "--pull=never",  # a short name would be anybody's image in a public registry
+            "--log-driver=none",  # the output is the client's; a copy would fill the disk
+            *settings.options,
+            settings.image,
+            f"{_CODE}/{SCRIPT}",
+            *job.arguments,
+        )
+
+    return replace(job, tasks=tuple(replace(task, argv=command(task)) for task in job.tasks))
+
+
+def _details(job: Job, task: Task) -> list[str]:
+    """What an agent would add, as far as the description says it."""
+    names = ["TF_CONFIG", *variables(job)]
+    if task.devices.gpus is not None:
+        names.append("CUDA_VISIBLE_DEVICES")
+    words = [f"--env={name}" for name in names]
+    if task.devices.gpus:
+        words += gpu_words(job.cluster.docker.engine)
+    if task.task_type != "ps":
+        words += [
+            mount(_here(task.host, source), target, readonly=readonly)
+            for source, target, readonly in _mounts(job.cluster)
+        ]
+    return words
+
+
+def _here(host: Host, folder: str) -> str:
+    home = folder.startswith("~/")
+    return folder if home else posixpath.join(host.workdir, folder)
+
+
+def _quoted(word: str) -> str:
+    if word == _USER:
+        return '--user="$(id -u):$(id -g)"'
+    for before in ("", "--mount=type=bind,source="):
+        if word.startswith(f"{before}~/"):  # no engine knows it
+            return f'{before}"$HOME"{shlex.quote(word[len(before) + 1 :])}'
+    return shlex.quote(word)

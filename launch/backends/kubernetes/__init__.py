@@ -1,0 +1,1 @@
+"""A Kubeflow TFJob, followed with kubectl."""

@@ -1,0 +1,68 @@
+"""A Kubeflow TFJob, applied and followed with kubectl.
+
+The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
+ends it.
+"""
+
+import time
+
+from launch.backends import Document
+from launch.backends.kubernetes import manifests
+from launch.backends.kubernetes.kubectl import Kubectl
+from launch.cluster.tasks import Job
+from launch.errors import HostError
+from launch.record.outcome import Outcome
+from launch.record.run_folder import Record, RunFolder
+from launch.screen.display import Display
+
+_END_SECS = 180.0  # for `clean` to see pods end
+_KINDS = "tfjobs.kubeflow.org,pods,services,networkpolicies.networking.k8s.io,secrets"
+
+
+class Kubernetes:
+    """Pods of a cluster that has Kubeflow's training operator."""
+
+    transport = None
+
+    def plan(self, job: Job) -> list[Document]:
+        """The manifest, for `kubectl apply -f -`; the values of variables are not in it."""
+        text = manifests.as_yaml(manifests.planned(job))
+        cluster = job.cluster
+        names = sorted([*(name for name, _ in cluster.environment), *cluster.passed])
+        if names:
+            secret = manifests.secret_name(cluster.kubernetes.name)
+            text = (
+                f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
+                f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
+            )
+        return [Document("kubectl apply -f -", text)]
+
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+        """Creates the job, follows it to its end, and deletes it."""
+        from launch.backends.kubernetes.run import run
+
+        return run(job, folder, display)
+
+    def clean(self, record: Record) -> list[str]:
+        """Deletes what carries the run's label: the job, then what it has made."""
+        place = record.get("kubernetes")
+        if place is None:
+            return []  # it never got as far as the cluster
+        kubectl = Kubectl(place["context"], place["namespace"])
+        selector = f"--selector={manifests.selector(place['name'])}"
+        owned = f"--selector={manifests.pod_selector(place['name'])}"
+        found: list[str] = []
+        for chosen in (selector, owned):
+            found += kubectl("get", _KINDS, chosen, "--output=name").split()
+        if not found:
+            return []
+        kubectl("delete", "tfjobs.kubeflow.org", selector, "--ignore-not-found", "--wait=false")
+        deadline = time.monotonic() + _END_SECS
+        while left := kubectl("get", "pods", owned, "--output=name").split():
+            if time.monotonic() > deadline:
+                raise HostError(f"{', '.join(left)}: not ended {_END_SECS:g} s after the deletion")
+            time.sleep(1)
+        kubectl("delete", "pods,services", owned, "--ignore-not-found", "--wait=false")
+        rest = "networkpolicies.networking.k8s.io,secrets"
+        kubectl("delete", rest, selector, "--ignore-not-found", "--wait=false")
+        return [f"{one}: deleted" for one in dict.fromkeys(found)]

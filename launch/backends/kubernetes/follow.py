@@ -1,0 +1,220 @@
+"""What becomes of a TFJob: told what its pods do and what time it is, it says how the job ends.
+
+Pure. Starting and restarting are the operator's; `launch.backends.kubernetes.backend` does the
+telling.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Optional
+
+from launch.backends.kubernetes.pods import Pod
+from launch.cluster.model import Limits
+from launch.cluster.tasks import Task
+from launch.record.outcome import Outcome, exit_code_of
+from launch.supervise.supervisor import TaskState
+
+_STUCK_SECS = 60.0  # an image's registry may need a second try
+_POD_SECS = 3.0  # for word of the pod that failed, after the word that the job has
+_LATE_SECS = 20.0  # for the nodes and the way to them, beyond what pods are given
+_FIRST_SIGNAL = 128  # exit codes from here on: the operator makes the pod anew
+
+
+class Follower:
+    """Follows one job.
+
+    Args:
+      tasks: all of them.
+      limits: of time.
+      restarts: how often each pod may be made anew.
+      now: the time.
+
+    Attributes:
+      states: by task name.
+      verdict: how the job ends, once that is known.
+      outcome: the same, once all pods have ended.
+    """
+
+    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
+        self.states = {
+            task.name: TaskState(replace(task, host=replace(task.host, name="-"))) for task in tasks
+        }
+        self.verdict: Optional[Outcome] = None
+        self.outcome: Optional[Outcome] = None
+        self._limits, self._restarts = limits, restarts
+        self._began = self._heard = now
+        self._stepped = False
+        self._uids: dict[str, str] = {}
+        self._live: dict[str, str] = {}  # pods that have not ended: uid -> task
+        self._stuck: dict[str, float] = {}
+        self._failed: Optional[tuple[float, str]] = None  # when the job did, and why
+        self._since = self._now = now
+        self._deleted: Optional[float] = None
+
+    @property
+    def wants_deletion(self) -> bool:
+        """Whether the job is to be deleted now."""
+        return self.verdict is not None and self._deleted is None and self._is_time_to_delete
+
+    def saw_pod(self, pod: Pod, now: float) -> list[str]:
+        """Takes in a pod; returns what to tell the user."""
+        state = self.states.get(pod.task)
+        if state is None:
+            return []
+        if pod.state == "ended":
+            self._live.pop(pod.uid, None)
+        else:
+            self._live[pod.uid] = pod.task
+        notes: list[str] = []
+        if self._uids.get(pod.task) != pod.uid:
+            if state.alive and not self.verdict:  # the end of the one before went unseen
+                notes += self._ended(state, replace(pod, code=None, words="its pod was lost"), now)
+            self._uids[pod.task] = pod.uid
+            if state.status != "failed":
+                state.status, state.last = "starting", ""
+        if pod.node:
+            state.task = replace(state.task, host=replace(state.task.host, name=pod.node))
+        if not state.alive:
+            return notes
+        if pod.state == "ended":
+            return notes + self._ended(state, pod, now)
+        if pod.state == "running":
+            state.status, state.last = "running", ""
+            self._stuck.pop(pod.task, None)
+            return notes
+        return notes + self._waits(state, pod, now)
+
+    def pod_gone(self, task: str, uid: str) -> None:
+        """Takes in that a pod was deleted."""
+        self._live.pop(uid, None)
+        state = self.states.get(task)
+        if state is not None and self._uids.get(task) == uid and state.alive and self.verdict:
+            state.status = "ended"
+
+    def warned(self, task: str, words: str) -> list[str]:
+        """Takes in a warning about a pod that does not start; returns what to tell the user."""
+        state = self.states[task]
+        if self.verdict or state.status not in ("waiting", "starting") or words in state.last:
+            return []
+        state.last = words
+        return [f"{task} waits: {words}"]
+
+    def saw_job(self, job: dict[str, Any], now: float) -> None:
+        """Takes in the TFJob as the API shows it."""
+        for condition in job.get("status", {}).get("conditions") or []:
+            if condition["status"] == "True" and condition["type"] == "Succeeded":
+                self._decide(Outcome(0, f"{self._lead} is done"), now)
+            if condition["status"] == "True" and condition["type"] == "Failed":
+                self._failed = self._failed or (now, condition.get("message", ""))
+
+    def job_gone(self, now: float) -> None:
+        """Takes in that there is no TFJob any more."""
+        self._deleted = self._deleted or now
+        self._decide(Outcome(1, "somebody else has deleted the TFJob"), now)
+
+    def heard(self, now: float, *, stepped: bool) -> None:
+        """A task wrote a line; `stepped`: it told of a training step."""
+        self._heard = now
+        self._stepped = self._stepped or stepped
+
+    def stop(self, reason: str, exit_code: int, now: float) -> None:
+        """The user asks for the end."""
+        self._decide(Outcome(exit_code, reason), now)
+
+    def deleted(self, now: float) -> None:
+        """The job was deleted; its pods get the time that they were promised."""
+        self._deleted = now
+
+    def tick(self, now: float) -> list[str]:
+        """Looks at the clock; returns what to tell the user."""
+        if self.verdict is None:
+            return self._check_limits(now)
+        self._now = now
+        if self._deleted is None:
+            return []
+        late = now > self._deleted + 2 * self._limits.stop_secs + _LATE_SECS
+        if self._live and not late:
+            return []
+        self.outcome = self.verdict
+        names = ", ".join(self._live.values())
+        return [f"{names}: no word of an end; see `clean`"] if names else []
+
+    @property
+    def _is_time_to_delete(self) -> bool:
+        if self.verdict is None or self.verdict.exit_code:
+            return True
+        in_grace = self._now < self._since + self._limits.grace_secs
+        return not (in_grace and self._live)
+
+    @property
+    def _lead(self) -> str:
+        return next(name for name, state in self.states.items() if state.task.is_lead)
+
+    def _decide(self, verdict: Outcome, now: float) -> None:
+        if self.verdict is None:
+            self.verdict = verdict
+            self._since = self._now = now
+            for state in self.states.values():
+                if state.status in ("waiting", "restarting"):
+                    state.status = "ended"
+
+    def _waits(self, state: TaskState, pod: Pod, now: float) -> list[str]:
+        is_news = pod.words != state.last and (":" in pod.words or pod.stuck)
+        state.last = pod.words or state.last
+        if pod.stuck:
+            self._stuck.setdefault(pod.task, now)
+        if pod.hopeless and not self.verdict:
+            return self._fail(state, None, now)
+        return [f"{pod.task} waits: {pod.words}"] if is_news and not self.verdict else []
+
+    def _ended(self, state: TaskState, pod: Pod, now: float) -> list[str]:
+        name = state.task.name
+        state.code, state.last = pod.code, pod.words
+        state.status = "ended"
+        if self.verdict:
+            return []
+        if pod.code == 0:
+            if state.task.is_lead:
+                self._decide(Outcome(0, f"{name} is done"), now)
+                return []
+            return [] if state.task.task_type == "ps" else [f"{name} is done"]
+        is_made_anew = pod.code is None or pod.code >= _FIRST_SIGNAL
+        if not is_made_anew or state.restarts >= self._restarts:
+            return self._fail(state, pod.code, now)
+        state.restarts += 1
+        state.status = "restarting"
+        where = state.task.host.name
+        return [f"{name} on {where}: {pod.words}; restart {state.restarts} of {self._restarts}"]
+
+    def _fail(self, state: TaskState, code: Optional[int], now: float) -> list[str]:
+        name, node = state.task.name, state.task.host.name
+        again = f", after {state.restarts} restarts" if state.restarts else ""
+        where = "" if node == "-" else f" on {node}"
+        state.status = "failed"
+        reason = f"{name}{where} failed: {state.last}{again}"
+        self._decide(Outcome(exit_code_of(code), reason, name), now)
+        return [f"{reason}; stopping the others"]
+
+    def _check_limits(self, now: float) -> list[str]:
+        if self._failed is not None and now > self._failed[0] + _POD_SECS:
+            self._decide(Outcome(1, f"the TFJob has failed: {self._failed[1]}"), now)
+            return []
+        start_secs, idle_secs = self._limits.start_secs, self._limits.idle_secs
+        patience = min(_STUCK_SECS, (start_secs or 2 * _STUCK_SECS) / 2)
+        for name, since in self._stuck.items():
+            if now > since + patience:
+                return self._fail(self.states[name], None, now)
+        if start_secs and not self._stepped and now > self._began + start_secs:
+            return self._time_out(f"no training step within {start_secs:g} s", now)
+        if idle_secs and self._stepped and now > self._heard + idle_secs:
+            return self._time_out(f"no line from any task for {idle_secs:g} s", now)
+        return []
+
+    def _time_out(self, reason: str, now: float) -> list[str]:
+        """Names the pod that has kept the job from starting, if one has."""
+        for name, state in self.states.items():
+            if state.status in ("waiting", "starting"):
+                reason += f": {name} waits: {state.last or 'the operator has made no pod of it'}"
+                break
+        self._decide(Outcome(124, f"{reason}; the limits are start_secs and idle_secs"), now)
+        return [f"{reason}; stopping"]

@@ -1,0 +1,199 @@
+"""kubectl as a child process: one answer, or a stream of lines or of watch events.
+
+Who may do what, and how a cluster is reached, is the user's own kubeconfig's business.
+"""
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+from launch.agent.processes import die_with
+from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.errors import HostError
+
+_TIMEOUT_SECS = 60.0
+_LONGEST = 1 << 16  # bytes of one line
+_OPERATOR = (
+    "https://www.kubeflow.org/docs/components/trainer/legacy-v1/installation, or: kubectl apply "
+    "--server-side -k github.com/kubeflow/training-operator.git/manifests/overlays/standalone"
+    "?ref=v1.8.1"
+)
+
+# What kubectl says -> what it means, and the way out.
+_REASONS = (
+    (
+        r'no matches for kind "TFJob"|have a resource type "?tfjobs?',
+        f"the cluster knows no TFJob: install Kubeflow's training operator, {_OPERATOR}",
+    ),
+    (
+        r"current-context must exist|current-context is not set",
+        "kubectl has no current context; choose one: kubectl config use-context NAME, or say "
+        "`context:` under `kubernetes:`",
+    ),
+    (
+        r"context was not found|cannot locate context|context \S+ does not exist",
+        "the kubeconfig has no context {context}; see: kubectl config get-contexts",
+    ),
+    (
+        r'namespaces "[^"]*" not found',
+        "there is no namespace {namespace}; make it: kubectl create namespace {namespace}",
+    ),
+    (
+        r"Unauthorized|must be logged in|getting credentials",
+        "the cluster does not know you; log in again, then try: kubectl get pods",
+    ),
+    (
+        r"connection to the server|Unable to connect|connection refused|no such host|i/o timeout",
+        "the cluster does not answer; is it up, and is this the right context? try: kubectl "
+        "cluster-info",
+    ),
+)
+
+
+class Kubectl:
+    """kubectl for one namespace of one cluster.
+
+    Args:
+      context: of the kubeconfig; None takes the current one.
+      namespace: None takes the context's.
+    """
+
+    def __init__(self, context: Optional[str], namespace: Optional[str]) -> None:
+        self.context = context
+        self.namespace = namespace
+
+    def __call__(self, *words: str, given: Optional[str] = None) -> str:
+        """Runs one command to its end and returns its standard output.
+
+        Args:
+          *words: the command, without context and namespace.
+          given: its standard input.
+
+        Raises:
+          HostError: it failed; says why, and the way out.
+        """
+        try:
+            done = subprocess.run(
+                self.command(*words),
+                input=given or "",
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_SECS,
+                start_new_session=True,  # Ctrl-C is for the launcher
+                check=False,
+            )
+        except OSError as error:
+            raise HostError(
+                f"kubectl: {error.strerror}; install it: https://kubernetes.io/docs/tasks/tools"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise HostError(f"kubectl {words[0]}: no answer within {_TIMEOUT_SECS:g} s") from None
+        if done.returncode:
+            raise HostError(self.explain(done.stderr))
+        return done.stdout
+
+    def explain(self, errors: str) -> str:
+        """What kubectl's standard error means, in one line."""
+        for pattern, meaning in _REASONS:
+            if re.search(pattern, errors):
+                where = {"context": self.context, "namespace": self.namespace}
+                return f"kubernetes: {meaning.format(**where)}"
+        lines = [line for line in errors.splitlines() if line.strip()]
+        return f"kubectl: {lines[-1] if lines else 'it failed without a word'}"
+
+    def command(self, *words: str) -> list[str]:
+        """The command line."""
+        where = [f"--context={self.context}"] if self.context else []
+        where += [f"--namespace={self.namespace}"] if self.namespace else []
+        return ["kubectl", *where, *words]
+
+
+def connect(settings: KubernetesSettings) -> Kubectl:
+    """Settles which cluster and namespace are meant, so that they stay the same from now on.
+
+    Raises:
+      HostError: there is no kubectl, or no such context.
+    """
+    asked = Kubectl(settings.context, settings.namespace)
+    view = json.loads(asked("config", "view", "--minify", "--output=json"))
+    context = view["contexts"][0]
+    namespace = settings.namespace or context["context"].get("namespace") or "default"
+    return Kubectl(context["name"], namespace)
+
+
+class Stream:
+    """A kubectl that goes on: each thing that it writes is handed to `hear`, and None at its end.
+
+    Args:
+      command: the command line.
+      split: reads its standard output.
+      hear: is called in a thread.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        split: "Callable[[Iterator[bytes]], Iterator[Any]]",
+        hear: "Callable[[Stream, Any], None]",
+    ) -> None:
+        launcher = os.getpid()
+        self._hear, self._split = hear, split
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+            preexec_fn=lambda: die_with(launcher),
+        )
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def last_words(self) -> str:
+        """The end of its standard error."""
+        self._errors.seek(0)
+        return self._errors.read()[-4000:].decode(errors="replace")
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.kill()
+        self._process.wait()
+        self._thread.join(5)
+        self._errors.close()
+
+    def _read(self) -> None:
+        stream = self._process.stdout
+        if stream is None:
+            return
+        with stream:
+            for item in self._split(iter(lambda: stream.readline(_LONGEST), b"")):
+                self._hear(self, item)
+        self._process.wait()
+        self._hear(self, None)
+
+
+def stamped_lines(lines: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
+    """`logs --timestamps` -> (time, line); a part of an overlong line has the time ""."""
+    whole = True
+    for line in lines:
+        stamp, _, rest = line.rstrip(b"\r\n").partition(b" ")
+        yield (stamp.decode(errors="replace"), rest) if whole else ("", line.rstrip(b"\r\n"))
+        whole = line.endswith(b"\n")
+
+
+def watch_events(lines: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """`get --watch --output-watch-events -o json` -> (ADDED, MODIFIED or DELETED, object)."""
+    block = b""
+    for line in lines:
+        block += line
+        # One line, or as indented JSON; which of them depends on kubectl's version.
+        if line == b"}\n" or (block.startswith(b'{"') and line.endswith(b"\n")):
+            event = json.loads(block)
+            block = b""
+            yield event["type"], event["object"]

@@ -1,0 +1,288 @@
+"""A job as Kubernetes objects: a Kubeflow TFJob, its NetworkPolicy, its variables as a Secret.
+
+Pure. The training operator makes a pod and a service of each task, and writes TF_CONFIG itself.
+"""
+
+import math
+import re
+from importlib.resources import files
+from typing import Any, Optional
+
+import yaml
+
+from launch.backends.kubernetes.read_settings import TAINT
+from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.cluster.model import FIRST_PORT, LEADS
+from launch.cluster.tasks import SCRIPT, Job, Task
+from launch.errors import LaunchError
+
+Manifest = dict[str, Any]
+
+CONTAINER = "tensorflow"  # the operator knows the container, and its port, by these names
+_PORT_NAME = "tfjob-port"
+_ROLES = {
+    "master": "Master",
+    "chief": "Chief",
+    "worker": "Worker",
+    "ps": "PS",
+    "evaluator": "Evaluator",
+}
+_INSTANCE = "app.kubernetes.io/instance"
+_MANAGER = {"app.kubernetes.io/managed-by": "cifar10-launch"}
+_USER = 1000  # the image's
+
+# A worker goes on for so long after the end was asked for, since in synchronous training the
+# master's last step needs it. A ps waits for all of them: see `launch.backends.kubernetes.hold`.
+_WORKER_HOLD_SECS = 5
+
+
+def planned(job: Job) -> list[Manifest]:
+    """What `plan` shows: all but the variables' values.
+
+    Raises:
+      LaunchError: the description names hosts, which Kubernetes chooses.
+    """
+    name = job.cluster.kubernetes.name
+    return [network_policy(job, name), tfjob(job, name)]
+
+
+def network_policy(job: Job, name: str) -> Manifest:
+    """Lets the job's own pods, and nobody else, reach its training ports, which ask no one."""
+    ports = sorted({_port(task) for task in job.tasks if task.task_type != "evaluator"})
+    own = {"matchLabels": {_INSTANCE: name}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(job, name),
+        "spec": {
+            "podSelector": own,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {
+                    "from": [{"podSelector": own}],
+                    "ports": [{"protocol": "TCP", "port": port} for port in ports],
+                }
+            ],
+        },
+    }
+
+
+def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
+    """The variables that every task gets; never part of a plan."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(job, secret_name(name)) | {"labels": labels(name)},
+        "type": "Opaque",
+        "stringData": values,
+    }
+
+
+def tfjob(job: Job, name: str) -> Manifest:
+    """The job itself.
+
+    Raises:
+      LaunchError: the description names hosts, which Kubernetes chooses.
+    """
+    if any(len(job.on(host)) != 1 for host in job.cluster.hosts):
+        raise LaunchError(
+            "kubernetes gives each task a pod of its own, so hosts mean nothing to it; give "
+            "--workers and --ps, or `tasks:` instead of `hosts:` in the cluster file"
+        )
+    first = {task.task_type: task for task in reversed(job.tasks)}
+    # The evaluator makes the last figures when the chief has ended: it, and the ps, end by
+    # themselves then. Without one, nothing that runs on is worth waiting for.
+    clean = "None" if "evaluator" in first else "Running"
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": _metadata(job, name),
+        "spec": {
+            "runPolicy": {
+                "cleanPodPolicy": clean,
+                "ttlSecondsAfterFinished": job.cluster.kubernetes.ttl_secs,
+            },
+            "tfReplicaSpecs": {
+                _ROLES[kind]: {
+                    "replicas": job.cluster.count(kind),
+                    # 1 to 127: the job has failed. From 128, a signal: the pod is made anew.
+                    "restartPolicy": "ExitCode",
+                    "template": {
+                        "metadata": {
+                            # A mesh's proxy would outlive the task, and stand in its way.
+                            "labels": labels(name) | {"sidecar.istio.io/inject": "false"}
+                        },
+                        "spec": _pod(job, first[kind], name),
+                    },
+                }
+                for kind in _ROLES
+                if kind in first
+            },
+        },
+    }
+
+
+def labels(name: str) -> dict[str, str]:
+    """What all objects of a job carry, and `clean` finds them by."""
+    return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, **_MANAGER}
+
+
+def selector(name: str) -> str:
+    """The same for kubectl."""
+    return f"{_INSTANCE}={name},app.kubernetes.io/managed-by=cifar10-launch"
+
+
+def pod_selector(name: str) -> str:
+    """What the operator marks a job's pods and services with."""
+    return f"training.kubeflow.org/job-name={name}"
+
+
+def secret_name(name: str) -> str:
+    """The Secret of a job."""
+    return f"{name}-environment"
+
+
+def as_yaml(manifests: "list[Manifest]") -> str:
+    """Documents for `kubectl apply -f -`."""
+    return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100).rstrip("\n")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as such, and says everything in full where it stands."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _metadata(job: Job, name: str) -> Manifest:
+    namespace = job.cluster.kubernetes.namespace
+    found: Manifest = {"name": name, "labels": labels(name)}
+    return found if namespace is None else {**found, "namespace": namespace}
+
+
+def _port(task: Task) -> int:
+    """Each task is alone in its pod, so that all of a role have the same one."""
+    return task.port or FIRST_PORT
+
+
+def _pod(job: Job, task: Task, name: str) -> Manifest:
+    settings, limits = job.cluster.kubernetes, job.cluster.limits
+    serves = task.task_type == "ps"
+    stop_secs = math.ceil(limits.stop_secs)
+    hold_secs = 0 if task.task_type in (*LEADS, "evaluator") else _WORKER_HOLD_SECS
+    volumes = [{"name": "tmp", "emptyDir": {}}]
+    if not serves:
+        volumes += [_volume("data", settings.data), _volume("output", settings.output)]
+    pod: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,  # makes new volumes writable for it
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        # A ps may have to outlast the master's whole time.
+        "terminationGracePeriodSeconds": stop_secs * (2 if serves else 1) + hold_secs,
+        "containers": [_container(job, task, name)],
+        "volumes": volumes,
+    }
+    if settings.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": one} for one in settings.image_pull_secrets]
+    if settings.node_selector:
+        pod["nodeSelector"] = dict(settings.node_selector)
+    if settings.tolerations:
+        pod["tolerations"] = [_toleration(taint) for taint in settings.tolerations]
+    return pod
+
+
+def _container(job: Job, task: Task, name: str) -> Manifest:
+    settings, cluster = job.cluster.kubernetes, job.cluster
+    serves = task.task_type == "ps"
+    gpus = 0 if serves else cluster.gpus_per_task or 0
+    # A pod's own name may be late in the cluster's DNS, which also remembers that others have asked
+    # for it in vain; and the operator cannot write a wrong one.
+    arguments = [f"/data/{SCRIPT}", "--check-address=false", *job.arguments]
+    variables = {"PYTHONUNBUFFERED": "1"}
+    if not gpus:
+        variables["NVIDIA_VISIBLE_DEVICES"] = "void"  # the image says all, whoever owns them
+    container: Manifest = {
+        "name": CONTAINER,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": [argument.replace("$", "$$") for argument in arguments],  # $(X) would be replaced
+        "env": [{"name": key, "value": value} for key, value in variables.items()],
+        "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
+        "resources": _resources(settings, gpus, serves),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    if not serves:
+        container["volumeMounts"] += [
+            {"name": "data", "mountPath": "/data/data", "readOnly": True},
+            {"name": "output", "mountPath": "/data/output"},
+        ]
+    if cluster.environment or cluster.passed:
+        container["envFrom"] = [{"secretRef": {"name": secret_name(name)}}]
+    hook = _hook(task, math.ceil(cluster.limits.stop_secs) + _WORKER_HOLD_SECS)
+    if hook is not None:
+        container["lifecycle"] = {"preStop": {"exec": {"command": hook}}}
+    return container
+
+
+def _hook(task: Task, hold_secs: int) -> Optional[list[str]]:
+    """What delays SIGTERM."""
+    if task.task_type == "worker":
+        return ["sleep", str(_WORKER_HOLD_SECS)]
+    if task.task_type == "ps":
+        source = files("launch").joinpath("kubernetes_hold.py").read_text("utf-8")
+        return ["python", "-c", source, str(hold_secs)]
+    return None
+
+
+def _resources(settings: KubernetesSettings, gpus: int, serves: bool) -> Manifest:
+    """Limits that are requests, too: what is counted is neither shared nor overdrawn."""
+    cpu = settings.ps_cpu if serves else settings.cpu
+    memory = settings.ps_memory if serves else settings.memory
+    limits = {"cpu": cpu, "memory": memory, settings.gpu: str(gpus) if gpus else None}
+    limits = {key: value for key, value in limits.items() if value is not None}
+    return {"requests": limits, "limits": limits} if limits else {}
+
+
+def _volume(name: str, place: str) -> Manifest:
+    server, colon, path = place.partition(":")
+    if colon:
+        found = {"nfs": {"server": server, "path": path, "readOnly": name == "data"}}
+    elif place.startswith("/"):
+        found = {"hostPath": {"path": place, "type": "Directory"}}
+    else:
+        found = {"persistentVolumeClaim": {"claimName": place}}
+        if name == "data":
+            found["persistentVolumeClaim"]["readOnly"] = True
+    return {"name": name, **found}
+
+
+def _toleration(taint: str) -> Manifest:
+    found = re.fullmatch(TAINT, taint)
+    if found is None:
+        raise LaunchError(f"toleration must be KEY:EFFECT or KEY=VALUE:EFFECT, got {taint!r}")
+    toleration = {"key": found["key"], "effect": found["effect"]}
+    if found["value"] is None:
+        return {**toleration, "operator": "Exists"}
+    return {**toleration, "operator": "Equal", "value": found["value"]}

@@ -1,0 +1,1 @@
+"""A Slurm job that is its own launcher."""

@@ -1,0 +1,124 @@
+"""A batch job: Slurm chooses the nodes, and the job sees itself through on them.
+
+It outlives its launcher, as Slurm's users expect: what is left to the launcher is to submit it,
+to follow it and to end it.
+"""
+
+import os
+import tempfile
+import time
+from types import FrameType
+from typing import Optional
+
+from launch.backends import Document
+from launch.backends.slurm import commands
+from launch.backends.slurm.follow import Follower, output_path
+from launch.backends.slurm.script import NAME, options, script
+from launch.cluster.model import Cluster
+from launch.cluster.tasks import Job
+from launch.connect.transport import Transport
+from launch.errors import HostError
+from launch.record.outcome import Outcome
+from launch.record.run_folder import Record, RunFolder
+from launch.screen.display import Display
+from launch.supervise.run import handling, passed_values
+
+_END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
+_LOOK_SECS = 0.5
+
+
+class Slurm:
+    """One batch job."""
+
+    transport: Optional[Transport] = None
+
+    def plan(self, job: Job) -> list[Document]:
+        """The batch script."""
+        return [Document(f"{NAME}.sbatch", script(job))]
+
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+        """Submits the batch script, and follows the job to its end."""
+        stops: list[int] = []
+
+        def note(signum: int, _: Optional[FrameType]) -> None:
+            stops.append(signum)
+
+        with handling(note):
+            job_id = _submit(job, folder)
+            display.note(
+                f"Slurm job {job_id}: submitted; should this launcher end, it goes on: "
+                f"stop --run {folder.run_id}"
+            )
+            return Follower(job_id, job, folder, display).run(stops)
+
+    def check(self, job: Job) -> list[str]:
+        """What Slurm says about such a job beforehand, in words.
+
+        Raises:
+          LaunchError: it would never start.
+        """
+        passed_values(job.cluster.passed)
+        with tempfile.NamedTemporaryFile("w", suffix=".sbatch", encoding="utf-8") as file:
+            file.write(script(job))
+            file.flush()
+            found = commands.test(options(job.cluster), file.name)
+        return [found, "Slurm chooses the nodes later: their code and data could not be looked at"]
+
+    def going_on(self, record: Record) -> str:
+        """Where the run's job stands, in words; empty once it is over."""
+        jobs = commands.jobs_named(_name(record["run"]))
+        return ", ".join(f"Slurm job {job_id}: {words}" for job_id, words in jobs.items())
+
+    def stop(self, record: Record, *, now: bool) -> None:
+        """Ends the run's job in order, or without saving, and waits until it has ended."""
+        for job_id, words in commands.jobs_named(_name(record["run"])).items():
+            if words.startswith("PENDING"):
+                commands.cancel(job_id)
+                continue
+            for _ in range(2 if now else 1):
+                commands.ask_to_end(job_id)
+                time.sleep(_LOOK_SECS)  # two at once would count as one
+        self._wait_for_the_end(record)
+
+    def clean(self, record: Record) -> list[str]:
+        """Cancels the run's job, should it still be there."""
+        jobs = commands.jobs_named(_name(record["run"]))
+        for job_id in jobs:
+            commands.cancel(job_id)
+        self._wait_for_the_end(record)
+        return [f"Slurm job {job_id}: cancelled; it was {words}" for job_id, words in jobs.items()]
+
+    def _wait_for_the_end(self, record: Record) -> None:
+        deadline = time.monotonic() + _END_SECS
+        while left := self.going_on(record):
+            if time.monotonic() > deadline:
+                raise HostError(f"{left}: not over after {_END_SECS:g} s")
+            time.sleep(_LOOK_SECS)
+
+
+def _submit(job: Job, folder: RunFolder) -> str:
+    """Submits the job and returns its id."""
+    path = folder.path / f"{NAME}.sbatch"
+    path.write_text(script(job), encoding="utf-8")
+    output = str(output_path(folder)).replace("%", "%%")
+    words = [f"--job-name={_name(folder.run_id)}", f"--output={output}", "--export=ALL"]
+    folder_word = f"--run={folder.path.absolute()}"
+    return commands.submit(
+        [*options(job.cluster), *words], str(path), [folder_word], _environment(job.cluster)
+    )
+
+
+def _name(run_id: str) -> str:
+    return f"{NAME}-{run_id}"
+
+
+def _environment(cluster: Cluster) -> dict[str, str]:
+    """What the job's environment is made from: no value of it is in the script.
+
+    Raises:
+      LaunchError: a variable to pass is not set here.
+    """
+    passed_values(cluster.passed)
+    # Of a job that this launcher may run in itself, nothing must get into the new one.
+    own = {n: v for n, v in os.environ.items() if not n.startswith("SLURM_") or n == "SLURM_CONF"}
+    return {**own, **dict(cluster.environment)}

@@ -1,0 +1,241 @@
+"""Follows a submitted job from where it was submitted: its states, its lines and its end."""
+
+import collections
+import re
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, Optional
+
+from launch.backends.slurm import commands
+from launch.backends.slurm.commands import JobState
+from launch.cluster.tasks import Job
+from launch.errors import HostError, LaunchError
+from launch.record.outcome import Outcome
+from launch.record.run_folder import Record, RunFolder
+from launch.screen.display import Display, Row
+from launch.supervise.board import Board
+from launch.supervise.supervisor import TaskState
+
+_LOOK_SECS = 0.2
+_SHOW_SECS = 1.0
+_FIRST_WAIT_SECS, _LONGEST_WAIT_SECS = 0.3, 10.0  # the controller has others to serve
+_CLEAR_UP_SECS = 40.0  # beyond the 30 s that Slurm gives a task before SIGKILL, by default
+_LAST_LINES = 12
+_TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
+
+ENDED_BY_SLURM = "the agent got SIGTERM"  # how its end shows in the job itself
+_TIME_LIMITS = ("TIMEOUT", "DEADLINE")
+
+
+class Follower:
+    """Follows one job.
+
+    Args:
+      job_id: in Slurm.
+      job: what runs.
+      folder: the run's, which the job writes to.
+      display: what the user sees.
+    """
+
+    def __init__(self, job_id: str, job: Job, folder: RunFolder, display: Display) -> None:
+        self._job_id = job_id
+        self._folder = folder
+        self._display = display
+        self._pending_secs = job.cluster.slurm.pending_secs
+        self._waiting = {task.name: TaskState(task) for task in job.tasks}
+        self._output = Tail(output_path(folder))
+        self._last_lines = collections.deque[str](maxlen=_LAST_LINES)
+        self._state = JobState("PENDING", "", "", 0, "")
+        self._words = ""
+        self._answers = True
+        self._verdict: Optional[Outcome] = None
+        self._next_ask, self._wait_secs = 0.0, _FIRST_WAIT_SECS
+
+    def run(self, stops: list[int]) -> Outcome:
+        """Follows the job until nothing of it is left.
+
+        Args:
+          stops: signals by which the user asks for the end, as they come: in order, at once, and
+            by Slurm's own means. SIGHUP leaves the job alone.
+        """
+        try:
+            return self._follow(stops)
+        finally:
+            self._output.close()
+
+    def _follow(self, stops: list[int]) -> Outcome:
+        began = time.monotonic()
+        answered, next_show = 0, 0.0
+        ended: Optional[float] = None
+        while True:
+            now = time.monotonic()
+            if self._take_lines() and self._state.state == "PENDING":
+                self._ask_soon()
+            if len(stops) > answered:
+                if stops[answered] == signal.SIGHUP:
+                    return Outcome(129, f"not followed any more; Slurm job {self._job_id} goes on")
+                self._end(stops[answered], answered)
+                answered += 1
+            if self._has_ended() != (ended is not None):
+                ended = now if ended is None else None
+                self._ask_soon()
+            if now >= self._next_ask:
+                self._ask(now)
+                if self._state.is_over or self._clears_up_for_long(ended, now):
+                    break
+                waits = self._pending_secs is not None and self._state.state == "PENDING"
+                if waits and now > began + (self._pending_secs or 0) and self._verdict is None:
+                    self._give_up()
+            if now >= next_show:
+                next_show = now + _SHOW_SECS
+                self._show()
+            time.sleep(_LOOK_SECS)
+        self._take_lines()
+        outcome = self._outcome()
+        final = {"exit_code": outcome.exit_code, "reason": outcome.reason}
+        self._folder.write_status({**self._folder.status(), **final})
+        self._show()
+        return outcome
+
+    def _take_lines(self) -> bool:
+        """Shows what the job has written since; returns whether there was anything."""
+        lines = self._output.read()
+        self._last_lines.extend(lines)
+        for line in lines:
+            found = _TASK_LINE.fullmatch(line)
+            if found and found[1] in self._waiting:
+                self._display.task_line(found[1], found[2], found[3])
+            else:
+                self._display.note(line)
+        return bool(lines)
+
+    def _has_ended(self) -> bool:
+        """Whether the job itself has told its end."""
+        return self._folder.status().get("exit_code") is not None
+
+    def _clears_up_for_long(self, ended: Optional[float], now: float) -> bool:
+        """Whether Slurm takes its time after the end, as it does for a node that is gone."""
+        if ended is None or self._state.state != "COMPLETING" or now < ended + _CLEAR_UP_SECS:
+            return False
+        self._display.note(f"Slurm job {self._job_id}: still COMPLETING {self._state.nodes}")
+        return True
+
+    def _ask_soon(self) -> None:
+        self._next_ask, self._wait_secs = 0.0, _FIRST_WAIT_SECS
+
+    def _ask(self, now: float) -> None:
+        """Asks Slurm where the job stands; says so if that is news."""
+        self._next_ask = now + self._wait_secs
+        self._wait_secs = min(1.3 * self._wait_secs, _LONGEST_WAIT_SECS)
+        try:
+            self._state = commands.show(self._job_id)
+        except HostError as error:
+            if self._answers:
+                self._display.note(f"{error}; the job goes on")
+            self._answers = False
+            return
+        self._answers = True
+        words = f"{self._state.state} {self._state.nodes or self._state.reason}".strip()
+        if words != self._words and not self._state.is_over and self._state.state != "COMPLETING":
+            self._display.note(f"Slurm job {self._job_id}: {words}")
+        self._words = words
+
+    def _end(self, signum: int, answered: int) -> None:
+        """Ends the job as the user asked for it, for the first, second or a further time."""
+        name = signal.Signals(signum).name
+        if answered == 0:
+            self._verdict = Outcome(128 + signum, f"stopped by {name}")
+        self._display.note(f"{name}: stopping Slurm job {self._job_id}")
+        try:
+            if answered < 2 and self._state.state != "PENDING":
+                commands.ask_to_end(self._job_id)
+            else:
+                commands.cancel(self._job_id)
+        except LaunchError as error:
+            self._display.note(str(error))
+        self._ask_soon()
+
+    def _give_up(self) -> None:
+        reason = f"no nodes within {self._pending_secs:g} s ({self._state.reason or 'PENDING'})"
+        self._verdict = Outcome(124, f"{reason}; the limit is pending_secs")
+        commands.cancel(self._job_id)
+        self._ask_soon()
+
+    def _show(self) -> None:
+        """Shows the job's own table; before there is one, that the tasks wait for nodes."""
+        if self._state.state == "PENDING":
+            for state in self._waiting.values():
+                state.last = self._words
+            self._folder.write_status(Board(self._waiting).status())
+        self._display.table([Row(**row) for row in self._folder.status().get("tasks", [])])
+
+    def _outcome(self) -> Outcome:
+        """How it ended: as the user wished, or else as the job or Slurm says."""
+        status = self._folder.status()
+        if self._verdict and status.get("exit_code") in (None, 128 + signal.SIGTERM):
+            return self._verdict
+        lines = [f"  | {line}" for line in self._last_lines if line.strip()]
+        log = f"  log: {output_path(self._folder)}"
+        if not lines:
+            log += " is empty or not there; do the nodes share that folder? see --state-dir"
+        return how_it_ended(self._job_id, self._state, status, [*lines, log])
+
+
+def how_it_ended(
+    job_id: str, ended: JobState, status: Record, last_words: Sequence[str]
+) -> Outcome:
+    """The end of a job that the user has not asked for.
+
+    Args:
+      job_id: in Slurm.
+      ended: what Slurm knows.
+      status: what the job itself has said; without an exit code if it could not.
+      last_words: what to show in that case.
+    """
+    ends = commands.ENDS
+    state = "PREEMPTED" if ended.is_preempted and ended.state not in ends else ended.state
+    words = ends.get(state, "").format(**vars(ended))
+    code = status.get("exit_code")
+    if code is not None:
+        if not words and str(status["reason"]).endswith(ENDED_BY_SLURM):
+            # Slurm has ended the job before it could ask why.
+            words = f"it ended the job; state {ended.state}"
+        reason = f"{status['reason']} (Slurm: {words})" if words else str(status["reason"])
+        return Outcome(int(code), reason, details=tuple(status.get("details", ())))
+    exit_code = 124 if ended.state in _TIME_LIMITS else ended.exit_code or 1
+    reason = words or f"it ended as {ended.state}, exit code {ended.exit_code}"
+    return Outcome(exit_code, f"Slurm job {job_id}: {reason}", details=tuple(last_words))
+
+
+class Tail:
+    """The lines that come to a file, which need not be there yet.
+
+    Args:
+      path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: Optional[BinaryIO] = None
+        self._partial = b""
+
+    def read(self) -> list[str]:
+        """The lines since the last call."""
+        if self._file is None:
+            if not self._path.exists():
+                return []
+            self._file = self._path.open("rb")
+        *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def output_path(folder: RunFolder) -> Path:
+    """What the batch script writes to: everything that the user sees."""
+    return folder.path.absolute() / "slurm.out"

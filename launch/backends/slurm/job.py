@@ -1,0 +1,180 @@
+"""`python -m launch.slurm_job`: sees a job through on the nodes that Slurm has given it.
+
+The batch script runs this on the first node, with the description of the cluster on standard input:
+the same agents and the same supervisor as with the other backends, and srun as the way to a node.
+"""
+
+import argparse
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Optional
+
+from launch.backends.slurm import commands
+from launch.backends.slurm.follow import ENDED_BY_SLURM
+from launch.cluster.cluster_file import read_cluster
+from launch.cluster.model import Cluster, Host
+from launch.cluster.tasks import Job, make_job
+from launch.connect.transport import Transport
+from launch.errors import HostError, LaunchError
+from launch.record.outcome import Outcome
+from launch.record.run_folder import RunFolder, state_dir
+from launch.screen.display import Display
+from launch.supervise.run import passed_values, run_with_agents
+
+_NEAR_ITS_END = signal.SIGUSR1  # from Slurm, some time before the job's time limit
+_REQUEUE_SECS = 60.0
+
+# What srun says -> what it means, and the way out.
+_REASONS = (
+    ("No such file or directory", "it has no {python} on PATH; name one with `agent_python:`"),
+    ("needs Python 3.9", "its {python} is older than 3.9; name one with `agent_python:`"),
+    ("Node failure", "the node has failed"),
+    ("Invalid job id", "Slurm has ended the job"),
+    ("Job/step already completing", "Slurm has ended the job"),
+)
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs the job that standard input describes; returns its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    split = words.index("--")
+    parser = argparse.ArgumentParser(prog="python -m launch.slurm_job", allow_abbrev=False)
+    parser.add_argument("--run", metavar="DIR", help="the run's folder; by default a new one")
+    parser.add_argument("--environment", metavar="A,B", default="", help="variables for all tasks")
+    options = parser.parse_args(words[:split])
+    near_its_end: list[int] = []
+
+    def note(signum: int, _: Optional[FrameType]) -> None:
+        near_its_end.append(signum)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(_NEAR_ITS_END, note)
+    folder = RunFolder(Path(options.run)) if options.run else None
+    try:
+        cluster = _on_its_nodes(read_cluster("/dev/stdin"))
+        values = passed_values([name for name in options.environment.split(",") if name])
+        cluster = replace(cluster, environment=tuple(values.items()))
+        job = make_job(cluster, words[split + 1 :])
+        folder = folder or RunFolder.create(state_dir(), job)
+        outcome = _run(job, folder)
+    except LaunchError as error:
+        outcome = Outcome(error.exit_code, str(error))
+    outcome, can_go_on = _explained(outcome, bool(near_its_end))
+    if can_go_on:
+        _requeue(folder)
+    if folder is not None:
+        _keep(folder, outcome)
+    if not options.run:  # else who has submitted it says this
+        for line in (*outcome.details, outcome.reason):
+            print(line)
+    return outcome.exit_code
+
+
+def cores_per_node(words: str) -> list[int]:
+    """What `SLURM_JOB_CPUS_PER_NODE` says: `8(x2),4` -> 8, 8, 4."""
+    pairs = re.findall(r"(\d+)(?:\(x(\d+)\))?", words)
+    return [int(cores) for cores, times in pairs for _ in range(int(times or 1))]
+
+
+def _on_its_nodes(cluster: Cluster) -> Cluster:
+    """The cluster on the nodes of this allocation, in Slurm's order.
+
+    Raises:
+      LaunchError: they are not as many as the description has.
+    """
+    found = commands.addresses()
+    if len(found) != len(cluster.hosts):
+        raise LaunchError(
+            f"the job has {len(found)} nodes, but its description {len(cluster.hosts)}; "
+            "change `nodes:` rather than sbatch's --nodes"
+        )
+    hosts = [
+        replace(host, name=name, address=address)
+        for host, (name, address) in zip(cluster.hosts, found)
+    ]
+    return replace(cluster, hosts=tuple(hosts))
+
+
+def _run(job: Job, folder: RunFolder) -> Outcome:
+    display = Display(live=False)
+    try:
+        return run_with_agents(job, folder, _transport(job), display)
+    finally:
+        display.close()
+
+
+def _transport(job: Job) -> Transport:
+    """srun: one step a node, with all that the node gives to the job."""
+    counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
+    cores = {host.name: count for host, count in zip(job.cluster.hosts, counts)}
+
+    def command(host: Host, command: Sequence[str], _: str) -> list[str]:
+        step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
+        return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
+
+    return Transport(command, _explain, _log_path, keeps_logs=True)
+
+
+def _log_path(folder: RunFolder, task: str) -> str:
+    return str(folder.log_path(task).absolute())
+
+
+def _explain(host: Host, code: int, errors: str) -> str:
+    for words, meaning in _REASONS:
+        if words in errors:
+            return meaning.format(python=host.agent_python)
+    last = errors.splitlines()[-1] if errors else "its step ended"
+    return f"{last} (srun exit code {code})"
+
+
+def _explained(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
+    """Says what came from Slurm, and not from the user or a task.
+
+    Returns:
+      The outcome, and whether the job may go on later.
+    """
+    near_its_end = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
+    if not near_its_end and ENDED_BY_SLURM not in outcome.reason:
+        return outcome, False
+    try:
+        state = commands.show(os.environ["SLURM_JOB_ID"])
+    except HostError as error:
+        return replace(outcome, reason=f"{outcome.reason}; {error}"), False
+    if state.is_preempted:
+        words = f"{outcome.reason}: {commands.ENDS['PREEMPTED']}"
+        return replace(outcome, reason=words), state.may_requeue
+    if near_its_end:
+        words = (
+            "stopped in time to save before Slurm's time limit; `time:` under `slurm:` raises it"
+        )
+        return replace(outcome, exit_code=124, reason=words), state.may_requeue
+    return replace(outcome, reason=f"{outcome.reason}: cancelled in Slurm"), False
+
+
+def _requeue(folder: Optional[RunFolder]) -> None:
+    """Sends the job back to the queue, and waits for its own end by that."""
+    print("back to the queue, to go on from the last checkpoint", flush=True)
+    if folder is not None:
+        folder.write_status({**folder.status(), "exit_code": None, "reason": None})
+    refusal: Optional[LaunchError] = None
+    try:
+        commands.requeue(os.environ["SLURM_JOB_ID"])
+    except LaunchError as error:  # or what ends this job has ended scontrol before its last word
+        refusal = error
+    time.sleep(_REQUEUE_SECS)
+    if refusal is not None:
+        print(refusal)
+
+
+def _keep(folder: RunFolder, outcome: Outcome) -> None:
+    """Writes the end down for who follows the job; a start that failed has no tasks to show."""
+    status = {"tasks": [], **folder.status(), "time": time.time()}
+    status |= {"exit_code": outcome.exit_code, "reason": outcome.reason}
+    folder.write_status({**status, "details": outcome.details})

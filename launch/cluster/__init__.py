@@ -1,0 +1,1 @@
+"""From words and files to one frozen `Cluster`, its tasks and their ports."""

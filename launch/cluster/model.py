@@ -1,0 +1,162 @@
+"""What a cluster is: hosts, the tasks that each of them runs, and the rules of the job.
+
+However it was written down (`--hosts`, a YAML file, `--on local`), it becomes one `Cluster`, which
+is frozen and checked when it is made.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Optional
+
+from launch.backends.docker.settings import DockerSettings
+from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.backends.slurm.settings import SlurmSettings
+from launch.errors import LaunchError
+
+LEADS = ("master", "chief")
+TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
+BACKENDS = ("local", "ssh", "docker", "slurm", "kubernetes")
+CHOOSING = ("slurm", "kubernetes")  # they choose the hosts themselves, by the counts of tasks
+
+FIRST_PORT = 2222  # trainers; a ps takes the next one: the layout that its users know
+
+HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
+USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+COMMAND_NAME = re.compile(r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine, and what it runs.
+
+    Attributes:
+      name: how it is reached: a name or address that ssh knows.
+      address: what the tasks on other hosts dial.
+      roles: (task type, count), in the order in which ports are given out.
+      user: the ssh user; None leaves it to the ssh configuration.
+      python: the training's Python; a relative path starts from `workdir`.
+      workdir: the folder that holds cifar10_main.py.
+      agent_python: a Python 3.9 or newer for the launcher's own agent there.
+      gpus: how many GPUs it has, if that was said.
+    """
+
+    name: str
+    address: str
+    roles: tuple[tuple[str, int], ...]
+    workdir: str
+    user: Optional[str] = None
+    python: str = "python3"
+    agent_python: str = "python3"
+    gpus: Optional[int] = None
+
+    def count(self, *task_types: str) -> int:
+        """How many tasks of these types it runs."""
+        return sum(count for task_type, count in self.roles if task_type in task_types)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where tasks listen: numbers from `low` up to `high`, or free ones if `low` is None.
+
+    Without `high`, the first trainer of a host takes `low` and its first ps the next number, so
+    that every host has the same ones.
+    """
+
+    low: Optional[int] = FIRST_PORT
+    high: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Time limits in seconds; None is no limit.
+
+    Attributes:
+      start_secs: until the first training step.
+      idle_secs: without a line from any task.
+      grace_secs: for the others to end by themselves once the master is done, and for the
+        workers once a ps has ended by itself.
+      stop_secs: for a task that was asked to stop, so that it can save.
+      lease_secs: without a sign of life between launcher and host, until either gives the other up.
+    """
+
+    start_secs: Optional[float] = 600
+    idle_secs: Optional[float] = 1800
+    grace_secs: float = 30
+    stop_secs: float = 60
+    lease_secs: float = 30
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The whole description.
+
+    Attributes:
+      environment: (name, value) for every task.
+      passed: names of variables that every task gets with the launcher's own value.
+      restarts: how often one task may be started again.
+      gpus_per_task: for each trainer; None shares out what there is.
+      sync: whether the code is copied to the hosts first.
+      source: where the description came from, for messages.
+      docker: for this backend alone; so are slurm and kubernetes.
+    """
+
+    hosts: tuple[Host, ...]
+    backend: str = "ssh"
+    ports: Ports = Ports()
+    environment: tuple[tuple[str, str], ...] = ()
+    passed: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    restarts: int = 0
+    gpus_per_task: Optional[int] = None
+    sync: bool = False
+    source: str = "--hosts"
+    docker: DockerSettings = DockerSettings()
+    slurm: SlurmSettings = SlurmSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
+
+    def __post_init__(self) -> None:
+        if not self.hosts:
+            raise LaunchError("no hosts: a cluster needs at least one; name it with --hosts")
+        _refuse_twice("host", (host.name for host in self.hosts))
+        _refuse_twice("address", (host.address for host in self.hosts))
+        _refuse_twice("variable", [*(name for name, _ in self.environment), *self.passed])
+        leads = self.count(*LEADS)
+        if leads != 1:
+            raise LaunchError(
+                f"{leads} masters: a cluster has exactly one master or chief; "
+                "give one host the role `master: 1`"
+            )
+        if self.count("evaluator") and self.count("master"):
+            raise LaunchError(
+                "a master evaluates itself, so it cannot go with an evaluator; "
+                "call it `chief` or leave the evaluator out"
+            )
+        if self.count("evaluator") > 1:
+            raise LaunchError(f"{self.count('evaluator')} evaluators: a cluster has at most one")
+
+    def count(self, *task_types: str) -> int:
+        """How many tasks of these types there are on all hosts."""
+        return sum(host.count(*task_types) for host in self.hosts)
+
+
+def _refuse_twice(what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise LaunchError(f"{what} {name} stands there twice; once is the rule, with counts")
+        seen.add(name)
+
+
+def check_variable(name: str) -> str:
+    """Returns the name of an environment variable that a task may be given.
+
+    Raises:
+      LaunchError: no such name, or one that the launcher sets itself.
+    """
+    if not VARIABLE.fullmatch(name):
+        raise LaunchError(f"{name!r} is not the name of a variable; take letters, digits and _")
+    if name == "TF_CONFIG" or name.startswith("LAUNCH_"):
+        raise LaunchError(f"{name} is set by the launcher for each task; leave it out")
+    return name

@@ -1,0 +1,47 @@
+"""Which task of a host listens where."""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Optional
+
+from launch.cluster.model import LEADS, Host, Ports
+from launch.errors import LaunchError
+
+Numbers = Sequence[Optional[int]]
+
+
+def num_ports(host: Host) -> int:
+    """How many ports a host's tasks listen on; an evaluator has none."""
+    return host.count(*LEADS, "worker", "ps")
+
+
+def allot(rule: Ports, host: Host, found: Optional[Sequence[int]]) -> tuple[Numbers, Numbers]:
+    """The ports of a host's trainers and of its ps.
+
+    Args:
+      rule: fixed ones, a range, or free ones.
+      host: whose tasks need them.
+      found: the free ones, if they were looked for already.
+
+    Raises:
+      LaunchError: there are too few.
+    """
+    trainers, ps = host.count(*LEADS, "worker"), host.count("ps")
+    if rule.low is None:
+        numbers: Numbers = [None] * (trainers + ps) if found is None else found
+        return numbers[:trainers], numbers[trainers : trainers + ps]
+    last = rule.low + trainers + ps + 1 if rule.high is None else rule.high
+    if last > 65_535 or last - rule.low + 1 < trainers + ps:
+        raise LaunchError(
+            f"ports {rule.low}-{rule.high or 65_535} are too few for the {trainers + ps} tasks of "
+            f"{host.name}; widen the range, or start lower"
+        )
+    if rule.high is not None:
+        numbers = range(rule.low, rule.high + 1)
+        return numbers[:trainers], numbers[trainers : trainers + ps]
+    # The same two on every host, whatever else it runs; further ones follow.
+    further = iter(range(rule.low + 2, last + 1))
+    return (
+        [rule.low, *islice(further, trainers - 1)] if trainers else [],
+        [rule.low + 1, *islice(further, ps - 1)] if ps else [],
+    )

@@ -1,0 +1,1 @@
+"""A connection to each host's agent, and the conversation over it."""

@@ -1,0 +1,64 @@
+"""How an agent gets to a host: a constant command line, then its modules on standard input.
+
+Nothing needs to be installed there but Python, and nothing needs quoting on the way: the command
+line holds no text from the user but the run's id, which is made of letters, digits and dashes.
+"""
+
+import importlib.resources
+from functools import lru_cache
+
+# The modules of the agent, each after those that it imports.
+_MODULES = (
+    "protocol",
+    "processes",
+    "log_file",
+    "sockets",
+    "task_process",
+    "containers",
+    "host_facts",
+    "main",
+)
+
+# -I -S: nothing of the user's or the site's can get in between, and it starts faster.
+_FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
+
+_LOADER = """\
+import sys
+if sys.version_info < (3, 9):
+    sys.exit("the agent needs Python 3.9 or newer, here is " + sys.version.split()[0])
+import types
+for name, source in SOURCES:
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__path__ = []
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, module)
+    exec(compile(source, name, "exec"), module.__dict__)
+sys.modules["launch.agent.main"].serve(sys.argv[-1])
+"""
+
+
+def command(python: str, run_id: str) -> list[str]:
+    """The command that waits for `payload` on its standard input.
+
+    Args:
+      python: the command or path of a Python 3.9 or newer.
+      run_id: shows in process lists.
+    """
+    return [python, "-I", "-S", "-c", _FIRST, "launch-agent", run_id]
+
+
+def remote_command(python: str, run_id: str) -> str:
+    """The same as one line for a login shell, of whatever kind that is."""
+    return f"exec {python} -I -S -c '{_FIRST}' launch-agent {run_id}"
+
+
+@lru_cache(maxsize=1)
+def payload() -> bytes:
+    """Everything that an agent is made of."""
+    folder = importlib.resources.files("launch.agent")
+    sources = [("launch", ""), ("launch.agent", "")]
+    for name in _MODULES:
+        sources.append((f"launch.agent.{name}", (folder / f"{name}.py").read_text("utf-8")))
+    code = f"SOURCES = {sources!r}\n{_LOADER}".encode()
+    return b"%d\n%s" % (len(code), code)

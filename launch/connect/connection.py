@@ -1,0 +1,139 @@
+"""The launcher's end of one agent: a child process, a thread that reads and one that writes."""
+
+import contextlib
+import json
+import queue
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Optional
+
+from launch.agent.protocol import MAGIC, Message, encode
+from launch.connect import bootstrap
+from launch.errors import HostError
+
+_LAST_WORDS = 4000  # bytes of standard error that a message may hold
+
+
+class Link:
+    """A connection to a host's agent.
+
+    Args:
+      command: starts the agent; for another host, through ssh.
+      explain: (exit code, standard error) -> why it did not work, and the way out.
+      hear: is called with each message, in a thread; the last one is `{"event": "lost"}`.
+
+    Attributes:
+      heard: when the last message came, by time.monotonic.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        explain: Callable[[int, str], str],
+        hear: "Callable[[Link, Message], None]",
+    ) -> None:
+        self.heard = time.monotonic()
+        self._command = list(command)
+        self._explain = explain
+        self._hear = hear
+        self._greeted = threading.Event()
+        self._ready = False
+        self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._threads: list[threading.Thread] = []
+
+    def open(self, timeout_secs: float) -> None:
+        """Starts the agent and waits for its first word.
+
+        Raises:
+          HostError: it did not come; says why.
+        """
+        try:
+            # A session of its own: Ctrl-C is for the launcher only, and ssh has no terminal to
+            # ask for a password on.
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise HostError(f"{self._command[0]}: {error.strerror}; is it installed?") from None
+        self._to_write.put(bootstrap.payload())
+        for work in (self._read, self._write):
+            self._threads.append(threading.Thread(target=work, daemon=True))
+            self._threads[-1].start()
+        in_time = self._greeted.wait(timeout_secs)
+        if not self._ready:
+            if in_time:
+                raise HostError(self.why())
+            self.close(0)
+            raise HostError(f"no answer within {timeout_secs:g} s")
+
+    def send(self, message: Message) -> None:
+        """Queues a message; a host that does not read never stops the launcher."""
+        self._to_write.put(encode(message))
+
+    def why(self) -> str:
+        """Why the connection ended, by what was written to standard error."""
+        if self._process is None:
+            return "it was never started"
+        try:
+            code = self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            code = 0
+        return self._explain(code, self.last_words())
+
+    def last_words(self) -> str:
+        """The end of what came on standard error."""
+        end = self._errors.seek(0, 2)
+        self._errors.seek(max(0, end - _LAST_WORDS))
+        return self._errors.read().decode(errors="replace").strip()
+
+    def close(self, patience_secs: float) -> None:
+        """Closes the agent's standard input and sees the process out."""
+        self._to_write.put(None)
+        if self._process is None:
+            return
+        try:
+            self._process.wait(patience_secs)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(5)
+        if self._process.stdout is not None and not any(t.is_alive() for t in self._threads):
+            self._process.stdout.close()
+            self._errors.close()
+
+    def _read(self) -> None:
+        stream = self._process.stdout if self._process else None
+        if stream is None:
+            return
+        for line in stream:
+            if line == MAGIC or line.endswith(MAGIC):  # after a greeting without an end of line
+                self._ready = True
+                break
+        for line in stream:
+            self.heard = time.monotonic()
+            if not line.endswith(b"\n"):
+                break
+            self._hear(self, json.loads(line))
+            self._greeted.set()  # after `hello`
+        self._hear(self, {"event": "lost"})
+        self._greeted.set()
+
+    def _write(self) -> None:
+        stream = self._process.stdin if self._process else None
+        if stream is None:
+            return
+        # A host that has gone is the reader's to report.
+        with contextlib.suppress(OSError), stream:
+            while (data := self._to_write.get()) is not None:
+                stream.write(data)
+                stream.flush()

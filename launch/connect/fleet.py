@@ -1,0 +1,148 @@
+"""The connections of a run: one agent on each host, opened side by side, kept alive, given up."""
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Optional
+
+from launch.agent.protocol import Message
+from launch.backends.docker.run import agent_setup
+from launch.cluster.model import Cluster, Host
+from launch.connect.connection import Link
+from launch.connect.transport import Transport
+from launch.errors import HostError
+
+_CLOSE_SECS = 4.0
+
+# (host, connection, message). Besides an agent's own: "connected" and "unreachable".
+Event = tuple[str, Optional[Link], Message]
+
+
+class Connections:
+    """Every host's agent.
+
+    Args:
+      cluster: its hosts and limits.
+      run_id: the run's.
+      transport: the way to them.
+      events: where their messages go.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        run_id: str,
+        transport: Transport,
+        events: "queue.SimpleQueue[Event]",
+    ) -> None:
+        self._cluster = cluster
+        self._run_id = run_id
+        self._transport = transport
+        self._events = events
+        self._hosts = {host.name: host for host in cluster.hosts}
+        self._links: dict[str, Link] = {}
+        self._all: list[Link] = []
+        self._reopening: set[str] = set()
+
+    def open_all(self, is_stopped: Callable[[], bool]) -> bool:
+        """Connects to all hosts; False if `is_stopped` said so in between.
+
+        Raises:
+          HostError: some cannot be reached; names each.
+        """
+        hosts = self._cluster.hosts
+        with ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
+            futures: list[Future[Link]] = [pool.submit(self._open, host) for host in hosts]
+            waiting = set(futures)
+            while waiting:
+                waiting = wait(waiting, timeout=0.1).not_done
+                if is_stopped():
+                    for link in list(self._all):
+                        link.close(0)
+        if is_stopped():
+            return False
+        failures = [str(error) for error in (future.exception() for future in futures) if error]
+        if failures:
+            raise HostError("\n       ".join(failures))
+        self._links = {host.name: future.result() for host, future in zip(hosts, futures)}
+        return True
+
+    def reopen(self, host_name: str) -> None:
+        """Connects to a host again; "connected" or "unreachable" comes as an event."""
+        if host_name in self._reopening:
+            return
+        self._reopening.add(host_name)
+
+        def work() -> None:
+            try:
+                link = self._open(self._hosts[host_name])
+            except HostError as error:
+                event: Event = (host_name, None, {"event": "unreachable", "reason": str(error)})
+            else:
+                event = (host_name, link, {"event": "connected"})
+            self._events.put(event)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def reopened(self, host_name: str, link: Optional[Link]) -> None:
+        """Takes the connection that `reopen` made, if it made one."""
+        self._reopening.discard(host_name)
+        if link is not None:
+            self._links[host_name] = link
+
+    def send(self, host_name: str, message: Message) -> bool:
+        """Sends to a host; False if there is no connection."""
+        link = self._links.get(host_name)
+        if link is not None:
+            link.send(message)
+        return link is not None
+
+    def is_current(self, host_name: str, link: Optional[Link]) -> bool:
+        """Whether this is the connection to that host, and not one that was given up."""
+        return link is not None and self._links.get(host_name) is link
+
+    def beat(self, now: float) -> list[tuple[str, Link]]:
+        """Tells every agent that the launcher is there; returns those that have been silent."""
+        for link in self._links.values():
+            link.send({"do": "beat"})
+        lease = self._cluster.limits.lease_secs
+        return [(name, link) for name, link in self._links.items() if now > link.heard + lease]
+
+    def drop(self, host_name: str) -> None:
+        """Gives a connection up."""
+        link = self._links.pop(host_name)
+        threading.Thread(target=link.close, args=(0,), daemon=True).start()
+
+    def close_all(self) -> None:
+        """Ends every agent that can be reached, and every process that was a way to one."""
+        for link in self._links.values():
+            link.send({"do": "end"})
+        current = list(self._links.values())
+        with ThreadPoolExecutor(max_workers=min(64, len(self._all) or 1)) as pool:
+            list(
+                pool.map(lambda link: link.close(_CLOSE_SECS if link in current else 0), self._all)
+            )
+
+    def _open(self, host: Host) -> Link:
+        def hear(link: Link, message: Message) -> None:
+            self._events.put((host.name, link, message))
+
+        link = self._transport.link(host, self._run_id, hear)
+        self._all.append(link)
+        number = len(self._all)
+        self._transport.open(link, host)
+        limits = self._cluster.limits
+        link.send(
+            {
+                "do": "setup",
+                # Not only the host: what one agent leaves must not be taken for its successor's.
+                "mark": f"{host.name}.{number}",
+                "lease_secs": limits.lease_secs,
+                "stop_secs": limits.stop_secs,
+                "alone": len(self._cluster.hosts) == 1,
+                "successor": number > len(self._cluster.hosts),
+                "containers": agent_setup(self._cluster),
+            }
+        )
+        return link

@@ -1,0 +1,57 @@
+"""Ends what is left of a run, on every host of it, by the mark that its parts carry."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from launch.cluster.model import Host
+from launch.connect.agent_client import Conversation
+from launch.connect.transport import Transport
+from launch.errors import HostError
+from launch.record.run_folder import Record
+
+_PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL
+
+
+def sweep(record: Record, transport: Transport) -> list[str]:
+    """Ends every process and container of the run that is left, on all its hosts side by side.
+
+    Raises:
+      HostError: a host could not be looked at; the others were.
+    """
+    hosts = [_host(entry) for entry in record["hosts"]]
+
+    def one(host: Host) -> Any:
+        order = {
+            "do": "sweep",
+            "run": record["run"],
+            "engine": record.get("engine"),
+            "patience_secs": _PATIENCE_SECS,
+        }
+        try:
+            with Conversation(transport, host) as agent:
+                answer = agent.ask(order)
+        except HostError as error:
+            return error
+        if answer["error"] is not None:
+            return HostError(f"{host.name}: {answer['error']}")
+        return [*map(str, answer["pids"]), *(name[:12] for name in answer["containers"])]
+
+    with ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
+        results = list(zip(hosts, pool.map(one, hosts)))
+    failures = [str(result) for _, result in results if isinstance(result, HostError)]
+    if failures:
+        raise HostError("\n       ".join(failures))
+    return [
+        f"{host.name}: ended {len(found)} ({', '.join(found)})" for host, found in results if found
+    ]
+
+
+def _host(entry: Record) -> Host:
+    return Host(
+        name=entry["name"],
+        address=entry["name"],
+        roles=(),
+        workdir="",
+        user=entry["user"],
+        agent_python=entry["agent_python"],
+    )

@@ -1,0 +1,67 @@
+"""Copies the code to the hosts with rsync, side by side, if the description asks for it."""
+
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Optional
+
+from launch.backends.ssh import OPTIONS, target
+from launch.cluster.host_list import ROOT
+from launch.cluster.model import Host
+from launch.errors import HostError
+
+# What a host needs for training; data and output stay where they are.
+_PARTS = ("cifar10", "data_prep", "cifar10_main.py", "requirements.txt")
+_SILENCE_SECS = 60
+
+
+def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
+    """Makes the code in each host's working directory the same as in `source`.
+
+    Raises:
+      HostError: it could not be copied; names each host that it could not be copied to.
+    """
+    with ThreadPoolExecutor(max_workers=min(16, len(hosts))) as pool:
+        failures = [why for why in pool.map(lambda host: _copy(host, source), hosts) if why]
+    if failures:
+        raise HostError("\n       ".join(failures))
+
+
+def command(host: Host, source: Path) -> list[str]:
+    """The rsync command: no shell, here or there, gets to read a path."""
+    place = host.workdir[2:] if host.workdir.startswith("~/") else host.workdir
+    name = target(host)
+    if ":" in host.name:
+        name = name.replace(host.name, f"[{host.name}]")
+    parts = [str(source / part) for part in _PARTS if (source / part).exists()]
+    return [
+        "rsync",
+        "--archive",
+        "--delete",  # only inside the folders that are copied
+        "--exclude=__pycache__",
+        "--protect-args",
+        f"--timeout={_SILENCE_SECS}",
+        f"--rsh=ssh -T {' '.join(OPTIONS)}",
+        "--",
+        *parts,
+        f"{name}:{place}/",
+    ]
+
+
+def _copy(host: Host, source: Path) -> Optional[str]:
+    try:
+        done = subprocess.run(
+            command(host, source),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        return f"{host.name}: sync needs rsync here; install it, or leave sync out"
+    if done.returncode == 0:
+        return None
+    last = done.stderr.strip().splitlines()[:1] or ["no reason given"]
+    return f"{host.name}: rsync exit code {done.returncode}: {last[0]}; rsync must be there, too"

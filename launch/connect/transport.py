@@ -1,0 +1,48 @@
+"""The way to a host's agent: what the backends that run agents differ in."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from launch.agent.protocol import Message
+from launch.cluster.model import Host
+from launch.connect import bootstrap
+from launch.connect.connection import Link
+from launch.errors import HostError
+from launch.record.run_folder import RunFolder
+
+OPEN_SECS = 30.0
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How an agent is reached.
+
+    Attributes:
+      command: (host, the command that starts an agent, the same as a line for a login shell) ->
+        the command to run here.
+      explain: (host, exit code, standard error) -> why the connection ended, and the way out.
+      log_path: (folder of the run here, task) -> the agent's own log of the task, on its host.
+      keeps_logs: whether those logs lie in the run's folder here.
+    """
+
+    command: Callable[[Host, Sequence[str], str], list[str]]
+    explain: Callable[[Host, int, str], str]
+    log_path: Callable[[RunFolder, str], str]
+    keeps_logs: bool
+
+    def link(self, host: Host, run_id: str, hear: Callable[[Link, Message], None]) -> Link:
+        """A connection to an agent on a host, still to be opened."""
+        command = self.command(
+            host,
+            bootstrap.command(host.agent_python, run_id),
+            bootstrap.remote_command(host.agent_python, run_id),
+        )
+        return Link(command, lambda code, errors: self.explain(host, code, errors), hear)
+
+    def open(self, link: Link, host: Host) -> Link:
+        """Starts the agent; HostError, with the host's name, if that does not work."""
+        try:
+            link.open(OPEN_SECS)
+        except HostError as error:
+            raise HostError(f"{host.name}: {error}") from None
+        return link

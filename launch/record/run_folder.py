@@ -1,0 +1,181 @@
+"""What is kept of a run: a folder that `status`, `logs`, `stop` and `clean` read.
+
+RUN/run.json      what was started, where, by which process; no values of variables
+RUN/status.json   where each task stands, replaced as a whole
+RUN/logs/         one file for each task
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from launch.cluster.tasks import Job, Task
+from launch.errors import HostError, LaunchError
+
+Record = dict[str, Any]
+
+_KEPT = 100  # runs
+
+
+def state_dir(given: Optional[str] = None) -> Path:
+    """Where runs are kept: `--state-dir`, or this user's place for such things."""
+    if given:
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base) / "cifar10-launch"
+
+
+class RunFolder:
+    """One run's folder.
+
+    Args:
+      path: the folder; its name is the run's id.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_id = path.name
+
+    @classmethod
+    def create(cls, parent: Path, job: Job) -> "RunFolder":
+        """Makes the folder of a new run.
+
+        Raises:
+          HostError: the disk does not take it.
+        """
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        folder = cls(parent / f"{stamp}-{secrets.token_hex(2)}")
+        try:
+            (folder.path / "logs").mkdir(parents=True, mode=0o700)
+            _replace(folder.path / "run.json", _describe(folder.run_id, job))
+            _forget_old(parent)
+        except OSError as error:
+            raise HostError(
+                f"{folder.path}: {error.strerror}; --state-dir names another place"
+            ) from None
+        return folder
+
+    def log_path(self, task: str) -> Path:
+        """`worker/0` -> `logs/worker-0.log`."""
+        return self.path / "logs" / f"{task.replace('/', '-')}.log"
+
+    def record(self) -> Record:
+        """What was started; HostError if that cannot be read."""
+        try:
+            record: Record = json.loads((self.path / "run.json").read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise HostError(f"{self.path / 'run.json'}: {error}") from None
+        return record
+
+    def add(self, **facts: Any) -> None:
+        """Adds to the record, for `clean`; HostError if the disk does not take it."""
+        try:
+            _replace(self.path / "run.json", {**self.record(), **facts})
+        except OSError as error:
+            raise HostError(f"{self.path / 'run.json'}: {error.strerror}") from None
+
+    def status(self) -> Record:
+        """Where the tasks stand; empty before the first word."""
+        try:
+            status: Record = json.loads((self.path / "status.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return status
+
+    def write_status(self, status: Record) -> None:
+        """Replaces the status; a full disk costs the status, not the job."""
+        with contextlib.suppress(OSError):
+            _replace(self.path / "status.json", status)
+
+    def launcher_pid(self) -> Optional[int]:
+        """The launcher's process, if it is running on this machine; else None."""
+        launcher = self.record()["launcher"]
+        same_machine = (
+            launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
+        )
+        alive = same_machine and _start_time(launcher["pid"]) == launcher["started"]
+        return int(launcher["pid"]) if alive else None
+
+
+def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
+    """The run with this id, or with ids that begin so; the newest if none is given.
+
+    Raises:
+      LaunchError: there is none.
+    """
+    runs = all_runs(parent)
+    matching = [run for run in runs if run.run_id.startswith(run_id or "")]
+    if not matching:
+        known = ", ".join(run.run_id for run in runs[-3:]) or "none"
+        what = f"no run {run_id}" if run_id else "no run"
+        raise LaunchError(f"{what} in {parent}; known: {known}; --state-dir names another place")
+    return matching[-1]
+
+
+def all_runs(parent: Path) -> list[RunFolder]:
+    """Every run, the oldest first."""
+    if not parent.is_dir():
+        return []
+    return [RunFolder(path) for path in sorted(parent.iterdir()) if (path / "run.json").exists()]
+
+
+def _forget_old(parent: Path) -> None:
+    """Removes the oldest runs beyond the newest `_KEPT`, but none that may have left something."""
+    for folder in all_runs(parent)[:-_KEPT]:
+        has_ended = folder.status().get("exit_code") is not None
+        is_over = has_ended or (folder.path / "clean").exists()
+        if is_over and folder.launcher_pid() is None:
+            shutil.rmtree(folder.path, ignore_errors=True)  # another launcher may be at it, too
+
+
+def _describe(run_id: str, job: Job) -> Record:
+    return {
+        "run": run_id,
+        "backend": job.cluster.backend,
+        "source": job.cluster.source,
+        "arguments": list(job.arguments),
+        "began": time.time(),
+        "launcher": {
+            "pid": os.getpid(),
+            "started": _start_time(os.getpid()),
+            "boot": _boot_id(),
+            "machine": socket.gethostname(),
+        },
+        "hosts": [
+            {"name": host.name, "user": host.user, "agent_python": host.agent_python}
+            for host in job.cluster.hosts
+        ],
+        "tasks": [_describe_task(task) for task in job.tasks],
+    }
+
+
+def _describe_task(task: Task) -> Record:
+    return {"task": task.name, "host": task.host.name, "port": task.port, "argv": list(task.argv)}
+
+
+def _replace(path: Path, content: Record) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _start_time(pid: int) -> Optional[str]:
+    """When a process began, in ticks since the machine did: tells it from a later namesake."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if words[0] == "Z" else words[19]  # a zombie has ended
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""

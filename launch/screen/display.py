@@ -1,0 +1,137 @@
+"""What a person sees of a running job: a live table on a terminal, prefixed lines elsewhere.
+
+The job must never wait for whoever watches it: everything goes into a bounded queue, and one thread
+writes whole lines. A terminal that stands still costs lines on the screen, nothing else.
+"""
+
+import io
+import os
+import queue
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional, TextIO, Union, cast
+
+_BACKLOG = 10_000  # lines that wait for a reader
+_CLOSE_SECS = 2.0
+_CONTROL = dict.fromkeys([*range(9), *range(10, 32), 127])  # all but the tab
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task in the table."""
+
+    task: str
+    host: str
+    state: str
+    step: str
+    images_per_sec: str
+    last: str
+
+
+_Item = Union[str, Sequence[Row], None]
+
+
+class Display:
+    """Shows lines and states; every method returns at once.
+
+    Args:
+      stream: where to write.
+      live: a table that is redrawn in place; by default on terminals.
+    """
+
+    def __init__(self, stream: Optional[TextIO] = None, live: Optional[bool] = None) -> None:
+        stream = sys.stdout if stream is None else stream
+        self.live = _is_terminal(stream) if live is None else live
+        self._stream = _past_the_buffer(stream)
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._dropped = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._write_all, name="display", daemon=True)
+        self._thread.start()
+
+    def task_line(self, task: str, host: str, line: str) -> None:
+        """A line of a task's output; the table has its own place for it."""
+        if not self.live:
+            self.note(f"[{task} {host}] {line}")
+
+    def note(self, text: str) -> None:
+        """A line of the launcher's own."""
+        if self._queue.qsize() >= _BACKLOG:
+            self._dropped += 1
+            return
+        if self._dropped:
+            self._queue.put(f"[{self._dropped:,} lines not shown; they are in the logs]")
+            self._dropped = 0
+        self._queue.put(text.translate(_CONTROL))
+
+    def table(self, rows: Sequence[Row]) -> None:
+        """The state of every task."""
+        if self.live and self._queue.qsize() < 2:
+            self._queue.put(rows)
+
+    def close(self) -> None:
+        """Writes what is left, for a moment at most."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+            self._thread.join(_CLOSE_SECS)
+
+    def _write_all(self) -> None:
+        try:
+            if self.live:
+                from launch.screen.table import show_live
+
+                show_live(self._stream, self._queue)
+            else:
+                self._write_lines()
+        except (OSError, ValueError):  # nobody reads any more, which is no reason to end a job
+            return
+
+    def _write_lines(self) -> None:
+        open_ended = True
+        while open_ended:
+            items = [self._queue.get()]
+            while not self._queue.empty() and len(items) < 1000:
+                items.append(self._queue.get())
+            open_ended = None not in items
+            text = "".join(f"{item}\n" for item in items if isinstance(item, str))
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class _Direct(io.TextIOBase):
+    """Writes to a file descriptor at once.
+
+    A thread that hangs in a stream's buffer holds the buffer's lock, with which the interpreter
+    aborts at exit; here it hangs in a system call.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        stream.flush()
+        self._fd = os.dup(stream.fileno())
+        self._terminal = stream.isatty()
+
+    def write(self, text: str) -> int:
+        data = text.encode(errors="replace")
+        while data:
+            data = data[os.write(self._fd, data) :]
+        return len(text)
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def fileno(self) -> int:
+        return self._fd
+
+
+def _past_the_buffer(stream: TextIO) -> TextIO:
+    try:
+        return cast(TextIO, _Direct(stream))
+    except (OSError, ValueError):  # a stream in memory; or a closed one, which says so itself
+        return stream
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("CI")

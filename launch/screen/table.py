@@ -1,0 +1,48 @@
+"""The live table, drawn by rich; runs in the display's own thread."""
+
+import queue
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from launch.screen.display import Row, _Item
+
+_STYLES = {"running": "green", "done": "dim", "failed": "bold red", "restarting": "yellow"}
+
+
+def show_live(stream: TextIO, items: "queue.SimpleQueue[_Item]") -> None:
+    """Draws until None comes: notes above, the latest table below."""
+    console = Console(file=stream, highlight=False)
+    live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    with live:
+        # Always shown: then no way to die, SIGKILL included, leaves a shell without a cursor.
+        console.show_cursor(True)
+        while True:
+            item = items.get()
+            if item is None:
+                return
+            if isinstance(item, str):
+                console.print(Text(item), soft_wrap=True)
+            else:
+                live.update(render(item), refresh=True)
+
+
+def render(rows: "Sequence[Row]") -> Table:
+    """The table of all tasks; the last line takes what room is left."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
+    for name in ("task", "host", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("step", "images/s"):
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("last line", no_wrap=True, overflow="ellipsis", ratio=1)
+    for row in rows:
+        state = Text(row.state, _STYLES.get(row.state.split()[0], ""))
+        table.add_row(
+            Text(row.task), Text(row.host), state, row.step, row.images_per_sec, Text(row.last)
+        )
+    return table

@@ -1,0 +1,1 @@
+"""Sees the tasks under agents through to their end."""

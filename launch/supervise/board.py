@@ -1,0 +1,74 @@
+"""Where every task stands, for the table, the status file and the closing words."""
+
+import collections
+import time
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from launch.record.outcome import Outcome
+from launch.record.progress import Progress, read_progress
+from launch.screen.display import Row
+from launch.supervise.supervisor import TaskState
+
+_LAST_LINES = 12
+
+
+class Board:
+    """Collects what the tasks say.
+
+    Args:
+      states: the supervisor's, by task name.
+    """
+
+    def __init__(self, states: "dict[str, TaskState]") -> None:
+        self._states = states
+        self._progress: dict[str, Progress] = {}
+        self._lines = {name: collections.deque[str](maxlen=_LAST_LINES) for name in states}
+
+    def take(self, name: str, lines: Sequence[str]) -> bool:
+        """Takes a task's lines; returns whether one of them told of a training step."""
+        self._lines[name].extend(lines)
+        for line in reversed(lines):
+            progress = read_progress(line)
+            if progress is not None:
+                self._progress[name] = progress
+                return True
+        return False
+
+    def last_lines(self, name: str) -> list[str]:
+        """The last things that a task wrote."""
+        return [line for line in self._lines[name] if line.strip()]
+
+    def rows(self) -> list[Row]:
+        """The table."""
+        return [self._row(name, state) for name, state in self._states.items()]
+
+    def status(self, outcome: Optional[Outcome] = None) -> dict[str, Any]:
+        """The content of the status file."""
+        return {
+            "time": time.time(),
+            "exit_code": None if outcome is None else outcome.exit_code,
+            "reason": None if outcome is None else outcome.reason,
+            "tasks": [vars(row) for row in self.rows()],
+        }
+
+    def _row(self, name: str, state: TaskState) -> Row:
+        progress = self._progress.get(name)
+        step, rate = "", ""
+        if progress is not None:
+            total = "" if progress.total is None else f"/{progress.total:,}"
+            step, rate = f"{progress.step:,}{total}", progress.images_per_sec
+        lines = self.last_lines(name)
+        words = _words(state)
+        last = state.last if words not in ("running", "done") and state.last else ""
+        return Row(
+            name, state.task.host.name, words, step, rate, last or (lines[-1] if lines else "")
+        )
+
+
+def _words(state: TaskState) -> str:
+    if state.status == "ended":
+        return "done" if state.code == 0 else "ended"
+    if state.restarts and state.status == "running":
+        return f"running ({state.restarts} restarts)"
+    return state.status

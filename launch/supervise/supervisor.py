@@ -1,0 +1,295 @@
+"""What happens to a job: which task is started, signalled or given up, and when it is over.
+
+Pure: it is told what happened and the time, and answers with actions. `launch.supervise.run`
+carries them out.
+"""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional, Union
+
+from launch.cluster.model import Limits
+from launch.cluster.tasks import Task
+from launch.record.outcome import Outcome, exit_code_of, words_for
+
+_KILL_SECS = 5.0  # for the kernel, and the way to the host, after SIGKILL
+_LONGEST_BACKOFF_SECS = 30.0
+_USERS_MISTAKE = 2  # an exit code that another start would only repeat
+
+
+@dataclass(frozen=True)
+class Start:
+    """Start this task."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Send a signal to this task."""
+
+    task: str
+    signum: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """Tell the user."""
+
+    text: str
+
+
+Action = Union[Start, Signal, Note]
+
+
+@dataclass
+class TaskState:
+    """Where one task stands: waiting, starting, running, restarting, quit, ended or failed."""
+
+    task: Task
+    status: str = "waiting"
+    restarts: int = 0
+    due: float = 0.0
+    code: Optional[int] = None
+    last: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether there may be a process."""
+        return self.status in ("starting", "running")
+
+
+@dataclass
+class _Stage:
+    """Some tasks are to end: asked by a signal, or (None) by themselves, within some seconds."""
+
+    tasks: Sequence[str]
+    signum: Optional[int]
+    secs: float
+    since: Optional[float] = None
+    killed: Optional[float] = None
+
+
+class Supervisor:
+    """Sees a job through.
+
+    Args:
+      tasks: all of them.
+      limits: of time.
+      restarts: how often each task may be started again.
+
+    Attributes:
+      states: by task name.
+      outcome: set once the job is over.
+    """
+
+    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int) -> None:
+        self.states = {task.name: TaskState(task) for task in tasks}
+        self.outcome: Optional[Outcome] = None
+        self._limits = limits
+        self._restarts = restarts
+        self._began = 0.0
+        self._stepped = False
+        self._heard = 0.0
+        self._stages: Optional[list[_Stage]] = None
+        self._verdict: Optional[Outcome] = None
+        self._stop_signals = 0
+
+    @property
+    def ending(self) -> bool:
+        """Whether the job is on its way out."""
+        return self._stages is not None
+
+    def start(self, now: float) -> list[Action]:
+        """Starts all tasks, the ps first."""
+        self._began = self._heard = now
+        order = sorted(self.states.values(), key=lambda state: state.task.task_type != "ps")
+        return [self._start(state) for state in order]
+
+    def started(self, name: str) -> None:
+        """A task has a process now."""
+        if self.states[name].status == "starting":
+            self.states[name].status = "running"
+
+    def heard(self, now: float, *, stepped: bool) -> None:
+        """A task wrote a line; `stepped`: it told of a training step."""
+        self._heard = now
+        self._stepped = self._stepped or stepped
+
+    def ended(self, name: str, code: Optional[int], now: float, reason: str = "") -> list[Action]:
+        """A task has ended.
+
+        Args:
+          name: the task.
+          code: its exit code, -n for signal n; None if it was lost or could not be started.
+          now: the time.
+          reason: why, where there is no exit code.
+        """
+        state = self.states[name]
+        if not state.alive:
+            return []
+        has_run = state.status == "running" or state.restarts > 0
+        state.status, state.code = "ended", code
+        state.last = reason or words_for(code)
+        if self.ending:
+            return [*self._late_failure(state), *self._advance(now)]
+        if code == 0 and state.task.is_lead:
+            self._verdict = Outcome(0, f"{name} is done")
+            return self._end_after_the_lead(now)
+        if code == 0 and state.task.task_type != "ps":
+            return [Note(f"{name} is done")]
+        if code == 0:
+            # At the end of training the ps go, and the workers; the master may evaluate for long.
+            state.status, state.due = "quit", now + self._limits.grace_secs
+            return []
+        return [*self._judge_quitters(now, late=True), *self._restart_or_fail(state, now, has_run)]
+
+    def _late_failure(self, state: TaskState) -> list[Action]:
+        """Tells of a task that failed by itself although the job is done, and is a success."""
+        done = self._verdict is not None and self._verdict.exit_code == 0
+        if state.code == 0 or not done or not self._stages or self._stages[0].signum is not None:
+            return []
+        return [Note(f"{state.task.name} on {state.task.host.name}: {state.last}; see its log")]
+
+    def _judge_quitters(self, now: float, *, late: bool = False) -> list[Action]:
+        """Counts a ps that ended by itself as failed, if training goes on without it.
+
+        Whether it does shows by a worker that is still there after the grace: a master alone may
+        be busy with the last evaluation.
+
+        Args:
+          now: the time.
+          late: at once, as something has gone wrong: this is why.
+        """
+        actions: list[Action] = []
+        working = any(self.states[name].alive for name in self._names("worker"))
+        for state in self.states.values():
+            overdue = late or (working and now >= state.due)
+            if state.status == "quit" and overdue and not self.ending:
+                state.status = "ended"
+                state.last = "ended by itself while the job was running"
+                actions += self._restart_or_fail(state, now, True)
+        return actions
+
+    def _restart_or_fail(self, state: TaskState, now: float, has_run: bool) -> list[Action]:
+        if self.ending:
+            return []
+        # What has never run has never worked: starting it again would not help.
+        can_restart = has_run and state.code != _USERS_MISTAKE and state.restarts < self._restarts
+        return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
+
+    def stop(self, signum: int, now: float, reason: str = "") -> list[Action]:
+        """The user asks for the end; asked again, everything is killed.
+
+        Args:
+          signum: the signal by which it was asked for.
+          now: the time.
+          reason: how it ended, in words; by default, by that signal.
+        """
+        self._stop_signals += 1
+        if self._stop_signals == 1:
+            if self._verdict is not None and self._verdict.exit_code:
+                return []  # on its way already; a second signal would keep tasks from saving
+            words = reason or f"stopped by {signal.Signals(signum).name}"
+            self._verdict = Outcome(128 + signum, words)
+            return self._stop_all(self._limits.stop_secs, now)
+        self._stages = [_Stage(list(self.states), signal.SIGKILL, _KILL_SECS)]
+        return self._advance(now)
+
+    def tick(self, now: float) -> list[Action]:
+        """Looks at the clock."""
+        if self.ending:
+            return self._advance(now)
+        limits = self._limits
+        if limits.start_secs and not self._stepped and now > self._began + limits.start_secs:
+            return self._time_out(f"no training step within {limits.start_secs:g} s", now)
+        if limits.idle_secs and self._stepped and now > self._heard + limits.idle_secs:
+            return self._time_out(f"no line from any task for {limits.idle_secs:g} s", now)
+        quitters = self._judge_quitters(now)
+        due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
+        return [*quitters, *(self._start(state) for state in due)]
+
+    def _start(self, state: TaskState) -> Action:
+        state.status, state.last = "starting", ""
+        return Start(state.task.name)
+
+    def _restart_later(self, state: TaskState, now: float) -> Action:
+        wait = min(2.0**state.restarts, _LONGEST_BACKOFF_SECS)
+        state.restarts += 1
+        state.status, state.due = "restarting", now + wait
+        return Note(
+            f"{state.task.name} on {state.task.host.name}: {state.last}; restart "
+            f"{state.restarts} of {self._restarts} in {wait:g} s"
+        )
+
+    def _fail(self, state: TaskState, now: float) -> list[Action]:
+        again = f", after {state.restarts} restarts" if state.restarts else ""
+        name, host = state.task.name, state.task.host.name
+        state.status = "failed"
+        self._verdict = Outcome(
+            exit_code_of(state.code), f"{name} on {host} failed: {state.last}{again}", name
+        )
+        # Without a ps the others cannot save: they are not given the time for it.
+        saves = state.task.task_type != "ps"
+        return [
+            Note(f"{self._verdict.reason}; stopping the others"),
+            *self._stop_all(self._limits.stop_secs if saves else _KILL_SECS, now),
+        ]
+
+    def _time_out(self, reason: str, now: float) -> list[Action]:
+        quitters = self._judge_quitters(now, late=True)
+        if quitters:
+            return quitters
+        self._verdict = Outcome(124, f"{reason}; the limits are start_secs and idle_secs")
+        return [Note(f"{reason}; stopping"), *self._stop_all(self._limits.stop_secs, now)]
+
+    def _stop_all(self, secs: float, now: float) -> list[Action]:
+        """The lead first, so that it saves while the others still serve it; the ps last."""
+        self._stages = [
+            _Stage(self._names("master", "chief"), signal.SIGTERM, secs),
+            _Stage(self._names("worker", "evaluator"), signal.SIGTERM, secs),
+            _Stage(self._names("ps"), signal.SIGTERM, min(secs, _KILL_SECS)),
+        ]
+        return self._advance(now)
+
+    def _end_after_the_lead(self, now: float) -> list[Action]:
+        others = self._names("worker", "evaluator")
+        self._stages = [
+            _Stage(others, None, self._limits.grace_secs),
+            _Stage(others, signal.SIGTERM, self._limits.stop_secs),
+            _Stage(self._names("ps"), signal.SIGTERM, _KILL_SECS),
+        ]
+        return self._advance(now)
+
+    def _names(self, *task_types: str) -> list[str]:
+        return [name for name, s in self.states.items() if s.task.task_type in task_types]
+
+    def _advance(self, now: float) -> list[Action]:
+        """Goes on through the stages of the end as far as possible."""
+        actions: list[Action] = []
+        for state in self.states.values():
+            if state.status in ("waiting", "restarting", "quit"):
+                state.status = "ended"
+        while self._stages:
+            stage = self._stages[0]
+            alive = [name for name in stage.tasks if self.states[name].alive]
+            if stage.since is None:
+                stage.since = now
+                if stage.signum is not None:
+                    actions += [Signal(name, stage.signum) for name in alive]
+            elif alive and stage.killed is None and now >= stage.since + stage.secs:
+                if stage.signum is None:
+                    alive = []  # the next stage asks them
+                else:
+                    stage.killed = now
+                    actions += [Signal(name, signal.SIGKILL) for name in alive]
+                    actions.append(Note(f"{', '.join(alive)} did not end in time: killed"))
+            elif alive and stage.killed is not None and now >= stage.killed + _KILL_SECS:
+                actions.append(Note(f"{', '.join(alive)}: no word of an end; see `clean`"))
+                alive = []
+            if alive:
+                return actions
+            self._stages.pop(0)
+        self.outcome = self._verdict
+        return actions

@@ -1,0 +1,1 @@
+"""What `python -m launch` can be asked to do, one module each."""

@@ -1,0 +1,161 @@
+"""`check`: goes through the hosts side by side before a job does."""
+
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Optional, Protocol, TypeVar, runtime_checkable
+
+from launch.backends import backend_named
+from launch.backends.docker.run import engine_of, records_on_host
+from launch.cluster.model import Host
+from launch.cluster.tasks import SCRIPT, Job
+from launch.connect.agent_client import Conversation
+from launch.connect.transport import Transport
+from launch.errors import HostError, LaunchError
+from launch.verbs.facts import Facts, cells, columns, folder_of, problems, trains
+
+T = TypeVar("T")
+
+CODE = (SCRIPT, "cifar10")
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """A backend that chooses the hosts itself, and can be asked about a job beforehand."""
+
+    def check(self, job: Job) -> list[str]:
+        """What it says about such a job; LaunchError if it would never start."""
+
+
+def check(job: Job) -> int:
+    """Shows what is there and what is wrong; 1 if anything is."""
+    backend = backend_named(job.cluster.backend)
+    if isinstance(backend, Scheduler):
+        return _ask_scheduler(backend, job)
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    facts = gather(job, transport_of(job))
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns(job):
+        table.add_column(column, no_wrap=True)
+    for host in job.cluster.hosts:
+        table.add_row(*(Text(cell) for cell in cells(job, host, facts[host.name])))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # a file has room
+    console.print(table)
+    wrong = problems(job, facts)
+    for problem in wrong:
+        print(f"problem: {problem}")
+    if not wrong:
+        print("everything is in place")
+    return 1 if wrong else 0
+
+
+def _ask_scheduler(scheduler: Scheduler, job: Job) -> int:
+    try:
+        lines = scheduler.check(job)
+    except LaunchError as error:
+        print(f"problem: {error}")
+        return 1
+    print("\n".join(lines))
+    return 0
+
+
+def refuse_problems(job: Job) -> None:
+    """The same before a start.
+
+    Raises:
+      HostError: something is wrong; names all of it.
+    """
+    wrong = problems(job, gather(job, transport_of(job)))
+    if wrong:
+        raise HostError("\n       ".join([*wrong, "to start all the same: --no-check"]))
+
+
+def transport_of(job: Job) -> Transport:
+    """The way to the job's hosts; LaunchError for a backend that has none."""
+    transport = backend_named(job.cluster.backend).transport
+    if transport is None:
+        raise LaunchError(f"check looks at hosts; {job.cluster.backend} chooses them only later")
+    return transport
+
+
+def gather(job: Job, transport: Transport) -> dict[str, Facts]:
+    """Asks all hosts, side by side; by host name."""
+    hosts = job.cluster.hosts
+    facts = {host.name: Facts() for host in hosts}
+    agents: dict[str, Conversation] = {}
+    with ExitStack() as stack, ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
+
+        def everywhere(ask: Callable[[Host], T]) -> list[Optional[T]]:
+            """Asks each host that has not failed yet; a failure is the host's last fact."""
+
+            def one(host: Host) -> Optional[T]:
+                if facts[host.name].unreachable is not None:
+                    return None
+                try:
+                    return ask(host)
+                except HostError as error:
+                    facts[host.name].unreachable = str(error)
+                    return None
+
+            return list(pool.map(one, hosts))
+
+        def connect(host: Host) -> None:
+            agents[host.name] = stack.enter_context(Conversation(transport, host))
+
+        def look(host: Host) -> None:
+            asked = time.time()
+            answer = agents[host.name].ask(_questions(job, host))
+            facts[host.name].found = answer
+            facts[host.name].clock_secs = answer["clock"] - asked
+
+        everywhere(connect)
+        everywhere(look)
+        tokens = {host.name: secrets.token_hex(8) for host in hosts}
+        everywhere(
+            lambda host: agents[host.name].ask(
+                {"do": "listen", "ports": _ports(job, host), "token": tokens[host.name]}
+            )
+        )
+
+        def dial(host: Host) -> None:
+            targets = [
+                (other.address, port, tokens[other.name])
+                for other in hosts
+                if other is not host and facts[other.name].unreachable is None
+                for port in _free(facts[other.name])
+            ]
+            answer = agents[host.name].ask({"do": "dial", "targets": targets})
+            facts[host.name].not_dialled = answer["failures"]
+
+        everywhere(dial)
+    return facts
+
+
+def _questions(job: Job, host: Host) -> dict[str, object]:
+    engine = engine_of(job.cluster)
+    records = folder_of(job, "data") if engine is None else records_on_host(job)
+    return {
+        "do": "look",
+        "cwd": host.workdir,
+        "python": host.python if engine is None else None,
+        "code": CODE,
+        "engine": engine,
+        "image": job.cluster.docker.image,
+        "data": records if trains(host) else None,
+        "ports": _ports(job, host),
+    }
+
+
+def _ports(job: Job, host: Host) -> list[int]:
+    return [task.port for task in job.on(host) if task.port is not None]
+
+
+def _free(facts: Facts) -> list[int]:
+    return [port for port, reason in facts.found["ports"] if reason is None]

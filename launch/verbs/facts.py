@@ -1,0 +1,175 @@
+"""What a check finds on the hosts, and what is wrong with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from launch.cluster.model import LEADS, Host
+from launch.cluster.tasks import SCRIPT, Job
+
+_TENSORFLOW = "install the same everywhere: pip install -r requirements.txt"
+_IMAGE = "bring the same one to all hosts: docker save, docker load, or a registry"
+_ON_HOST = ("Python", "TensorFlow", "code")
+_UNKNOWN = (None, None)
+_LEAST_DISK = 1 << 30
+_MOST_CLOCK_SECS = 2.0
+
+
+@dataclass
+class Facts:
+    """What one host said.
+
+    Attributes:
+      unreachable: why it could not be asked at all.
+      found: the agent's answer; see launch.agent.host_facts.look.
+      clock_secs: how far its clock is ahead of ours.
+      not_dialled: (address, port, why) of ports elsewhere that it could not reach.
+    """
+
+    unreachable: Optional[str] = None
+    found: Mapping[str, Any] = field(default_factory=dict)
+    clock_secs: float = 0.0
+    not_dialled: Sequence[Sequence[Any]] = ()
+
+
+def trains(host: Host) -> bool:
+    """Whether the host reads training data."""
+    return host.count(*LEADS, "worker", "evaluator") > 0
+
+
+def problems(job: Job, facts: Mapping[str, Facts]) -> list[str]:
+    """Everything that is wrong, each with the way to mend it.
+
+    Args:
+      job: what is to run.
+      facts: by host name.
+    """
+    found: list[str] = []
+    for host in job.cluster.hosts:
+        theirs = facts[host.name]
+        if theirs.unreachable is not None:
+            found.append(theirs.unreachable)
+            continue
+        found += [f"{host.name}: {problem}" for problem in _of_one(job, host, theirs)]
+    return found + _differences(job, facts)
+
+
+def _of_one(job: Job, host: Host, facts: Facts) -> list[str]:
+    found = facts.found
+    in_containers = job.cluster.backend == "docker"
+    wrong = _of_engine(job, found) if in_containers else _of_python(host, found)
+    if trains(host) and found["data"] is None and in_containers:
+        place = job.cluster.docker.data or f"{host.workdir}/data"
+        wrong.append(f"no records in {place}; prepare or copy them, or name `docker: {{data: }}`")
+    elif trains(host) and found["data"] is None:
+        place = folder_of(job, "data")
+        wrong.append(f"no records in {place}; prepare or copy them, or name --data-dir")
+    wrong += [reason for _, reason in found["ports"] if reason]
+    wrong += [
+        f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
+        for address, port, why in facts.not_dialled
+    ]
+    wanted = {n for task in job.on(host) for n in task.devices.gpus or ()}
+    if wanted and max(wanted) >= len(found["gpus"]):
+        have = len(found["gpus"])
+        wrong.append(f"{max(wanted) + 1} GPUs asked for, {have} there; see gpus, gpus_per_task")
+    if found["disk_free"] < _LEAST_DISK:
+        wrong.append(f"{found['disk_free'] >> 20} MiB free at {host.workdir}; make room for 1 GiB")
+    if abs(facts.clock_secs) > _MOST_CLOCK_SECS:
+        wrong.append(f"its clock is {facts.clock_secs:+.1f} s off ours; let it keep time (NTP)")
+    return wrong
+
+
+def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
+    wrong = []
+    if found["code"] is None:
+        wrong.append(f"{host.workdir} holds no {SCRIPT}; put it there: --workdir, or `sync: true`")
+    if found["versions"] is None:
+        wrong.append(f"{found['python_error']}; say which Python trains there: --python")
+    elif found["versions"][1] is None:
+        wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {_TENSORFLOW}")
+    return wrong
+
+
+def _of_engine(job: Job, found: Mapping[str, Any]) -> list[str]:
+    if found["engine_error"] is not None:
+        return [found["engine_error"]]
+    if found["image"] is None:
+        return [f"it has no image {job.cluster.docker.image}; {_IMAGE}"]
+    return []
+
+
+def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
+    """What is not the same on all hosts, each compared with the first one that has it."""
+    wrong = []
+    for key, name, mend in (
+        ("image", "image", _IMAGE),
+        ("code", "code", "copy it: sync: true, or update it there"),
+        ("python", "Python", _TENSORFLOW),
+        ("tensorflow", "TensorFlow", _TENSORFLOW),
+        ("data", "data", "copy the records of the first one"),
+    ):
+        values = [
+            (host.name, _value(facts[host.name].found, key))
+            for host in job.cluster.hosts
+            if key != "data" or trains(host)
+        ]
+        known = [(host_name, value) for host_name, value in values if value is not None]
+        wrong += [
+            f"{host_name}: {name} {value} is not that of {known[0][0]}, {known[0][1]}; {mend}"
+            for host_name, value in known[1:]
+            if value != known[0][1]
+        ]
+    return wrong
+
+
+def _value(found: Mapping[str, Any], key: str) -> Optional[str]:
+    if key in ("python", "tensorflow"):
+        versions = found.get("versions")
+        return None if versions is None else versions[key == "tensorflow"]
+    value: Optional[str] = found.get(key)
+    return value
+
+
+def folder_of(job: Job, name: str) -> str:
+    """The training's data or output folder, by its arguments; relative to the working directory.
+
+    Args:
+      job: has the arguments.
+      name: `data` or `output`.
+    """
+    chosen = name
+    for argument, following in zip(job.arguments, [*job.arguments[1:], ""]):
+        flag, equals, value = argument.partition("=")
+        if flag.replace("_", "-") == f"--{name}-dir":
+            chosen = value if equals else following
+    return chosen
+
+
+def columns(job: Job) -> list[str]:
+    """The head of the table."""
+    inside = ["engine", "image"] if job.cluster.backend == "docker" else list(_ON_HOST)
+    return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
+
+
+def cells(job: Job, host: Host, facts: Facts) -> list[str]:
+    """The host's row in the table."""
+    if facts.unreachable is not None:
+        return [host.name, "no", *[""] * (len(columns(job)) - 2)]
+    found = facts.found
+    if job.cluster.backend == "docker":
+        inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
+    else:
+        inside = [word or "missing" for word in (*(found["versions"] or _UNKNOWN), found["code"])]
+    taken = [str(port) for port, reason in found["ports"] if reason]
+    return [
+        host.name,
+        "yes",
+        *inside,
+        found["data"] or ("missing" if trains(host) else "not needed"),
+        f"{','.join(taken)} taken" if taken else "free",
+        f"{len(facts.not_dialled)} unreachable" if facts.not_dialled else "all",
+        str(len(found["gpus"])),
+        f"{found['disk_free'] / (1 << 30):.0f} GiB",
+        f"{facts.clock_secs:+.1f} s",
+    ]

@@ -1,0 +1,169 @@
+"""`status`, `logs`, `stop` and `clean`: what can be done about a run from another terminal."""
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from launch.backends import backend_named
+from launch.cluster.model import LEADS
+from launch.errors import HostError, LaunchError
+from launch.record.run_folder import Record, RunFolder, all_runs, find, state_dir
+
+_LOOK_SECS = 0.2
+_ASK_SECS = 5.0  # for a scheduler, which has others to serve
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A backend whose jobs outlive their launcher."""
+
+    def going_on(self, record: Record) -> str:
+        """Where the run's job stands, in words; empty once it is over."""
+
+    def stop(self, record: Record, *, now: bool) -> None:
+        """Ends it in order, or without saving, and waits until it has ended."""
+
+
+def status(options: argparse.Namespace) -> int:
+    """Shows where each task stands; 0 while it runs or if it ended well, else the job's code."""
+    from rich.console import Console
+
+    from launch.screen.display import Row
+    from launch.screen.table import render
+
+    folder = find(state_dir(options.state_dir), options.run)
+    found = folder.status()
+    running = folder.launcher_pid() is not None
+    code = found.get("exit_code")
+    lasting = "" if running else _without_launcher(folder)
+    if running:
+        words = "running"
+    elif lasting:
+        words = f"goes on without its launcher: {lasting}"
+    elif code is None:
+        words = f"its launcher is gone; to end what it left: clean --run {folder.run_id}"
+    else:
+        words = f"exit code {code}: {found['reason']}" if code else str(found["reason"])
+    print(f"run {folder.run_id}: {words}")
+    if found.get("tasks"):
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = 200  # a file has room
+        console.print(render([Row(**row) for row in found["tasks"]]))
+    return 0 if running or lasting else 1 if code is None else int(code)
+
+
+def _without_launcher(folder: RunFolder) -> str:
+    """Where a job that outlived its launcher stands, in words; empty if there is none."""
+    record = folder.record()
+    backend = backend_named(record["backend"])
+    if not isinstance(backend, Lasting) or folder.status().get("exit_code") is not None:
+        return ""
+    return backend.going_on(record)
+
+
+def logs(options: argparse.Namespace) -> int:
+    """Prints a task's log; with -f until the run is over."""
+    folder = find(state_dir(options.state_dir), options.run)
+    names = [entry["task"] for entry in folder.record()["tasks"]]
+    task = options.task or next(name for name in names if name.split("/")[0] in LEADS)
+    if task not in names:
+        raise LaunchError(f"run {folder.run_id} has no task {task}; it has {', '.join(names)}")
+    if options.follow:
+        _follow(folder, folder.log_path(task))
+    elif not folder.log_path(task).exists():
+        raise LaunchError(f"{task} has not written anything yet: {folder.log_path(task)}")
+    else:
+        with folder.log_path(task).open("rb") as file:
+            while block := file.read(1 << 16):
+                sys.stdout.buffer.write(block)
+        sys.stdout.flush()
+    return 0
+
+
+def _follow(folder: RunFolder, path: Path) -> None:
+    """Prints what is there and what comes, across a change of files when a log grew too long."""
+    file = None
+    while True:
+        launched = folder.launcher_pid() is not None
+        running = launched or bool(_without_launcher(folder))
+        if file is None and path.exists():
+            file = path.open("rb")
+        while file is not None and (block := file.read(1 << 16)):
+            sys.stdout.buffer.write(block)
+            sys.stdout.flush()
+        if (
+            file is not None
+            and path.exists()
+            and path.stat().st_ino != os.fstat(file.fileno()).st_ino
+        ):
+            file.close()
+            file = None
+            continue
+        if not running:
+            break
+        time.sleep(_LOOK_SECS if launched else _ASK_SECS)
+    if file is not None:
+        file.close()
+
+
+def stop(options: argparse.Namespace) -> int:
+    """Asks a run's launcher to end it, as Ctrl-C would, and waits until it has."""
+    folder = find(state_dir(options.state_dir), options.run)
+    pid = folder.launcher_pid()
+    backend = backend_named(folder.record()["backend"])
+    if pid is None and isinstance(backend, Lasting) and backend.going_on(folder.record()):
+        backend.stop(folder.record(), now=options.now)
+        print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
+        return 0
+    if pid is None:
+        raise HostError(
+            f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
+            f"python -m launch clean --run {folder.run_id}"
+        )
+    for _ in range(2 if options.now else 1):
+        os.kill(pid, signal.SIGTERM)
+        time.sleep(0.3)  # two at once would count as one
+    while folder.launcher_pid() is not None:
+        time.sleep(_LOOK_SECS)
+    print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
+    return 0
+
+
+def clean(options: argparse.Namespace) -> int:
+    """Ends leftovers of one run, or of every run whose launcher is gone.
+
+    Raises:
+      LaunchError: the run is still going on.
+      HostError: some hosts could not be looked at.
+    """
+    parent = state_dir(options.state_dir)
+    runs = [find(parent, options.run)] if options.run else all_runs(parent)
+    failures = []
+    for folder in runs:
+        if folder.launcher_pid() is not None:
+            if options.run:
+                raise LaunchError(f"run {folder.run_id} is going on; end it with `stop`")
+            continue
+        if (folder.path / "clean").exists() and not options.run:
+            continue
+        record = folder.record()
+        lasting = "" if options.run else _without_launcher(folder)
+        if lasting:
+            print(f"run {folder.run_id}: goes on: {lasting}; to end it: stop --run {folder.run_id}")
+            continue
+        try:
+            ended = backend_named(record["backend"]).clean(record)
+        except HostError as error:
+            failures.append(f"run {folder.run_id}: {error}")
+            continue
+        for line in ended or ["nothing was left"]:
+            print(f"run {folder.run_id}: {line}")
+        (folder.path / "clean").touch()
+    if failures:
+        raise HostError("\n".join(failures))
+    return 0

@@ -1,0 +1,46 @@
+"""`up`: runs a job to its end, in the foreground."""
+
+import argparse
+import dataclasses
+
+from launch.backends import backend_named
+from launch.cluster.model import Cluster
+from launch.cluster.tasks import make_job
+from launch.errors import LaunchError
+from launch.record.run_folder import RunFolder, state_dir
+from launch.screen.display import Display
+
+
+def up(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Runs the job and returns its exit code.
+
+    Raises:
+      LaunchError: it could not be started.
+    """
+    if options.restarts is not None:
+        cluster = dataclasses.replace(cluster, restarts=options.restarts)
+    job = make_job(cluster, options.arguments)
+    backend = backend_named(cluster.backend)
+    if cluster.sync:
+        if cluster.backend != "ssh":
+            raise LaunchError(f"sync copies code over ssh; leave it out for {cluster.backend}")
+        from launch.connect.sync import sync_code
+
+        sync_code(cluster.hosts)
+    if cluster.backend != "local" and backend.transport is not None and not options.no_check:
+        from launch.verbs.check import refuse_problems
+
+        refuse_problems(job)
+    folder = RunFolder.create(state_dir(options.state_dir), job)
+    display = Display(live=False if options.lines else None)
+    try:
+        display.note(f"run {folder.run_id}: {folder.path}")
+        outcome = backend.run(job, folder, display)
+    finally:
+        display.close()
+    closing = Display(live=False)  # below the table, where it has been one
+    words = f"exit code {outcome.exit_code}: " if outcome.exit_code else ""
+    for line in (*outcome.details, f"{words}{outcome.reason}"):
+        closing.note(line)
+    closing.close()
+    return outcome.exit_code

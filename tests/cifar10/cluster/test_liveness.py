@@ -1,0 +1,242 @@
+"""Which tasks answer, for how long one has not, and what then happens: with real sockets."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Callable
+
+import pytest
+
+from cifar10.cluster.liveness import Watch, answers
+from cifar10.errors import Stopped, TrainingError
+from tests.cifar10 import program
+
+WAIT_SECS = 30.0
+
+
+@contextlib.contextmanager
+def listening(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
+    """Somebody who listens at the address that is yielded."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((host, port))
+        server.listen(100)
+        shown = f"[{host}]" if ":" in host else host
+        yield f"{shown}:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address of this machine where nobody listens."""
+    with listening() as address:
+        pass
+    return address
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECS
+    while not condition():
+        assert time.monotonic() < until, "it did not come true"
+        time.sleep(0.01)
+
+
+def no_check() -> None:
+    pass
+
+
+def test_whoever_listens_answers(nobody):
+    with listening() as address:
+        assert answers(address)
+    assert not answers(nobody)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_an_ipv6_address_in_brackets_is_understood():
+    try:
+        with listening("::1") as address:
+            assert address.startswith("[::1]:")
+            assert answers(address)
+    except OSError as error:
+        pytest.skip(f"no IPv6 on loopback here: {error}")
+
+
+def test_a_name_that_does_not_resolve_does_not_answer():
+    assert not answers("nowhere.invalid:2222")
+
+
+def test_a_task_is_missing_once_its_time_is_over(nobody):
+    watch = Watch({"ps/0": nobody}, timeout_secs=0.2)
+    assert watch.missing(["ps/0"]) is None
+    time.sleep(0.25)
+    assert watch.missing(["ps/0"]) == (
+        f"ps/0 ({nobody}) has not answered for 0.2 s (--cluster-timeout); start what is missing "
+        "again with the same TF_CONFIG, and then this task"
+    )
+
+
+def test_all_missing_tasks_are_named(nobody):
+    watch = Watch({"ps/0": nobody, "ps/1": "nowhere.invalid:1"}, timeout_secs=0.0)
+    time.sleep(0.01)
+    reason = watch.missing(["ps/0", "ps/1"])
+    assert reason is not None
+    assert reason.startswith(f"ps/0 ({nobody}), ps/1 (nowhere.invalid:1) have not answered for 0 s")
+
+
+def test_a_task_that_answers_is_not_missing(nobody):
+    with listening() as address:
+        watch = Watch({"ps/0": address, "worker/0": nobody}, timeout_secs=3.0)
+        watch.start()
+        wait_until(lambda: watch.is_here("ps/0"))
+        wait_until(lambda: watch.missing(["worker/0"]) is not None)
+        assert not watch.is_here("worker/0")
+        assert watch.missing(["ps/0"]) is None
+        reason = watch.missing(["ps/0", "worker/0"])
+        watch.stop()
+    assert reason is not None
+    assert reason.startswith(f"worker/0 ({nobody}) has not answered")
+
+
+def test_a_task_that_answers_is_not_missing_however_short_the_timeout():
+    with listening() as address:
+        watch = Watch({"ps/0": address}, timeout_secs=0.1)
+        watch.start()
+        wait_until(lambda: watch.is_here("ps/0"))
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            assert watch.missing(["ps/0"]) is None
+            time.sleep(0.01)
+        watch.stop()
+
+
+@pytest.mark.parametrize(("at_least", "too_few"), [(None, True), (2, True), (1, False), (0, False)])
+def test_so_many_tasks_may_be_missing_as_are_not_needed(nobody, at_least, too_few):
+    with listening() as address:
+        watch = Watch({"worker/0": address, "worker/1": nobody}, timeout_secs=2.0)
+        watch.start()
+        wait_until(lambda: watch.missing(["worker/1"]) is not None)
+        assert (watch.missing(["worker/0", "worker/1"], at_least) is not None) == too_few
+        watch.stop()
+
+
+def test_a_task_that_goes_away_is_missed_and_one_that_comes_back_is_not():
+    with listening() as address:
+        watch = Watch({"ps/0": address}, timeout_secs=1.5)
+        watch.start()
+        wait_until(lambda: watch.is_here("ps/0"))
+    wait_until(lambda: watch.missing(["ps/0"]) is not None)
+    with listening(port=int(address.rpartition(":")[2])):
+        wait_until(lambda: watch.is_here("ps/0"))
+        assert watch.missing(["ps/0"]) is None
+        watch.stop()
+
+
+def test_nobody_is_missing_once_the_watch_is_over(nobody):
+    watch = Watch({"ps/0": nobody}, timeout_secs=0.0)
+    time.sleep(0.01)
+    assert watch.missing(["ps/0"]) is not None
+    watch.stop()
+    assert watch.missing(["ps/0"]) is None
+
+
+def test_waiting_ends_when_all_are_here():
+    with listening() as one, listening() as other:
+        watch = Watch({"ps/0": one, "master/0": other}, timeout_secs=WAIT_SECS)
+        watch.start()
+        lines: list[str] = []
+        watch.wait_for(["ps/0", "master/0"], no_check, lines.append)
+        watch.stop()
+    assert lines == []
+
+
+def test_waiting_for_nobody_ends_at_once():
+    Watch({}, timeout_secs=0.0).wait_for([], no_check, print)
+
+
+def test_waiting_for_one_that_stays_away_is_a_training_error(nobody):
+    watch = Watch({"ps/0": nobody}, timeout_secs=0.3)
+    watch.start()
+    with pytest.raises(TrainingError, match=r"^ps/0 .* has not answered for 0\.3 s"):
+        watch.wait_for(["ps/0"], no_check, print)
+    watch.stop()
+
+
+def test_waiting_says_whom_for_once(nobody, monkeypatch) -> None:
+    monkeypatch.setattr("cifar10.cluster.liveness._SAY_AFTER_SECS", 0.1)
+    watch = Watch({"ps/0": nobody}, timeout_secs=1.0)
+    watch.start()
+    lines: list[str] = []
+    with pytest.raises(TrainingError):
+        watch.wait_for(["ps/0"], no_check, lines.append)
+    watch.stop()
+    assert lines == [f"waiting for ps/0 ({nobody})"]
+
+
+def test_a_signal_ends_the_waiting(nobody) -> None:
+    watch = Watch({"ps/0": nobody}, timeout_secs=WAIT_SECS)
+    watch.start()
+    asked = threading.Event()
+
+    def check() -> None:
+        if asked.is_set():
+            raise Stopped(15)
+        asked.set()
+
+    with pytest.raises(Stopped):
+        watch.wait_for(["ps/0"], check, print)
+    watch.stop()
+
+
+# The process that a guard ends cannot be the test's.
+GUARDED = """
+import sys, time
+from cifar10.watch import Watch
+
+watch = Watch({"ps/0": sys.argv[1]}, timeout_secs=0.5)
+watch.start()
+watch.end_process_without(["ps/0"], is_over=lambda: sys.argv[2] == "over")
+if sys.argv[2] == "stopped":
+    watch.stop()
+print("trains", flush=True)
+time.sleep(float(sys.argv[3]))
+print("trained", flush=True)
+"""
+
+
+def guarded(address: str, state: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", GUARDED, address, state, str(seconds)],
+        cwd=program.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_process_whose_task_is_lost_ends_with_exit_code_1_and_says_so(nobody):
+    ended = guarded(nobody, "trains", WAIT_SECS)
+    assert ended.returncode == 1
+    assert ended.stdout == "trains\n"
+    assert ended.stderr.startswith(f"training failed: ps/0 ({nobody}) has not answered for 0.5 s")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_process_whose_tasks_have_gone_because_training_is_over_ends_with_exit_code_0(nobody):
+    ended = guarded(nobody, "over", WAIT_SECS)
+    assert ended.returncode == 0
+    assert "training is over; the others have gone" in ended.stdout + ended.stderr
+
+
+def test_a_process_whose_task_answers_goes_on():
+    with listening() as address:
+        ended = guarded(address, "trains", 3.0)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "trains\ntrained\n", "")
+
+
+def test_a_process_that_has_stopped_watching_goes_on(nobody):
+    ended = guarded(nobody, "stopped", 3.0)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "trains\ntrained\n", "")

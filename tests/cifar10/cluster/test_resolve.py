@@ -1,0 +1,464 @@
+"""TF_CONFIG and the flags: every shape that platforms write, and every mistake in them."""
+
+import json
+from typing import Any, Optional
+
+import pytest
+
+from cifar10.cluster.resolve import resolve
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+
+TWO_HOSTS = {"master": ["ip0:2222"], "ps": ["ip0:2223", "ip1:2223"], "worker": ["ip1:2222"]}
+NO_CHIEF = {"worker": ["a:1", "b:1", "c:1"], "ps": ["d:1"]}
+BY_FLAGS = {"ps_hosts": "d:1", "worker_hosts": "a:1,b:1,c:1"}
+
+
+def resolve_text(text: str, **settings: Any) -> Optional[Cluster]:
+    return resolve(TrainConfig(**settings), {"TF_CONFIG": text, "PATH": "/bin"})
+
+
+def read(cluster: Any, task: Any, *, other: Any = None, **settings: Any) -> Cluster:
+    """The cluster of that TF_CONFIG."""
+    text = json.dumps({"cluster": cluster, "task": task, **(other or {})})
+    found = resolve_text(text, **settings)
+    assert found is not None
+    return found
+
+
+def read_flags(**settings: Any) -> Cluster:
+    found = resolve(TrainConfig(**settings), {})
+    assert found is not None
+    return found
+
+
+def refusal(cluster: Any, task: Any, **settings: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        read(cluster, task, **settings)
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+def refusal_of_flags(**settings: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        read_flags(**settings)
+    return str(refused.value)
+
+
+# No cluster.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "{}",
+        '{"cluster": {}}',
+        '{"cluster": {}, "task": {}, "environment": "cloud"}',
+        '{"cluster": null, "task": null}',
+        '{"cluster": {"worker": [], "ps": []}}',
+        '{"cluster": {}, "task": {"type": "master", "index": 0, "trial": "1"}}',
+        '{"task": {"type": "worker", "index": 0}}',
+    ],
+)
+def test_an_empty_tf_config_means_no_cluster(text):
+    assert resolve_text(text) is None
+
+
+def test_without_tf_config_and_flags_there_is_no_cluster():
+    assert resolve(TrainConfig(), {}) is None
+    assert resolve(TrainConfig(ps_hosts="", worker_hosts=""), {}) is None
+
+
+def test_a_task_without_a_cluster_is_refused():
+    assert refusal({}, {"type": "ps", "index": 0}) == (
+        'the task is {"type": "ps", "index": 0}, but there is no cluster; list its addresses in '
+        "cluster, or leave the task out to train alone (from TF_CONFIG)"
+    )
+    assert "there is no cluster" in refusal({}, {"type": "worker", "index": 1})
+
+
+# The shapes that platforms write.
+
+
+def test_the_articles_cluster_has_two_hosts_with_a_ps_on_each():
+    found = read(TWO_HOSTS, {"type": "master", "index": 0}, other={"environment": "cloud"})
+    assert found == Cluster(
+        jobs={
+            "master": ("ip0:2222",),
+            "ps": ("ip0:2223", "ip1:2223"),
+            "worker": ("ip1:2222",),
+        },
+        task_type="master",
+        task_index=0,
+        has_evaluator=False,
+        source="TF_CONFIG",
+    )
+    assert found.trainers == [("master", 0), ("worker", 0)]
+
+
+def test_other_keys_do_not_matter():
+    other = {
+        "environment": "anything",
+        "job": {"args": ["--x"], "region": "r"},
+        "model_dir": "gs://bucket/model",
+        "rpc_layer": "grpc",
+        "service": {},
+        "session_master": "grpc://ip0:2222",
+    }
+    found = read(TWO_HOSTS, {"type": "worker", "index": 0, "cloud": "x"}, other=other)
+    assert found.label == "worker/0"
+
+
+@pytest.mark.parametrize("listed", ["chief", "master"])
+@pytest.mark.parametrize("task_type", ["chief", "master"])
+def test_chief_and_master_are_one_word(listed, task_type):
+    found = read({listed: ["a:1"], "ps": ["b:1"]}, {"type": task_type, "index": 0})
+    assert found.jobs == {"master": ("a:1",), "ps": ("b:1",)}
+    assert found.label == "master/0"
+    assert found.is_master
+
+
+@pytest.mark.parametrize("chief", ["chief", "master"])
+def test_kubeflows_evaluator_is_taken_out_of_the_cluster(chief):
+    cluster = {chief: ["a:1"], "worker": ["b:1"], "ps": ["c:1"], "evaluator": ["d:1"]}
+    evaluator = read(cluster, {"type": "evaluator", "index": 0})
+    assert evaluator.jobs == {"master": ("a:1",), "worker": ("b:1",), "ps": ("c:1",)}
+    assert (evaluator.label, evaluator.address) == ("evaluator/0", "d:1")
+    assert evaluator.has_evaluator
+    assert read(cluster, {"type": chief, "index": 0}).has_evaluator
+
+
+def test_estimators_evaluator_is_not_listed():
+    evaluator = read({"chief": ["a:1"], "ps": ["c:1"]}, {"type": "evaluator", "index": 0})
+    assert (evaluator.label, evaluator.address) == ("evaluator/0", None)
+    assert evaluator.has_evaluator
+    assert not evaluator.is_master
+    assert not read({"chief": ["a:1"]}, {"type": "chief", "index": 0}).has_evaluator
+
+
+def test_a_single_task_is_a_cluster_that_is_alone():
+    for job in ("chief", "master", "worker"):
+        found = read({job: ["127.0.0.1:2222"]}, {"type": job, "index": 0})
+        assert found.is_alone
+        assert (found.label, found.jobs) == ("master/0", {"master": ("127.0.0.1:2222",)})
+
+
+@pytest.mark.parametrize(
+    ("index", "label", "address"),
+    [(0, "master/0", "a:1"), (1, "worker/0", "b:1"), (2, "worker/1", "c:1")],
+)
+def test_without_a_chief_worker_0_is_the_master_and_the_others_move_up(index, label, address):
+    found = read(NO_CHIEF, {"type": "worker", "index": index})
+    assert found.jobs == {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
+    assert (found.label, found.address) == (label, address)
+
+
+def test_without_a_chief_ps_keep_their_index():
+    found = read({"worker": ["a:1"], "ps": ["b:1", "c:1"]}, {"type": "ps", "index": 1})
+    assert (found.label, found.address) == ("ps/1", "c:1")
+    assert found.jobs == {"master": ("a:1",), "ps": ("b:1", "c:1")}
+
+
+def test_an_index_may_be_text():
+    assert read(NO_CHIEF, {"type": "worker", "index": "1"}).address == "b:1"
+
+
+def test_a_job_may_be_given_by_index():
+    cluster = {"chief": {"0": "a:1"}, "ps": {"1": "c:1", "0": "b:1"}}
+    found = read(cluster, {"type": "ps", "index": 0})
+    assert found.jobs == {"master": ("a:1",), "ps": ("b:1", "c:1")}
+
+
+def test_an_empty_list_means_that_there_is_no_such_job():
+    cluster = {"chief": [], "master": ["a:1"], "worker": [], "ps": None, "evaluator": []}
+    found = read(cluster, {"type": "master", "index": 0})
+    assert found.jobs == {"master": ("a:1",)}
+    assert not found.has_evaluator
+
+
+def test_ipv6_addresses_stand_in_brackets():
+    found = read({"master": ["[::1]:2222"], "ps": ["[::1]:2223"]}, {"type": "ps", "index": 0})
+    assert found.address == "[::1]:2223"
+
+
+# Mistakes in TF_CONFIG.
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{'cluster': {}}", "\"{'cluster': {}}\" is not JSON, Expecting property name"),
+        ("[1]", "it must be a JSON object, got [1]; write {"),
+        ('{"cluster": ["a:1"]}', 'cluster must be an object, got ["a:1"]; write {"cluster"'),
+        ('{"cluster": {}, "task": "worker"}', 'task must be an object, got "worker"'),
+    ],
+)
+def test_what_is_no_tf_config_is_refused_with_an_example(text, message):
+    with pytest.raises(ConfigError) as refused:
+        resolve_text(text)
+    assert str(refused.value).startswith(message)
+    assert str(refused.value).endswith(
+        'write {"cluster": {"master": ["ip0:2222"]}, "task": {"type": "master", "index": 0}} '
+        "(from TF_CONFIG)"
+    )
+
+
+MASTER_0 = {"type": "master", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "task", "message"),
+    [
+        (
+            {"chief": ["a:1"], "master": ["b:1"]},
+            MASTER_0,
+            "two chiefs: chief a:1, master b:1; a cluster has one chief (or master)",
+        ),
+        ({"chief": ["a:1", "b:1"]}, MASTER_0, "two chiefs: chief a:1, chief b:1; a cluster has"),
+        (
+            NO_CHIEF,
+            {"type": "worker", "index": 3},
+            "this task is worker/3, which is not in the cluster: worker a:1, b:1, c:1; ps d:1; ",
+        ),
+        (NO_CHIEF, MASTER_0, "this task is master/0, which is not in the cluster: worker a:1,"),
+        (TWO_HOSTS, {"type": "master", "index": 1}, "this task is master/1, which is not in"),
+        (TWO_HOSTS, {"type": "evaluator", "index": 1}, "this task is evaluator/1, which is not"),
+        (
+            TWO_HOSTS,
+            {"type": "boss", "index": 0},
+            "the task's type must be one of master, chief, worker, ps, evaluator, got 'boss'",
+        ),
+        (TWO_HOSTS, {"type": 3, "index": 0}, "the task's type must be text, got 3"),
+        (
+            {"master": ["a:1"], "gpu": ["b:1"]},
+            MASTER_0,
+            "a job must be one of master, chief, worker, ps, evaluator, got 'gpu'",
+        ),
+        (
+            TWO_HOSTS,
+            {},
+            "there is a cluster but no task; say which one this is, e.g. "
+            '"task": {"type": "worker", "index": 0}',
+        ),
+        (TWO_HOSTS, {"index": 0}, "the task has no type; add it"),
+        (TWO_HOSTS, {"type": "ps"}, "the task has no index; add it"),
+        (TWO_HOSTS, {"type": "ps", "index": -1}, "the task's index must be a whole number from 0"),
+        (TWO_HOSTS, {"type": "ps", "index": True}, "the task's index must be a whole number"),
+        (TWO_HOSTS, {"type": "ps", "index": "one"}, "the task's index must be a whole number"),
+        ({"master": "a:1"}, MASTER_0, 'master must be a list of addresses, e.g. ["ip0:2222"], got'),
+        ({"master": [2222]}, MASTER_0, "master must be a list of addresses"),
+        (
+            {"master": ["a:1"], "ps": {"0": "b:1", "2": "c:1"}},
+            MASTER_0,
+            'ps must have an address for each index from 0, without gaps, got {"0": "b:1", "2":',
+        ),
+        ({"master": {"first": "a:1"}}, MASTER_0, "an index of master must be a whole number"),
+        (
+            {"master": ["a:1"], "worker": ["b:1", "b"]},
+            MASTER_0,
+            "worker/1 must be host:port, got 'b', which has no port; add one, e.g. b:2222",
+        ),
+        ({"chief": ["http://a:1"]}, MASTER_0, "chief/0 must be host:port, got 'http://a:1', a URL"),
+        ({"master": ["a:70000"]}, MASTER_0, "master/0 must be host:port, got 'a:70000'; the port"),
+        (
+            {"master": ["a:1"], "ps": ["A:1"]},
+            MASTER_0,
+            "master/0 and ps/0 have the same address, A:1; give each task a port of its own",
+        ),
+        (
+            {"master": ["a:1"], "evaluator": ["b:1", "c:1"]},
+            MASTER_0,
+            "a cluster has one evaluator, got b:1, c:1; leave the others out",
+        ),
+        (
+            {"ps": ["a:1", "b:1"]},
+            {"type": "ps", "index": 0},
+            "nobody trains: the cluster has ps a:1, b:1 but no master and no worker; add one",
+        ),
+        (
+            {"master": ["a:1"], "worker": ["b:1"]},
+            MASTER_0,
+            "2 tasks train but there is no ps to hold what they share: master a:1; worker b:1; "
+            "add a ps, or give --replication in-graph",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_value_and_where_it_comes_from(cluster, task, message):
+    refused = refusal(cluster, task)
+    assert refused.startswith(message)
+    assert refused.endswith(" (from TF_CONFIG)")
+
+
+# The flags of the ps/worker demos.
+
+
+@pytest.mark.parametrize(
+    ("job_name", "task_index", "label", "address"),
+    [
+        ("worker", 0, "master/0", "a:1"),
+        ("worker", 2, "worker/1", "c:1"),
+        ("ps", 0, "ps/0", "d:1"),
+        ("master", None, "master/0", "a:1"),
+        ("chief", 0, "master/0", "a:1"),
+        ("evaluator", None, "evaluator/0", None),
+    ],
+)
+def test_the_flags_make_worker_0_the_master(job_name, task_index, label, address):
+    found = read_flags(**BY_FLAGS, job_name=job_name, task_index=task_index)
+    assert found.jobs == {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
+    assert (found.label, found.address, found.source) == (label, address, "the flags")
+
+
+def test_addresses_in_flags_may_be_followed_by_spaces():
+    found = read_flags(worker_hosts="a:1", ps_hosts="b:1, c:1", job_name="ps", task_index=1)
+    assert found.ps_addresses == ("b:1", "c:1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"job_name": "ps"}, "--job-name ps needs a cluster; give --worker-hosts and --ps-hosts"),
+        ({"task_index": 0}, "--task-index 0 needs a cluster; give --worker-hosts and --ps-hosts"),
+        (BY_FLAGS, "--ps-hosts and --worker-hosts need --job-name, too; say which task"),
+        ({**BY_FLAGS, "job_name": "ps"}, "--ps-hosts and --worker-hosts need --task-index, too"),
+        (
+            {**BY_FLAGS, "job_name": "worker", "task_index": 3},
+            "this task is worker/3, which is not in the cluster: ps d:1; worker a:1, b:1, c:1; "
+            "correct the task or the cluster (an index counts from 0) (from the flags)",
+        ),
+        (
+            {"worker_hosts": "a:1,,b:1", "job_name": "worker", "task_index": 0},
+            "worker/1 must be host:port, got '', which has no valid host; name one, e.g. ip0:2222 "
+            "(from the flags)",
+        ),
+        ({"ps_hosts": "a:1", "job_name": "ps", "task_index": 0}, "nobody trains: the cluster has"),
+    ],
+)
+def test_a_mistake_in_the_flags_is_named(settings, message):
+    assert refusal_of_flags(**settings).startswith(message)
+
+
+def test_flags_that_say_the_same_as_tf_config_are_fine():
+    found = read(
+        {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]},
+        {"type": "worker", "index": 0},
+        **BY_FLAGS,
+        job_name="worker",
+        task_index=1,
+    )
+    assert (found.label, found.source) == ("worker/0", "TF_CONFIG")
+
+
+def test_flags_that_contradict_tf_config_are_refused():
+    task = {"type": "worker", "index": 0}
+    refused = refusal(NO_CHIEF, task, **BY_FLAGS, job_name="ps", task_index=0)
+    assert refused.startswith(
+        "TF_CONFIG and the flags contradict each other: TF_CONFIG says master/0 of master a:1; "
+        "worker b:1, c:1; ps d:1, the flags say ps/0 of master a:1; "
+    )
+    other_hosts = {"ps_hosts": "d:1", "worker_hosts": "a:1,b:1"}
+    refused = refusal(NO_CHIEF, task, **other_hosts, job_name="worker", task_index=0)
+    assert "contradict each other" in refused
+
+
+# Settings that do not fit the cluster.
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        ({"sync": False}, "--sync"),
+        ({"replication": "in-graph"}, "--replication"),
+        ({"ps_transfer": "bf16"}, "--ps-transfer"),
+    ],
+)
+def test_settings_for_several_workers_are_refused_without_a_cluster(settings, flag):
+    assert refusal_of_flags(**settings).startswith(
+        f"{flag} is for several workers; this process trains alone"
+    )
+
+
+def test_every_task_of_a_cluster_takes_the_same_settings():
+    settings = {"replicas_to_aggregate": 2, "ps_transfer": "bf16"}
+    for task_type in ("master", "worker", "ps", "evaluator"):
+        assert read(TWO_HOSTS, {"type": task_type, "index": 0}, **settings).jobs["ps"]
+
+
+def test_an_update_cannot_wait_for_more_gradients_than_there_are_trainers():
+    assert refusal(TWO_HOSTS, MASTER_0, replicas_to_aggregate=3) == (
+        "--replicas-to-aggregate must be at most 2, the tasks that train (master ip0:2222; "
+        "ps ip0:2223, ip1:2223; worker ip1:2222), got 3 (from TF_CONFIG)"
+    )
+
+
+def test_in_graph_replication_needs_no_ps():
+    cluster = {"master": ["a:1"], "worker": ["b:1"]}
+    assert read(cluster, MASTER_0, replication="in-graph").num_trainers == 2
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "export"])
+def test_other_modes_run_alone_on_the_master(mode):
+    text = json.dumps({"cluster": TWO_HOSTS, "task": MASTER_0})
+    assert resolve_text(text, mode=mode, sync=False) is None
+
+
+@pytest.mark.parametrize("task_type", ["worker", "ps", "evaluator"])
+def test_other_modes_are_refused_elsewhere(task_type):
+    assert refusal(TWO_HOSTS, {"type": task_type, "index": 0}, mode="evaluate") == (
+        f"--mode evaluate is for one process, but this is {task_type}/0 of a cluster; run it on "
+        "the master, or without a cluster (from TF_CONFIG)"
+    )
+
+
+TWO_TRAINERS = {"master": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
+MASTER_TASK = {"type": "master", "index": 0}
+
+
+def test_lookahead_is_refused_where_updates_come_at_any_time():
+    message = refusal(TWO_TRAINERS, MASTER_TASK, lookahead_steps=5, sync=False)
+    assert message.startswith("--lookahead-steps 5 averages the weights between updates, and 2")
+    assert "leave --sync=false out, or give --lookahead-steps 0" in message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"replication": "in-graph"}, {"lookahead_steps": 0, "sync": False}],
+    ids=str,
+)
+def test_lookahead_goes_with_one_update_at_a_time(settings):
+    assert read(TWO_TRAINERS, MASTER_TASK, **{"lookahead_steps": 5, **settings}).num_trainers == 2
+
+
+def test_muon_is_refused_where_updates_come_at_any_time():
+    message = refusal(TWO_TRAINERS, MASTER_TASK, optimizer="muon", sync=False)
+    assert message.startswith("--optimizer muon updates whole kernels at once, and 2 tasks")
+    assert "leave --sync=false out, or give another --optimizer" in message
+    assert read(TWO_TRAINERS, MASTER_TASK, optimizer="muon").num_trainers == 2
+
+
+def test_lookahead_goes_with_a_master_and_its_ps():
+    assert read({"master": ["a:1"], "ps": ["c:1"]}, MASTER_TASK, lookahead_steps=5).is_master
+
+
+def test_variables_on_gpus_are_refused_in_a_cluster():
+    assert refusal(TWO_TRAINERS, MASTER_TASK, variable_strategy="GPU") == (
+        "--variable-strategy GPU is for a process that trains alone; what the tasks of a cluster "
+        "share is on the CPUs of its ps, or else of its master (master a:1; worker b:1; ps c:1): "
+        "leave it out (from TF_CONFIG)"
+    )
+    assert read({"master": ["a:1"]}, MASTER_TASK, variable_strategy="GPU").is_single_process
+
+
+@pytest.mark.parametrize("task", [MASTER_TASK, {"type": "ps", "index": 0}], ids=str)
+def test_a_task_of_a_cluster_is_not_tuned(task):
+    message = refusal(TWO_TRAINERS, task, autotune=True)
+    assert message.startswith("--autotune is for a process that trains alone, and this is ")
+    assert message.endswith("--num-towers says how many towers a task has (from TF_CONFIG)")
+
+
+def test_a_cluster_of_one_may_be_tuned():
+    assert read({"master": ["a:1"]}, MASTER_TASK, autotune=True).is_single_process

@@ -1,0 +1,100 @@
+"""How trainers tell a parameter server of their end, and when it is over: with real servers."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster import server, shutdown
+from cifar10.cluster.spec import Cluster
+from tests.cifar10.cluster_processes import free_ports
+
+
+class Tasks:
+    """A master, a worker and a parameter server, whose servers are in this process."""
+
+    def __init__(self) -> None:
+        master, worker, ps, self.nobody = [f"127.0.0.1:{port}" for port in free_ports(4)]
+        self._jobs = {"master": (master,), "worker": (worker,), "ps": (ps, self.nobody)}
+        self._targets = {
+            job: str(server.start(self.task(job), tf.ConfigProto()).target) for job in self._jobs
+        }
+
+    def task(self, job: str) -> Cluster:
+        return Cluster(self._jobs, job, 0, has_evaluator=False, source="TF_CONFIG")
+
+    def ears(self) -> shutdown.Ears:
+        return shutdown.Ears(self.task("ps"), ["master/0", "worker/0"], self._targets["ps"])
+
+    def tell(self, job: str, *indices: int) -> None:
+        """The trainer tells ps/0, or the ones that are named."""
+        serving = [("ps", index) for index in indices or (0,)]
+        shutdown.tell(self.task(job), serving, self._targets[job])
+
+
+@pytest.fixture(scope="module")
+def tasks() -> Tasks:
+    """TensorFlow's servers cannot be stopped: all tests have the same ones."""
+    return Tasks()
+
+
+@pytest.fixture
+def ears(tasks) -> Iterator[shutdown.Ears]:
+    """They have heard what earlier tests told."""
+    found = tasks.ears()
+    found._session.run(found._ended)
+    yield found
+    found._session.close()
+
+
+def heard(ears: shutdown.Ears) -> tuple[set[str], bool, bool]:
+    ears.listen()
+    return ears.waiting, ears.master_ended, ears.is_over
+
+
+def test_a_task_that_serves_waits_for_every_trainer(tasks, ears):
+    assert heard(ears) == ({"master/0", "worker/0"}, False, False)
+    tasks.tell("worker")
+    assert heard(ears) == ({"master/0"}, False, False)
+    tasks.tell("master")
+    assert heard(ears) == (set(), True, True)
+
+
+def test_a_trainer_may_come_back_and_end_once_more(tasks, ears):
+    tasks.tell("worker")
+    tasks.tell("worker")
+    assert heard(ears) == ({"master/0"}, False, False)
+
+
+def test_who_is_still_here_after_the_masters_end_has_a_time_of_grace(tasks, ears, monkeypatch):
+    assert shutdown.GRACE_SECS == 7.0
+    monkeypatch.setattr(shutdown, "GRACE_SECS", 0.3)
+    tasks.tell("master")
+    assert heard(ears) == ({"worker/0"}, True, False)
+    time.sleep(0.35)
+    assert heard(ears) == ({"worker/0"}, True, True)
+
+
+def test_the_grace_begins_when_the_master_ends(tasks, ears, monkeypatch):
+    monkeypatch.setattr(shutdown, "GRACE_SECS", 0.0)
+    tasks.tell("worker")
+    time.sleep(0.01)
+    assert heard(ears) == ({"master/0"}, False, False)
+
+
+def test_a_task_that_has_gone_is_not_told_and_the_others_are(tasks, ears):
+    tasks.tell("master", 1, 0)
+    tasks.tell("worker", 1, 0)
+    assert heard(ears) == (set(), True, True)
+
+
+def test_what_was_told_before_the_ears_were_there_is_heard(tasks):
+    tasks.tell("master")
+    late = tasks.ears()
+    late.listen()
+    assert late.master_ended
+
+
+def test_devices_are_named_in_full():
+    assert shutdown.task_device("ps", 1) == "/job:ps/task:1/device:CPU:0"

@@ -1,0 +1,190 @@
+"""The command line: both spellings, every flag of the tutorial and of the platform."""
+
+import pytest
+
+from cifar10.config.flags import parse
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+
+# Flag, a value, and the setting that it must become.
+TUTORIAL = [
+    ("data-dir", "/d", {"data_dir": "/d"}),
+    ("job-dir", "/j", {"output_dir": "/j"}),
+    ("variable-strategy", "GPU", {"variable_strategy": "GPU"}),
+    ("num-gpus", "2", {"num_gpus": 2}),
+    ("num-layers", "20", {"num_layers": 20}),
+    ("train-steps", "10", {"train_steps": 10}),
+    ("train-batch-size", "16", {"train_batch_size": 16}),
+    ("eval-batch-size", "50", {"eval_batch_size": 50}),
+    ("momentum", "0.8", {"momentum": 0.8}),
+    ("weight-decay", "0.001", {"weight_decay": 0.001}),
+    ("learning-rate", "0.05", {"learning_rate": 0.05}),
+    ("use-distortion-for-training", "False", {"use_distortion_for_training": False}),
+    ("num-intra-threads", "3", {"num_intra_threads": 3}),
+    ("num-inter-threads", "5", {"num_inter_threads": 5}),
+    ("data-format", "channels_first", {"data_format": "channels_first"}),
+    ("log-device-placement", "true", {"log_device_placement": True}),
+    ("batch-norm-decay", "0.9", {"batch_norm_decay": 0.9}),
+    ("batch-norm-epsilon", "0.001", {"batch_norm_epsilon": 0.001}),
+    ("sync", "false", {"sync": False}),
+    ("sync", "true", {"sync": True}),
+]
+DEMOS = [
+    ("ps-hosts", "ip0:2223,ip1:2223", {"ps_hosts": "ip0:2223,ip1:2223"}),
+    ("worker-hosts", "ip0:2222,ip1:2222", {"worker_hosts": "ip0:2222,ip1:2222"}),
+    ("job-name", "worker", {"job_name": "worker"}),
+    ("task-index", "0", {"task_index": 0}),
+]
+CLUSTER = [
+    ("replication", "in-graph", {"replication": "in-graph"}),
+    ("ps-transfer", "bf16", {"ps_transfer": "bf16"}),
+    ("cluster-timeout", "60", {"cluster_timeout": 60.0}),
+    ("worker-delay-secs", "1.5", {"worker_delay_secs": 1.5}),
+    ("check-address", "false", {"check_address": False}),
+]
+PLATFORM = [
+    ("output-dir", "/o", {"output_dir": "/o"}),
+    ("work-dir", "/w", {"work_dir": "/w"}),
+    ("log-dir", "/l", {"log_dir": "/l"}),
+    ("num-gpu", "4", {"num_gpus": 4}),
+]
+
+
+def test_every_flag_becomes_its_setting():
+    for flag, value, settings in TUTORIAL + PLATFORM + DEMOS + CLUSTER:
+        assert parse([f"--{flag}={value}"]) == TrainConfig(**settings), flag
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "settings"),
+    [
+        ("train-batch-size", "16", {"train_batch_size": 16}),
+        ("use-distortion-for-training", "false", {"use_distortion_for_training": False}),
+        ("job-dir", "/my_jobs", {"output_dir": "/my_jobs"}),
+    ],
+    ids=["a number", "a boolean", "another name"],
+)
+def test_a_flag_may_be_spelt_with_dashes_or_underscores_and_its_value_apart(name, value, settings):
+    for flag in (f"--{name}", f"--{name.replace('-', '_')}"):
+        for argv in ([f"{flag}={value}"], [flag, value]):
+            assert parse(argv) == TrainConfig(**settings), argv
+
+
+def test_no_flags_give_the_defaults():
+    assert parse([]) == TrainConfig()
+
+
+def test_the_platforms_own_command_line_parses():
+    argv = "--train-batch-size=16 --data_dir /data/data --output_dir /data/output"
+    argv += " --work_dir /data --log_dir /data/output/log --num_gpus 0"
+    config = parse(argv.split())
+    assert config.train_batch_size == 16
+    assert (config.data_place, config.output_place) == ("/data/data", "/data/output")
+    assert (config.log_place, config.num_gpus) == ("/data/output/log", 0)
+
+
+def test_only_the_name_of_a_flag_is_respelt():
+    assert parse(["--data_dir=my_data_dir"]).data_dir == "my_data_dir"
+
+
+def test_words_for_true_and_false():
+    for word in ("true", "True", "TRUE", "t", "yes", "y", "1"):
+        assert parse(["--log-device-placement", word]).log_device_placement is True, word
+    # The tutorial took any word for true, "False" included.
+    for word in ("false", "False", "FALSE", "f", "no", "n", "0"):
+        found = parse(["--use-distortion-for-training", word]).use_distortion_for_training
+        assert found is False, word
+
+
+def test_a_boolean_flag_alone_is_true():
+    assert parse(["--verbose"]).verbose
+    assert parse(["--log_device_placement", "--train-steps=3"]).log_device_placement
+
+
+def test_a_boolean_flag_may_be_unset():
+    assert parse([]).resident_data is None
+    assert parse(["--resident-data"]).resident_data is True
+    assert parse(["--resident_data=false"]).resident_data is False
+
+
+@pytest.mark.parametrize("word", ["maybe", ""])
+def test_a_word_that_is_no_boolean_is_refused(word):
+    with pytest.raises(ConfigError, match="must be true or false"):
+        parse([f"--use-distortion-for-training={word}"])
+
+
+def test_the_word_after_a_boolean_flag_is_its_value_only_if_it_reads_as_one():
+    config = parse(["--mode", "predict", "--verbose", "cat.png"])
+    assert config.verbose
+    assert config.images == ("cat.png",)
+
+
+def test_image_files_may_stand_anywhere():
+    config = parse(["cat.png", "--mode=predict", "dog.jpg", "--output-dir", "o", "my_bird.png"])
+    assert config.images == ("cat.png", "dog.jpg", "my_bird.png")
+    assert config.output_dir == "o"
+
+
+def test_words_after_two_dashes_are_files():
+    config = parse(["--mode=predict", "--", "--odd_name.png", "cat.png"])
+    assert config.images == ("--odd_name.png", "cat.png")
+
+
+def test_an_unknown_flag_is_refused_by_name():
+    with pytest.raises(ConfigError, match="--num-workers=2"):
+        parse(["--num_workers=2"])
+
+
+def test_a_flag_is_not_guessed_from_its_beginning():
+    with pytest.raises(ConfigError, match="--train-batch"):
+        parse(["--train-batch=16"])
+
+
+def test_a_flag_without_its_value_is_refused():
+    with pytest.raises(ConfigError, match="--data-dir: expected one argument"):
+        parse(["--data-dir", "--verbose"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--train-steps=many", "argument --train-steps: invalid int value: 'many'"),
+        ("--learning-rate=fast", "argument --learning-rate: invalid float value: 'fast'"),
+        ("--precision=int8", "argument --precision: invalid choice: 'int8'"),
+    ],
+)
+def test_a_wrong_value_is_one_line_that_names_the_flag(argument, message, capsys):
+    with pytest.raises(ConfigError, match=message) as refusal:
+        parse([argument])
+    assert "\n" not in str(refusal.value)
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["--output-dir=a", "--job-dir=b"], ["--train-steps=5", "--train_steps=6"]],
+    ids=" ".join,
+)
+def test_one_setting_given_twice_with_different_values_is_refused(argv):
+    with pytest.raises(ConfigError, match="contradict each other; give one"):
+        parse(argv)
+
+
+def test_one_setting_given_twice_with_the_same_value_is_fine():
+    assert parse(["--output-dir=a", "--job_dir=a"]).output_dir == "a"
+
+
+def test_negative_numbers_are_values_not_flags():
+    with pytest.raises(ConfigError, match="--learning-rate must be above 0, got -0.1"):
+        parse(["--learning-rate", "-0.1"])
+
+
+def test_help_names_every_flag_with_its_default(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(["--help"])
+    assert ended.value.code == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for flag in ("--data-dir", "--output-dir", "--job-dir", "--num-gpus", "--num-gpu", "IMAGE"):
+        assert flag in text
+    assert "images a step, split over the towers (default: 128)" in text
+    assert "layers of a resnet, 6n+2 (default: 44)" in text

@@ -1,0 +1,119 @@
+"""Recipes: tables of settings that a flag beats, and that beat the defaults."""
+
+import dataclasses
+
+import pytest
+
+from cifar10.config.flags import parse
+from cifar10.config.recipes import RECIPES, describe
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_a_configuration_that_names_it(name):
+    config = parse([f"--recipe={name}"])
+    assert config == TrainConfig(recipe=name, **RECIPES[name].settings)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_printed_recipe_is_flags_that_give_the_same_settings(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(["--print-recipe", name])
+    assert ended.value.code == 0
+    title, *flags = capsys.readouterr().out.splitlines()
+    assert title.startswith(f"{name}: ")
+    found = dataclasses.asdict(parse([word for line in flags for word in line.split()]))
+    expected = dataclasses.asdict(parse([f"--recipe={name}"]))
+    assert found.pop("weight_decay") == pytest.approx(expected.pop("weight_decay"), rel=1e-5)
+    assert found == {**expected, "recipe": None}
+
+
+def test_all_recipes_are_printed_where_none_is_named(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--print-recipe"])
+    assert capsys.readouterr().out == "\n\n".join(map(describe, RECIPES)) + "\n"
+
+
+def test_airbench94_is_the_published_one():
+    config = parse(["--recipe=airbench94"])
+    # Jordan 2024: 11.5 and .0153 for 1,024 images, of which momentum makes 7.667 times as much.
+    assert config.learning_rate * (1 + 1 / (1 - config.momentum)) == pytest.approx(11.5)
+    assert config.weight_decay * 11.5 == pytest.approx(0.0153)
+    assert (config.model, config.train_epochs, config.train_batch_size) == ("fastnet", 9.9, 1024)
+    assert (config.label_smoothing, config.norm_bias_rate) == (0.2, 64)
+    assert (config.crop_padding, config.crop_fill, config.flip) == (2, "reflect", "alternating")
+    assert (config.lookahead_steps, config.whitening_bias_epochs) == (5, 3)
+    assert config.test_time_augmentation
+
+
+def test_the_fast_recipe_is_that_with_muon():
+    fast, published = (RECIPES[name].settings for name in ("fast", "airbench94"))
+    differing = {name for name in {**fast, **published} if fast.get(name) != published.get(name)}
+    assert differing == {
+        *("optimizer", "muon_rate", "muon_momentum", "train_batch_size", "train_epochs"),
+        *("learning_rate", "learning_rate_batch", "weight_decay"),
+    }
+    config = parse(["--recipe=fast"])
+    assert config.learning_rate * config.weight_decay == pytest.approx(0.004)
+
+
+def test_the_tutorial_has_the_settings_of_tensorflow_models_cifar10_estimator():
+    config = parse(["--recipe=tutorial"])
+    assert (config.model, config.num_layers, config.residual_scale) == ("resnet", 44, 1)
+    assert (config.train_steps, config.train_batch_size) == (80_000, 128)
+    assert (config.optimizer, config.momentum) == ("momentum", 0.9)
+    assert (config.learning_rate, config.learning_rate_batch) == (0.1, None)
+    assert (config.schedule, config.warmup_epochs) == ("staged", 0)
+    # An L2 loss of all that trains, normalisation and biases included.
+    assert (config.weight_decay, config.decay_biases) == (2e-4, True)
+    assert (config.batch_norm_decay, config.batch_norm_epsilon) == (0.997, 1e-5)
+    assert (config.crop_padding, config.crop_fill, config.flip) == (4, "zeros", "random")
+
+
+def test_a_flag_beats_the_recipe_wherever_it_stands():
+    for argv in (
+        ["--recipe=fast", "--momentum=0.9", "--train_batch_size", "512"],
+        ["--train_batch_size", "512", "--momentum=0.9", "--recipe", "fast"],
+    ):
+        config = parse(argv)
+        assert (config.momentum, config.train_batch_size) == (0.9, 512)
+        assert (config.learning_rate, config.batch_norm_decay) == (1.656, 0.6)
+
+
+def test_a_flag_that_says_the_default_beats_the_recipe_too():
+    assert parse(["--recipe=fast", "--flip=random", "--decay-biases=false"]).flip == "random"
+    assert not parse(["--recipe=fast", "--decay-biases=false"]).decay_biases
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flag", "left_out"),
+    [
+        ("fast", "--train-steps=5", {"train_epochs": None}),
+        ("tutorial", "--train-epochs=2", {"train_steps": None}),
+        ("fast", "--optimizer=adam", {"momentum": 0.9, "norm_bias_rate": 1.0}),
+        ("fast", "--optimizer=nesterov", {"muon_rate": 0.24, "muon_momentum": 0.6}),
+        ("fast", "--batch-norm=off", {"batch_norm_decay": 0.997, "optimizer": "momentum"}),
+        ("fast", "--use-distortion-for-training=false", {"crop_padding": 4, "flip": "random"}),
+        ("fast", "--crop-padding=0", {"crop_fill": "zeros", "flip": "alternating"}),
+        ("fast", "--model=mlp", {"norm_bias_rate": 1.0, "batch_norm_decay": 0.997}),
+        ("resnet20", "--model=fastnet", {"num_layers": None, "learning_rate": None}),
+        ("resnet20", "--optimizer=adam", {"learning_rate": None, "learning_rate_batch": None}),
+        ("resnet20", "--optimizer=momentum", {"learning_rate": 0.1, "learning_rate_batch": 128}),
+        ("fast", "--optimizer=nesterov", {"learning_rate": None}),
+    ],
+)
+def test_a_flag_takes_settings_with_it_that_it_makes_pointless(recipe, flag, left_out):
+    config = parse([f"--recipe={recipe}", flag])
+    assert {name: getattr(config, name) for name in left_out} == left_out
+
+
+@pytest.mark.parametrize("flag", ["--recipe", "--print-recipe"])
+def test_an_unknown_recipe_is_refused_with_the_names_of_all(flag):
+    with pytest.raises(ConfigError, match="'slow'.*'fast', 'airbench94', 'tutorial', 'resnet20'"):
+        parse([flag, "slow"])
+
+
+def test_a_recipe_that_is_given_twice_is_refused():
+    with pytest.raises(ConfigError, match="contradict each other; give one"):
+        parse(["--recipe=fast", "--recipe=resnet20"])

@@ -1,0 +1,230 @@
+"""TrainConfig: what a run may be, and what is refused by name."""
+
+import dataclasses
+import math
+import typing
+from typing import Any, Optional
+
+import pytest
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+
+NUMBERS = (int, float, Optional[int], Optional[float])
+
+
+def test_defaults_are_the_tutorials_but_for_how_the_rate_starts_and_ends():
+    config = TrainConfig()
+    assert config.model == "resnet"
+    assert config.layers == 44
+    assert config.total_steps(45_000) == 80_000
+    assert (config.train_batch_size, config.eval_batch_size) == (128, 100)
+    assert (config.optimizer, config.momentum, config.weight_decay) == ("momentum", 0.9, 2e-4)
+    assert (config.learning_rate, config.learning_rate_batch) == (None, None)
+    assert (config.schedule, config.warmup_epochs, config.residual_scale) == ("cosine", None, None)
+    assert (config.batch_norm_decay, config.batch_norm_epsilon) == (0.997, 1e-5)
+    assert config.use_distortion_for_training
+    assert (config.variable_strategy, config.sync) == ("CPU", True)
+    assert (config.data_dir, config.output_dir) == ("data", "output")
+
+
+def test_a_cluster_is_joined_by_flags_only_if_they_say_so():
+    config = TrainConfig()
+    assert (config.ps_hosts, config.worker_hosts) == (None, None)
+    assert (config.job_name, config.task_index) == (None, None)
+    assert (config.replication, config.replicas_to_aggregate) == ("between-graph", None)
+    assert (config.ps_transfer, config.check_address) == ("fp32", True)
+    assert (config.cluster_timeout, config.worker_delay_secs) == (300.0, 0.0)
+
+
+def test_nothing_is_unset_by_minus_one():
+    for field in dataclasses.fields(TrainConfig):
+        assert field.default != -1, field.name
+
+
+def test_a_config_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TrainConfig().seed = 2
+
+
+def test_every_setting_says_what_it_is():
+    for field in dataclasses.fields(TrainConfig):
+        assert field.metadata["help"], field.name
+        assert field.metadata["group"], field.name
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_layers": 43}, "--num-layers must be 6n+2 (8, 14, 20, 32, 44, ...), got 43"),
+        ({"num_layers": 2}, "--num-layers must be 6n+2 (8, 14, 20, 32, 44, ...), got 2"),
+        ({"model": "vgg"}, "--model must be one of resnet, resnet_v2, fastnet, mlp, got vgg"),
+        ({"learning_rate": math.nan}, "--learning-rate must be above 0, got nan"),
+        ({"train_epochs": math.inf}, "--train-epochs must be above 0, got inf"),
+        ({"cutout": 33}, "--cutout must be at most 32, got 33"),
+        ({"crop_padding": 32}, "--crop-padding must be below 32, got 32"),
+        ({"recipe": "slow"}, "--recipe must be one of fast, airbench94, tutorial, resnet20, "),
+        ({"seed": 2**31}, "--seed must be below 2**31, got 2147483648"),
+        ({"data_dir": ""}, "--data-dir must not be empty; leave it out for the default"),
+        ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
+        (
+            {"work_dir": "/runs/a*", "data_dir": "/data"},
+            "--output-dir must not contain *, ?, [ or \\, which TensorFlow takes for patterns, "
+            "got /runs/a*/output",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_a_value_out_of_range_is_refused_by_name(settings: dict[str, Any], message: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(**settings)
+    assert str(refusal.value).startswith(message)
+
+
+RANGES = {
+    "at least 1": (
+        *("train_batch_size", "eval_batch_size", "train_steps", "learning_rate_batch"),
+        *("hidden_units", "num_towers", "checkpoint_steps", "keep_checkpoints"),
+        *("log_steps", "summary_steps", "replicas_to_aggregate"),
+    ),
+    "at least 0": (
+        *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
+        *("weight_decay", "seed", "task_index", "worker_delay_secs", "cutout", "crop_padding"),
+        *("lookahead_steps", "norm_bias_rate", "residual_scale", "whitening_bias_epochs"),
+    ),
+    "above 0": (
+        *("learning_rate", "muon_rate", "batch_norm_epsilon", "train_epochs"),
+        *("max_minutes", "cluster_timeout"),
+    ),
+    "at least 0 and below 1": ("momentum", "muon_momentum", "batch_norm_decay", "label_smoothing"),
+}
+FIRST_TOO_FAR = {
+    "at least 1": (0,),
+    "at least 0": (-1,),
+    "above 0": (0,),
+    "at least 0 and below 1": (1, -1e-9),
+}
+
+
+@pytest.mark.parametrize("rule", RANGES)
+def test_a_number_has_its_range(rule: str):
+    for name in RANGES[rule]:
+        for value in FIRST_TOO_FAR[rule]:
+            settings: dict[str, Any] = {name: value}
+            with pytest.raises(ConfigError) as refusal:
+                TrainConfig(**settings)
+            flag = f"--{name.replace('_', '-')}"
+            assert str(refusal.value) == f"{flag} must be {rule}, got {value}"
+
+
+def test_every_number_has_a_range():
+    kinds = typing.get_type_hints(TrainConfig)
+    numbers = {name for name, kind in kinds.items() if kind in NUMBERS}
+    # The layers of a resnet have a rule of their own.
+    assert numbers == {name for names in RANGES.values() for name in names} | {"num_layers"}
+
+
+def test_a_setting_with_choices_takes_no_other():
+    with_choices = {
+        *("mode", "recipe", "model", "batch_norm", "optimizer", "schedule", "crop_fill", "flip"),
+        *("variable_strategy", "gradient_reduction", "precision", "kernels", "data_format"),
+        *("job_name", "replication", "ps_transfer"),
+    }
+    fields = dataclasses.fields(TrainConfig)
+    assert {field.name for field in fields if field.metadata["choices"]} == with_choices
+    for name in with_choices:
+        settings: dict[str, Any] = {name: "another"}
+        with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} must be one of "):
+            TrainConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({"train_steps": 10, "train_epochs": 1.0}, ["--train-steps", "--train-epochs"]),
+        ({"model": "mlp", "num_layers": 20}, ["--num-layers", "--model mlp"]),
+        ({"model": "resnet", "hidden_units": 50}, ["--hidden-units", "--model mlp"]),
+        ({"model": "mlp", "batch_norm": "sync"}, ["--batch-norm", "--model mlp"]),
+        ({"model": "mlp", "batch_norm_decay": 0.9}, ["--batch-norm-decay", "--model mlp"]),
+        ({"model": "mlp", "batch_norm_epsilon": 0.1}, ["--batch-norm-epsilon", "--model mlp"]),
+        ({"batch_norm": "off", "batch_norm_decay": 0.9}, ["--batch-norm-decay", "off"]),
+        ({"batch_norm": "off", "batch_norm_epsilon": 0.1}, ["--batch-norm-epsilon", "off"]),
+        ({"optimizer": "adam", "momentum": 0.95}, ["--momentum", "adam"]),
+        ({"optimizer": "adam", "norm_bias_rate": 64.0}, ["--norm-bias-rate", "adam"]),
+        ({"muon_rate": 0.1}, ["--muon-rate is for --optimizer muon", "momentum"]),
+        ({"optimizer": "adam", "muon_momentum": 0.1}, ["--muon-momentum", "muon", "adam"]),
+        ({"optimizer": "muon", "model": "mlp"}, ["--optimizer muon", "--model mlp"]),
+        ({"optimizer": "muon", "batch_norm": "off"}, ["--optimizer muon", "--batch-norm off"]),
+        ({"model": "mlp", "norm_bias_rate": 64.0}, ["--norm-bias-rate", "--model mlp"]),
+        ({"model": "fastnet", "num_layers": 20}, ["--num-layers", "--model fastnet"]),
+        ({"whitening_bias_epochs": 1.0}, ["--whitening-bias-epochs", "--model fastnet"]),
+        (
+            {"flip": "alternating", "use_distortion_for_training": False},
+            ["--flip", "--use-distortion-for-training"],
+        ),
+        ({"mode": "predict"}, ["--mode predict needs image files"]),
+        ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
+        ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
+        ({"autotune": True, "mode": "evaluate"}, ["--autotune is for training", "--mode evaluate"]),
+        ({"variable_strategy": "GPU", "num_gpus": 0}, ["--variable-strategy GPU", "--num-gpus"]),
+        ({"num_gpus": 2, "num_towers": 3}, ["--num-towers", "--num-gpus"]),
+        ({"num_towers": 3}, ["--train-batch-size", "128 images for 3 towers"]),
+        (
+            {"cutout": 8, "use_distortion_for_training": False},
+            ["--cutout", "--use-distortion-for-training"],
+        ),
+        ({"crop_fill": "reflect", "crop_padding": 0}, ["--crop-fill", "--crop-padding is 0"]),
+        ({"model": "mlp", "data_format": "channels_last"}, ["--data-format", "--model mlp"]),
+        ({"replicas_to_aggregate": 2, "sync": False}, ["--replicas-to-aggregate", "--sync"]),
+        (
+            {"replicas_to_aggregate": 2, "replication": "in-graph"},
+            ["--replicas-to-aggregate", "--replication between-graph"],
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_flags_that_contradict_each_other_are_refused(settings: dict[str, Any], flags: list[str]):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(**settings)
+    for flag in flags:
+        assert flag in str(refusal.value)
+
+
+def test_an_epoch_ends_a_run_after_every_image():
+    assert TrainConfig(train_epochs=1.0, train_batch_size=100).total_steps(45_000) == 450
+    assert TrainConfig(train_epochs=1.0, train_batch_size=128).total_steps(45_000) == 352
+    assert TrainConfig(train_epochs=0.001, train_batch_size=128).total_steps(1_000) == 1
+
+
+def test_epochs_are_not_prolonged_by_rounding_errors():
+    # 2.2 * 45000 is 99000.00000000001.
+    assert TrainConfig(train_epochs=2.2, train_batch_size=100).total_steps(45_000) == 990
+
+
+def test_relative_paths_start_from_the_work_dir():
+    config = TrainConfig(work_dir="/job", log_dir="logs")
+    assert config.data_place == "/job/data"
+    assert config.output_place == "/job/output"
+    assert config.log_place == "/job/logs"
+    assert config.place("cat.png") == "/job/cat.png"
+
+
+def test_absolute_paths_and_urls_do_not_move_with_the_work_dir():
+    config = TrainConfig(work_dir="/job", data_dir="gs://bucket/data", output_dir="/data/output")
+    assert config.data_place == "gs://bucket/data"
+    assert config.output_place == "/data/output"
+
+
+def test_without_a_work_dir_paths_stay_as_given():
+    assert TrainConfig().data_place == "data"
+
+
+def test_event_files_go_to_the_output_dir_unless_a_log_dir_is_given():
+    assert TrainConfig(output_dir="/out").log_place == "/out"
+    assert TrainConfig(output_dir="/out", log_dir="/logs").log_place == "/logs"
+
+
+def test_models_have_titles_for_people():
+    assert TrainConfig().model_title == "ResNet-44 v1"
+    assert TrainConfig(model="resnet_v2", num_layers=20).model_title == "ResNet-20 v2"
+    assert TrainConfig(model="mlp").model_title == "MLP, 100 hidden units"

@@ -1,0 +1,56 @@
+"""Small files appear whole or not at all, and their JSON is for every reader."""
+
+import json
+import math
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.host.files import read_json, write_json, write_text
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "ram://"])
+def test_what_is_written_is_read_again(tmp_path, scheme):
+    path = f"{scheme}{tmp_path}/result.json"
+    tf.io.gfile.makedirs(f"{scheme}{tmp_path}")
+    write_json(path, {"accuracy": 0.5, "names": ["Größe", "cat"]})
+    write_json(path, {"accuracy": 0.75, "names": []})
+    assert read_json(path) == {"accuracy": 0.75, "names": []}
+
+
+def test_a_file_cut_off_leaves_the_old_one_and_a_part(tmp_path, monkeypatch):
+    path = tmp_path / "report.html"
+    write_text(str(path), "old")
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError("cut off")
+
+    monkeypatch.setattr(tf.io.gfile, "rename", fail)
+    with pytest.raises(OSError, match="cut off"):
+        write_text(str(path), "new")
+    assert path.read_text() == "old"
+
+
+def test_nothing_else_is_left_behind(tmp_path):
+    write_text(str(tmp_path / "a.txt"), "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_text_is_utf8(tmp_path):
+    write_text(str(tmp_path / "a.txt"), "5 µs – ok")
+    assert (tmp_path / "a.txt").read_bytes() == "5 µs – ok".encode()
+
+
+def test_what_is_no_finite_number_becomes_null(tmp_path):
+    path = str(tmp_path / "result.json")
+    write_json(path, {"loss": math.nan, "rows": [{"rate": math.inf}, (1, -math.inf)], "ok": 1.5})
+    text = (tmp_path / "result.json").read_text()
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    assert json.loads(text, parse_constant=refuse) == {
+        "loss": None,
+        "rows": [{"rate": None}, [1, None]],
+        "ok": 1.5,
+    }

@@ -1,0 +1,121 @@
+"""Signals, and how long a task that the master needs stays after one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cifar10.errors import Stopped
+from cifar10.host import signals
+from cifar10.host.signals import Stay, StopRequest
+from tests.cifar10 import program
+
+WAIT_SECS = 30.0
+
+
+def send(stop: StopRequest) -> None:
+    stop._note(signal.SIGTERM)
+
+
+def test_a_signal_is_remembered():
+    stop = StopRequest()
+    stop.check()
+    assert not stop.requested
+    send(stop)
+    assert stop.requested
+    with pytest.raises(Stopped, match="stopped by signal 15; run the same command to continue"):
+        stop.check()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_sigterm_and_ctrl_c_are_taken_over(signum):
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    stop = StopRequest()
+    try:
+        stop.install()
+        signal.raise_signal(signum)
+        until = time.monotonic() + WAIT_SECS
+        while not stop.requested and time.monotonic() < until:
+            time.sleep(0.01)
+    finally:
+        os.close(signal.set_wakeup_fd(-1))
+        for one, handler in before.items():
+            signal.signal(one, handler)
+    with pytest.raises(Stopped) as stopped:
+        stop.check()
+    assert stopped.value.signum == signum
+
+
+# Waits in TensorFlow for what never comes, as a synchronous trainer does whose master has gone.
+STUCK = """
+import tensorflow.compat.v1 as tf
+from cifar10.stopping import Stay, StopRequest
+from cifar10.watch import Watch
+
+stop = StopRequest()
+stop.install()
+Watch({}, 60).end_process_after(Stay(stop, lambda: False))
+with tf.Graph().as_default(), tf.Session() as session:
+    never = tf.FIFOQueue(1, tf.int32).dequeue()
+    print("waiting", flush=True)
+    session.run(never)
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_noticed_while_the_main_thread_waits_in_tensorflow(signum):
+    command = [sys.executable, "-c", STUCK]
+    env = {**os.environ, "PYTHONPATH": str(program.ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "waiting\n"
+            time.sleep(0.2)  # Into the session's call.
+            process.send_signal(signum)
+            assert process.wait(WAIT_SECS) == 128 + signum
+        finally:
+            process.kill()
+
+
+def test_a_second_signal_ends_the_process_unless_it_comes_with_the_first(monkeypatch):
+    codes: list[int] = []
+    monkeypatch.setattr(os, "_exit", codes.append)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    stop = StopRequest()
+    send(stop)
+    now += 0.9
+    send(stop)
+    assert codes == []
+    now += 0.2
+    send(stop)
+    assert codes == [143]
+
+
+def test_a_task_stays_until_the_master_has_gone():
+    stop, here = StopRequest(), [True]
+    stay = Stay(stop, lambda: here[0])
+    here[0] = False
+    assert not stay.is_over  # nobody asked it to go
+    here[0] = True
+    send(stop)
+    assert not stay.is_over
+    stay.check()
+    here[0] = False
+    assert stay.is_over
+    with pytest.raises(Stopped):
+        stay.check()
+
+
+def test_a_task_stays_no_longer_than_whoever_ends_it_waits(monkeypatch):
+    stop = StopRequest()
+    stay = Stay(stop, lambda: True)
+    send(stop)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + signals.STAY_SECS - 0.5)
+    assert not stay.is_over
+    monkeypatch.setattr(time, "monotonic", lambda: now + signals.STAY_SECS + 0.5)
+    assert stay.is_over

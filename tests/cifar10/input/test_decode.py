@@ -1,0 +1,106 @@
+"""Encoded images become what the model takes; Pillow is the judge."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from PIL import Image
+
+from cifar10.input.decode import decode, decode_batch
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+
+
+def encode(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def decoded(data: bytes) -> np.ndarray:
+    result = decode(tf.constant(data)).numpy()
+    assert (result.dtype, result.shape) == (np.uint8, (32, 32, 3))
+    return result
+
+
+def test_a_png_of_the_right_size_is_taken_as_it_is():
+    np.testing.assert_array_equal(decoded(encode(Image.fromarray(PIXELS))), PIXELS)
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "1"])
+def test_gray_and_palette_images_become_rgb(mode):
+    image = Image.fromarray(PIXELS).convert(mode)
+    np.testing.assert_array_equal(decoded(encode(image)), np.asarray(image.convert("RGB")))
+
+
+def test_an_alpha_channel_is_left_out():
+    image = Image.fromarray(np.dstack([PIXELS, np.full((32, 32), 77, np.uint8)]))
+    np.testing.assert_array_equal(decoded(encode(image)), PIXELS)
+
+
+def picture(height: int, width: int) -> np.ndarray:
+    """Colours that change smoothly, an edge, and noise."""
+    rows, columns = np.mgrid[0:height, 0:width]
+    waves = np.stack(
+        [np.sin(columns / 5 + rows / 9), np.cos(columns / 3), np.sin(rows / 4)], axis=2
+    )
+    edge = np.where(columns > width // 2, 40, -40)[:, :, None]
+    noise = np.random.default_rng(0).normal(0, 20, (height, width, 3))
+    return np.clip(128 + 80 * waves + edge + noise, 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("quality", [10, 50, 75, 95, 100])
+def test_a_jpegs_pixels_are_those_of_pillow_to_the_last_bit(quality, subsampling):
+    options = {"quality": quality, "subsampling": subsampling}
+    for pixels, progressive in ((picture(32, 32), False), (PIXELS, True)):
+        data = encode(Image.fromarray(pixels), "JPEG", progressive=progressive, **options)
+        # As data_prep decodes it.
+        expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+        np.testing.assert_array_equal(decoded(data), expected)
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_a_gray_or_cmyk_jpeg_becomes_the_rgb_of_pillow(mode):
+    data = encode(Image.fromarray(picture(32, 32)).convert(mode), "JPEG")
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    np.testing.assert_array_equal(decoded(data), expected)
+
+
+@pytest.mark.parametrize("size", [(64, 64), (16, 16), (100, 37), (1, 1)])
+def test_other_sizes_are_resampled_with_antialiasing(size):
+    random = np.random.default_rng(1).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    image = Image.fromarray(random)
+    expected = np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
+    assert np.abs(decoded(encode(image)).astype(int) - expected).max() <= 1
+
+
+def test_a_fine_pattern_becomes_gray_not_noise():
+    checks = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
+    gray = decoded(encode(Image.fromarray(checks)))
+    assert gray.min() >= 120
+    assert gray.max() <= 135
+
+
+def test_a_batch_may_mix_formats_and_sizes():
+    files = [
+        encode(Image.fromarray(PIXELS)),
+        encode(Image.new("L", (100, 50), 200)),
+        encode(Image.new("RGB", (8, 8), (10, 20, 30)), "JPEG"),
+    ]
+    batch = decode_batch(tf.constant(files)).numpy()
+    assert (batch.dtype, batch.shape) == (np.uint8, (3, 32, 32, 3))
+    np.testing.assert_array_equal(batch[0], PIXELS)
+    assert (batch[1] == 200).all()
+    assert np.abs(batch[2].astype(int) - [10, 20, 30]).max() <= 2
+
+
+def test_a_batch_may_be_empty():
+    assert decode_batch(tf.constant([], tf.string)).shape == (0, 32, 32, 3)
+
+
+def test_the_shape_is_known_while_the_graph_is_built():
+    with tf.Graph().as_default():
+        batch = decode_batch(tf.placeholder(tf.string, [None]))
+        assert batch.shape.as_list() == [None, 32, 32, 3]

@@ -1,0 +1,293 @@
+"""A data folder is understood, or refused in one line that names file, rule and way out."""
+
+import json
+import pathlib
+import shutil
+from typing import Any, Callable
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import DataError
+from cifar10.input.pipeline import evaluation_batches
+from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN, count_records, open_records
+from cifar10.run import tf_errors
+from tests.cifar10 import record_files
+
+IMAGE = bytes(3072)
+
+
+@pytest.fixture
+def copy(prepared_data: pathlib.Path, tmp_path: pathlib.Path) -> pathlib.Path:
+    """data_prep's folder, to damage."""
+    return pathlib.Path(shutil.copytree(prepared_data, tmp_path / "data"))
+
+
+def refusal(folder: object) -> str:
+    with pytest.raises(DataError) as refused:
+        open_records(str(folder))
+    message = str(refused.value)
+    assert "\n" not in message
+    return message
+
+
+def test_data_preps_shards_are_found_and_counted(prepared_data):
+    records = open_records(str(prepared_data))
+    assert records.counts == {"train": 90, "validation": 10, "eval": 20}
+    assert [pathlib.Path(path).name for path in records.files["train"]] == [
+        "train-00000-of-00002.tfrecords",
+        "train-00001-of-00002.tfrecords",
+    ]
+    assert records.has_validation
+    assert records.manifest["source"]["kind"] == "cifar-10-python"
+
+
+def test_channel_statistics_are_the_manifests(prepared_data):
+    records = open_records(str(prepared_data))
+    manifest = json.loads((prepared_data / "manifest.json").read_text())
+    assert records.channel_mean == tuple(manifest["channel_mean"])
+    assert records.channel_deviation == tuple(manifest["channel_deviation"])
+
+
+def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):
+    records = open_records(str(tutorial_data))
+    assert records.counts == {"train": 100, "validation": 7, "eval": 23}
+    assert records.files["eval"] == (str(tutorial_data / "eval.tfrecords"),)
+    assert records.channel_mean == CIFAR10_MEAN
+    assert records.channel_deviation == CIFAR10_DEVIATION
+    assert records.manifest["source"]["kind"] == "unknown"
+    assert records.manifest["class_names"][3] == "cat"
+
+
+def test_the_records_there_are_count_not_the_published_number(tmp_path):
+    # The tutorial wrote 40,000 training records and believed in 45,000.
+    record_files.write_numbered(tmp_path, "train", 40)
+    assert open_records(str(tmp_path)).counts == {"train": 40}
+
+
+@pytest.mark.parametrize("scheme", ["file://", "ram://"])
+def test_a_data_folder_may_be_anything_that_gfile_opens(tutorial_data, scheme):
+    folder = f"{scheme}{tutorial_data}"
+    if scheme == "ram://":
+        tf.io.gfile.makedirs(folder)
+        for path in tutorial_data.iterdir():
+            tf.io.gfile.copy(str(path), f"{folder}/{path.name}", overwrite=True)
+    records = open_records(folder)
+    assert records.counts == {"train": 100, "validation": 7, "eval": 23}
+    ((images, labels),) = evaluation_batches(records, "validation", 100)
+    assert record_files.numbers(images.numpy()) == list(range(300, 307))
+    assert labels.numpy().tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_split_without_records_is_refused_when_it_is_needed(tmp_path):
+    record_files.write_numbered(tmp_path, "train", 5)
+    record_files.write_file(tmp_path / "validation.tfrecords", [])
+    records = open_records(str(tmp_path))
+    records.require("train")
+    assert not records.has_validation
+    for split in ("validation", "eval"):
+        with pytest.raises(DataError, match=f"has no {split} records; `python -m data_prep "):
+            records.require(split)
+
+
+def test_a_missing_folder_is_refused_with_the_command_that_makes_it(tmp_path):
+    folder = tmp_path / "nowhere"
+    assert refusal(folder) == (
+        f"no records in {folder}; `python -m data_prep --source SOURCE --out {folder}` makes them, "
+        "where SOURCE is cifar-10-python.tar.gz, an image folder, or synthetic"
+    )
+
+
+def test_a_folder_without_records_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("none here")
+    (tmp_path / "training.tfrecords").write_bytes(b"")
+    assert refusal(tmp_path).startswith(f"no records in {tmp_path}; `python -m data_prep --source")
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tutorial_data):
+    path = tutorial_data / "train.tfrecords"
+    assert refusal(path).startswith(f"no records in {path}; ")
+
+
+def test_a_half_written_folder_is_refused(copy):
+    (copy / "INCOMPLETE").touch()
+    assert refusal(copy) == (
+        f"the records in {copy} are half-written; run the same data_prep command again"
+    )
+
+
+def test_a_missing_shard_is_named(copy):
+    (copy / "train-00001-of-00002.tfrecords").unlink()
+    assert refusal(copy) == (
+        f"{copy}/train-00001-of-00002.tfrecords is missing; run the data_prep command again"
+    )
+
+
+def test_a_missing_shard_is_named_without_a_manifest_too(tmp_path):
+    record_files.write_numbered(tmp_path, "eval", 9, shards=3)
+    (tmp_path / "eval-00001-of-00003.tfrecords").unlink()
+    assert refusal(tmp_path).startswith(f"{tmp_path}/eval-00001-of-00003.tfrecords is missing")
+
+
+def test_a_missing_split_of_the_manifest_is_named(copy):
+    (copy / "validation.tfrecords").unlink()
+    assert refusal(copy).startswith(f"{copy}/validation.tfrecords is missing")
+
+
+def test_two_sets_of_shards_are_refused(copy):
+    record_files.write_numbered(copy, "train", 3)
+    assert refusal(copy) == (
+        f"{copy} holds train records cut into [1, 2] files each; keep one of these sets, or run "
+        "data_prep with --force"
+    )
+
+
+def test_a_file_of_another_size_than_the_manifest_says_is_named(copy):
+    path = copy / "eval.tfrecords"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert refusal(copy) == (
+        f"{path} has 62,519 bytes, the manifest says 62,520; run data_prep with --force"
+    )
+
+
+@pytest.mark.parametrize("keep", [3, 12, 3125])
+def test_a_file_that_ends_inside_a_record_is_named_without_a_manifest_too(tmp_path, keep):
+    path = tmp_path / "train.tfrecords"
+    rows = [record_files.example(IMAGE, label) for label in range(3)]
+    record_files.write_file(path, rows)
+    size = path.stat().st_size // 3
+    path.write_bytes(path.read_bytes()[: 2 * size + keep])
+    assert refusal(tmp_path) == f"{path} ends inside record 2; make it again with data_prep"
+
+
+def test_records_are_counted_by_their_framing(tmp_path):
+    path = tmp_path / "any.tfrecords"
+    record_files.write_file(path, [b"", b"x" * 1000, b"yz"])
+    assert count_records(str(path)) == 3
+    path.write_bytes(b"")
+    assert count_records(str(path)) == 0
+
+
+def edit(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+    def edited(text: str) -> str:
+        manifest = json.loads(text)
+        change(manifest)
+        return json.dumps(manifest)
+
+    return edited
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:-20],
+        lambda text: "[]",
+        lambda text: '"records"',
+        lambda text: "",
+        edit(lambda manifest: manifest.pop("format_version")),
+        edit(lambda manifest: manifest.pop("channel_mean")),
+        edit(lambda manifest: manifest.pop("source")),
+        edit(lambda manifest: manifest.pop("splits")),
+        edit(lambda manifest: manifest.update(splits=["train"])),
+        edit(lambda manifest: manifest.update(class_names=["cat"])),
+        edit(lambda manifest: manifest.update(channel_deviation=[60.0])),
+        edit(lambda manifest: manifest.update(channel_mean=[1.0, float("nan"), 1.0])),
+        edit(lambda manifest: manifest["splits"]["train"].pop("files")),
+        edit(lambda manifest: manifest["splits"]["train"]["files"][0].pop("bytes")),
+        edit(lambda manifest: manifest["splits"]["train"].update(records=91)),
+    ],
+)
+def test_a_manifest_that_data_prep_did_not_write_is_refused(copy, damage):
+    path = copy / "manifest.json"
+    path.write_text(damage(path.read_text()))
+    message = refusal(copy)
+    assert message.startswith(f"{path} is no manifest of data_prep (")
+    assert message.endswith("); run data_prep with --force")
+
+
+def test_a_manifest_of_a_later_format_is_refused_whatever_else_it_holds(copy):
+    path = copy / "manifest.json"
+    path.write_text('{"format_version": 2, "shards": {}}')
+    assert refusal(copy) == (
+        f"{path} has format version 2, this code reads 1; run data_prep with --force"
+    )
+
+
+def test_images_without_variation_in_a_channel_are_refused(copy):
+    path = copy / "manifest.json"
+    change = edit(lambda manifest: manifest.update(channel_deviation=[60.0, 0.0, 60.0]))
+    path.write_text(change(path.read_text()))
+    assert "have the same value everywhere in a channel" in refusal(copy)
+
+
+def two_labels() -> bytes:
+    message = tf.train.Example.FromString(record_files.example(IMAGE, 1))
+    message.features.feature["label"].int64_list.value.append(2)
+    return bytes(message.SerializeToString())
+
+
+def text_label() -> bytes:
+    message = tf.train.Example.FromString(record_files.example(IMAGE, 1))
+    message.features.feature["label"].bytes_list.value.append(b"cat")
+    return bytes(message.SerializeToString())
+
+
+def no_image() -> bytes:
+    message = tf.train.Example.FromString(record_files.example(IMAGE, 1))
+    del message.features.feature["image"]
+    return bytes(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("record", "what"),
+    [
+        (record_files.example(IMAGE, 10), "bad record: a label must be in [0, 10)"),
+        (record_files.example(IMAGE, -1), "bad record: a label must be in [0, 10)"),
+        (record_files.example(IMAGE[1:], 1), "bad record: an image must have 3,072 bytes"),
+        (record_files.example(IMAGE * 2, 1), "bad record: an image must have 3,072 bytes"),
+        (b"no protobuf", "a record is not an image with a label"),
+        (no_image(), "a record is not an image with a label"),
+        (text_label(), "a record is not an image with a label"),
+        (two_labels(), "a record is not an image with a label"),
+    ],
+    ids=[
+        "label 10",
+        "label -1",
+        "short image",
+        "long image",
+        "no protobuf",
+        "no image",
+        "text label",
+        "two labels",
+    ],
+)
+def test_a_bad_record_is_one_clear_line(tmp_path, record, what):
+    good = record_files.example(IMAGE, 1)
+    record_files.write_file(tmp_path / "eval.tfrecords", [good, record, good])
+    assert error_while_reading(tmp_path) == (
+        f"{what} in {tmp_path}; `python -m data_prep verify {tmp_path}` names it"
+    )
+
+
+def test_a_flipped_bit_is_one_clear_line(tmp_path):
+    path = tmp_path / "eval.tfrecords"
+    record_files.write_file(path, [record_files.example(IMAGE, 1)])
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    assert error_while_reading(tmp_path) == (
+        f"a file is damaged in {tmp_path}; `python -m data_prep verify {tmp_path}` names it"
+    )
+
+
+def error_while_reading(folder: pathlib.Path) -> str:
+    records = open_records(str(folder))
+    config = TrainConfig(data_dir=str(folder))
+    with tf.Graph().as_default(), tf.Session() as session:
+        data = tf.data.make_initializable_iterator(evaluation_batches(records, "eval", 2))
+        batch = data.get_next()
+        session.run(data.initializer)
+        with pytest.raises(DataError) as refused, tf_errors.clear_errors(config):
+            session.run(batch)
+    return str(refused.value)

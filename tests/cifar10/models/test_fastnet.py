@@ -1,0 +1,180 @@
+"""fastnet: its shape, its first weights, and what of it trains when."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.recipes import RECIPES
+from cifar10.config.train_config import TrainConfig
+from cifar10.models.fastnet import PartialIdentity, fastnet
+from cifar10.models.layers import Layers
+from cifar10.weights.variables import KERNEL, Recorder
+from tests.cifar10 import steps
+from tests.cifar10.steps import make_batches, make_plan
+
+PROJECTION = np.random.default_rng(3).normal(0, 0.4, (2, 2, 3, 24)).astype(np.float32)
+VALUES = {"model/whitening/projection": PROJECTION}
+SETTINGS: dict[str, Any] = {
+    "model": "fastnet",
+    "train_batch_size": 12,
+    "batch_norm": "sync",
+    "schedule": "constant",
+    "learning_rate": 0.01,
+}
+
+
+def build(layers: Layers, count: int = 2) -> Any:
+    with tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
+        return fastnet(layers, tf.zeros([count, 32, 32, 3]))
+
+
+def test_three_groups_of_two_convolutions_behind_the_whitening_one():
+    with tf.Graph().as_default() as graph:
+        logits = build(Layers(training=True))
+        shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
+        sizes = {one.op.name: one.shape.num_elements() for one in tf.trainable_variables()}
+    assert logits.shape.as_list() == [2, 10]
+    assert [shape.as_list() for shape in shapes] == [
+        [31, 31, 24],
+        *([31, 31, 64], [15, 15, 64]),
+        *([15, 15, 256], [7, 7, 256]),
+        *([7, 7, 256], [3, 3, 256]),
+    ]
+    # 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256), the head, and biases.
+    assert sum(sizes.values()) == 1_967_616 + 2_560 + 24 + 1_152
+    assert [name for name in sizes if "gamma" in name] == []
+    assert "model/whitening/projection" not in sizes
+    assert "model/whitening/bias" in sizes
+
+
+def test_each_tensor_but_the_head_is_of_the_compute_type():
+    with tf.Graph().as_default() as graph:
+        logits = build(Layers(training=True, compute_dtype=tf.bfloat16))
+        types = {op.outputs[0].dtype for op in graph.get_operations() if op.type == "Conv2D"}
+        pools = {op.outputs[0].dtype for op in graph.get_operations() if op.type == "MaxPool"}
+    assert (types, pools) == ({tf.bfloat16}, {tf.bfloat16})
+    assert logits.dtype == tf.float32
+
+
+@pytest.mark.parametrize(("inputs", "filters"), [(4, 6), (6, 6), (6, 4)])
+def test_filters_begin_by_passing_their_inputs_on(inputs, filters):
+    with tf.Graph().as_default(), tf.Session() as session:
+        images = tf.random.stateless_normal([2, 5, 5, inputs], [1, 2])
+        kernel = PartialIdentity(seed=1)((3, 3, inputs, filters))
+        passed_on = tf.nn.conv2d(images, kernel, 1, "SAME")
+        before, after, weights = session.run([images, passed_on, kernel])
+    passed = min(inputs, filters)
+    np.testing.assert_allclose(after[..., :passed], before[..., :passed], rtol=1e-6)
+    others = weights[..., passed:]
+    bound = 1 / np.sqrt(9 * inputs)
+    assert others.shape[-1] == filters - passed
+    assert others.size == 0 or 0.9 * bound < np.abs(others).max() <= bound
+
+
+def test_a_kernel_of_any_sides_passes_on_the_position_in_its_middle():
+    kernel = tf.constant(PartialIdentity()((5, 3, 2, 1))).numpy()
+    assert np.argwhere(kernel).tolist() == [[2, 1, 0, 0]]
+
+
+def test_every_3x3_convolution_begins_with_passing_its_inputs_on():
+    recorder = Recorder()
+    with tf.Graph().as_default():
+        build(Layers(True, source=recorder))
+    first = {spec.name: spec.initializer for spec in recorder.specs if spec.kind == KERNEL}
+    head = first.pop("model/head/dense/kernel").get_config()
+    assert [type(one) for one in first.values()] == 6 * [PartialIdentity]
+    assert (head["scale"], head["mode"], head["distribution"]) == (1 / 3, "fan_in", "uniform")
+
+
+def test_two_seeds_make_two_kernels_and_one_seed_makes_one():
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = [PartialIdentity(seed)((3, 3, 4, 8)) for seed in (1, 1, 2)]
+        one, same, other = session.run(made)
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 0.01
+    assert PartialIdentity.from_config(PartialIdentity(5).get_config()).get_config() == {"seed": 5}
+
+
+@pytest.fixture(scope="module")
+def plain_values() -> dict[str, np.ndarray]:
+    """What one tower has after three steps."""
+    return steps.train(TrainConfig(**SETTINGS), make_plan(1), make_batches(3), VALUES)
+
+
+def test_towers_train_what_one_tower_does(plain_values):
+    config = TrainConfig(**SETTINGS)
+    found = steps.train(config, make_plan(3, num_pieces=2), make_batches(3), VALUES)
+    assert steps.largest_difference(plain_values, found) < 1e-4
+    assert plain_values["examples_seen"] == 36
+
+
+def test_the_projection_is_what_the_data_gave_and_stays_so():
+    with steps.training(TrainConfig(**SETTINGS), make_plan(1), values=VALUES) as run:
+        np.testing.assert_array_equal(run.saved()["model/whitening/projection"], PROJECTION)
+        before = run.saved()
+        for batch in make_batches(2):
+            run.step(batch)
+        after = run.saved()
+    np.testing.assert_array_equal(after["model/whitening/projection"], PROJECTION)
+    assert np.abs(after["model/whitening/bias"] - before["model/whitening/bias"]).max() > 0
+
+
+@pytest.mark.parametrize("recipe", ["fast", "airbench94"])
+def test_its_recipes_go_on_from_a_checkpoint_to_the_same_weights(recipe, tmp_path):
+    changed = {"train_batch_size": 12, "lookahead_steps": 2}
+    settings = {**RECIPES[recipe].settings, **changed}
+    plan = make_plan(1, num_pieces=2)
+    expected, found = steps.stop_and_go_on(TrainConfig(**settings), (plan, plan), tmp_path, VALUES)
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    # Neither decay nor momentum, Muon nor lookahead has moved it.
+    np.testing.assert_array_equal(found["model/whitening/projection"], PROJECTION)
+
+
+def test_the_whitening_bias_has_no_gradient_after_its_epochs():
+    # 1,000 images an epoch; plain momentum of 0 moves a weight by its gradient alone.
+    config = TrainConfig(**SETTINGS, whitening_bias_epochs=0.03, momentum=0.0, weight_decay=0.1)
+    biases, kernels = [], []
+    with steps.training(config, make_plan(2), values=VALUES) as run:
+        for batch in make_batches(5):
+            saved = run.saved()
+            biases.append(saved["model/whitening/bias"])
+            kernels.append(saved["model/group_0/conv/kernel"])
+            run.step(batch)
+    # The steps that begin with 0, 12 and 24 images seen train it, those with 36 and 48 do not.
+    moves = [np.abs(one - other).max() > 0 for one, other in zip(biases, biases[1:])]
+    assert moves == [True, True, True, False]
+    assert all(np.abs(one - other).max() > 0 for one, other in zip(kernels, kernels[1:]))
+
+
+def test_a_convolution_after_early_weights_has_the_gradients_of_any_other():
+    random = np.random.default_rng(0)
+    images, kernel = (random.standard_normal(s).astype("f") for s in ((2, 8, 8, 4), (3, 3, 4, 6)))
+
+    def gradients(early: Any) -> Any:
+        with tf.Graph().as_default(), tf.Session() as session:
+            x = tf.constant(images)
+            layers = Layers(training=True, early=None if early is None else tf.constant(early))
+            initializer = tf.constant_initializer(kernel)
+            y = layers.conv(x, 6, 3, initializer=initializer, after_early=True)
+            weights = tf.trainable_variables()
+            found = tf.gradients(tf.reduce_sum(tf.sin(y)), [x, *weights])
+            session.run(tf.global_variables_initializer())
+            return session.run([y, *found])
+
+    plain, training, over = gradients(None), gradients(True), gradients(False)
+    for expected, found in zip(plain, training):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(over[2], plain[2], rtol=1e-4, atol=1e-5)
+    assert np.abs(over[1]).max() == 0
+
+
+def test_a_model_asks_for_the_projection_under_the_name_that_the_data_gives_it():
+    recorder = Recorder()
+    with tf.Graph().as_default():
+        build(Layers(training=True, source=recorder))
+    (fixed,) = [spec for spec in recorder.specs if spec.kind == "fixed"]
+    assert (fixed.name, fixed.shape) == ("model/whitening/projection", PROJECTION.shape)

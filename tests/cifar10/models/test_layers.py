@@ -1,0 +1,367 @@
+"""Layers: shapes, layouts and statistics against numpy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.models.layers import Layers, he_initializer
+from cifar10.weights.variables import (
+    BIAS,
+    EARLY,
+    FIXED,
+    KERNEL,
+    NORM,
+    OFFSET,
+    Recorder,
+    Section,
+    Slices,
+)
+
+IMAGES = np.random.default_rng(0).normal(size=(6, 8, 8, 4)).astype(np.float32)
+
+
+def run(build: Any, layers: Layers) -> np.ndarray:
+    with tf.Graph().as_default(), tf.Session() as session:
+        output = build(layers, tf.constant(IMAGES))
+        session.run(tf.global_variables_initializer())
+        return session.run(output)
+
+
+def test_batch_norm_in_training_gives_each_channel_mean_0_and_deviation_1():
+    output = run(lambda layers, x: layers.batch_norm(x), Layers(training=True))
+    np.testing.assert_allclose(output.mean((0, 1, 2)), np.zeros(4), atol=1e-5)
+    np.testing.assert_allclose(output.std((0, 1, 2)), np.ones(4), atol=1e-4)
+
+
+def test_batch_norm_outside_training_uses_the_moving_statistics():
+    output = run(lambda layers, x: layers.batch_norm(x), Layers(training=False))
+    # They start as mean 0 and variance 1.
+    np.testing.assert_allclose(output, IMAGES / np.sqrt(1 + 1e-5), rtol=1e-5)
+
+
+def test_batch_norm_reports_the_population_variance_of_its_tower():
+    layers = Layers(training=True)
+    variance = run(
+        lambda _, x: layers.batch_norm(x) is None or layers.statistics[0].variance, layers
+    )
+    np.testing.assert_allclose(variance, IMAGES.var((0, 1, 2)), rtol=1e-4)
+
+
+def test_shared_statistics_with_one_tower_are_those_of_plain_batch_norm():
+    shared = Layers(training=True, norm="sync", merge=lambda tensor: tensor)
+    one, other = (run(lambda layers, x: layers.batch_norm(x), ls) for ls in (shared, Layers(True)))
+    np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_shared_statistics_need_a_merge_function():
+    with pytest.raises(ValueError, match="norm='sync' needs a merge function"):
+        run(lambda layers, x: layers.batch_norm(x), Layers(training=True, norm="sync"))
+
+
+def test_norm_off_only_scales():
+    output = run(lambda layers, x: layers.batch_norm(x), Layers(training=True, norm="off"))
+    np.testing.assert_array_equal(output, IMAGES)
+
+
+def network(layers: Layers, x: Any) -> Any:
+    x = layers.batch_norm(layers.conv(layers.cast_images(x), 6, 3, 2))
+    x = layers.pad_channels(layers.average_pool(x, 2), 9)
+    return layers.dense(layers.global_average_pool(x), 3)
+
+
+def test_channels_first_computes_the_same_as_channels_last():
+    # oneDNN keeps its pooling primitives by logical shape, whatever the layout, so that the second
+    # layout of one shape in a process would get the first one's: each has a batch size of its own.
+    def run_with_fixed_weights(data_format: str, count: int) -> np.ndarray:
+        random = np.random.default_rng(1)
+        with tf.Graph().as_default(), tf.Session() as session:
+            output = network(Layers(False, data_format), tf.constant(IMAGES[:count]))
+            session.run(tf.global_variables_initializer())
+            for variable in tf.trainable_variables():
+                variable.load(random.normal(size=variable.shape).astype(np.float32), session)
+            return session.run(output)
+
+    last = run_with_fixed_weights("channels_last", 6)
+    first = run_with_fixed_weights("channels_first", 5)
+    assert last.shape == (6, 3)
+    np.testing.assert_allclose(last[:5], first, rtol=1e-4, atol=1e-5)
+
+
+def test_channels_first_whitens_and_pools_the_same():
+    def run_with_fixed_weights(data_format: str, count: int) -> np.ndarray:
+        layers, random = Layers(True, data_format), np.random.default_rng(1)
+        with tf.Graph().as_default(), tf.Session() as session:
+            images = layers.cast_images(tf.constant(IMAGES[:count]))
+            output = layers.global_average_pool(layers.max_pool(layers.whitening(images, 2), 3))
+            for variable in tf.global_variables():
+                variable.load(random.normal(size=variable.shape).astype(np.float32), session)
+            return session.run(output)
+
+    # Of one size each, see above.
+    last = run_with_fixed_weights("channels_last", 4)
+    first = run_with_fixed_weights("channels_first", 3)
+    assert last.shape == (4, 32)
+    np.testing.assert_allclose(last[:3], first, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_narrow_activations_keep_variables_and_statistics_in_float32(dtype):
+    with tf.Graph().as_default():
+        layers = Layers(training=True, compute_dtype=dtype)
+        x = layers.batch_norm(layers.conv(layers.cast_images(tf.constant(IMAGES)), 6, 3))
+        hidden = layers.dense(tf.reshape(x, [6, 384]), 3)
+        assert (x.dtype, hidden.dtype) == (dtype, dtype)
+        assert layers.global_average_pool(x).dtype == tf.float32
+        assert {variable.dtype for variable in tf.global_variables()} == {tf.float32}
+        assert layers.statistics[0].mean.dtype == tf.float32
+
+
+def test_each_variable_is_known_by_its_name_shape_and_kind():
+    recorder = Recorder()
+    with tf.Graph().as_default(), tf.variable_scope("model"):
+        network(Layers(training=True, source=recorder), tf.constant(IMAGES))
+    assert [(spec.name, spec.shape, spec.kind) for spec in recorder.specs] == [
+        ("model/conv/kernel", (3, 3, 4, 6), KERNEL),
+        ("model/batch_norm/gamma", (6,), NORM),
+        ("model/batch_norm/beta", (6,), OFFSET),
+        ("model/batch_norm/moving_mean", (6,), None),
+        ("model/batch_norm/moving_variance", (6,), None),
+        ("model/dense/kernel", (9, 3), KERNEL),
+        ("model/dense/bias", (3,), BIAS),
+    ]
+
+
+def test_layers_outside_any_scope_have_plain_names():
+    recorder = Recorder()
+    with tf.Graph().as_default():
+        Layers(training=True, source=recorder).dense(tf.zeros([2, 5]), 3)
+    assert [spec.name for spec in recorder.specs] == ["dense/kernel", "dense/bias"]
+
+
+def test_training_computes_the_same_from_slices_of_a_flat_vector():
+    recorder = Recorder()
+    with tf.Graph().as_default():
+        network(Layers(training=True, source=recorder), tf.constant(IMAGES))
+    section = Section([spec for spec in recorder.specs if spec.kind is not None])
+    flat = np.random.default_rng(1).normal(size=section.size).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        packed = network(
+            Layers(training=True, source=Slices(section, tf.constant(flat))), tf.constant(IMAGES)
+        )
+        assert tf.global_variables() == []
+        separate = network(Layers(training=True), tf.constant(IMAGES))
+        session.run(tf.global_variables_initializer())
+        start = 0
+        for variable in tf.trainable_variables():
+            size = variable.shape.num_elements()
+            variable.load(flat[start : start + size].reshape(variable.shape), session)
+            start += size
+        one, other = session.run([packed, separate])
+    assert start == len(flat)
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"norm": "tower"}, {"norm": "sync", "merge": lambda tensor: tensor}],
+    ids=["of a tower", "shared"],
+)
+def test_epsilon_is_added_to_the_variance_in_training(settings: Any):
+    layers = Layers(training=True, norm_epsilon=0.25, **settings)
+    output = run(lambda layers, x: layers.batch_norm(x), layers)
+    centred = IMAGES - IMAGES.mean((0, 1, 2))
+    expected = centred / np.sqrt(IMAGES.var((0, 1, 2)) + 0.25)
+    np.testing.assert_allclose(output, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_epsilon_is_added_to_the_variance_outside_training():
+    # The moving variance starts as 1.
+    layers = Layers(training=False, norm_epsilon=0.25)
+    output = run(lambda layers, x: layers.batch_norm(x), layers)
+    np.testing.assert_allclose(output, IMAGES / np.sqrt(1.25), rtol=1e-5)
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_scale_and_offset_are_a_channels_whether_it_is_normalised_or_not(data_format: str):
+    gamma, beta = np.array([1, 2, 3, 4], np.float32), np.array([0, -1, 5, 1], np.float32)
+    shared = {"norm": "sync", "merge": lambda tensor: tensor}
+    found = []
+    with tf.Graph().as_default(), tf.Session() as session:
+        for settings in (shared, {"norm": "off"}):
+            layers = Layers(True, data_format, **settings)
+            output = layers.batch_norm(layers.cast_images(tf.constant(IMAGES)))
+            first = data_format == "channels_first"
+            found.append(tf.transpose(output, [0, 2, 3, 1]) if first else output)
+        session.run(tf.global_variables_initializer())
+        for variable in tf.trainable_variables():
+            variable.load(gamma if variable.op.name.endswith("gamma") else beta, session)
+        normalised, scaled = session.run(found)
+    centred = (IMAGES - IMAGES.mean((0, 1, 2))) / np.sqrt(IMAGES.var((0, 1, 2)) + 1e-5)
+    np.testing.assert_allclose(normalised, centred * gamma + beta, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(scaled, IMAGES * gamma + beta, rtol=1e-5, atol=1e-5)
+
+
+def test_norm_off_keeps_the_type_of_the_activations():
+    layers = Layers(True, norm="off", compute_dtype=tf.bfloat16)
+    with tf.Graph().as_default():
+        assert layers.batch_norm(tf.zeros([1, 8, 8, 4], tf.bfloat16)).dtype == tf.bfloat16
+
+
+def test_batch_norm_without_a_scale_has_an_offset_alone():
+    def build(layers: Layers, x: Any) -> Any:
+        output = layers.batch_norm(x, scale=False)
+        assert [one.op.name for one in tf.trainable_variables()] == ["batch_norm/beta"]
+        return output
+
+    output = run(build, Layers(training=False))
+    np.testing.assert_allclose(output, IMAGES / np.sqrt(1 + 1e-5), rtol=1e-5)
+
+
+def test_the_statistics_count_the_values_of_a_channel_in_all_images():
+    for settings in ({"norm": "tower"}, {"norm": "sync", "merge": lambda tensor: tensor}):
+        layers = Layers(training=True, **settings)
+        mean, variance, count = run(
+            lambda layers, x: layers.batch_norm(x) is None or layers.statistics[0], layers
+        )
+        assert count == 6 * 8 * 8
+        np.testing.assert_allclose(mean, IMAGES.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(variance, IMAGES.var((0, 1, 2)), rtol=1e-4)
+
+
+def test_pools_take_whole_windows_only():
+    squares = np.arange(25, dtype=np.float32).reshape(1, 5, 5, 1)
+    with tf.Graph().as_default(), tf.Session() as session:
+        largest = Layers(True).max_pool(tf.constant(squares), 2)
+        mean = Layers(True).average_pool(tf.constant(squares), 2)
+        assert session.run(largest)[0, :, :, 0].tolist() == [[6, 8], [16, 18]]
+        assert session.run(mean)[0, :, :, 0].tolist() == [[3, 5], [13, 15]]
+
+
+def test_added_channels_are_zeros_half_on_each_side():
+    output = run(lambda layers, x: layers.pad_channels(x, 9), Layers(True))
+    assert output.shape == (6, 8, 8, 9)
+    np.testing.assert_array_equal(output[..., 2:6], IMAGES)
+    assert (output[..., [0, 1, 6, 7, 8]] == 0).all()
+
+
+def test_whitening_projects_every_patch_and_adds_a_bias():
+    recorder = Recorder()
+    with tf.Graph().as_default():
+        Layers(True, source=recorder).whitening(tf.zeros([1, 8, 8, 4]), 2)
+    assert [(spec.name, spec.shape, spec.kind) for spec in recorder.specs] == [
+        ("whitening/projection", (2, 2, 4, 32), FIXED),
+        ("whitening/bias", (32,), EARLY),
+    ]
+    with tf.Graph().as_default(), tf.Session() as session:
+        output = Layers(True).whitening(tf.constant(IMAGES), 2)
+        projection, bias = tf.global_variables()
+        session.run(tf.global_variables_initializer())
+        assert (session.run(projection) == 0).all()
+        assert (session.run(bias) == 0).all()
+        picks = np.zeros((2, 2, 4, 32), np.float32)
+        picks[1, 0, 3, 5] = 2.0  # output 5: twice channel 3 of the patch's lower left pixel
+        projection.load(picks, session)
+        bias.load(np.arange(32, dtype=np.float32), session)
+        found = session.run(output)
+    assert found.shape == (6, 7, 7, 32)
+    np.testing.assert_allclose(found[..., 5], 2 * IMAGES[:, 1:, :7, 3] + 5, rtol=1e-6)
+    assert (found[..., 31] == 31).all()
+
+
+def test_first_weights_are_hes_and_glorots():
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        layers = Layers(True)
+        layers.conv(tf.zeros([1, 8, 8, 64]), 128, 3)
+        layers.dense(tf.zeros([1, 500]), 100)
+        session.run(tf.global_variables_initializer())
+        kernel, dense, bias = session.run(tf.global_variables())
+    # Normal numbers of variance 2 / fan in, without those beyond two sigma of the whole bell.
+    assert kernel.std() == pytest.approx(np.sqrt(2 / (9 * 64)), rel=0.01)
+    assert np.abs(kernel).max() < 2 * np.sqrt(2 / (9 * 64)) / 0.879
+    assert np.abs(dense).max() == pytest.approx(np.sqrt(6 / 600), rel=0.01)
+    assert (bias == 0).all()
+
+
+def test_a_layer_may_bring_first_weights_of_its_own_and_have_no_bias():
+    with tf.Graph().as_default(), tf.Session() as session:
+        ones = tf.ones_initializer()
+        Layers(True).conv(tf.zeros([1, 8, 8, 4]), 6, 3, initializer=ones)
+        Layers(True).dense(tf.zeros([1, 5]), 3, initializer=ones, bias=False)
+        session.run(tf.global_variables_initializer())
+        kernels = session.run(tf.global_variables())
+    assert [kernel.shape for kernel in kernels] == [(3, 3, 4, 6), (5, 3)]
+    assert all((kernel == 1).all() for kernel in kernels)
+
+
+@pytest.mark.parametrize(
+    ("early", "settings", "passes"),
+    [(False, {"after_early": True}, False), (True, {"after_early": True}, True), (False, {}, True)],
+    ids=["the first epochs are over", "they are not", "it is no such layer"],
+)
+def test_no_gradient_goes_to_what_trains_early_once_that_is_over(early, settings, passes):
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.constant(IMAGES)
+        layers = Layers(True, early=tf.constant(early))
+        y = layers.conv(x, 6, 3, **settings)
+        (gradient,) = tf.gradients(y, x)
+        session.run(tf.global_variables_initializer())
+        assert np.any(session.run(gradient)) == passes
+
+
+@pytest.mark.parametrize("on_cpu", [False, True])
+def test_relu_in_bf16_on_a_cpu_has_a_gradient_of_integers(on_cpu: bool):
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x = tf.constant([-1.0, 0.5, 2.0], tf.bfloat16)
+        y = Layers(True, compute_dtype=tf.bfloat16, bf16_on_cpu=on_cpu).relu(x)
+        (gradient,) = tf.gradients(y, x)
+        assert session.run(tf.cast(y, tf.float32)).tolist() == [0.0, 0.5, 2.0]
+        assert session.run(tf.cast(gradient, tf.float32)).tolist() == [0.0, 1.0, 1.0]
+    assert any(op.type == "ReluGrad" for op in graph.get_operations()) != on_cpu
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25, 0.0])
+def test_a_kernel_begins_with_hes_deviation_times_its_scale(scale: float) -> None:
+    with tf.Graph().as_default(), tf.Session() as session:
+        values = session.run(he_initializer(scale)([3, 3, 16, 256], tf.float32))
+    # 36,864 numbers, with a mean of 0 and a deviation of sqrt(2 / inputs); n=1.
+    assert values.std() == pytest.approx(scale * (2 / (3 * 3 * 16)) ** 0.5, rel=0.02)
+    assert values.mean() == pytest.approx(0, abs=2e-3)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_the_fused_normalisation_is_told_where_the_channels_are(
+    data_format: str, training: bool
+) -> None:
+    with tf.Graph().as_default() as graph:
+        layers = Layers(training, data_format)
+        layers.batch_norm(layers.cast_images(tf.constant(IMAGES)))
+        (op,) = (op for op in graph.get_operations() if op.type == "FusedBatchNormV3")
+    expected = {"channels_last": b"NHWC", "channels_first": b"NCHW"}
+    assert op.get_attr("data_format") == expected[data_format]
+
+
+def test_shared_statistics_of_narrow_images_are_summed_up_in_float32() -> None:
+    layers = Layers(True, compute_dtype=tf.bfloat16, norm="sync", merge=lambda tensor: tensor)
+    with tf.Graph().as_default(), tf.Session() as session:
+        narrow = tf.cast(tf.constant(IMAGES), tf.bfloat16)
+        y = layers.batch_norm(narrow)
+        assert y.dtype == tf.bfloat16
+        session.run(tf.global_variables_initializer())
+        (seen,) = layers.statistics
+        values, mean, variance = session.run([tf.cast(narrow, tf.float32), *seen[:2]])
+    np.testing.assert_allclose(mean, values.mean((0, 1, 2)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(variance, values.var((0, 1, 2)), rtol=1e-4)
+
+
+def test_a_variable_outside_of_all_scopes_has_its_own_name() -> None:
+    recorder = Recorder()
+    layers = Layers(True, source=recorder)
+    with tf.Graph().as_default():
+        layers.variable("kernel", [2], tf.ones_initializer(), KERNEL)
+        with tf.variable_scope("stem"):
+            layers.variable("kernel", [2], tf.ones_initializer(), KERNEL)
+    assert [spec.name for spec in recorder.specs] == ["kernel", "stem/kernel"]

@@ -1,0 +1,231 @@
+"""The registry: ten logits each, and the published numbers of layers and parameters."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import MODELS, TrainConfig
+from cifar10.models import REGISTRY, build
+from cifar10.models.layers import Layers
+from cifar10.models.resnet import default_residual_scale, resnet
+
+
+def build_graph(images: Any = None, layers: Any = None, **settings: Any) -> Any:
+    """Builds a model in the graph at hand; returns its logits."""
+    images = tf.zeros([2, 32, 32, 3]) if images is None else images
+    layers = layers or Layers(training=True)
+    with tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False):
+        return build(TrainConfig(**settings))(layers, images)
+
+
+def count_parameters() -> int:
+    return sum(variable.shape.num_elements() for variable in tf.trainable_variables())
+
+
+def names(ending: str = "") -> list[str]:
+    variables = [variable.name for variable in tf.global_variables()]
+    return [name[len("model/") : -2] for name in variables if name.endswith(ending + ":0")]
+
+
+def test_the_registry_has_every_model_that_a_flag_can_name():
+    assert tuple(REGISTRY) == MODELS
+
+
+@pytest.mark.parametrize(
+    ("settings", "convolutions", "parameters"),
+    [
+        # He et al. 2015, table 6, counts 0.27 and 0.66 million for 20 and 44 layers.
+        ({"num_layers": 8}, 7, 75_290),
+        ({"num_layers": 20}, 19, 269_722),
+        ({}, 43, 658_586),
+        ({"model": "resnet_v2", "num_layers": 20}, 19, 269_722),
+        # 3072 * 100 + 100 + 100 * 10 + 10.
+        ({"model": "mlp"}, 0, 308_310),
+        ({"model": "mlp", "hidden_units": 7}, 0, 21_591),
+    ],
+    ids=["resnet-8", "resnet-20", "default: resnet-44", "resnet_v2-20", "mlp-100", "mlp-7"],
+)
+def test_a_model_has_6n_plus_2_layers_ten_logits_and_so_many_parameters(
+    settings, convolutions, parameters
+):
+    with tf.Graph().as_default() as graph:
+        logits = build_graph(**settings)
+        operations = [operation.type for operation in graph.get_operations()]
+        # The tutorial had eleven logits for ten classes.
+        assert logits.shape.as_list() == [2, 10]
+        assert logits.dtype == tf.float32
+        # The last of the 6n+2 layers is dense; shortcuts have no weights and do not count.
+        assert operations.count("Conv2D") == convolutions
+        assert operations.count("MatMul") == (1 if convolutions else 2)
+        assert count_parameters() == parameters
+
+
+def test_v1_normalises_after_each_convolution_and_v2_before():
+    order = {}
+    for model in ("resnet", "resnet_v2"):
+        with tf.Graph().as_default():
+            build_graph(model=model, num_layers=8)
+            order[model] = [
+                name.replace("/kernel", "").replace("/gamma", "")
+                for name in names()
+                if name.endswith(("kernel", "gamma")) and name.startswith(("stem", "stage_0", "he"))
+            ]
+    assert order["resnet"] == [
+        "stem/conv",
+        "stem/batch_norm",
+        "stage_0/block_0/conv",
+        "stage_0/block_0/batch_norm",
+        "stage_0/block_0/conv_1",
+        "stage_0/block_0/batch_norm_1",
+        "head/dense",
+    ]
+    assert order["resnet_v2"] == [
+        "stem/conv",
+        "stage_0/block_0/batch_norm",
+        "stage_0/block_0/conv",
+        "stage_0/block_0/batch_norm_1",
+        "stage_0/block_0/conv_1",
+        "head/batch_norm",
+        "head/dense",
+    ]
+
+
+def test_stages_halve_the_image_and_double_the_filters():
+    with tf.Graph().as_default() as graph:
+        build_graph(num_layers=8)
+        shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
+    assert shapes == [[32, 32, 16]] * 3 + [[16, 16, 32]] * 2 + [[8, 8, 64]] * 2
+
+
+def test_without_normalisation_there_are_no_moving_statistics():
+    with tf.Graph().as_default():
+        build_graph(layers=Layers(training=True, norm="off"), num_layers=8)
+        assert names("moving_mean") == []
+        assert count_parameters() == 75_290
+
+
+def test_convolutions_have_no_bias():
+    with tf.Graph().as_default():
+        build_graph(num_layers=8)
+        assert names("bias") == ["head/dense/bias"]
+
+
+@pytest.mark.parametrize("num_layers", [2, 9])
+def test_other_numbers_of_layers_are_refused(num_layers):
+    with pytest.raises(ValueError, match=rf"6n\+2 .*, got {num_layers}"):
+        resnet(Layers(training=False), None, num_layers=num_layers)
+
+
+@pytest.mark.parametrize("model", ["resnet", "resnet_v2"])
+def test_both_layouts_give_the_same_logits(model):
+    # Batches of two sizes: within one process, oneDNN's average-pooling takes the primitive that it
+    # made for one layout for the other one too, if the shapes are the same.
+    images = np.random.default_rng(0).normal(size=(13, 32, 32, 3)).astype(np.float32)
+    logits = {}
+    with tf.Graph().as_default(), tf.Session() as session:
+        for data_format, count in (("channels_last", 11), ("channels_first", 13)):
+            layers = Layers(training=False, data_format=data_format)
+            logits[data_format] = build_graph(
+                tf.constant(images[:count]), layers, model=model, num_layers=8
+            )
+        session.run(tf.global_variables_initializer())
+        last, first = session.run([logits["channels_last"], logits["channels_first"]])
+    np.testing.assert_allclose(last, first[:11], rtol=1e-4, atol=1e-4)
+
+
+def test_a_layout_does_not_change_names_or_shapes_of_variables():
+    shapes = []
+    for data_format in ("channels_last", "channels_first"):
+        with tf.Graph().as_default():
+            build_graph(layers=Layers(training=True, data_format=data_format), num_layers=8)
+            shapes.append([(one.name, one.shape.as_list()) for one in tf.global_variables()])
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("model", ["resnet", "mlp"])
+def test_low_precision_is_for_activations_alone(model, dtype):
+    settings = {"model": model, **({"num_layers": 8} if model == "resnet" else {})}
+    with tf.Graph().as_default() as graph:
+        logits = build_graph(layers=Layers(training=True, compute_dtype=dtype), **settings)
+        assert logits.dtype == tf.float32
+        assert {variable.dtype.base_dtype for variable in tf.global_variables()} == {tf.float32}
+        products = [op for op in graph.get_operations() if op.type in ("Conv2D", "MatMul")]
+        *before, head = [op.outputs[0].dtype for op in products]
+        assert (set(before), head) == ({dtype}, tf.float32)
+
+
+# Bits of a float32 that these types have not: 16 of bfloat16's, 13 of float16's 23 of the mantissa.
+@pytest.mark.parametrize(("dtype", "missing"), [(tf.bfloat16, 2**16 - 1), (tf.float16, 2**13 - 1)])
+def test_logits_are_not_rounded_to_the_type_of_the_activations(dtype, missing):
+    random = np.random.default_rng(0)
+    images = random.normal(size=(2, 32, 32, 3)).astype(np.float32)
+    for model in MODELS:
+        settings = {"num_layers": 8} if model.startswith("resnet") else {}
+        with tf.Graph().as_default(), tf.Session() as session:
+            layers = Layers(training=True, compute_dtype=dtype)
+            logits = build_graph(tf.constant(images), layers, model=model, **settings)
+            session.run(tf.global_variables_initializer())
+            for variable in tf.global_variables():
+                if variable.op.name.endswith("projection"):  # made from the data in training
+                    variable.load(random.normal(size=variable.shape), session)
+            found = session.run(logits)
+        assert found.dtype == np.float32, model
+        assert np.isfinite(found).all()
+        assert (found.view(np.uint32) & missing != 0).mean() > 0.8, model
+
+
+def test_the_mlp_is_two_dense_layers_with_relu_between():
+    images = np.random.default_rng(0).normal(size=(3, 32, 32, 3)).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        logits = build_graph(tf.constant(images), model="mlp", hidden_units=5)
+        session.run(tf.global_variables_initializer())
+        (kernel, bias, kernel_1, bias_1), found = session.run([tf.global_variables(), logits])
+    hidden = np.maximum(images.reshape(3, 3072) @ kernel + bias, 0)
+    np.testing.assert_allclose(found, hidden @ kernel_1 + bias_1, rtol=1e-4, atol=1e-4)
+
+
+def first_values(**settings: Any) -> dict[str, np.ndarray]:
+    """What a model's variables start from."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        build_graph(**settings)
+        session.run(tf.global_variables_initializer())
+        return dict(zip(names(), session.run(tf.global_variables())))
+
+
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [
+        ({"num_layers": 14}, 2**-0.5),  # two blocks a stage
+        ({"num_layers": 8}, 1.0),
+        ({"num_layers": 14, "residual_scale": 0.0}, 0.0),
+        ({"num_layers": 14, "residual_scale": 0.25}, 0.25),
+    ],
+    ids=str,
+)
+def test_what_a_block_of_a_resnet_adds_is_scaled_at_first(settings, scale):
+    values = first_values(model="resnet", **settings)
+    gammas = {name: value for name, value in values.items() if name.endswith("/gamma")}
+    last = {name for name in gammas if name.startswith("stage") and "batch_norm_1/" in name}
+    assert len(last) == (settings["num_layers"] - 2) // 2
+    for name, value in gammas.items():
+        np.testing.assert_allclose(value, scale if name in last else 1.0, err_msg=name)
+
+
+@pytest.mark.parametrize("scale", [None, 0.0, 0.25])
+def test_what_a_block_of_a_resnet_v2_adds_is_scaled_in_its_last_kernel(scale):
+    values = first_values(model="resnet_v2", num_layers=14, residual_scale=scale)
+    for name, value in values.items():
+        if name.startswith("stage") and name.endswith("/kernel"):
+            is_last = name.endswith("/conv_1/kernel")
+            factor = {None: 2**-0.5}.get(scale, scale) if is_last else 1.0
+            he = (2.0 / np.prod(value.shape[:3])) ** 0.5
+            np.testing.assert_allclose(value.std(), factor * he, rtol=0.1, err_msg=name)
+
+
+@pytest.mark.parametrize(("num_layers", "blocks"), [(8, 1), (14, 2), (20, 3), (44, 7), (110, 18)])
+def test_what_blocks_add_begins_smaller_the_more_there_are(num_layers: int, blocks: int) -> None:
+    assert default_residual_scale(num_layers) == pytest.approx(1 / blocks**0.5)

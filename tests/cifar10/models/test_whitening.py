@@ -1,0 +1,86 @@
+"""The projection that fastnet's first layer takes from the training images."""
+
+import numpy as np
+import pytest
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.input.records import open_records
+from cifar10.models.whitening import PROJECTION, values_from_data, whitening_projection
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    """Images whose neighbouring pixels and channels go together, as in photographs."""
+    random = np.random.default_rng(0)
+    coarse = random.standard_normal((200, 9, 9, 3)).repeat(4, axis=1).repeat(4, axis=2)
+    mixed = coarse @ random.standard_normal((3, 3)) + 0.3 * random.standard_normal((200, 36, 36, 3))
+    return mixed[:, 2:34, 2:34].astype(np.float32)
+
+
+def outputs(images: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """The convolution by hand: one row an image and place, one column a filter."""
+    size = kernel.shape[0]
+    side = 32 - size + 1
+    found = np.zeros((len(images), side, side, kernel.shape[-1]))
+    for row in range(size):
+        for column in range(size):
+            part = images[:, row : row + side, column : column + side]
+            found += part @ kernel[row, column]
+    return found.reshape(-1, kernel.shape[-1])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_outputs_are_uncorrelated_and_have_variance_1(images, size):
+    kernel = whitening_projection(images, size)
+    half = 3 * size * size
+    assert kernel.shape == (size, size, 3, 2 * half)
+    assert kernel.dtype == np.float32
+    rows = outputs(images, kernel)[:, :half]
+    np.testing.assert_allclose(rows.T @ rows / len(rows), np.eye(half), atol=0.01)
+    before = outputs(images, np.eye(half).reshape(size, size, 3, half))
+    covariance = before.T @ before / len(before)
+    assert np.abs(covariance - np.diag(np.diag(covariance))).max() > 0.5
+
+
+def test_each_component_stands_there_with_either_sign(images):
+    kernel = whitening_projection(images, 2)
+    np.testing.assert_array_equal(kernel[..., :12], -kernel[..., 12:])
+
+
+def test_the_component_that_varies_most_comes_first(images):
+    # It is divided by the most, so its filter is the smallest.
+    norms = np.linalg.norm(whitening_projection(images, 2).reshape(12, 24), axis=0)[:12]
+    assert (np.diff(norms) > 0).all()
+
+
+def test_what_does_not_vary_is_not_blown_up():
+    kernel = whitening_projection(np.ones((3, 32, 32, 3), np.float32), 2)
+    assert np.abs(kernel).max() <= 1 / np.sqrt(5e-4)
+
+
+def test_values_are_a_function_of_data_and_seed(prepared_data):
+    records = open_records(str(prepared_data))
+    one, same = (values_from_data(TrainConfig(model="fastnet"), records) for _ in range(2))
+    assert list(one) == [PROJECTION]
+    assert one[PROJECTION].shape == (2, 2, 3, 24)
+    np.testing.assert_array_equal(one[PROJECTION], same[PROJECTION])
+
+
+def test_the_images_are_standardised_by_the_data_sets_own_figures(prepared_data):
+    records = open_records(str(prepared_data))
+    kernel = values_from_data(TrainConfig(model="fastnet"), records)[PROJECTION]
+    import tensorflow.compat.v1 as tf
+
+    from cifar10.input.pipeline import load_split
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = tf.data.make_one_shot_iterator(load_split(records, "train")).get_next()
+        images = session.run(batch)[0].astype(np.float64)
+    images = (images - images.mean((0, 1, 2))) / images.std((0, 1, 2))
+    rows = outputs(images, kernel)[:, :12]
+    # Fewer than 5,000 images: all of them are in the sample.
+    np.testing.assert_allclose(rows.T @ rows / len(rows), np.eye(12), atol=0.02)
+
+
+def test_other_models_need_nothing_of_the_data():
+    assert values_from_data(TrainConfig(), None) == {}

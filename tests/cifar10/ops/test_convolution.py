@@ -1,0 +1,136 @@
+"""Gradients of convolutions that are computed another way."""
+
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.ops import convolution
+
+SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
+RANDOM = np.random.default_rng(5)
+
+
+def numbers(*shape: int) -> Any:
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def gradients(
+    by_images: bool, x: Any, kernel: Any, dtype: Any, early: Optional[bool] = None
+) -> Any:
+    """Gradients for input and filters of a loss that counts each output differently; the ops."""
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        inputs = [tf.constant(x), tf.constant(kernel)]
+        y = convolution.convolve(
+            tf.cast(inputs[0], dtype),
+            tf.cast(inputs[1], dtype),
+            SETTINGS,
+            convolution.Ways(by_images=by_images),
+            None if early is None else tf.constant(early),
+        )
+        factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
+        found = tf.gradients(tf.reduce_sum(tf.cast(y, tf.float32) * factors), inputs)
+        return session.run(found), {op.type for op in graph.get_operations()}
+
+
+@pytest.mark.parametrize(("count", "side"), [(48, 3), (16, 5), (17, 1)])
+def test_the_filters_gradient_is_tensorflows(count: int, side: int):
+    x, kernel = numbers(count, side, side, 64), numbers(3, 3, 64, 72)
+    (expected_x, expected), _ = gradients(False, x, kernel, tf.float32)
+    (found_x, found), ops = gradients(True, x, kernel, tf.float32)
+    assert "Conv2DBackpropFilter" not in ops
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(found_x, expected_x)
+
+
+def test_pieces_of_a_batch_add_up():
+    x, upstream = numbers(6, 4, 4, 3), numbers(6, 4, 4, 2)
+    with tf.Graph().as_default(), tf.Session() as session:
+        whole, pieces = session.run(
+            [convolution.filter_gradient_by_images(tf.constant(x), upstream, n) for n in (1, 3)]
+        )
+    np.testing.assert_allclose(pieces, whole, rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_loses_no_more_than_its_own_precision():
+    x, kernel = numbers(64, 15, 15, 64), numbers(3, 3, 64, 64)
+    (_, exact), _ = gradients(False, x, kernel, tf.float32)
+    (_, found), _ = gradients(True, x, kernel, tf.bfloat16)
+    assert np.abs(found - exact).max() < 2**-7 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("by_images", [True, False])
+def test_after_the_first_epochs_the_input_has_no_gradient(early: bool, by_images: bool):
+    x, kernel = numbers(16, 4, 4, 64), numbers(3, 3, 64, 64)
+    (expected_x, expected), _ = gradients(False, x, kernel, tf.float32)
+    (found_x, found), _ = gradients(by_images, x, kernel, tf.float32, early)
+    np.testing.assert_array_equal(found_x, expected_x if early else np.zeros_like(x))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_winograds_way_is_taken_where_the_input_always_has_a_gradient():
+    def ops(early: Optional[Any]) -> set[str]:
+        with tf.Graph().as_default() as graph:
+            x, kernel = tf.zeros([16, 4, 4, 64]), tf.zeros([3, 3, 64, 72])
+            y = convolution.convolve(
+                x, kernel, SETTINGS, convolution.Ways(winograd_saving=1.0), early
+            )
+            assert y.shape == [16, 4, 4, 72]
+            return {op.type for op in graph.get_operations()}
+
+    assert "Conv2D" not in ops(None)
+    assert "Conv2D" in ops(True)
+
+
+@pytest.mark.parametrize(("side", "is_taken"), [(7, True), (15, False), (3, False)])
+def test_winograds_way_is_taken_where_it_saves_enough(side: int, is_taken: bool):
+    images, weights = numbers(16, side, side, 64), numbers(3, 3, 64, 64)
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x, kernel = tf.constant(images, tf.bfloat16), tf.constant(weights, tf.bfloat16)
+        y = convolution.convolve(x, kernel, SETTINGS, convolution.Ways(winograd_saving=5.0))
+        assert y.dtype == tf.bfloat16
+        assert ("Conv2D" in {op.type for op in graph.get_operations()}) != is_taken
+        exact = tf.nn.conv2d(*(tf.cast(one, tf.float32) for one in (x, kernel)), **SETTINGS)
+        found, expected = session.run([tf.cast(y, tf.float32), exact])
+    np.testing.assert_allclose(found, expected, rtol=2**-7, atol=2**-8 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "changed"),
+    [
+        ((64, 15, 15, 24), (3, 3, 24, 64), {}),
+        ((64, 15, 15, 64), (1, 1, 64, 64), {}),
+        ((64, 15, 15, 64), (3, 3, 64, 64), {"strides": [1, 2, 2, 1]}),
+        ((64, 15, 15, 64), (3, 3, 64, 64), {"padding": "VALID"}),
+        ((64, 64, 15, 15), (3, 3, 64, 64), {"data_format": "NCHW"}),
+        ((None, 15, 15, 64), (3, 3, 64, 64), {}),
+        ((8, 3, 3, 64), (3, 3, 64, 64), {}),
+    ],
+)
+def test_what_does_not_fit_is_left_to_tensorflow(shape: Any, kernel: Any, changed: dict[str, Any]):
+    with tf.Graph().as_default():
+        x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
+        assert not convolution.fits(x, weights, {**SETTINGS, **changed})
+        assert convolution.pieces_of(x, weights, {**SETTINGS, **changed}) == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "side", "channels", "pieces"),
+    [
+        (512, 15, 256, 16),
+        (512, 7, 256, 4),
+        (512, 3, 256, 4),
+        (64, 8, 64, 2),
+        (96, 15, 256, 3),
+        (37, 3, 256, 1),
+        (37, 15, 256, 0),
+    ],
+)
+def test_a_piece_is_as_large_as_divides_the_batch_and_is_fast(
+    count: int, side: int, channels: int, pieces: int
+):
+    with tf.Graph().as_default():
+        x, weights = tf.zeros([count, side, side, channels]), tf.zeros([3, 3, channels, 300])
+        assert convolution.pieces_of(x, weights, SETTINGS) == pieces

@@ -1,0 +1,125 @@
+"""What is put on a GPU can run there: each op has a kernel for its types in this TensorFlow.
+
+The `tensorflow` package holds the kernels for GPUs, and says which, also where there is no GPU.
+Without a kernel, soft placement would move an op to the CPU, and its tensors to and fro.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import kernels
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.input.records import open_records
+from cifar10.step import model_fn
+from cifar10.step.devices import DevicePlan
+from tests.cifar10 import steps
+from tests.cifar10.steps import make_plan
+
+BATCH = 64
+
+
+@functools.cache
+def gpu_kernels(op_type: str) -> list[Any]:
+    found = kernels.get_registered_kernels_for_op(op_type).kernel
+    return [one for one in found if one.device_type in ("GPU", "DEFAULT")]
+
+
+def kernels_of(op: Any) -> list[Any]:
+    """The kernels that a GPU has for an op with these types."""
+    return [one for one in gpu_kernels(op.type) if all(_fits(op, c) for c in one.constraint)]
+
+
+def _fits(op: Any, constraint: Any) -> bool:
+    value = op.get_attr(constraint.name)
+    values = value if isinstance(value, list) else [value]
+    return all(one in constraint.allowed_values.list.type for one in values)
+
+
+def in_host_memory(op: Any) -> list[str]:
+    """What the kernel of an op takes or gives in the host's memory."""
+    return list(kernels_of(op)[0].host_memory_arg)
+
+
+needs_gpu_kernels = pytest.mark.skipif(
+    not gpu_kernels("NcclAllReduce"), reason="this TensorFlow has no kernels for GPUs"
+)
+
+
+def gpu_plan(precision: str, strategy: str) -> DevicePlan:
+    gpus = ("/gpu:0", "/gpu:1")
+    types = {"fp32": tf.float32, "fp16": tf.float16, "bf16": tf.bfloat16}
+    return dataclasses.replace(
+        make_plan(1),
+        tower_devices=gpus,
+        variable_devices=gpus if strategy == "GPU" else ("/cpu:0",),
+        data_format="channels_first" if precision == "fp32" else "channels_last",
+        compute_dtype=types[precision],
+        loss_scaling=precision == "fp16",
+        reduction="nccl",
+        resident=True,
+    )
+
+
+def step_ops(records: Any, plan: DevicePlan, config: TrainConfig) -> list[Any]:
+    """The ops of a training step, and of filling the data."""
+    tf.train.create_global_step()
+    drawn = tf.placeholder(tf.int64, [BATCH, 6])
+    count = records.counts["train"]
+    params = model_fn.ModelParams(config, plan, count, 100, resident_records=records)
+    spec = model_fn.model_fn(drawn, None, tf.estimator.ModeKeys.TRAIN, params)
+    (hook,) = spec.training_hooks
+    ops = {op.name: op for last in (spec.train_op, hook.load) for op in steps.ops_before(last)}
+    return list(ops.values())
+
+
+CASES = (
+    ("fp32", "CPU", {"num_layers": 8, "cutout": 8}),
+    ("fp16", "GPU", {"num_layers": 8, "optimizer": "nesterov"}),
+    ("bf16", "GPU", {"model": "fastnet", "crop_fill": "reflect", "flip": "alternating"}),
+    ("fp16", "CPU", {"model": "fastnet", "batch_norm": "sync"}),
+    ("fp32", "GPU", {"model": "resnet_v2", "num_layers": 8, "optimizer": "adam"}),
+)
+
+
+def name_of(case: tuple[str, str, dict[str, Any]]) -> str:
+    return f"{case[2].get('model', 'resnet')} in {case[0]}, variables on {case[1]}"
+
+
+@pytest.fixture(scope="module", params=CASES, ids=name_of)
+def ops(tutorial_data: Any, request: pytest.FixtureRequest) -> list[Any]:
+    """The ops of a training step on two GPUs, and of filling the data."""
+    precision, strategy, settings = request.param
+    records = open_records(str(tutorial_data))
+    config = TrainConfig(train_batch_size=BATCH, precision=precision, **settings)
+    with tf.Graph().as_default():
+        return step_ops(records, gpu_plan(precision, strategy), config)
+
+
+def size(tensor: Any) -> int:
+    return tensor.shape.num_elements() or 0
+
+
+@needs_gpu_kernels
+def test_every_op_of_a_step_on_gpus_has_a_kernel_there(ops):
+    on_gpus = [op for op in ops if "GPU" in op.device]
+    assert {"NcclAllReduce", "ResourceGather", "AssignVariableOp"} <= {op.type for op in on_gpus}
+    assert sorted({op.type for op in on_gpus if not kernels_of(op)}) == []
+    # int32 is computed in the host's memory: fine for a shape, not for what is large.
+    large = {
+        f"{op.type} {tensor.dtype.name}"
+        for op in on_gpus
+        for tensor, output in zip(op.outputs, op.op_def.output_arg)
+        if size(tensor) > BATCH and output.name in in_host_memory(op)
+    }
+    assert large == set()
+
+
+def test_nothing_large_is_left_for_tensorflow_to_place(ops):
+    # It would go to the first GPU, whichever tower's it is.
+    assert {
+        op.type for op in ops if not op.device and max(map(size, op.outputs), default=0) > 640
+    } == set()

@@ -1,0 +1,352 @@
+"""Convolutions in C++: what they compute, when they can be had, and how they are compiled."""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.ops import convolution
+from cifar10.ops.kernels import build, library
+from cifar10.step import model_fn
+from tests.cifar10.steps import make_plan
+
+SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
+RANDOM = np.random.default_rng(7)
+ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+
+
+@pytest.fixture
+def compiled(compiled_kernels: None) -> Any:
+    """The library."""
+    return library.load()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The library's path, where nothing is yet, on a machine that can have it."""
+    path = tmp_path / "built" / "kernels.so"
+    monkeypatch.setattr(library, "why_impossible", lambda flags: None)
+    monkeypatch.setattr(library, "path", lambda: path)
+    return path
+
+
+def numbers(*shape: int) -> Any:
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def outputs_and_gradients(
+    own: bool, x: Any, kernel: Any, dtype: Any, early: Optional[bool] = None
+) -> Any:
+    """Outputs, and gradients for input and filters of a loss that counts each of them anew."""
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        inputs = [tf.cast(tf.constant(value), dtype) for value in (x, kernel)]
+        trains = None if early is None else tf.constant(early)
+        ways = convolution.Ways(own=own)
+        y = convolution.convolve(inputs[0], inputs[1], SETTINGS, ways, trains)
+        factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
+        found = tf.gradients(y, inputs, tf.cast(tf.constant(factors), dtype))
+        ops = {op.type for op in graph.get_operations()}
+        assert ("Cifar10Conv3x3" in ops) == own
+        assert ("Conv2D" in ops) != own
+        return session.run([tf.cast(value, tf.float32) for value in (y, *found)])
+
+
+def differs(found: Any, expected: Any) -> float:
+    """The error's size, by that of what is expected (root mean squares)."""
+    return float(np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2)))
+
+
+@pytest.mark.parametrize(
+    ("images", "filters"),
+    [
+        ((5, 32, 32, 16), 16),
+        ((3, 16, 16, 32), 32),
+        ((7, 8, 8, 64), 64),
+        ((1, 4, 4, 16), 48),
+        ((2, 12, 20, 48), 16),
+        ((3, 4, 36, 32), 64),
+        ((2, 15, 15, 64), 256),
+        ((3, 31, 14, 32), 16),
+        ((2, 5, 17, 16), 32),
+        ((1, 1, 2, 16), 16),
+    ],
+)
+def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, filters):
+    monkeypatch.setattr(convolution, "_MOST_COVERED", 16.0)
+    x, kernel = numbers(*images), numbers(3, 3, images[3], filters)
+    exact = outputs_and_gradients(False, x, kernel, tf.float32)
+    for found, expected in zip(outputs_and_gradients(True, x, kernel, tf.float32), exact):
+        assert found.shape == expected.shape
+        assert differs(found, expected) < 1e-5
+
+
+def test_bfloat16_is_rounded_once(compiled):
+    x, kernel = (np.round(numbers(*shape) * 8) / 8 for shape in ((4, 8, 8, 32), (3, 3, 32, 16)))
+    exact = outputs_and_gradients(False, x, kernel, tf.float32)
+    y, of_x, of_kernel = outputs_and_gradients(True, x, kernel, tf.bfloat16)
+    # Half a unit of the last of eight bits, and the float's own error.
+    np.testing.assert_allclose(y, exact[0], rtol=2**-8, atol=1e-4)
+    # The upstream gradient was rounded, too.
+    assert differs(of_x, exact[1]) < 2**-8
+    assert differs(of_kernel, exact[2]) < 2**-8
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_what_is_not_a_number_stays_none(compiled, value, dtype):
+    x, kernel = numbers(2, 8, 8, 16), numbers(3, 3, 16, 16)
+    x[1, 3, 3, 5] = value
+    y, _, of_kernel = outputs_and_gradients(True, x, kernel, dtype)
+    assert not np.isfinite(y[1, 2:5, 2:5]).any()
+    assert np.isfinite(y[0]).all()
+    assert not np.isfinite(of_kernel[:, :, 5]).any()
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_the_same_numbers_give_the_same_bits(compiled, dtype):
+    x, kernel = numbers(5, 16, 16, 16), numbers(3, 3, 16, 32)
+    one, again = (outputs_and_gradients(True, x, kernel, dtype) for _ in range(2))
+    for found, expected in zip(one, again):
+        np.testing.assert_array_equal(found, expected)
+
+
+_THREADS = """
+import sys
+import numpy as np
+import tensorflow.compat.v1 as tf
+from cifar10.kernels import library
+ops, random = library.load(), np.random.default_rng(0)
+x, y = (random.normal(size=(6, 16, 16, 32)).astype(np.float32) for _ in range(2))
+w = random.normal(size=(3, 3, 32, 32)).astype(np.float32)
+config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
+with tf.Graph().as_default(), tf.Session(config=config) as session:
+    found = [ops.cifar10_conv3x3(x, w), ops.cifar10_conv3x3_backprop_filter(x, y)]
+    np.savez(sys.argv[2], *session.run(found))
+"""
+
+
+@pytest.mark.parametrize(("threads", "environment"), [(4, {}), (1, {"ONEDNN_MAX_CPU_ISA": "AVX2"})])
+def test_threads_and_instruction_sets_change_nothing_but_rounding(
+    compiled, tmp_path, root, threads, environment
+):
+    results = []
+    for name, count, variables in (("a", 1, {}), ("b", threads, environment)):
+        path = tmp_path / f"{name}.npz"
+        subprocess.run(
+            [sys.executable, "-c", _THREADS, str(count), str(path)],
+            env={**os.environ, **variables},
+            cwd=root,
+            check=True,
+            capture_output=True,
+        )
+        results.append(np.load(path))
+    for name in results[0]:
+        assert differs(results[1][name], results[0][name]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("images", "weights", "words"),
+    [
+        ((1, 0, 8, 16), (3, 3, 16, 16), "Images are not empty"),
+        ((1, 8, 0, 16), (3, 3, 16, 16), "Images are not empty"),
+        ((1, 8, 8, 24), (3, 3, 24, 16), "multiples of 16"),
+        ((1, 8, 8, 16), (3, 3, 16, 40), "multiples of 16"),
+        ((1, 8, 8, 16), (5, 5, 16, 16), "not [3,3,16,16]"),
+        ((1, 8, 8, 16), (3, 3, 32, 16), "not [3,3,16,16]"),
+        ((8, 8, 16), (3, 3, 16, 16), "rank 4"),
+        ((1, 8, 8, 16), (16, 16), "rank 4"),
+    ],
+)
+def test_what_it_cannot_compute_is_refused(compiled, images, weights, words):
+    with tf.Graph().as_default(), tf.Session() as session:
+        # Shapes that only the run knows.
+        x, kernel = (tf.placeholder_with_default(tf.zeros(s), None) for s in (images, weights))
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            session.run(compiled.cifar10_conv3x3(x, kernel))
+    assert words in str(caught.value)
+
+
+def test_no_images_have_no_outputs(compiled):
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, kernel = tf.zeros([0, 8, 8, 16]), tf.ones([3, 3, 16, 32])
+        of_filters = compiled.cifar10_conv3x3_backprop_filter(x, tf.zeros([0, 8, 8, 32]))
+        outputs, gradient = session.run([compiled.cifar10_conv3x3(x, kernel), of_filters])
+    assert outputs.shape == (0, 8, 8, 32)
+    np.testing.assert_array_equal(gradient, np.zeros([3, 3, 16, 32]))
+
+
+def test_a_gradient_of_another_size_is_refused(compiled):
+    with tf.Graph().as_default(), tf.Session() as session:
+        op = compiled.cifar10_conv3x3_backprop_filter(
+            tf.zeros([2, 8, 8, 16]), tf.zeros([2, 4, 8, 16])
+        )
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"not \[2,8,8,16\]"):
+            session.run(op)
+
+
+def test_shapes_are_known_before_it_runs(compiled):
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None, 8, 8, 16])
+        kernel = tf.zeros([3, 3, 16, 32])
+        assert compiled.cifar10_conv3x3(x, kernel).shape.as_list() == [None, 8, 8, 32]
+        y = tf.placeholder(tf.float32, [None, 8, 8, 32])
+        back = compiled.cifar10_conv3x3(y, kernel, transposes=True)
+        assert back.shape.as_list() == [None, 8, 8, 16]
+        of_filters = compiled.cifar10_conv3x3_backprop_filter(x, y)
+        assert of_filters.shape.as_list() == [3, 3, 16, 32]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early):
+    x, kernel = numbers(2, 8, 8, 16), numbers(3, 3, 16, 32)
+    _, of_x, of_kernel = outputs_and_gradients(True, x, kernel, tf.float32)
+    _, found_of_x, found = outputs_and_gradients(True, x, kernel, tf.float32, early)
+    np.testing.assert_array_equal(found_of_x, of_x if early else np.zeros_like(x))
+    np.testing.assert_array_equal(found, of_kernel)
+
+
+@pytest.mark.parametrize(
+    ("shape", "filters"),
+    [((8, 8, 8, 64), 64), ((8, 15, 15, 64), 256), ((8, 15, 15, 256), 64), ((8, 31, 16, 16), 16)],
+)
+def test_few_channels_and_little_in_vain_fit(shape, filters):
+    with tf.Graph().as_default():
+        x, weights = tf.placeholder(tf.float32, shape), tf.zeros([3, 3, shape[3], filters])
+        assert convolution.fits_kernels(x, weights, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "changed"),
+    [
+        ((8, 8, 8, 24), (3, 3, 24, 64), {}),
+        ((8, 8, 8, 64), (3, 3, 64, 24), {}),
+        ((8, 8, 8, 256), (3, 3, 256, 80), {}),
+        ((8, 14, 14, 64), (3, 3, 64, 64), {}),
+        ((8, 7, 7, 64), (3, 3, 64, 64), {}),
+        ((8, 8, 8, 64), (1, 1, 64, 64), {}),
+        ((8, 8, 8, 64), (3, 3, 64, 64), {"strides": [1, 2, 2, 1]}),
+        ((8, 8, 8, 64), (3, 3, 64, 64), {"padding": "VALID"}),
+        ((8, 64, 8, 8), (3, 3, 64, 64), {"data_format": "NCHW"}),
+        ((8, None, 8, 64), (3, 3, 64, 64), {}),
+    ],
+)
+def test_what_does_not_fit_is_left_to_others(shape, kernel, changed):
+    with tf.Graph().as_default():
+        x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
+        assert not convolution.fits_kernels(x, weights, {**SETTINGS, **changed})
+
+
+def resnet_ops(mode: str) -> list[str]:
+    """The types of a ResNet-8's ops, in a plan that has our convolutions."""
+    plan = dataclasses.replace(make_plan(2), own_kernels=True)
+    params = model_fn.ModelParams(TrainConfig(num_layers=8), plan)
+    with tf.Graph().as_default() as graph:
+        tf.train.create_global_step()
+        images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)
+        model_fn.model_fn(images, labels, mode, params)
+        return [op.type for op in graph.get_operations()]
+
+
+def test_training_takes_them_where_they_fit(compiled):
+    ops = resnet_ops("train")
+    # Two towers: the first layer of 3 channels and two of stride 2 are TensorFlow's, four are ours.
+    assert ops.count("Conv2D") == ops.count("Conv2DBackpropFilter") == 2 * 3
+    assert ops.count("Cifar10Conv3x3") == 2 * 4 * 2
+    assert ops.count("Cifar10Conv3x3BackpropFilter") == 2 * 4
+
+
+def test_evaluation_does_without_them(compiled):
+    ops = resnet_ops("eval")
+    assert ops.count("Conv2D") == 2 * 7
+    assert "Cifar10Conv3x3" not in ops
+
+
+def test_a_cpu_without_their_instructions_cannot_have_them(monkeypatch):
+    monkeypatch.setattr(library.sys, "platform", "linux")
+    monkeypatch.setattr(library.platform, "machine", lambda: "x86_64")
+    assert library.why_impossible(ALL_FLAGS) is None
+    assert library.why_impossible(ALL_FLAGS - {"fma", "avx2"}) == "this CPU has no avx2, fma"
+
+
+def test_another_machine_cannot_have_them(monkeypatch):
+    monkeypatch.setattr(library.sys, "platform", "darwin")
+    monkeypatch.setattr(library.platform, "machine", lambda: "arm64")
+    expected = "they are for Linux on x86-64, and this is darwin on arm64"
+    assert library.why_impossible(ALL_FLAGS) == expected
+
+
+def test_what_is_not_compiled_says_how(elsewhere):
+    assert (
+        library.why_not(ALL_FLAGS) == "they are not compiled (python -m cifar10.ops.kernels.build)"
+    )
+
+
+def test_a_damaged_library_says_how_to_mend_it(elsewhere, monkeypatch):
+    monkeypatch.setattr(library, "load", library.load.__wrapped__)
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(b"no library")
+    reason = library.why_not(ALL_FLAGS)
+    assert reason is not None
+    assert str(elsewhere) in reason
+    assert reason.endswith("(python -m cifar10.ops.kernels.build --anew)")
+
+
+def test_other_sources_make_another_library(tmp_path, monkeypatch):
+    for source in library.SOURCE_DIR.glob("*.*"):
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    before = library.path().name
+    monkeypatch.setattr(library, "SOURCE_DIR", tmp_path)
+    assert library.path() == tmp_path / "built" / before
+    (tmp_path / "ops.cc").write_text("// changed")
+    assert library.path().name != before
+
+
+def test_without_a_compiler_the_build_says_so(elsewhere, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert build.main([]) == 2
+    assert "no C++ compiler on PATH" in capsys.readouterr().err
+    assert not elsewhere.exists()
+
+
+def test_a_compiler_that_is_not_there_is_named(elsewhere, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert build.main([]) == 2
+    assert "CXX is no-such-compiler, which is not on PATH" in capsys.readouterr().err
+
+
+def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
+    elsewhere, tmp_path, monkeypatch, capsys
+):
+    compiler = tmp_path / "broken"
+    compiler.write_text("#!/bin/sh\necho 'ops.cc:1: error: of course' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert build.main([]) == 1
+    errors = capsys.readouterr().err
+    assert "ops.cc:1: error: of course" in errors
+    assert "Training does without them" in errors
+    assert list(elsewhere.parent.iterdir()) == []
+
+
+def test_what_is_there_is_not_compiled_again_unless_asked(elsewhere, monkeypatch, capsys):
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(b"built before")
+    assert build.main([]) == 0
+    monkeypatch.setenv("CXX", "false")
+    assert build.main(["--anew"]) == 1
+    assert elsewhere.read_bytes() == b"built before"
+
+
+def test_a_machine_that_cannot_use_them_does_not_compile_them(elsewhere, monkeypatch, capsys):
+    monkeypatch.setattr(library, "why_impossible", lambda flags: "this CPU has no avx2")
+    assert build.main([]) == 2
+    assert "cannot be had: this CPU has no avx2" in capsys.readouterr().err
+    assert not elsewhere.parent.exists()

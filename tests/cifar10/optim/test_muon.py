@@ -1,0 +1,158 @@
+"""Muon against the same rule in numpy."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.optim import muon, optimizers
+from cifar10.weights.variables import KERNEL, OFFSET, Layout, Spec
+from tests.cifar10 import steps
+from tests.cifar10.steps import make_batches, make_plan
+
+ONES = tf.ones_initializer()
+WIDE, TALL = Spec("wide", (1, 1, 3, 8), ONES, KERNEL), Spec("tall", (3, 3, 2, 4), ONES, KERNEL)
+LAYOUT = Layout([Spec("offset", (2,), ONES, OFFSET), WIDE, TALL, Spec("d", (4, 3), ONES, KERNEL)])
+SIZE = 24 + 72 + 12 + 2
+CONFIG = TrainConfig(
+    optimizer="muon",
+    learning_rate=0.5,
+    momentum=0.85,
+    muon_rate=0.2,
+    muon_momentum=0.6,
+    weight_decay=0.1,
+    decay_biases=True,
+)
+
+
+def orthogonal(matrix: Any) -> Any:
+    with tf.Graph().as_default(), tf.Session() as session:
+        rows, columns = matrix.shape
+        spec = Spec("kernel", (1, 1, rows, columns), ONES, KERNEL)
+        flat = tf.constant(matrix.reshape(-1), tf.float32)
+        return session.run(muon.orthogonal(flat, spec)).reshape(matrix.shape)
+
+
+@pytest.mark.parametrize("shape", [(40, 12), (12, 40), (16, 16), (9, 1)], ids=str)
+def test_what_is_applied_has_the_same_directions_and_about_equal_lengths(shape: tuple[int, int]):
+    matrix = np.random.default_rng(4).normal(size=shape)
+    u, sizes, v = np.linalg.svd(matrix, full_matrices=False)
+    # The smallest is 5 % of the whole, which is what is normalised to length 1.
+    sizes = np.linspace(1.0, 0.1, len(sizes))
+    in_their_directions = u.T @ orthogonal(u @ np.diag(sizes) @ v) @ v.T
+    np.testing.assert_allclose(
+        in_their_directions - np.diag(np.diag(in_their_directions)), 0, atol=1e-4
+    )
+    assert np.diag(in_their_directions).min() > 0.65
+    assert np.diag(in_their_directions).max() < 1.25
+
+
+@pytest.mark.parametrize("shape", [(12, 5), (5, 12)], ids=str)
+def test_three_iterations_of_the_articles_polynomial_are_applied_to_each_length(shape: Any):
+    u, _, v = np.linalg.svd(np.random.default_rng(4).normal(size=shape), full_matrices=False)
+    lengths = np.array([0.8, 0.5, 0.3, 0.1, 0.1])  # Their squares add up to 1.
+    expected = lengths
+    for _ in range(3):
+        expected = 3.4445 * expected - 4.775 * expected**3 + 2.0315 * expected**5
+    found = orthogonal(7.0 * u @ np.diag(lengths) @ v)  # whatever length the gradient has
+    np.testing.assert_allclose(found, u @ np.diag(expected) @ v, rtol=1e-3, atol=1e-4)
+
+
+def test_a_gradient_of_zeros_moves_nothing():
+    np.testing.assert_array_equal(orthogonal(np.zeros((6, 4))), 0.0)
+
+
+def test_a_kernel_of_zeros_is_no_error():
+    with tf.Graph().as_default(), tf.Session() as session:
+        piece = tf.get_variable("w", [SIZE], initializer=tf.zeros_initializer(), use_resource=True)
+        optimizer = optimizers.build(CONFIG, tf.constant(0.5), LAYOUT)
+        done = optimizer.apply_gradients([(tf.zeros([SIZE]), piece)], name="done")
+        assert done.name == "done"
+        session.run(tf.global_variables_initializer())
+        session.run(done)
+        np.testing.assert_array_equal(session.run(piece), 0.0)
+
+
+def numpys_steps(weights: Any, gradients: Any) -> Any:
+    momenta = np.zeros(SIZE)
+    factors = np.r_[np.full(96, 0.6), np.full(14, 0.85)]
+    for gradient in gradients:
+        decayed = gradient + 0.1 * weights * (np.arange(SIZE) >= 96)
+        momenta = factors * momenta + decayed
+        ahead = decayed + factors * momenta
+        following = weights - 0.5 * ahead
+        for start, end, spec in ((0, 24, WIDE), (24, 96, TALL)):
+            filters = spec.shape[-1]
+            step = orthogonal(ahead[start:end].reshape(-1, filters)).reshape(-1)
+            unit = weights[start:end] * np.sqrt(filters) / np.linalg.norm(weights[start:end])
+            following[start:end] = unit - 0.2 * step
+        weights = following
+    return weights
+
+
+@pytest.mark.parametrize("bounds", [(0, SIZE), (0, 30, SIZE)], ids=["one piece", "two pieces"])
+def test_kernels_take_steps_of_equal_size_and_the_rest_nesterovs(bounds: tuple[int, ...]):
+    random = np.random.default_rng(2)
+    first, gradients = random.normal(size=SIZE), random.normal(size=(3, SIZE))
+    with tf.Graph().as_default(), tf.Session() as session:
+        pieces = [
+            tf.get_variable(
+                f"w{start}",
+                initializer=tf.constant(first[start:end], tf.float32),
+                use_resource=True,
+            )
+            for start, end in zip(bounds, bounds[1:])
+        ]
+        fed, step = tf.placeholder(tf.float32, [SIZE]), tf.train.create_global_step()
+        decayed = optimizers.add_decay(
+            CONFIG,
+            fed,
+            tf.concat([piece.read_value() for piece in pieces], 0),
+            optimizers.decaying(CONFIG, LAYOUT),
+        )
+        optimizer = optimizers.build(CONFIG, tf.constant(0.5), LAYOUT)
+        parts = tf.split(decayed, [piece.shape[0] for piece in pieces])
+        train_op = optimizer.apply_gradients(list(zip(parts, pieces)), step)
+        session.run(tf.global_variables_initializer())
+        for gradient in gradients:
+            session.run(train_op, {fed: gradient})
+        found = np.concatenate(session.run(pieces))
+        assert session.run(step) == 3
+        assert optimizer.get_slot_names() == ["momentum"]
+    np.testing.assert_allclose(found, numpys_steps(first, gradients), rtol=1e-3, atol=1e-4)
+
+
+def test_convolutions_are_told_from_other_kernels():
+    assert [spec.name for spec in muon.convolutions(LAYOUT)] == ["wide", "tall"]
+    for after in ([TALL], [TALL, TALL._replace(name="second")]):
+        with pytest.raises(ValueError, match="must be a model's first"):
+            muon.convolutions(Layout([Spec("d", (4, 3), ONES, KERNEL), *after]))
+
+
+SETTINGS: dict[str, Any] = {
+    "num_layers": 8,
+    "train_batch_size": 12,
+    "optimizer": "muon",
+    "schedule": "linear",
+    "learning_rate": 0.01,
+    # With others, a ReLU at rounding distance from 0 may fall to either side: 3e-3 of a weight.
+    "warmup_epochs": 0.0,
+    "batch_norm": "sync",
+}
+
+
+def test_a_run_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
+    plans = make_plan(1, num_pieces=2), make_plan(1, num_pieces=1)
+    expected, found = steps.stop_and_go_on(TrainConfig(**SETTINGS), plans, tmp_path)
+    assert [name for name in expected if name.endswith("/Muon")]
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_towers_train_what_one_tower_does():
+    config, batches = TrainConfig(**SETTINGS), make_batches(2)
+    one, three = (steps.train(config, make_plan(count), batches) for count in (1, 3))
+    assert steps.largest_difference(one, three) < 1e-4

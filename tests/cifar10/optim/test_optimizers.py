@@ -1,0 +1,208 @@
+"""Update rules against the same rules in numpy, by hand."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.optim import optimizers
+from cifar10.optim.muon import Muon
+from cifar10.weights.variables import Layout, Spec
+from tests.cifar10 import steps
+
+GRADIENT = 0.5
+# Two weights: the first is a kernel's, the second a bias's or a normalisation's.
+KERNEL, OTHER = 0, 1
+# A kernel, a bias, an offset of a normalisation, and a weight that trains early.
+LAYOUT = Layout(
+    [
+        Spec(kind, (1,), tf.ones_initializer(), kind)
+        for kind in ("early", "offset", "bias", "kernel")
+    ]
+)
+
+
+def update(config: TrainConfig, which: int, steps: int) -> float:
+    """Updates two weights from 2.0 with a gradient of 0.5 and a rate of 0.1; returns one."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        weights = tf.get_variable(
+            "w", [2], initializer=tf.constant_initializer(2.0), use_resource=True
+        )
+        rate = tf.constant(0.1)
+        read = weights.read_value()
+        gradient = optimizers.add_decay(config, tf.fill([2], GRADIENT), read, (0, 1))
+        gradient = optimizers.decay_apart(config, rate, gradient, weights, (0, 1))
+        train_op = optimizers.build(config, rate, LAYOUT).apply_gradients([(gradient, weights)])
+        session.run(tf.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train_op)
+        return float(session.run(weights)[which])
+
+
+def test_momentum_adds_the_decay_to_a_kernels_gradient():
+    config = TrainConfig(weight_decay=0.01, momentum=0.9)
+    first = 2.0 - 0.1 * (0.5 + 0.01 * 2.0)
+    second = first - 0.1 * (0.9 * 0.52 + 0.5 + 0.01 * first)
+    assert update(config, KERNEL, 1) == pytest.approx(first)
+    assert update(config, KERNEL, 2) == pytest.approx(second)
+
+
+def test_only_the_named_part_of_the_weights_decays():
+    config = TrainConfig(weight_decay=0.5)
+    gradient, weights = np.zeros(5, np.float32), np.arange(1, 6, dtype=np.float32)
+    decayed = optimizers.add_decay(config, tf.constant(gradient), tf.constant(weights), (1, 3))
+    np.testing.assert_allclose(decayed.numpy(), [0, 1, 1.5, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "kind"),
+    [
+        ("momentum", tf.train.MomentumOptimizer),
+        ("nesterov", tf.train.MomentumOptimizer),
+        ("adam", tf.train.AdamOptimizer),
+        ("muon", Muon),
+    ],
+)
+def test_each_rule_has_its_optimizer(optimizer, kind):
+    with tf.Graph().as_default():
+        config = TrainConfig(optimizer=optimizer)
+        assert type(optimizers.build(config, tf.constant(0.1), LAYOUT)) is kind
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "nesterov", "adam"])
+def test_only_kernels_decay(optimizer):
+    decaying, plain = (
+        TrainConfig(optimizer=optimizer, weight_decay=decay) for decay in (0.01, 0.0)
+    )
+    assert update(decaying, OTHER, 2) == update(plain, OTHER, 2)
+    assert update(decaying, KERNEL, 2) < update(plain, KERNEL, 2)
+
+
+def test_nesterov_looks_ahead_by_one_step_of_momentum():
+    config = TrainConfig(optimizer="nesterov", weight_decay=0.0, momentum=0.9)
+    assert update(config, KERNEL, 1) == pytest.approx(2.0 - 0.1 * (0.5 + 0.9 * 0.5))
+
+
+def test_adam_decays_apart_from_its_moments():
+    config = TrainConfig(optimizer="adam", weight_decay=0.01)
+    # The first step of Adam is one rate long whatever the gradient.
+    expected = 2.0 - 0.1 * 0.01 * 2.0 - 0.1
+    assert update(config, KERNEL, 1) == pytest.approx(expected, abs=1e-5)
+    np.testing.assert_allclose(update(config, OTHER, 1), 1.9, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "decaying"), [(0, 3, 3), (3, 3, 1), (4, 3, 0), (6, 3, 0), (0, 9, 4)]
+)
+def test_adams_decay_ends_with_the_kernels_wherever_a_piece_begins(start, size, decaying):
+    # Four of the weights are kernels.
+    config = TrainConfig(optimizer="adam", weight_decay=0.01)
+    with tf.Graph().as_default(), tf.Session() as session:
+        piece = tf.get_variable("w", [size], initializer=tf.ones_initializer(), use_resource=True)
+        gradient = tf.range(float(size))
+        known = optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (start, 4))
+        session.run(tf.global_variables_initializer())
+        assert session.run(known).tolist() == list(range(size))
+        after = session.run(piece)
+    np.testing.assert_allclose(after, [0.999] * decaying + [1.0] * (size - decaying), rtol=1e-6)
+
+
+def test_without_decay_the_gradient_is_left_as_it_is():
+    for config in (TrainConfig(weight_decay=0.0), TrainConfig(optimizer="adam")):
+        with tf.Graph().as_default():
+            gradient = tf.ones([3])
+            assert optimizers.add_decay(config, gradient, tf.ones([3]), (0, 2)) is gradient
+    for config in (TrainConfig(weight_decay=0.0, optimizer="adam"), TrainConfig()):
+        with tf.Graph().as_default():
+            gradient = tf.ones([3])
+            piece = tf.get_variable("w", [3], use_resource=True)
+            known = optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (0, 2))
+            assert known is gradient
+
+
+def test_rules_of_their_own_against_numpy_over_several_steps():
+    # PyTorch's form of the published recipe: rates and decays a group of weights, Nesterov.
+    config = TrainConfig(
+        optimizer="nesterov",
+        momentum=0.85,
+        weight_decay=0.01,
+        decay_biases=True,
+        norm_bias_rate=64.0,
+    )
+    gradients = np.array([[0.5, -0.2, 0.01, 0.3], [0.1, 0.4, -0.02, 0.2], [0.3, 0.3, 0.03, 0.1]])
+    rates, decays = 0.1 * np.array([1, 1, 64, 1]), 0.01 * np.array([1, 1, 1 / 64, 0])
+    expected, velocity = np.full(4, 2.0), np.zeros(4)
+    for gradient in gradients:
+        decayed = gradient + decays * expected
+        velocity = 0.85 * velocity + decayed
+        expected = expected - rates * (decayed + 0.85 * velocity)
+    with tf.Graph().as_default(), tf.Session() as session:
+        weights = tf.get_variable(
+            "w", [4], initializer=tf.constant_initializer(2.0), use_resource=True
+        )
+        fed = tf.placeholder(tf.float32, [4])
+        gradient = optimizers.scale_offsets(config, fed, LAYOUT)
+        extent = optimizers.decaying(config, LAYOUT)
+        gradient = optimizers.add_decay(config, gradient, weights.read_value(), extent)
+        train_op = optimizers.build(config, 0.1, LAYOUT).apply_gradients([(gradient, weights)])
+        session.run(tf.global_variables_initializer())
+        for row in gradients:
+            session.run(train_op, {fed: row})
+        found = session.run(weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_only_kernels_decay_unless_biases_are_to():
+    assert optimizers.decaying(TrainConfig(), LAYOUT) == (0, 1)
+    assert optimizers.decaying(TrainConfig(decay_biases=True), LAYOUT) == (0, 3)
+
+
+def test_offsets_of_the_common_rate_are_left_as_they_are():
+    with tf.Graph().as_default():
+        gradient = tf.ones([4])
+        assert optimizers.scale_offsets(TrainConfig(), gradient, LAYOUT) is gradient
+
+
+def test_what_there_is_none_of_neither_decays_nor_has_a_rate_of_its_own():
+    kernels = Layout([Spec("kernel", (4,), tf.ones_initializer(), "kernel")])
+    with tf.Graph().as_default():
+        gradient = tf.ones([4])
+        config = TrainConfig(norm_bias_rate=64.0, weight_decay=0.01)
+        assert optimizers.scale_offsets(config, gradient, kernels) is gradient
+        assert optimizers.add_decay(config, gradient, gradient, (2, 2)) is gradient
+
+
+def test_muons_convolutions_do_not_decay():
+    ones = tf.ones_initializer()
+    layout = Layout(
+        [
+            Spec("conv", (3, 3, 2, 4), ones, "kernel"),
+            Spec("dense", (4, 3), ones, "kernel"),
+            Spec("bias", (3,), ones, "bias"),
+        ]
+    )
+    assert optimizers.decaying(TrainConfig(optimizer="muon", num_layers=8), layout) == (72, 84)
+    assert optimizers.decaying(TrainConfig(optimizer="nesterov"), layout) == (0, 84)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "finite"),
+    [
+        ([[1.0, -2.0], [0.0]], True),
+        ([[1.0, np.inf], [0.0]], False),
+        ([[1.0, 2.0], [np.nan]], False),
+    ],
+)
+def test_one_number_that_overflowed_is_enough(gradients, finite):
+    assert bool(optimizers.all_finite([tf.constant(one) for one in gradients])) == finite
+
+
+def test_adams_weights_decay_once_the_gradient_is_known():
+    # Else the gradient of another tower might be that of weights that have decayed already.
+    config = TrainConfig(optimizer="adam", weight_decay=0.01)
+    with tf.Graph().as_default() as graph:
+        piece = tf.get_variable("w", [3], use_resource=True)
+        gradient = tf.placeholder(tf.float32, [3], name="gradient")
+        optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (0, 2))
+        (decay,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
+        assert gradient.op in steps.ops_before(decay)

@@ -1,0 +1,129 @@
+"""An output folder knows its model: training continues it or refuses, the other modes take it."""
+
+import pathlib
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError, UserError
+from cifar10.output import checkpoints, model_settings
+from cifar10.schema import CLASS_NAMES
+
+NAMES = tuple(f"shape-{index}" for index in range(10))
+
+
+def config(folder: pathlib.Path, **settings: Any) -> TrainConfig:
+    return TrainConfig(output_dir=str(folder), **settings)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("run")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver(save_relative_paths=True).save(session, f"{folder}/model.ckpt", 5)
+    return folder
+
+
+@pytest.fixture
+def trained(checkpoint, tmp_path):
+    """A folder with a checkpoint of a ResNet-8 on drawn shapes."""
+    for path in checkpoint.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    model_settings.write(config(tmp_path, num_layers=8, optimizer="nesterov"), NAMES)
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", ["evaluate", "predict", "export"])
+def test_other_modes_need_not_repeat_the_model(trained, mode):
+    images = ("cat.png",) if mode == "predict" else ()
+    applied, names = model_settings.apply(config(trained, mode=mode, images=images))
+    assert (applied.model, applied.layers, applied.optimizer) == ("resnet", 8, "nesterov")
+    assert names == NAMES
+
+
+def test_an_mlp_is_noted_too(tmp_path):
+    model_settings.write(config(tmp_path, model="mlp", hidden_units=7), CLASS_NAMES)
+    applied, names = model_settings.apply(config(tmp_path, mode="evaluate"))
+    assert (applied.model, applied.units, applied.num_layers) == ("mlp", 7, None)
+    assert names == CLASS_NAMES
+
+
+def test_without_a_note_the_flags_and_the_published_names_hold(tmp_path):
+    given = config(tmp_path, mode="evaluate", num_layers=20)
+    assert model_settings.apply(given) == (given, CLASS_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_layers": 20}, "holds a model with --num-layers=8, this run has 20"),
+        ({"num_layers": 8, "model": "resnet_v2"}, "--model=resnet, this run has resnet_v2"),
+        ({"model": "mlp"}, "--model=resnet, this run has mlp"),
+        ({"num_layers": 8, "optimizer": "adam"}, "--optimizer=nesterov, this run has adam"),
+        ({"num_layers": 8, "batch_norm": "off"}, "--batch-norm=tower, this run has off"),
+        ({"num_layers": 8, "batch_norm_epsilon": 0.1}, "--batch-norm-epsilon=1e-05, this run"),
+    ],
+    ids=["layers", "version", "family", "optimizer", "normalisation", "epsilon"],
+)
+def test_training_does_not_continue_another_model(trained, settings, message):
+    with pytest.raises(ConfigError) as refused:
+        model_settings.write(config(trained, **settings), NAMES)
+    assert message in str(refused.value)
+    assert "another --output-dir" in str(refused.value)
+    # The note still says what the checkpoints hold.
+    assert model_settings.apply(config(trained, mode="evaluate"))[0].layers == 8
+
+
+@pytest.mark.parametrize(
+    "settings", [{"optimizer": "momentum"}, {"batch_norm": "sync"}, {"learning_rate": 0.01}]
+)
+def test_training_continues_with_settings_that_leave_the_variables_as_they_are(trained, settings):
+    model_settings.write(
+        config(trained, num_layers=8, **{"optimizer": "nesterov", **settings}), NAMES
+    )
+
+
+def test_a_folder_without_checkpoint_takes_any_model(tmp_path):
+    model_settings.write(config(tmp_path, num_layers=8), NAMES)
+    model_settings.write(config(tmp_path, num_layers=20), CLASS_NAMES)
+    assert model_settings.apply(config(tmp_path, mode="evaluate"))[0].layers == 20
+
+
+def test_a_flag_that_says_otherwise_than_the_note_is_refused_in_other_modes(trained):
+    with pytest.raises(ConfigError, match="--num-layers=8, got 20; leave --num-layers out"):
+        model_settings.apply(config(trained, mode="evaluate", num_layers=20))
+
+
+def test_the_note_of_another_folders_checkpoint_is_found_beside_it_or_above_best(trained, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    for name in ("model.ckpt-5", "best/model.ckpt-5"):
+        asked = config(elsewhere, mode="evaluate", checkpoint=str(trained / name))
+        assert model_settings.apply(asked)[0].layers == 8
+
+
+def test_another_model_does_not_train_beside_an_old_best_checkpoint(trained):
+    checkpoints.keep_if_best(str(trained), f"{trained}/model.ckpt-5", 5, 0.9)
+    (trained / "checkpoint").unlink()
+    with pytest.raises(ConfigError, match="holds a model with --num-layers=8, this run has 20"):
+        model_settings.write(config(trained, num_layers=20), NAMES)
+
+
+def test_a_damaged_note_is_one_clear_line(trained):
+    (trained / "model.json").write_text("{")
+    with pytest.raises(UserError, match="model.json is damaged"):
+        model_settings.apply(config(trained, mode="evaluate"))
+
+
+def test_fastnet_has_no_number_of_layers_and_keeps_its_average(tmp_path):
+    model_settings.write(config(tmp_path, model="fastnet", lookahead_steps=5), CLASS_NAMES)
+    applied, _ = model_settings.apply(config(tmp_path, mode="evaluate"))
+    assert (applied.model, applied.num_layers, applied.lookahead_steps) == ("fastnet", None, 5)
+
+
+def test_training_goes_on_with_its_average_or_not_at_all(trained):
+    with pytest.raises(ConfigError, match="--lookahead-steps=0, this run has 5"):
+        model_settings.write(config(trained, num_layers=8, lookahead_steps=5), NAMES)

@@ -1,0 +1,265 @@
+import io
+import math
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cifar10.output.report import confusion_matrix_png, numbers, render_report
+from cifar10.output.report.charts import draw_chart, series_of
+from cifar10.output.report.confusion import class_accuracies, most_confused
+from cifar10.output.report.mistakes import worst
+from cifar10.schema import CLASS_NAMES
+from tests.cifar10 import report_sample
+
+VOID = {"meta", "link", "img", "source", "br", "hr", "input"}
+
+
+class _Balance(HTMLParser):
+    """Collects the ids of a page, and fails on an element closed out of order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.ids += [value for name, value in attrs if name == "id" and value]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def render(**changes: Any) -> str:
+    """Renders a result without the pictures, which take a second to draw, but for `changes`."""
+    result = {**report_sample.result(), "history": {}, "confusion_matrix": None, **changes}
+    return render_report(result, report_sample.mistakes(2))
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render_report(report_sample.result(), report_sample.mistakes())
+
+
+def test_page_is_well_formed_with_unique_ids(page):
+    balance = _Balance()
+    balance.feed(page)
+    assert balance.open == []
+    assert len(balance.ids) == len(set(balance.ids))
+
+
+def test_headline_gives_the_figures(page):
+    for text in (
+        "91.25\u202f%",
+        "10,000 evaluation images",
+        "95 % confidence interval: 90.7 to 91.8\u202f%",
+        "91.88\u202f%",
+        "at step 9,844",
+        "37 min 48 s",
+        "269,722",
+        "7 November 2025, 14:03 UTC",
+    ):
+        assert text in page
+
+
+def test_page_names_no_outside_address_and_forbids_any_request(page):
+    # The namespaces of SVG are names that look like addresses; nothing fetches them.
+    assert not re.search(r"(?:src|href|srcset)=\"(?!data:|#)", page)
+    assert not re.search(r"url\((?!#)", page)
+    assert "@import" not in page
+    assert "<script" not in page
+    assert "default-src 'none'; img-src data:; style-src 'unsafe-inline'" in page
+
+
+def test_page_is_smaller_than_a_megabyte_and_a_half(page):
+    assert len(page.encode()) < 1_500_000
+
+
+def test_same_result_renders_the_same_page(page):
+    assert render_report(report_sample.result(), report_sample.mistakes()) == page
+
+
+def test_at_most_36_mistakes_are_shown_the_most_confident_first(page):
+    assert page.count('alt="Record ') == 36
+    assert [mistake.index for mistake in worst(report_sample.mistakes(40))][:2] == [663, 646]
+    assert page.index("Record 663:") < page.index("Record 646:")
+
+
+def test_mistake_shows_both_classes_their_probabilities_and_its_record():
+    page = render()
+    assert 'alt="Record 0: airplane, taken for cat"' in page
+    assert "<b>cat</b> <span" in page
+    assert "50.0\u202f%" in page
+    assert "is airplane <span" in page
+    assert "30.0\u202f%" in page
+
+
+def test_confusion_table_has_headers_counts_and_class_accuracies(page):
+    table = page[page.index('<table class="matrix">') : page.index("</table>")]
+    assert table.count('scope="row"') == 10
+    assert table.count('scope="col"') == 12
+    assert table.count("<td") == 110
+    assert "86.8\u202f%" in table
+
+
+def test_command_is_quoted_as_a_shell_takes_it(page):
+    assert "--data-dir &#39;my data&#39;" in page
+
+
+def test_synthetic_set_is_said_not_to_be_cifar_10():
+    data = report_sample.manifest()
+    data["source"] = {"kind": "synthetic", "name": "synthetic shapes", "fingerprint": None}
+    assert "This is a synthetic set, not CIFAR-10." in render(data=data)
+    assert "synthetic" not in render()
+
+
+def test_unknown_source_is_said_to_be_unknown():
+    page = render(data={"source": {"kind": "unknown"}, "splits": {}})
+    assert "cannot say where the images came from" in page
+
+
+def test_run_that_was_stopped_says_so():
+    page = render(status="stopped by --max-minutes")
+    assert "Training was stopped by --max-minutes, after 30.0 epochs" in page
+
+
+def test_names_from_outside_are_escaped():
+    attack = "<script>alert(1)</script>"
+    names = [attack, *CLASS_NAMES[1:]]
+    data = report_sample.manifest()
+    data["source"]["name"] = attack
+    page = render(
+        model=attack,
+        class_names=names,
+        data=data,
+        command=[attack],
+        configuration={attack: attack},
+        versions={attack: attack},
+        confusion_matrix=report_sample.confusion_matrix(),
+        hardware={"cpu": attack, "cores": None, "memory_gib": None, "gpus": [attack]},
+        status=attack,
+    )
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") > 10
+
+
+@pytest.mark.parametrize("history", [{}, {"train": [], "validation": []}])
+def test_empty_history_leaves_four_empty_charts(history):
+    assert render(history=history).count("No finite figure was recorded.") == 4
+
+
+def test_one_point_is_drawn_as_a_mark():
+    history = report_sample.history()
+    page = render(history={"train": history["train"][:1], "validation": []})
+    assert "No finite figure" not in page
+    assert "validation <b>" not in page
+
+
+def test_loss_that_stops_being_finite_is_named_with_its_step():
+    history = report_sample.history()
+    history["train"][99]["loss"] = math.nan
+    assert "stopped being a finite number by step 2,930" in render(history=history)
+
+
+def test_loss_that_was_never_finite_leaves_its_chart_empty():
+    history = report_sample.history()
+    for row in history["train"] + history["validation"]:
+        row["loss"] = math.nan
+    assert render(history=history).count("No finite figure was recorded.") == 1
+
+
+def test_accuracy_with_augmentation_is_shown_where_it_was_asked_for():
+    plain = report_sample.result()["figures"]
+    title = "With test-time augmentation"
+    assert title not in render(figures=plain)
+    page = render(figures={**plain, "eval_accuracy_augmented": 0.9876})
+    assert re.search(rf"{title}</dt><dd>98\.76", page)
+
+
+def test_missing_figures_are_dashes():
+    page = render(figures=dict.fromkeys(report_sample.result()["figures"]))
+    assert '<span class="hero-figure">–</span>' in page
+    assert "confidence interval" not in page
+    assert "at step" not in page
+
+
+def test_parts_that_were_not_recorded_are_left_out():
+    sparse: dict[str, Any] = dict.fromkeys(report_sample.result())
+    sparse.update(model="MLP", status="completed", class_names=list(CLASS_NAMES))
+    page = render_report(sparse, [])
+    assert "There are none to show." in page
+    assert 'id="confusion"' not in page
+    assert "Reproduce it" not in page
+
+
+def test_long_history_is_thinned_by_averaging_neighbours():
+    rows = [{"epoch": step, "loss": float(step % 2)} for step in range(1, 60_001)]
+    svg = draw_chart("Loss", [series_of("train", rows, "loss")]).svg
+    assert svg is not None
+    assert len(svg) < 30_000
+
+
+def test_series_keeps_missing_and_infinite_figures_as_gaps():
+    rows: list[dict[str, Any]] = [
+        {"epoch": 1.0, "loss": 2.0},
+        {"epoch": 2.0, "loss": None},
+        {"epoch": 3.0, "loss": math.inf},
+        {"loss": 1.0},
+    ]
+    series = series_of("train", rows, "loss")
+    np.testing.assert_array_equal(series.epochs, [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(series.values, [2.0, math.nan, math.nan])
+    assert series.last == 2.0
+
+
+def test_confusion_matrix_becomes_a_png_even_with_empty_rows_and_dollar_names():
+    matrix = np.zeros((10, 10), dtype=np.int64)
+    matrix[0, 0] = 5
+    png = confusion_matrix_png(matrix, ["$x_{$", *CLASS_NAMES[1:]])
+    with Image.open(io.BytesIO(png)) as image:
+        assert image.format == "PNG"
+        assert image.size == (1080, 1000)
+
+
+def test_class_without_images_has_no_accuracy():
+    matrix = np.array([[3, 1], [0, 0]])
+    assert class_accuracies(matrix) == [0.75, None]
+    (pair,) = most_confused(matrix, ["cat", "dog"])
+    assert (pair.label, pair.predicted, pair.count) == ("cat", "dog", 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (numbers.percent(0.9125), "91.25\u202f%"),
+        (numbers.percent(math.nan), "not a number"),
+        (numbers.probability(1.0), "> 99.9\u202f%"),
+        (numbers.probability(1e-9), "< 0.1\u202f%"),
+        (numbers.fixed(0.31274), "0.313"),
+        (numbers.fixed(0.0002), "0.0002"),
+        (numbers.fixed(math.inf), "infinite"),
+        (numbers.count(269_722), "269,722"),
+        (numbers.duration(7.25), "7.2 s"),
+        (numbers.duration(252), "4 min 12 s"),
+        (numbers.duration(3_780), "1 h 03 min"),
+        (numbers.duration(187_200), "2 d 04 h"),
+        (numbers.size(140_535_000), "140.5 MB"),
+        (numbers.day_and_time("2025-11-07T14:03:21Z"), "7 November 2025, 14:03 UTC"),
+        (numbers.day_and_time("yesterday"), "yesterday"),
+        (numbers.setting(None), "not set"),
+        (numbers.setting(True), "true"),
+        (numbers.setting([91, 136]), "91, 136"),
+        (numbers.accuracy_interval(1.0, 100), "96.3 to 100.0\u202f%"),
+        (numbers.accuracy_interval(None, 100), None),
+    ],
+)
+def test_numbers_are_written_for_people(written, expected):
+    assert written == expected

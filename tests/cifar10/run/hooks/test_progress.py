@@ -1,0 +1,185 @@
+"""What training shows and keeps of its steps: means, speeds and time left."""
+
+import pathlib
+from typing import Optional
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.output.history import History
+from cifar10.output.progress.line import TrainingStatus
+from cifar10.run.hooks.progress import ProgressHook, RunLength
+from cifar10.run.hooks.training import StepClock
+from cifar10.step import training_step
+
+
+class Shown:
+    """Takes what a progress line would show."""
+
+    def __init__(self, live: bool = False) -> None:
+        self.live = live
+        self.statuses: list[TrainingStatus] = []
+
+    def update(self, status: TrainingStatus) -> None:
+        self.statuses.append(status)
+
+
+class SteppedClock(StepClock):
+    """A clock by which each step takes half a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+        self.stood_before: set[int] = set()  # steps that a validation came before
+
+    def run(self) -> bool:
+        self.steps += 1
+        return self.steps == 1 or self.steps in self.stood_before
+
+    @property
+    def seconds(self) -> float:
+        return 0.5 * self.steps
+
+
+class Run:
+    """Trains steps of 10 images whose losses are 1, 2, 3, ...; accuracy .5, rate .1."""
+
+    def __init__(
+        self, own_examples: Optional[int] = None, log_steps: Optional[int] = 2, live: bool = False
+    ) -> None:
+        self.shown, self.clock, self.history = Shown(live), SteppedClock(), History(None)
+        length = RunLength(total_steps=100, num_examples=50, own_examples=own_examples)
+        self._hook_of = lambda folder: ProgressHook(
+            self.shown,  # type: ignore[arg-type]
+            self.history,
+            self.clock,
+            length,
+            log_steps,
+            folder,
+        )
+
+    def train(
+        self, steps: int, steps_of_others: int = 0, folder: Optional[pathlib.Path] = None
+    ) -> ProgressHook:
+        """Trains; meanwhile, other replicas make so many steps for each of ours."""
+        each = 1 + steps_of_others
+        hook = self._hook_of(str(folder) if folder else None)
+        with tf.Graph().as_default():
+            done = tf.get_variable("done", initializer=tf.constant(0, tf.int64), use_resource=True)
+            step = done.assign_add(1, read_value=True)
+            tf.cast(step, tf.float32, training_step.LOSS)
+            tf.constant(0.5, name=training_step.ACCURACY)
+            counted = tf.cast(step * each, tf.float64)
+            tf.stack([counted, 10 * counted, 0.1, 0.0], name=training_step.REPORT)
+            with tf.train.MonitoredSession(hooks=[hook]) as session:
+                for _ in range(steps):
+                    session.run(step)
+        return hook
+
+
+def test_a_row_has_the_means_since_the_last_one_without_the_first_step():
+    run = Run()
+    assert run.train(5).steps == 5
+    assert run.history.train == [
+        {
+            "step": 3,
+            "epoch": 0.6,
+            "loss": 2.5,
+            "accuracy": 0.5,
+            "learning_rate": pytest.approx(0.1),
+            "images_per_sec": 20.0,
+            "seconds": 1.5,
+        },
+        {
+            "step": 5,
+            "epoch": 1.0,
+            "loss": 4.5,
+            "accuracy": 0.5,
+            "learning_rate": pytest.approx(0.1),
+            "images_per_sec": 20.0,
+            "seconds": 2.5,
+        },
+    ]
+
+
+def test_the_last_steps_have_a_row_too():
+    run = Run()
+    run.train(4)
+    assert [row["step"] for row in run.history.train] == [3, 4]
+
+
+def test_time_left_goes_by_the_steps_of_the_whole_job():
+    alone, one_of_four = Run(), Run(own_examples=10)
+    alone.train(3)
+    one_of_four.train(3, steps_of_others=3)
+    # 97 steps at 2 a second; 88 at 8 a second.
+    assert alone.shown.statuses[-1].seconds_left == 48.5
+    assert one_of_four.shown.statuses[-1].seconds_left == 11.0
+
+
+def test_one_of_several_that_train_shows_the_jobs_speed_and_its_own():
+    run = Run(own_examples=10)
+    run.train(3, steps_of_others=3)
+    (status,) = run.shown.statuses
+    assert (status.step, status.epoch, status.loss) == (12, 2.4, 2.5)
+    assert status.images_per_sec == 80.0
+    assert status.own_images_per_sec == 20.0
+    (row,) = run.history.train
+    assert (row["images_per_sec"], row["own_images_per_sec"]) == (80.0, 20.0)
+
+
+def test_a_synchronous_replica_counts_its_own_share_of_each_step():
+    # Steps of 10 images, of which 5 are this replica's.
+    run = Run(own_examples=5)
+    run.train(3)
+    assert run.shown.statuses[-1].images_per_sec == 20.0
+    assert run.shown.statuses[-1].own_images_per_sec == 10.0
+
+
+def test_a_process_alone_has_no_speed_of_its_own():
+    run = Run()
+    run.train(3)
+    assert run.shown.statuses[-1].own_images_per_sec is None
+    assert "own_images_per_sec" not in run.history.train[0]
+
+
+def test_what_others_train_during_a_validation_is_no_measure_of_speed():
+    # Before step 4 the clock stood; step 4 starts a new measurement, as the first step did.
+    run = Run(own_examples=10, log_steps=2)
+    run.clock.stood_before = {4}
+    run.train(6, steps_of_others=1)
+    assert [(row["step"], row["images_per_sec"]) for row in run.history.train] == [
+        (6, 40.0),
+        (12, 40.0),
+    ]
+    # A process alone stands still as its clock does, and goes on measuring.
+    alone = Run(log_steps=2)
+    alone.clock.stood_before = {4}
+    alone.train(6)
+    assert [row["step"] for row in alone.history.train] == [3, 5, 6]
+
+
+def test_a_live_line_is_drawn_more_often_than_rows_are_kept():
+    run = Run(log_steps=4, live=True)
+    run.train(9)
+    assert [status.step for status in run.shown.statuses] == [2, 3, 4, 5, 6, 7, 8, 9]
+    assert [row["step"] for row in run.history.train] == [5, 9]
+
+
+def test_without_log_steps_a_row_comes_by_the_length_of_the_run():
+    # A hundredth of 100 steps is one, but not within a second: every other step of half a second.
+    run = Run(log_steps=None)
+    run.train(7)
+    assert [row["step"] for row in run.history.train] == [3, 5, 7]
+
+
+def test_tensorboard_gets_the_jobs_speed_where_there_is_a_log_folder(tmp_path):
+    Run().train(3, folder=tmp_path)
+    tf.summary.FileWriterCache.clear()
+    values = [
+        (event.step, value.tag, value.simple_value)
+        for path in tmp_path.glob("events.*")
+        for event in tf.train.summary_iterator(str(path))
+        for value in event.summary.value
+    ]
+    assert values == [(3, "images_per_sec", 20.0)]

@@ -1,0 +1,238 @@
+"""When training ends early, what its clock counts, and what comes before validation."""
+
+import signal
+import time
+from typing import Any, Optional
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import Stopped, TrainingOver
+from cifar10.host.signals import Stay, StopRequest
+from cifar10.run.hooks.training import (
+    FollowChiefHook,
+    LastStepHook,
+    PauseListener,
+    SaverHook,
+    StepClock,
+    StopEvaluationHook,
+    StopHook,
+    TimeLimitHook,
+)
+from cifar10.step import training_step
+
+
+def stopped() -> StopRequest:
+    """A request as a SIGTERM makes it."""
+    stop = StopRequest()
+    stop._note(signal.SIGTERM)
+    return stop
+
+
+def train(
+    *hooks: Any, first_step: int = 0, over_at: int = 1_000_000, over_before: bool = False
+) -> int:
+    """Counts steps up to 20 under the hooks; the chief ends training at step `over_at`."""
+    with tf.Graph().as_default():
+        step = tf.train.create_global_step()
+        begun = step.assign(first_step).op
+        setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
+        counted = step.assign_add(1, read_value=True)
+        numbers = (counted, 0, 0, tf.greater_equal(counted, over_at))
+        tf.stack([tf.cast(one, tf.float64) for one in numbers], name=training_step.REPORT)
+        tf.constant(over_before, name=training_step.OVER)
+        tf.add_to_collection(tf.GraphKeys.SAVERS, tf.train.Saver())
+        creator = tf.train.ChiefSessionCreator(setting)
+        result = first_step
+        with tf.train.MonitoredSession(creator, list(hooks)) as session:
+            while not session.should_stop() and result < first_step + 20:
+                result = int(session.run(counted))
+        return result
+
+
+def test_a_clock_counts_while_it_runs(monkeypatch):
+    now = [7.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    clock = StepClock(100.0)
+    for is_running, seconds in ((False, 100.0), (True, 102.0), (False, 102.0), (True, 104.0)):
+        if is_running:
+            clock.run()
+        now[0] += 2.0
+        assert clock.seconds == seconds
+        clock.pause()
+        assert clock.seconds == seconds
+
+
+def test_a_clock_says_whether_it_stood_when_it_was_started():
+    clock = StepClock()
+    assert clock.run() is True
+    assert clock.run() is False
+    clock.pause()
+    assert clock.run() is True
+
+
+def test_a_signal_ends_training_after_the_step_at_hand():
+    stop = StopRequest()
+
+    class Signal(tf.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            stop._note(signal.SIGTERM)
+
+    assert train(Signal(), StopHook(stop)) == 1
+    assert train(StopHook(StopRequest())) == 20
+
+
+def test_a_signal_ends_training_of_a_replica_that_the_master_needs_after_its_stay():
+    stop, left = StopRequest(), [False] * 4 + [True]
+
+    class Signal(tf.train.SessionRunHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            stop._note(signal.SIGTERM)
+
+    assert train(Signal(), StopHook(stop, Stay(stop, lambda: not left.pop(0)))) == 5
+
+
+def test_a_signal_before_training_starts_no_session():
+    with pytest.raises(Stopped):
+        train(StopHook(stopped()))
+
+
+def test_a_signal_breaks_an_evaluation_off():
+    with pytest.raises(Stopped):
+        train(StopEvaluationHook(stopped()))
+    assert train(StopEvaluationHook(StopRequest())) == 20
+
+
+def time_limit(seconds: float, stop: Optional[StopRequest] = None) -> TimeLimitHook:
+    return TimeLimitHook(time.monotonic() + seconds, stop or StopRequest())
+
+
+def test_a_time_limit_ends_training_after_the_step_at_hand():
+    passed, far = time_limit(0.0), time_limit(1000.0)
+    assert (train(passed), passed.reached) == (1, True)
+    assert (train(far), far.reached) == (20, False)
+
+
+@pytest.mark.parametrize(
+    ("hook", "saved_at"),
+    [
+        (lambda: time_limit(0.0), 101),  # What ends a run early adds 100 to the step.
+        (lambda: time_limit(0.0, stopped()), 1),  # A signal came as well: the run goes on later.
+        (lambda: time_limit(1000.0), 20),
+    ],
+    ids=["reached", "and a signal", "not reached"],
+)
+def test_the_last_checkpoint_of_a_run_that_its_time_limit_ends_has_what_ends_a_run(
+    tmp_path, hook, saved_at
+):
+    class EarlyEnd(tf.train.SessionRunHook):
+        def begin(self) -> None:
+            tf.add_to_collection(
+                training_step.EARLY_END, tf.train.get_global_step().assign_add(100).op
+            )
+
+    train(EarlyEnd(), hook(), SaverHook(str(tmp_path), 1000))
+    latest = tf.train.latest_checkpoint(str(tmp_path))
+    assert tf.train.load_variable(latest, "global_step") == saved_at
+
+
+def test_a_worker_ends_with_the_chief():
+    assert train(FollowChiefHook(1_000), over_at=7) == 7
+
+
+def test_a_worker_ends_at_the_last_step():
+    assert train(FollowChiefHook(10)) == 10
+
+
+def test_a_worker_trains_on_while_the_chief_does():
+    assert train(FollowChiefHook(1_000)) == 20
+
+
+@pytest.mark.parametrize("step", [1_000, 1_003])
+def test_a_worker_that_comes_after_the_last_step_does_not_train(step):
+    with pytest.raises(TrainingOver) as over:
+        train(FollowChiefHook(1_000), first_step=step)
+    assert over.value.step == step
+    assert str(over.value) == f"training is over at step {step:,}"
+
+
+def test_a_worker_that_comes_after_an_early_end_does_not_train():
+    with pytest.raises(TrainingOver) as over:
+        train(FollowChiefHook(1_000), first_step=400, over_before=True)
+    assert over.value.step == 400
+
+
+def test_a_worker_that_comes_just_before_the_end_trains():
+    assert train(FollowChiefHook(1_000), first_step=999, over_at=1_000) == 1_000
+
+
+def pause_listener(
+    clock: StepClock, stop: StopRequest, saver: SaverHook, calls: list[str]
+) -> PauseListener:
+    """One that notes what it calls."""
+    return PauseListener(
+        clock, lambda: calls.append("keep"), stop, saver, lambda: calls.append("last")
+    )
+
+
+def test_a_checkpoint_stops_the_clock(tmp_path) -> None:
+    calls: list[str] = []
+    clock, saver = StepClock(), SaverHook(str(tmp_path), 1)
+    listener = pause_listener(clock, StopRequest(), saver, calls)
+    clock.run()
+    listener.after_save(None, 1)
+    assert clock.run() is True  # It stood.
+    assert calls == []
+    saver.at_end = True
+    listener.after_save(None, 2)
+    assert calls == ["last"]
+    listener.end(None, 2)
+    assert calls == ["last", "last"]  # It may be the only one, if step 2 had its checkpoint before.
+
+
+def test_what_was_measured_is_kept_before_the_checkpoint_is_there(tmp_path) -> None:
+    calls: list[str] = []
+    saver = SaverHook(str(tmp_path), 1)
+    listener = pause_listener(StepClock(), StopRequest(), saver, calls)
+
+    def keep() -> None:
+        calls.append(f"keep before {len(list(tmp_path.glob('model.ckpt-*.index')))} more")
+
+    listener._keep = keep
+    saver._listeners.append(listener)
+    train(LastStepHook(2), saver)
+    assert calls[:3] == ["keep before 0 more", "keep before 1 more", "keep before 2 more"]
+
+
+def test_a_signal_leaves_validation_out(tmp_path) -> None:
+    calls: list[str] = []
+    saver = SaverHook(str(tmp_path), 1)
+    saver.at_end = True
+    listener = pause_listener(StepClock(), stopped(), saver, calls)
+    with pytest.raises(Stopped):
+        listener.after_save(None, 1)
+    with pytest.raises(Stopped):
+        listener.end(None, 1)
+    assert calls == []
+
+
+class Saves(tf.train.CheckpointSaverListener):
+    """Notes each checkpoint, and whether the session was at its end."""
+
+    def __init__(self, saver: SaverHook) -> None:
+        self._saver = saver
+        self.steps: list[tuple[int, bool]] = []
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        self.steps.append((int(global_step_value), self._saver.at_end))
+
+
+@pytest.mark.parametrize("total", [8, 9])
+def test_the_last_checkpoint_is_left_to_the_end(tmp_path, total):
+    saver = SaverHook(str(tmp_path), 4)
+    saves = Saves(saver)
+    saver._listeners.append(saves)
+    assert train(LastStepHook(total), saver) == total
+    before = [(0, False), (4, False)] + [(8, False)] * (total == 9)
+    assert saves.steps == [*before, (total, True)]
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / f"model.ckpt-{total}")

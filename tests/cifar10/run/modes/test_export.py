@@ -1,0 +1,108 @@
+"""The SavedModel works in a process that has TensorFlow and none of our code."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+from PIL import Image
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.run.job import make_job
+from cifar10.run.modes import export
+from cifar10.schema import CLASS_NAMES
+
+CLIENT = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+
+assert "cifar10" not in sys.modules
+model = tf.saved_model.load(sys.argv[1])
+with open(sys.argv[2], "rb") as file:
+    encoded = file.read()
+pixels = tf.io.decode_png(encoded)[None]
+raw = model.signatures["serving_default"](images=pixels)
+decoded = model.signatures["encoded"](bytes=tf.constant([encoded, encoded]))
+with open(sys.argv[3], "rb") as file:
+    jpeg = file.read()
+of_jpeg = model.signatures["encoded"](bytes=tf.constant([jpeg]))
+of_pillow = model.signatures["serving_default"](images=tf.constant(np.load(sys.argv[4])[None]))
+print(json.dumps({
+    "signatures": sorted(model.signatures),
+    "classes": [name.decode() for name in raw["classes"].numpy()],
+    "ids": raw["class_ids"].numpy().tolist(),
+    "raw": raw["probabilities"].numpy().tolist(),
+    "decoded": decoded["probabilities"].numpy().tolist(),
+    "of_jpeg": of_jpeg["probabilities"].numpy().tolist(),
+    "of_pillow": of_pillow["probabilities"].numpy().tolist(),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory) -> dict:
+    """What a client process without our code gets from an exported model."""
+    folder = tmp_path_factory.mktemp("export")
+    config = TrainConfig(model="mlp", output_dir=str(folder / "output"), num_towers=2)
+    checkpoint = save_untrained(config)
+    exported = export.export(make_job(config), checkpoint)
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    Image.fromarray(pixels).save(folder / "image.png")
+    Image.fromarray(pixels).save(folder / "image.jpg", quality=75)
+    np.save(folder / "pillow.npy", np.asarray(Image.open(folder / "image.jpg")))
+    (folder / "client.py").write_text(CLIENT)
+    done = subprocess.run(
+        [sys.executable, "client.py", exported, "image.png", "image.jpg", "pillow.npy"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {**json.loads(done.stdout), "exported": pathlib.Path(exported)}
+
+
+def save_untrained(config: TrainConfig) -> str:
+    """Saves a model with its initial weights, as training would."""
+    job = make_job(config)
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        images = tf.zeros([2, 32, 32, 3], tf.uint8)
+        spec = job.estimator.model_fn(images, tf.zeros([2], tf.int64), "train", job.config)
+        session.run(tf.global_variables_initializer())
+        return str(spec.scaffold.saver.save(session, f"{config.output_dir}/model.ckpt", 0))
+
+
+def test_a_client_finds_both_signatures(answer):
+    assert answer["signatures"] == ["encoded", "serving_default"]
+
+
+def test_raw_images_and_png_bytes_give_the_same_probabilities(answer):
+    np.testing.assert_allclose(answer["decoded"], answer["raw"] * 2, rtol=1e-5)
+    np.testing.assert_allclose(np.sum(answer["raw"], axis=1), [1.0], rtol=1e-5)
+
+
+def test_a_jpeg_is_what_pillow_makes_of_it(answer):
+    assert answer["of_jpeg"] == answer["of_pillow"]
+    assert answer["of_jpeg"] != answer["raw"]
+
+
+def test_classes_are_names(answer):
+    assert answer["ids"] == np.argmax(answer["raw"], axis=1).tolist()
+    assert answer["classes"] == [CLASS_NAMES[answer["ids"][0]]]
+
+
+def test_an_export_is_bound_to_no_device(answer):
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.saved_model.load(session, ["serve"], str(answer["exported"]))
+        operations = session.graph.get_operations()
+    assert {op.device for op in operations if op.type in ("MatMul", "VarHandleOp")} == {""}
+    assert not [op.name for op in operations if "tower_1/" in op.name]
+
+
+def test_an_export_appears_whole_under_a_number(answer):
+    assert [path.name for path in answer["exported"].parent.iterdir()] == [answer["exported"].name]
+    assert answer["exported"].name.isdigit()

@@ -1,0 +1,286 @@
+"""A trainer's place in its cluster: whom it needs, where its graph goes, how it says so."""
+
+import contextlib
+import dataclasses
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorflow.python.training import monitored_session
+
+from cifar10.cluster import server, shutdown
+from cifar10.cluster.liveness import Watch
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
+from cifar10.run.cluster_session import Node
+from tests.cifar10.cluster_processes import free_ports
+from tests.cifar10.steps import make_plan
+
+CPU = "device:CPU:0"
+
+
+class Job:
+    """A master, two workers and two parameter servers, of which a test makes nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        ports = iter(free_ports(5))
+        counts = {"master": 1, "worker": 2, "ps": 2}
+        self.addresses = {
+            job: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count))
+            for job, count in counts.items()
+        }
+
+    def cluster(self, job: str, index: int = 0) -> Cluster:
+        return Cluster(self.addresses, job, index, has_evaluator=False, source="TF_CONFIG")
+
+    def node(self, job: str, index: int = 0, towers: int = 1, **settings: Any) -> Node:
+        config = TrainConfig(train_batch_size=12, **settings)
+        node = Node(config, self.cluster(job, index), make_plan(towers, 1))
+        self._nodes.append(node)
+        return node
+
+    def end(self) -> None:
+        for node in self._nodes:
+            node._watch.stop()
+
+    @contextlib.contextmanager
+    def listening(self, job: str) -> Iterator[None]:
+        """Somebody listens at the addresses of a job's tasks."""
+        with contextlib.ExitStack() as stack:
+            for address in self.addresses[job]:
+                there = stack.enter_context(socket.socket())
+                there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                there.bind(("127.0.0.1", int(address.split(":")[1])))
+                there.listen(100)
+            yield
+
+
+@pytest.fixture
+def job(monkeypatch):
+    """A node starts its server and looks often at the others; both is over with the test."""
+    monkeypatch.setattr(monitored_session.sm, "SessionManager", monitored_session.sm.SessionManager)
+    found = Job()
+    yield found
+    found.end()
+
+
+def no_check() -> None:
+    pass
+
+
+class Guards:
+    """What a node asks its watch to end the process for; a test's process cannot be ended."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found: list[tuple[list[str], Any]] = []
+        self.is_over: Any = None
+
+        def note(
+            watch: Watch, labels: list[str], at_least: Any = None, is_over: Any = None
+        ) -> None:
+            self.found.append((list(labels), at_least))
+            self.is_over = is_over or self.is_over
+
+        monkeypatch.setattr(Watch, "end_process_without", note)
+
+
+@pytest.fixture
+def guards(monkeypatch):
+    return Guards(monkeypatch)
+
+
+def test_an_asynchronous_master_waits_for_the_parameter_servers_and_not_for_workers(job, guards):
+    with job.listening("ps"):
+        job.node("master", sync=False, cluster_timeout=20.0).join(no_check)
+    assert guards.found == [(["ps/0", "ps/1"], None)]
+
+
+def test_a_worker_waits_for_the_master_too(job, guards):
+    with job.listening("ps"), pytest.raises(TrainingError) as missed:
+        job.node("worker", 1, cluster_timeout=1.0).join(no_check)
+    (master,) = job.addresses["master"]
+    assert str(missed.value).startswith(f"master/0 ({master}) has not answered for 1 s")
+    assert guards.found == []
+
+
+def test_a_parameter_server_that_stays_away_is_named(job, guards):
+    with pytest.raises(TrainingError) as missed:
+        job.node("master", cluster_timeout=0.5).join(no_check)
+    one, other = job.addresses["ps"]
+    assert str(missed.value).startswith(f"ps/0 ({one}), ps/1 ({other}) have not answered")
+
+
+def test_an_in_graph_master_needs_everybody(job, guards):
+    with job.listening("ps"), job.listening("worker"):
+        job.node("master", replication="in-graph", cluster_timeout=20.0).join(no_check)
+    assert [(sorted(labels), least) for labels, least in guards.found] == [
+        (["ps/0", "ps/1", "worker/0", "worker/1"], None)
+    ]
+
+
+@pytest.mark.parametrize(("aggregate", "workers"), [(None, 2), (3, 2), (2, 1), (1, 0)])
+def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients(
+    job, guards, aggregate, workers
+):
+    node = job.node("master", replicas_to_aggregate=aggregate, cluster_timeout=20.0)
+    with job.listening("ps"):
+        node.join(no_check)
+    assert guards.found == [
+        (["ps/0", "ps/1"], None),
+        (["worker/0", "worker/1"], workers),
+    ]
+
+
+def test_a_synchronous_worker_needs_no_other_worker(job, guards):
+    with job.listening("ps"), job.listening("master"):
+        job.node("worker", cluster_timeout=20.0).join(no_check)
+    assert [sorted(labels) for labels, _ in guards.found] == [["master/0", "ps/0", "ps/1"]]
+
+
+def test_others_that_have_gone_are_no_loss_once_training_is_over(job, guards):
+    raised: list[Exception] = []
+
+    def check() -> None:
+        if raised:
+            raise raised[0]
+
+    with job.listening("ps"):
+        job.node("master", cluster_timeout=20.0).join(check)
+    assert guards.is_over() is False
+    raised.append(TrainingOver(7))
+    assert guards.is_over() is True
+    raised[0] = Stopped(15)  # The main thread sees the signal by itself.
+    assert guards.is_over() is False
+
+
+def test_asynchronous_trainers_share_the_parameter_servers(job):
+    place = job.node("worker", 1, towers=2, sync=False).replication()
+    assert dataclasses.asdict(place) == {
+        "variable_devices": (f"/job:ps/task:0/{CPU}", f"/job:ps/task:1/{CPU}"),
+        "tower_devices": ("/job:worker/task:1/cpu:0", "/job:worker/task:1/cpu:1"),
+        "task_device": "/job:worker/task:1",
+        "num_machines": 1,
+        "num_replicas": 3,
+        "replica": 2,
+        "aggregate": None,
+        "transfer_dtype": tf.float32,
+    }
+
+
+def test_synchronous_trainers_wait_for_all_gradients_or_for_as_many_as_asked(job):
+    place = job.node("master", ps_transfer="bf16").replication()
+    assert (place.replica, place.aggregate, place.transfer_dtype) == (0, 3, tf.bfloat16)
+    assert job.node("worker", replicas_to_aggregate=2).replication().aggregate == 2
+
+
+def test_without_parameter_servers_the_weights_are_the_masters(job):
+    del job.addresses["ps"]
+    assert job.node("worker").replication().variable_devices == (f"/job:master/task:0/{CPU}",)
+
+
+def test_an_in_graph_master_has_towers_on_every_machine(job):
+    for task, index in (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)):
+        server.start(job.cluster(task, index), tf.ConfigProto())
+    place = job.node("master", towers=2, replication="in-graph").replication()
+    machines = ("/job:master/task:0", "/job:worker/task:0", "/job:worker/task:1")
+    assert place.tower_devices == tuple(f"{one}/{CPU}" for one in machines for _ in range(2))
+    assert (place.num_machines, place.num_replicas, place.aggregate) == (3, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "how", "images"),
+    [
+        ({"sync": False}, "asynchronous", 12),
+        ({}, "synchronous, 3 of 3 gradients an update", 36),
+        ({"replicas_to_aggregate": 2}, "synchronous, 2 of 3 gradients an update", 24),
+    ],
+)
+def test_a_node_says_what_it_is_and_how_it_trains(job, settings, how, images):
+    node = job.node("worker", 1, **settings)
+    place = node.replication()
+    assert node.describe(place) == (
+        f"worker/1 of 3 trainers and 2 parameter servers, {how}, {images} images a global step"
+    )
+    assert node.as_dict(place) == {
+        "task": "worker/1",
+        "tasks": {job: list(tasks) for job, tasks in job.addresses.items()},
+        "replication": "between-graph",
+        "gradients_an_update": place.aggregate,
+        "images_a_global_step": images,
+    }
+
+
+def test_one_of_each_is_said_in_the_singular(job):
+    job.addresses = {"master": job.addresses["master"], "ps": job.addresses["ps"][:1]}
+    node = job.node("master")
+    assert node.describe(node.replication()).startswith(
+        "master/0 of 1 trainer and 1 parameter server, "
+    )
+
+
+def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", "as it was")
+    node = job.node("master", cluster_timeout=20.0)
+    master = node.run_config(model_dir="/nowhere")
+    assert (master.master, master.is_chief, master.task_type) == (node.target, True, "worker")
+    assert master.cluster_spec.as_dict() == {}
+    assert master.model_dir == "/nowhere"
+    assert master.session_creation_timeout_secs == 21
+    filters = list(master.session_config.device_filters)
+    assert filters == ["/job:ps", "/job:master/task:0"]
+    worker = job.node("worker", 1).run_config()
+    assert (worker.is_chief, worker.task_type, worker.task_id) == (False, "worker", 1)
+    assert worker.cluster_spec.as_dict() == {job: list(v) for job, v in job.addresses.items()}
+    assert list(worker.session_config.device_filters) == ["/job:ps", "/job:worker/task:1"]
+    assert os.environ["TF_CONFIG"] == "as it was"
+
+
+def test_an_in_graph_session_concerns_every_task(job):
+    config = job.node("master", replication="in-graph").run_config()
+    assert list(config.session_config.device_filters) == []
+
+
+def test_the_environment_is_left_without_tf_config_where_it_had_none(job, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    job.node("worker").run_config()
+    assert "TF_CONFIG" not in os.environ
+
+
+def test_only_the_training_graph_is_placed_in_the_cluster(job):
+    place = job.node("worker", 1).run_config().device_fn
+    devices = []
+    for _ in ("training", "evaluation"):
+        with tf.Graph().as_default(), tf.device(place):
+            variable = tf.get_variable("step", [], tf.int64, tf.zeros_initializer())
+            devices.append((variable.op.device, tf.constant(0).op.device))
+    assert devices == [("/job:ps/task:0", "/job:worker/task:1"), ("", "")]
+
+
+@pytest.mark.parametrize(
+    ("replication", "told"),
+    [("between-graph", ["ps/0", "ps/1"]), ("in-graph", ["ps/0", "ps/1", "worker/0", "worker/1"])],
+)
+def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replication, told):
+    tasks = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)]
+    targets = {task: server.start(job.cluster(*task), tf.ConfigProto()).target for task in tasks}
+    node = job.node("master", replication=replication)
+    node.tell_end()
+    node.tell_end()
+    heard = {}
+    for task, target in targets.items():
+        config = server.with_filters(tf.ConfigProto(), [f"/job:{task[0]}/task:{task[1]}"])
+        with tf.Graph().as_default(), tf.Session(target, config=config) as session:
+            queue = shutdown._queue(*task)
+            labels = session.run(queue.dequeue_many(queue.size())).tolist()
+        heard[f"{task[0]}/{task[1]}"] = labels
+    assert heard == {one: [b"master/0"] if one in told else [] for one in heard}
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_task_and_address(job):
+    with job.listening("master"), pytest.raises(ConfigError, match="^master/0 cannot serve at 127"):
+        job.node("master")

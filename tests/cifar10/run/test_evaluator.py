@@ -1,0 +1,279 @@
+"""A separate evaluator: what it validates, when it ends, and what it leaves behind.
+
+Training is played by the test, between two looks of the evaluator: checkpoints are real ones.
+"""
+
+import json
+import pathlib
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Optional
+
+import pytest
+
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import Stopped, TrainingError, UserError
+from cifar10.host.signals import StopRequest
+from cifar10.output import model_settings, run_status
+from cifar10.run import evaluator
+from cifar10.run.hooks import training as hooks
+from cifar10.schema import CLASS_NAMES
+from tests.cifar10 import steps
+from tests.cifar10.cluster_processes import free_ports
+
+REAL_SLEEP = time.sleep
+SETTINGS: dict[str, Any] = {
+    "model": "mlp",
+    "train_batch_size": 10,
+    "learning_rate": 0.01,
+    "num_towers": 1,
+    "num_gpus": 0,
+    "keep_checkpoints": 3,
+    "cluster_timeout": 60.0,
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> pathlib.Path:
+    """A folder with a checkpoint after each of steps 1 to 3."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    with steps.training(TrainConfig(**SETTINGS), steps.make_plan(1)) as run:
+        for step, batch in enumerate(steps.make_batches(3, 10), 1):
+            run.step(batch)
+            run.spec.scaffold.saver.save(run.session, str(folder / "model.ckpt"), step)
+    return folder
+
+
+class Training:
+    """What an evaluator sees of training: the output folder."""
+
+    def __init__(self, output: pathlib.Path, data: pathlib.Path, checkpoints: pathlib.Path) -> None:
+        self.output, self._checkpoints = output, checkpoints
+        self.stop = StopRequest()
+        self._config = {**SETTINGS, "data_dir": str(data), "output_dir": str(output)}
+        self.clock: list[Callable[[], None]] = []
+
+    def begin(self, validates: bool = False) -> None:
+        run_status.write(str(self.output), validates)
+        model_settings.write(TrainConfig(**self._config), CLASS_NAMES)
+
+    def save(self, step: int) -> None:
+        for path in self._checkpoints.glob(f"model.ckpt-{step}.*"):
+            shutil.copy(path, self.output)
+        name = f"model.ckpt-{step}"
+        (self.output / "checkpoint").write_text(f'model_checkpoint_path: "{name}"\n')
+
+    def end(self, step: int, validates: bool = False) -> None:
+        run_status.write(str(self.output), validates, step, "stopped by --max-minutes")
+
+    def evaluate(self, cluster: Optional[Cluster] = None, **settings: Any) -> None:
+        config = TrainConfig(**{**self._config, **settings})
+        cluster = cluster or task(master=None)
+        evaluator.evaluate_until_end(config, cluster, self.stop, time.monotonic())
+
+    def follow(self, *happens: Callable[[], None]) -> None:
+        """What happens between two looks of the evaluator, one after the other."""
+        self.clock += happens
+
+    @property
+    def validated(self) -> list[int]:
+        rows = json.loads((self.output / "history_validation.json").read_text())["validation"]
+        return [row["step"] for row in rows]
+
+    @property
+    def is_marked(self) -> bool:
+        return (self.output / "evaluator.json").exists()
+
+
+def task(master: Optional[str]) -> Cluster:
+    """An evaluator that is listed in its cluster, or one beside a process that trains alone."""
+    jobs = {"master": (master or "127.0.0.1:1",)}
+    return Cluster(jobs, "evaluator", 0, has_evaluator=master is not None, source="TF_CONFIG")
+
+
+@pytest.fixture
+def training(tmp_path, tutorial_data, checkpoints, monkeypatch) -> Training:
+    found = Training(tmp_path / "output", tutorial_data, checkpoints)
+    found.output.mkdir()
+    # The pools of the tests' own process have their sizes already.
+    monkeypatch.setattr("cifar10.run.job.size_thread_pools", lambda session_config: None)
+
+    def sleep(seconds: float) -> None:
+        if found.clock:
+            found.clock.pop(0)()
+        else:
+            REAL_SLEEP(seconds)
+
+    monkeypatch.setattr(evaluator.time, "sleep", sleep)
+    return found
+
+
+def test_each_checkpoint_is_validated_once_and_the_best_makes_the_figures(training, capsys):
+    training.follow(
+        lambda: None,
+        training.begin,
+        lambda: training.save(1),
+        lambda: None,
+        lambda: training.save(2),
+        lambda: (training.save(3), training.end(3)),
+    )
+    training.evaluate()
+    assert training.clock == []
+    assert training.validated == [1, 2, 3]
+    result = json.loads((training.output / "result.json").read_text())
+    assert result["status"] == "stopped by --max-minutes"
+    best = json.loads((training.output / "best/best.json").read_text())
+    figures = result["figures"]
+    assert (figures["global_step"], figures["best_validation_step"]) == (3, best["step"])
+    assert [row["step"] for row in result["history"]["validation"]] == [1, 2, 3]
+    assert (training.output / "report.html").exists()
+    assert not training.is_marked
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"evaluator of {training.output}, 1 tower on ")
+    assert sum(line.startswith("validation accuracy") for line in lines) == 3
+
+
+def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
+    training.begin()
+    training.save(1)
+
+    def interrupt() -> None:
+        training.stop._note(signal.SIGTERM)
+
+    training.follow(interrupt)
+    with pytest.raises(Stopped):
+        training.evaluate()
+    assert training.validated == [1]
+    assert not training.is_marked
+    training.stop = StopRequest()
+    training.save(2)
+    training.end(2)
+    training.evaluate()
+    assert training.validated == [1, 2]
+
+
+def test_an_evaluator_says_that_it_is_here(training, monkeypatch):
+    monkeypatch.setattr(run_status, "TOUCH_SECS", 0.0)
+    times: list[float] = []
+
+    def look() -> None:
+        times.append(json.loads((training.output / "evaluator.json").read_text())["alive_at"])
+
+    training.follow(look, look, training.begin, lambda: training.end(0, validates=True))
+    training.evaluate()
+    assert times[1] > times[0]
+    assert not training.is_marked
+
+
+def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training, capsys):
+    training.follow(
+        lambda: training.begin(validates=True),
+        lambda: training.save(1),
+        lambda: training.end(1, validates=True),
+    )
+    training.evaluate()
+    assert not (training.output / "history_validation.json").exists()
+    assert not (training.output / "result.json").exists()
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "evaluator ends: training is over, and the master has evaluated by itself"
+    )
+
+
+def test_what_is_there_before_training_says_who_validates_waits(training):
+    training.save(1)
+    training.follow(
+        lambda: None,
+        lambda: training.begin(validates=True),
+        lambda: training.end(1, validates=True),
+    )
+    training.evaluate()
+    assert not (training.output / "history_validation.json").exists()
+
+
+def test_a_checkpoint_that_training_removes_while_it_is_read_is_passed_over(training, monkeypatch):
+    training.begin()
+    latest = evaluator.checkpoints.latest
+
+    def found_and_removed(output_dir: str) -> Optional[str]:
+        found = latest(output_dir)
+        if found and found.endswith("-1"):
+            for path in training.output.glob("model.ckpt-1.*"):
+                path.unlink()
+        return found
+
+    monkeypatch.setattr(evaluator.checkpoints, "latest", found_and_removed)
+    training.follow(lambda: training.save(1), lambda: training.save(2), lambda: training.end(2))
+    training.evaluate()
+    assert training.validated == [2]
+
+
+def test_a_damaged_checkpoint_is_an_error(training):
+    training.begin()
+
+    def save_half() -> None:
+        training.save(1)
+        (training.output / "model.ckpt-1.index").write_bytes(b"nothing")
+
+    training.follow(save_half, lambda: training.end(1))
+    with pytest.raises(UserError, match=r"model\.ckpt-1 is damaged"):
+        training.evaluate()
+    assert len(training.clock) == 1  # It ended at this checkpoint, before training did.
+    assert not training.is_marked
+
+
+def test_a_signal_ends_the_evaluator_before_it_validates_anything(training):
+    training.begin()
+    training.save(1)
+    training.stop._note(signal.SIGTERM)
+    with pytest.raises(Stopped):
+        training.evaluate()
+    assert not (training.output / "history_validation.json").exists()
+
+
+def test_a_signal_breaks_a_validation_off(training, monkeypatch):
+    training.begin()
+    training.save(1)
+    look = hooks.StopEvaluationHook.before_run
+
+    def signalled(hook: Any, run_context: Any) -> None:
+        training.stop._note(signal.SIGTERM)
+        look(hook, run_context)
+
+    monkeypatch.setattr(hooks.StopEvaluationHook, "before_run", signalled)
+    with pytest.raises(Stopped):
+        training.evaluate()
+    assert not (training.output / "history_validation.json").exists()
+
+
+def test_an_evaluator_gives_up_without_new_checkpoints(training):
+    training.begin()
+    training.save(1)
+    with pytest.raises(TrainingError) as given_up:
+        training.evaluate(cluster_timeout=0.3)
+    assert str(given_up.value) == (
+        f"no new checkpoint in {training.output} for 0.3 s (--cluster-timeout); start the "
+        "training again, and then this task"
+    )
+    assert training.validated == [1]
+
+
+def test_a_master_that_does_not_answer_is_named(training):
+    training.begin()
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with pytest.raises(TrainingError) as missed:
+        training.evaluate(task(master=address), cluster_timeout=0.3)
+    assert str(missed.value).startswith(f"master/0 ({address}) has not answered for 0.3 s")
+
+
+def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_takes(training):
+    training.begin(validates=True)
+    with socket.socket() as master:
+        master.bind(("127.0.0.1", 0))
+        master.listen(100)
+        training.follow(lambda: REAL_SLEEP(1.0), lambda: None, lambda: training.end(1, True))
+        training.evaluate(task(master=f"127.0.0.1:{master.getsockname()[1]}"), cluster_timeout=0.5)
+    assert training.clock == []

@@ -1,0 +1,120 @@
+"""Steps between checkpoints, what a trainer validates, and output folders that cannot be used."""
+
+import dataclasses
+from typing import Any, Optional
+
+import pytest
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.input.records import open_records
+from cifar10.run.job import Job, checkpoint_steps, make_job, open_output
+from cifar10.run.master import introduce
+from cifar10.step import devices
+from cifar10.step.model_fn import ModelParams
+from cifar10.step.replicas import Replication
+from tests.cifar10.steps import make_plan
+
+
+def place(num_replicas: int, aggregate: Optional[int]) -> Replication:
+    return Replication(("/cpu:0",), ("/cpu:0",), "", 1, num_replicas, 0, aggregate)
+
+
+@pytest.mark.parametrize(
+    ("settings", "replication", "total_steps", "steps"),
+    [
+        ({"train_epochs": 10.0}, None, 4_500, 450),
+        ({"train_steps": 450}, None, 450, 450),
+        ({"train_steps": 100}, None, 100, 100),
+        ({"train_steps": 1}, None, 1, 1),
+        # 2.2 epochs: two checkpoints, the second of them at the end.
+        ({"train_steps": 990}, None, 990, 495),
+        # 177.8 epochs: 178 checkpoints.
+        ({}, None, 80_000, 450),
+        ({"checkpoint_steps": 7}, None, 80_000, 7),
+        # Three replicas: a synchronous step stands for 300 images, an asynchronous one for 100.
+        ({"train_epochs": 10.0}, place(3, 3), 1_500, 150),
+        ({"train_epochs": 10.0}, place(3, 2), 2_250, 225),
+        ({"train_epochs": 10.0}, place(3, None), 4_500, 450),
+    ],
+)
+def test_a_checkpoint_is_saved_about_every_epoch_and_at_the_end(
+    settings, replication, total_steps, steps
+):
+    config = TrainConfig(train_batch_size=100, **settings)
+    params = ModelParams(config, make_plan(1), 45_000, total_steps, replication=replication)
+    assert config.total_steps(45_000, params.examples_per_step) == total_steps
+    assert checkpoint_steps(config, params) == steps
+
+
+def make(tutorial_data: Any, **settings: Any) -> Job:
+    """A job on 100 training and 7 validation images."""
+    places = {"data_dir": str(tutorial_data), "num_towers": 1, "num_gpus": 0}
+    config = TrainConfig(**{"model": "mlp", **places, **settings})
+    return make_job(config, open_records(str(tutorial_data)))
+
+
+def test_a_job_is_as_long_as_its_epochs(tutorial_data):
+    job = make(tutorial_data, train_batch_size=10, train_epochs=3.0)
+    assert (job.num_examples, job.total_steps) == (100, 30)
+
+
+def test_a_process_alone_validates_and_an_evaluator_takes_it_over(tutorial_data, tmp_path):
+    job = make(tutorial_data)
+    assert job.validates
+    assert not dataclasses.replace(job, has_evaluator=True).validates
+    for split in ("train", "eval"):
+        content = (tutorial_data / f"{split}.tfrecords").read_bytes()
+        (tmp_path / f"{split}.tfrecords").write_bytes(content)
+    assert not make(tmp_path).validates
+
+
+def test_only_one_of_several_trainers_has_a_speed_of_its_own(tutorial_data):
+    job = make(tutorial_data, train_batch_size=10)
+    assert job.own_examples is None
+    for aggregate in (None, 2):
+        params = dataclasses.replace(job.params, replication=place(2, aggregate))
+        assert dataclasses.replace(job, params=params).own_examples == 10
+
+
+def test_a_mode_that_reads_no_records_has_none(tmp_path):
+    job = make_job(TrainConfig(model="mlp", output_dir=str(tmp_path)))
+    with pytest.raises(ValueError, match="this job was made without records"):
+        job.records  # noqa: B018
+
+
+def test_the_output_and_log_folders_are_made(tmp_path):
+    config = TrainConfig(output_dir=str(tmp_path / "a/b"), log_dir=str(tmp_path / "c/d"))
+    open_output(config)
+    assert list((tmp_path / "a/b").iterdir()) == []
+    assert list((tmp_path / "c/d").iterdir()) == []
+
+
+def test_an_output_folder_may_be_anywhere_that_gfile_opens():
+    open_output(TrainConfig(output_dir="ram://new/output"))
+
+
+def test_a_file_in_place_of_the_output_folder_is_refused(tmp_path):
+    path = tmp_path / "output"
+    path.write_text("a file")
+    with pytest.raises(ConfigError, match=f"--output-dir {path} cannot be written to: "):
+        open_output(TrainConfig(output_dir=str(path)))
+    with pytest.raises(ConfigError, match=f"--log-dir {path} cannot be written to: "):
+        open_output(TrainConfig(output_dir=str(tmp_path / "other"), log_dir=str(path)))
+
+
+def test_a_place_of_an_unknown_kind_is_refused():
+    with pytest.raises(ConfigError, match="--output-dir nowhere://output cannot be written to: "):
+        open_output(TrainConfig(output_dir="nowhere://output"))
+
+
+@pytest.mark.parametrize(
+    ("model", "count"), [("resnet", 1), ("resnet_v2", 1), ("fastnet", 1), ("mlp", 0)]
+)
+def test_who_goes_without_our_convolutions_and_has_any_says_so(
+    tutorial_data, monkeypatch, capsys, model, count
+):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
+    introduce(make(tutorial_data, model=model), 0)
+    line = "convolutions are TensorFlow's: ours cannot be had, they are not compiled (make)"
+    assert capsys.readouterr().out.splitlines().count(line) == count

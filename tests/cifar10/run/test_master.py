@@ -1,0 +1,250 @@
+"""A process that trains: what it does in which order, and what it leaves to others."""
+
+import dataclasses
+import json
+import pathlib
+import signal
+import time
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError, DataError, Stopped
+from cifar10.host.signals import StopRequest
+from cifar10.input import pipeline
+from cifar10.input.records import open_records
+from cifar10.output import checkpoints, run_status
+from cifar10.run import master, results
+from cifar10.run.hooks import training
+from cifar10.run.hooks.validation import ValidationRecorder
+from cifar10.run.job import Job, make_job
+from cifar10.step.counters import examples_seen
+from cifar10.step.replicas import Replication
+from tests.cifar10 import record_files
+
+
+@pytest.fixture
+def config(tutorial_data: pathlib.Path, tmp_path: pathlib.Path) -> TrainConfig:
+    """Ten steps of ten images, a checkpoint every five, with 7 images for validation."""
+    return TrainConfig(
+        model="mlp",
+        hidden_units=4,
+        num_towers=1,
+        train_batch_size=10,
+        train_steps=10,
+        checkpoint_steps=5,
+        learning_rate=1e-5,
+        schedule="constant",
+        warmup_epochs=0.0,
+        use_distortion_for_training=False,
+        data_dir=str(tutorial_data),
+        output_dir=str(tmp_path / "output"),
+    )
+
+
+@pytest.fixture
+def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """What a run does, in order: validates a step, tells the cluster's end, makes the figures.
+
+    Figures and pictures are other modules', and take longer than all else.
+    """
+    done: list[tuple[str, Any]] = []
+    export = ValidationRecorder.export
+
+    def validated(self: Any, *args: Any, **settings: Any) -> None:
+        export(self, *args, **settings)
+        done.append(("validated", self._history.validation[-1]["step"]))
+
+    def ended(self: Job) -> None:
+        note = run_status.read(config.output_place)
+        done.append(("end told", note and note["ended_at_step"]))
+
+    monkeypatch.setattr("cifar10.run.job.size_thread_pools", lambda session_config: None)
+    monkeypatch.setattr(
+        "cifar10.run.hooks.validation.write_summaries", lambda job, step, result: None
+    )
+    monkeypatch.setattr(ValidationRecorder, "export", validated)
+    monkeypatch.setattr(Job, "tell_end", ended)
+    monkeypatch.setattr(
+        results, "finish", lambda job, stop, history, status, secs: done.append(("figures", status))
+    )
+    return done
+
+
+def run(config: TrainConfig, stop: Optional[StopRequest] = None) -> None:
+    master.train_and_evaluate(config, stop or StopRequest(), time.monotonic())
+
+
+def note(config: TrainConfig) -> Any:
+    return run_status.read(config.output_place)
+
+
+def forget_validations(config: TrainConfig, after: int) -> None:
+    """Leaves the output folder as a kill between a checkpoint and its validation does."""
+    path = pathlib.Path(config.output_place) / "history.json"
+    rows = json.loads(path.read_text())
+    rows["validation"] = [row for row in rows["validation"] if row["step"] <= after]
+    path.write_text(json.dumps(rows))
+
+
+def test_the_cluster_is_told_of_the_end_between_the_last_checkpoint_and_its_validation(
+    config, told
+):
+    run(config)
+    assert told == [
+        ("validated", 5),
+        ("end told", 10),
+        ("validated", 10),
+        ("figures", "completed"),
+    ]
+    assert checkpoints.latest_step(config.output_place) == 10
+    assert note(config) == {"master_validates": True, "ended_at_step": 10, "status": "completed"}
+
+
+def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_goes_on(
+    config, told
+):
+    run(dataclasses.replace(config, train_steps=5))
+    forget_validations(config, after=0)
+    told.clear()
+    run(config)
+    assert told == [
+        ("validated", 5),
+        ("end told", 10),
+        ("validated", 10),
+        ("figures", "completed"),
+    ]
+    # So is that of the last step, without a step of training.
+    forget_validations(config, after=5)
+    told.clear()
+    run(config)
+    assert told == [("validated", 10), ("end told", 10), ("figures", "completed")]
+
+
+def test_an_evaluator_that_is_here_takes_validation_and_figures_over(
+    config, told, monkeypatch, capsys
+):
+    monkeypatch.setattr(run_status, "_FRESH_SECS", 1e6)  # however long the start takes
+    tf.io.gfile.makedirs(config.output_place)
+    run_status.touch_mark(config.output_place)
+    run(config)
+    assert told == [("end told", 10)]
+    assert note(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "training is over; the evaluator makes the figures"
+
+
+def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkeypatch):
+    steps = []
+
+    class SignalInTheSecondStep(training.StopHook):
+        def after_run(self, run_context: Any, run_values: Any) -> None:
+            steps.append(1)
+            if len(steps) == 2:
+                self._stop._note(signal.SIGTERM)
+            super().after_run(run_context, run_values)
+
+    monkeypatch.setattr(training, "StopHook", SignalInTheSecondStep)
+    with pytest.raises(Stopped):
+        run(config)
+    assert checkpoints.latest_step(config.output_place) == 2
+    assert told == []
+    assert note(config)["ended_at_step"] is None
+
+
+def test_a_signal_while_a_validation_is_made_up_for_leaves_all_else_to_the_next_run(
+    config, told, monkeypatch
+):
+    config = dataclasses.replace(config, train_steps=1)
+    run(config)
+    forget_validations(config, after=0)
+    told.clear()
+    stop, export = StopRequest(), ValidationRecorder.export
+
+    def stopped(self: Any, *args: Any, **settings: Any) -> None:
+        export(self, *args, **settings)
+        stop._note(signal.SIGTERM)
+
+    monkeypatch.setattr(ValidationRecorder, "export", stopped)
+    with pytest.raises(Stopped):
+        run(config, stop)
+    assert told == [("validated", 1)]
+
+
+def test_without_eval_records_nothing_is_begun(config, told, tmp_path):
+    record_files.write_numbered(tmp_path / "data", "train", 20)
+    with pytest.raises(DataError, match="has no eval records"):
+        run(dataclasses.replace(config, data_dir=str(tmp_path / "data")))
+    assert not (tmp_path / "output").exists()
+
+
+def test_another_models_checkpoint_is_not_trained_on(config, told):
+    run(dataclasses.replace(config, train_steps=1))
+    told.clear()
+    with pytest.raises(ConfigError, match="output holds a model with --hidden-units=4"):
+        run(dataclasses.replace(config, hidden_units=7))
+    assert told == []
+    assert checkpoints.latest_step(config.output_place) == 1
+
+
+def test_a_damaged_record_is_named_not_trained_on(config, told, tmp_path):
+    data = tmp_path / "data"
+    for split in ("train", "eval"):
+        record_files.write_numbered(data, split, 20)
+    content = bytearray((data / "train.tfrecords").read_bytes())
+    content[-100] ^= 1
+    (data / "train.tfrecords").write_bytes(content)
+    with pytest.raises(DataError, match=f"a file is damaged in {data}; "):
+        run(dataclasses.replace(config, data_dir=str(data)))
+    assert told == []
+
+
+# The training input.
+
+
+def first_batch(job: Job, seen: int) -> Any:
+    """What training is fed first, after a checkpoint that has seen so many images."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        batches = tf.data.make_initializable_iterator(master.train_input(job))
+        batch = batches.get_next()
+        session.run(tf.global_variables_initializer())
+        examples_seen("/cpu:0").load(seen, session)
+        session.run(batches.initializer)
+        return session.run(batch)
+
+
+def joint_batch(config: TrainConfig, size: int, start: int) -> list[int]:
+    """The numbers of the images that one process takes at that place."""
+    settings = pipeline.TrainInput(size, seed=config.seed, distort=False, start=start)
+    batches = pipeline.training_batches(open_records(config.data_place), settings)
+    return record_files.numbers(next(iter(batches))[0].numpy())
+
+
+@pytest.mark.parametrize(
+    ("place", "size", "part"),
+    [
+        ({}, 10, slice(0, 10)),
+        ({"num_replicas": 3, "replica": 1}, 30, slice(10, 20)),
+        ({"num_machines": 3}, 30, slice(0, 30)),
+    ],
+    ids=["alone", "the second of three", "for three machines"],
+)
+def test_a_process_goes_on_with_its_share_of_the_images_behind_those_seen(
+    config, place, size, part
+):
+    job = make_job(config, open_records(config.data_place))
+    replication = Replication(("/cpu:0",), ("/cpu:0",), **place)
+    params = dataclasses.replace(job.params, replication=replication)
+    images, labels = first_batch(dataclasses.replace(job, params=params), seen=60)
+    found = record_files.numbers(images)
+    assert found == joint_batch(config, size, start=60)[part]
+    assert labels.tolist() == [number % 10 for number in found]
+
+
+def test_where_images_are_resident_training_is_fed_what_was_drawn(config):
+    job = make_job(dataclasses.replace(config, resident_data=True), open_records(config.data_place))
+    drawn = first_batch(job, seen=0)
+    assert (drawn.dtype, drawn.shape) == (np.int64, (10, 6))

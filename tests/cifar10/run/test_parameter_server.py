@@ -1,0 +1,183 @@
+"""A task that only serves: whom it waits for, and when it ends. Its server is real."""
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster import server, shutdown
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import Stopped, TrainingError
+from cifar10.host.signals import StopRequest
+from cifar10.run import parameter_server
+from tests.cifar10.cluster_processes import free_ports
+
+WAIT_SECS = 60.0
+QUIET_SECS = 0.8  # for what must not happen; it listens five times a second
+
+
+class Job:
+    """A master, a worker and a parameter server; a test plays the trainers."""
+
+    def __init__(self) -> None:
+        self.ports = dict(zip(("master", "worker", "ps"), free_ports(3)))
+        self._jobs = {job: (f"127.0.0.1:{port}",) for job, port in self.ports.items()}
+        self.stop = StopRequest()
+
+    def task(self, job: str) -> Cluster:
+        return Cluster(self._jobs, job, 0, has_evaluator=False, source="TF_CONFIG")
+
+    @contextlib.contextmanager
+    def listening(self, job: str) -> Iterator[None]:
+        """Somebody listens at the task's address, which is all that others look for."""
+        with socket.socket() as there:
+            there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            there.bind(("127.0.0.1", self.ports[job]))
+            there.listen(100)
+            yield
+
+    def tell(self, *jobs: str) -> None:
+        """Tells the parameter server that trainers have ended; their servers stay."""
+        for job in jobs:
+            target = server.start(self.task(job), tf.ConfigProto()).target
+            shutdown.tell(self.task(job), [("ps", 0)], target)
+
+
+class Served:
+    """`serve` in a thread, and how it ended."""
+
+    def __init__(self, job: Job, task: str = "ps", **settings: Any) -> None:
+        self._error: BaseException | None = None
+        config = TrainConfig(cluster_timeout=settings.pop("timeout", 300.0), **settings)
+
+        def run() -> None:
+            try:
+                parameter_server.serve(config, job.task(task), job.stop)
+            except BaseException as error:  # Raised in the test's own thread.
+                self._error = error
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    @property
+    def goes_on(self) -> bool:
+        self._thread.join(QUIET_SECS)
+        return self._thread.is_alive()
+
+    def ended(self) -> None:
+        """Waits for its end; raises what it raised."""
+        self._thread.join(WAIT_SECS)
+        assert not self._thread.is_alive(), "it still serves"
+        if self._error:
+            raise self._error
+
+
+@pytest.fixture
+def job(monkeypatch):
+    # The pools of the tests' own process have their sizes already.
+    monkeypatch.setattr(parameter_server, "size_thread_pools", lambda session_config: None)
+    return Job()
+
+
+def test_a_parameter_server_ends_once_all_trainers_have_told_of_their_end(job, capsys):
+    served = Served(job)
+    job.tell("worker")
+    assert served.goes_on
+    job.tell("master")
+    served.ended()
+    assert capsys.readouterr().out.splitlines() == [
+        f"ps/0 serves at 127.0.0.1:{job.ports['ps']}",
+        "ps/0 ends: training is over",
+    ]
+
+
+def test_after_the_masters_end_nobody_waits_for_a_trainer_that_has_gone(job):
+    served = Served(job)
+    began = time.monotonic()
+    job.tell("master")
+    served.ended()
+    assert time.monotonic() - began < shutdown.GRACE_SECS
+
+
+def test_after_the_masters_end_a_trainer_that_is_here_has_its_grace(job, monkeypatch):
+    monkeypatch.setattr(shutdown, "GRACE_SECS", 3.0)
+    with job.listening("worker"):
+        served = Served(job)
+        time.sleep(QUIET_SECS)  # until it has seen the worker
+        began = time.monotonic()
+        job.tell("master")
+        served.ended()
+        assert time.monotonic() - began > 2.5
+
+
+def test_a_master_that_stays_away_is_named(job):
+    served = Served(job, timeout=0.5)
+    address = f"127.0.0.1:{job.ports['master']}"
+    with pytest.raises(TrainingError) as failed:
+        served.ended()
+    assert str(failed.value).startswith(
+        f"master/0 ({address}) has not answered for 0.5 s (--cluster-timeout)"
+    )
+
+
+def test_a_worker_that_stays_away_keeps_no_parameter_server_from_serving(job):
+    with job.listening("master"):
+        assert Served(job, timeout=0.5).goes_on
+
+
+def test_a_signal_ends_it_at_once_where_the_master_has_gone(job):
+    served = Served(job)
+    assert served.goes_on
+    job.stop._note(signal.SIGTERM)
+    with pytest.raises(Stopped) as stopped:
+        served.ended()
+    assert stopped.value.signum == signal.SIGTERM
+
+
+def test_a_signal_leaves_it_to_the_master_as_long_as_that_is_here(job):
+    with job.listening("master"):
+        served = Served(job)
+        time.sleep(QUIET_SECS)  # until it has seen the master
+        job.stop._note(signal.SIGTERM)
+        assert served.goes_on
+    with pytest.raises(Stopped):
+        served.ended()
+
+
+def test_a_worker_of_an_in_graph_cluster_waits_for_the_master_alone(job):
+    # It is a worker itself: there is no other trainer than the master.
+    served = Served(job, "worker", replication="in-graph", model="mlp", num_gpus=0)
+    target = server.start(job.task("master"), tf.ConfigProto()).target
+    shutdown.tell(job.task("master"), [("worker", 0)], target)
+    began = time.monotonic()
+    served.ended()
+    assert time.monotonic() - began < shutdown.GRACE_SECS
+
+
+@pytest.mark.parametrize(("host", "threads"), [("here", 1), ("elsewhere", 0)])
+def test_a_parameter_server_leaves_gpus_and_cores_to_the_trainers_of_its_host(host, threads):
+    jobs = {"master": ("here:1",), "ps": (f"{host}:2",)}
+    ps = Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG")
+    config = parameter_server._session_config(TrainConfig(), ps)
+    assert dict(config.device_count) == {"GPU": 0}
+    assert config.intra_op_parallelism_threads == threads
+    assert config.inter_op_parallelism_threads == threads
+
+
+def test_a_worker_of_an_in_graph_cluster_computes_with_its_share_of_the_cores(monkeypatch):
+    monkeypatch.setattr(
+        "cifar10.step.devices.count_cores", lambda **sharing: 6 // sharing["trainers"]
+    )
+    jobs = {"master": ("here:1",), "worker": ("here:2", "there:1"), "ps": ("here:3",)}
+    settings = {"replication": "in-graph", "train_batch_size": 96, "num_gpus": 0}
+    for index, threads in ((0, 3), (1, 6)):
+        worker = Cluster(jobs, "worker", index, has_evaluator=False, source="TF_CONFIG")
+        config = parameter_server._session_config(TrainConfig(**settings), worker)
+        assert config.inter_op_parallelism_threads == threads

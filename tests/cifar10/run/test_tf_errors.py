@@ -1,0 +1,106 @@
+"""TensorFlow's errors about data, checkpoints and memory become one clear line each."""
+
+import pathlib
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import TrainingError, UserError
+from cifar10.run.tf_errors import clear_errors
+
+CONFIG = TrainConfig(output_dir="runs/1")
+
+
+def restore(checkpoint: str, **shapes: list[int]) -> None:
+    """Restores variables of these shapes as Estimator does."""
+    with tf.Graph().as_default():
+        tf.train.create_global_step()
+        for name, shape in shapes.items():
+            tf.get_variable(name, shape, use_resource=True)
+        creator = tf.train.ChiefSessionCreator(checkpoint_filename_with_path=checkpoint)
+        with tf.train.MonitoredSession(creator) as session:
+            session.run(tf.train.get_global_step())
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("run")
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        tf.get_variable("kernel", [3], use_resource=True)
+        session.run(tf.global_variables_initializer())
+        return str(tf.train.Saver().save(session, f"{folder}/model.ckpt", 5))
+
+
+def message_of(kind: type[Exception], action: Any, *arguments: Any, **options: Any) -> str:
+    with pytest.raises(kind) as raised, clear_errors(CONFIG):
+        action(*arguments, **options)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_checkpoint_that_fits_is_restored(saved):
+    with clear_errors(CONFIG):
+        restore(saved, kernel=[3])
+
+
+def test_a_checkpoint_of_another_model_is_the_users_mistake(saved):
+    assert message_of(UserError, restore, saved, kernel=[3], other=[1]) == (
+        "the checkpoint in runs/1 is of another model (Key other not found in checkpoint); give "
+        "the flags that it was trained with"
+    )
+
+
+@pytest.mark.parametrize("size", [0, 5, None], ids=["empty", "cut", "changed"])
+def test_a_damaged_checkpoint_is_not_blamed_on_the_records(saved, tmp_path, size):
+    for path in pathlib.Path(saved).parent.glob("model.ckpt-5.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    data = tmp_path / "model.ckpt-5.data-00000-of-00001"
+    content = data.read_bytes()
+    data.write_bytes(bytes(len(content)) if size is None else content[:size])
+    message = message_of(UserError, restore, f"{tmp_path}/model.ckpt-5", kernel=[3])
+    assert message.startswith("the checkpoint in runs/1 is damaged; name another one by ")
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_too_little_memory_is_named_with_a_way_out():
+    # As a session words it. The real error takes TensorFlow ten seconds of trying again.
+    text = (
+        "Graph execution error:\n\nDetected at node 'Fill' defined at (most recent call last):\n"
+        "Node: 'Fill'\nOOM when allocating tensor with shape[8796093022208] and type float\n"
+        "\t [[{{node Fill}}]]\nHint: If you want to see a list of allocated tensors"
+    )
+    message = message_of(UserError, fail, tf.errors.ResourceExhaustedError(None, None, text))
+    assert message == (
+        "out of space or memory: OOM when allocating tensor with shape[8796093022208] and type "
+        "float; free some, or use a smaller --train-batch-size"
+    )
+
+
+def test_a_full_disk_is_named_with_a_way_out():
+    text = "output/model.ckpt-5_temp/part-00000; No space left on device"
+    message = message_of(UserError, fail, tf.errors.ResourceExhaustedError(None, None, text))
+    assert message.startswith(f"out of space or memory: {text}; free some")
+
+
+def test_a_loss_that_is_not_a_number_names_the_learning_rate():
+    message = message_of(TrainingError, fail, tf.train.NanLossDuringTrainingError())
+    assert message == (
+        "the loss is not a number any more; try a lower --learning-rate or --warmup-epochs 1, "
+        "with another --output-dir than runs/1"
+    )
+
+
+@pytest.mark.parametrize(
+    "error", [tf.errors.InvalidArgumentError(None, None, "shapes differ"), ValueError("a bug")]
+)
+def test_an_error_that_is_not_the_users_stays_what_it_is(error):
+    with pytest.raises(type(error)) as raised, clear_errors(CONFIG):
+        raise error
+    assert raised.value is error

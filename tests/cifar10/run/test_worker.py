@@ -1,0 +1,246 @@
+"""A worker: when it begins to train, what ends it, and whether the others are told."""
+
+import dataclasses
+import itertools
+import pathlib
+import signal
+from typing import Any, Callable
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster.spec import Cluster
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import DataError, Stopped, TrainingError
+from cifar10.host.signals import Stay, StopRequest
+from cifar10.input.records import open_records
+from cifar10.output import run_status
+from cifar10.run import worker
+from cifar10.run.job import Job, make_job
+from cifar10.step import training_step
+from tests.cifar10 import record_files
+
+# Three trainers of 10 images each, on 100 training images.
+JOBS = {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
+CLUSTER = Cluster(JOBS, "worker", 1, has_evaluator=False, source="TF_CONFIG")
+
+
+@pytest.fixture
+def config(tutorial_data: pathlib.Path, tmp_path: pathlib.Path) -> TrainConfig:
+    return TrainConfig(
+        model="mlp",
+        train_batch_size=10,
+        train_steps=30,
+        num_towers=1,
+        log_steps=1,
+        data_dir=str(tutorial_data),
+        output_dir=str(tmp_path),
+    )
+
+
+class Joined(Exception):
+    """The worker has come as far as joining the cluster."""
+
+
+@pytest.fixture
+def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def join(*_: Any) -> Job:
+        raise Joined
+
+    monkeypatch.setattr(worker, "join_job", join)
+
+
+# The end of training, as the master has noted it.
+
+
+@pytest.mark.usefixtures("_joins")
+@pytest.mark.parametrize(
+    ("settings", "last_step"),
+    [
+        ({}, 30),
+        ({"train_steps": None, "train_epochs": 3.0, "sync": False}, 30),
+        ({"train_steps": None, "train_epochs": 3.0}, 10),
+        ({"train_steps": None, "train_epochs": 3.0, "replicas_to_aggregate": 2}, 15),
+    ],
+    ids=["steps", "asynchronous", "synchronous", "with a backup"],
+)
+def test_a_worker_that_comes_after_the_last_step_does_not_join(config, capsys, settings, last_step):
+    config = dataclasses.replace(config, **settings)
+    place = config.output_place
+    for ended_at in (None, last_step - 1):  # it goes on, or ended before its time and will go on
+        run_status.write(place, validates=True, ended_at=ended_at)
+        with pytest.raises(Joined):
+            worker.train(config, CLUSTER, StopRequest())
+    run_status.write(place, validates=True, ended_at=last_step)
+    worker.train(config, CLUSTER, StopRequest())
+    ended = f"worker/1 ends: training is over at step {last_step}; 0 steps"
+    assert capsys.readouterr().out.startswith(ended)
+
+
+def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting(
+    config, monkeypatch, capsys
+):
+    def wait(config: TrainConfig, records: Any, cluster: Cluster, check: Callable[[], None]) -> Job:
+        check()
+        run_status.write(config.output_place, validates=True, ended_at=30)
+        check()
+        raise Joined
+
+    monkeypatch.setattr(worker, "join_job", wait)
+    worker.train(config, CLUSTER, StopRequest())
+    assert "worker/1 ends: training is over at step 30" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_joins")
+def test_a_worker_without_training_images_is_refused_before_it_joins(config, tmp_path):
+    data = tmp_path / "data"
+    record_files.write_numbered(data, "eval", 5)
+    with pytest.raises(DataError, match="has no train records"):
+        worker.train(dataclasses.replace(config, data_dir=str(data)), CLUSTER, StopRequest())
+
+
+# The delay before its start.
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the worker has slept, by a clock that moves with it."""
+    slept: list[float] = []
+    monkeypatch.setattr(worker.time, "monotonic", lambda: 100.0 + sum(slept))
+    monkeypatch.setattr(worker.time, "sleep", slept.append)
+    return slept
+
+
+@pytest.mark.usefixtures("_joins")
+@pytest.mark.parametrize(("delay", "index", "secs"), [(0.0, 1, 0.0), (2.0, 0, 2.0), (2.0, 1, 4.0)])
+def test_worker_k_waits_k_plus_1_times_the_delay(config, waited, delay, index, secs):
+    cluster = dataclasses.replace(CLUSTER, task_index=index)
+    with pytest.raises(Joined):
+        worker.train(dataclasses.replace(config, worker_delay_secs=delay), cluster, StopRequest())
+    assert sum(waited) == pytest.approx(secs, abs=0.11)
+
+
+@pytest.mark.usefixtures("_joins")
+def test_a_signal_ends_the_delay(config, waited, monkeypatch):
+    stop = StopRequest()
+
+    def sleep(secs: float) -> None:
+        waited.append(secs)
+        if len(waited) == 1:  # A second signal would end this process.
+            stop._note(signal.SIGTERM)
+
+    monkeypatch.setattr(worker.time, "sleep", sleep)
+    with pytest.raises(Stopped):
+        worker.train(dataclasses.replace(config, worker_delay_secs=60.0), CLUSTER, stop)
+    assert len(waited) == 1
+
+
+# Training, with the real hooks in a session of a small graph.
+
+
+class Place:
+    """Stands in for the worker's place in a cluster, which takes servers."""
+
+    def __init__(self) -> None:
+        self.master_is_here = True
+        self.ends_told = 0
+
+    def describe(self, replication: Any) -> str:
+        return "worker/1"
+
+    def stay_for_the_master(self, stop: StopRequest) -> Stay:
+        return Stay(stop, lambda: self.master_is_here)
+
+    def tell_end(self) -> None:
+        self.ends_told += 1
+
+
+class Trainer:
+    """Counts steps under the hooks, as an Estimator would; `after_step` is told of each."""
+
+    def __init__(self, over_at: int, after_step: Callable[[int], None]) -> None:
+        self._over_at, self._after_step = over_at, after_step
+
+    def train(self, input_fn: Any, hooks: list[Any]) -> None:
+        with tf.Graph().as_default():
+            counted = tf.train.create_global_step().assign_add(1, read_value=True)
+            tf.cast(counted, tf.float32, training_step.LOSS)
+            tf.constant(0.5, name=training_step.ACCURACY)
+            figures = (counted, 10 * counted, 0.1, tf.greater_equal(counted, self._over_at))
+            tf.stack([tf.cast(one, tf.float64) for one in figures], name=training_step.REPORT)
+            tf.constant(False, name=training_step.OVER)
+            with tf.train.MonitoredSession(hooks=hooks) as session:
+                for number in itertools.count(1):
+                    if session.should_stop():
+                        return
+                    session.run(counted)
+                    self._after_step(number)
+
+
+@pytest.fixture
+def train(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Trains as worker 1; returns its place in the cluster."""
+
+    def trained(
+        stop: StopRequest,
+        place: Any,
+        over_at: int = 1000,
+        after_step: Callable[[int], None] = lambda number: None,
+        **settings: Any,
+    ) -> None:
+        changed = dataclasses.replace(config, **settings)
+        job = make_job(changed, open_records(changed.data_place))
+        job = dataclasses.replace(job, node=place)
+        monkeypatch.setattr(worker, "join_job", lambda *_: job)
+        monkeypatch.setattr(worker, "make_trainer", lambda job: Trainer(over_at, after_step))
+        worker.train(changed, CLUSTER, stop)
+
+    return trained
+
+
+@pytest.mark.parametrize(("over_at", "steps"), [(1000, 30), (7, 7)], ids=["last step", "master's"])
+def test_a_worker_trains_to_the_end_and_tells_the_others(train, capsys, over_at, steps):
+    place = Place()
+    train(StopRequest(), place, over_at=over_at)
+    assert place.ends_told == 1
+    ended = capsys.readouterr().out.splitlines()[-1]
+    assert ended.startswith(f"worker/1 ends: training is over; {steps} steps")
+
+
+def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_the_end(train):
+    stop, place, taken = StopRequest(), Place(), []
+
+    def after_step(number: int) -> None:
+        taken.append(number)
+        if number == 3:
+            stop._note(signal.SIGTERM)
+
+    with pytest.raises(Stopped):
+        train(stop, place, after_step=after_step, sync=False)
+    assert taken[-1] == 4
+    assert place.ends_told == 0
+
+
+def test_a_synchronous_worker_trains_on_after_a_signal_until_the_master_has_gone(train):
+    stop, place, taken = StopRequest(), Place(), []
+
+    def after_step(number: int) -> None:
+        taken.append(number)
+        if number == 3:
+            stop._note(signal.SIGTERM)
+        place.master_is_here = number < 9
+
+    with pytest.raises(Stopped):
+        train(stop, place, after_step=after_step)
+    assert taken[-1] == 10
+    assert place.ends_told == 0
+
+
+def test_a_worker_that_fails_says_why_and_tells_nobody_of_an_end(train):
+    def fail(number: int) -> None:
+        raise tf.train.NanLossDuringTrainingError
+
+    place = Place()
+    with pytest.raises(TrainingError, match="the loss is not a number any more"):
+        train(StopRequest(), place, after_step=fail)
+    assert place.ends_told == 0

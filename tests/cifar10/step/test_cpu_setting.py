@@ -1,0 +1,45 @@
+"""Towers and threads of a CPU, by the rule."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.step.cpu_setting import Setting, rule
+
+
+def test_a_setting_reads_as_its_flags():
+    assert str(Setting(2, 3, 1)) == "--num-towers 2 --num-inter-threads 3 --num-intra-threads 1"
+
+
+def test_a_setting_changes_nothing_else():
+    config = TrainConfig(num_layers=20)
+    applied = Setting(4, 2, 1).applied(config)
+    assert (applied.num_towers, applied.num_inter_threads, applied.num_intra_threads) == (4, 2, 1)
+    none = {"num_towers": None, "num_inter_threads": None, "num_intra_threads": None}
+    assert dataclasses.replace(applied, **none) == config
+
+
+@pytest.mark.parametrize(
+    ("cores", "settings", "expected"),
+    [
+        (2, {}, (2, 2, 1)),
+        (8, {}, (8, 8, 1)),
+        # 8 images a tower at least: fewer towers share the cores inside ops.
+        (64, {}, (16, 16, 64)),
+        (2, {"train_batch_size": 16}, (2, 2, 1)),
+        (2, {"train_batch_size": 15}, (1, 1, 2)),
+        # Towers of equal size.
+        (2, {"train_batch_size": 129}, (1, 1, 2)),
+        (6, {}, (4, 4, 6)),
+        (8, {"train_batch_size": 40}, (5, 5, 8)),
+        # What a flag says is left as it is; 0 threads: TensorFlow chooses.
+        (2, {"num_towers": 4}, (4, 4, 1)),
+        (8, {"num_towers": 4}, (4, 4, 8)),
+        (2, {"num_intra_threads": 0, "num_inter_threads": 7}, (2, 7, 0)),
+        (2, {"num_inter_threads": 0}, (2, 0, 1)),
+    ],
+)
+def test_a_tower_a_core_or_fewer_that_share_them(cores: int, settings: Any, expected: Any):
+    assert rule(TrainConfig(**{"train_batch_size": 128, **settings}), cores) == Setting(*expected)

@@ -1,0 +1,247 @@
+"""Means over towers: the same on the CPU and by NCCL, whose graph is complete wherever it runs.
+
+TensorFlow has NCCL's kernels for GPUs alone. So here its graph is looked at, and what is around its
+ops runs on logical CPU devices, with a sum in their place.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.step import gradients as reduction
+from cifar10.step.devices import DevicePlan
+from tests.cifar10 import steps
+from tests.cifar10.steps import BATCH, make_batches, make_plan
+
+TWO_MACHINES = (
+    "/job:worker/task:0/gpu:0",
+    "/job:worker/task:0/gpu:1",
+    "/job:worker/task:1/gpu:0",
+)
+# One step of plain momentum from rest moves a weight by -rate * gradient.
+ONE_STEP: dict[str, Any] = {"learning_rate": 1.0, "weight_decay": 0.1, "schedule": "constant"}
+
+
+def all_reduce_without_nccl(values: Sequence[Any]) -> list[Any]:
+    """What NCCL does, for any device."""
+    reduced = []
+    for value in values:
+        with tf.device(value.device):
+            reduced.append(tf.add_n(values))
+    return reduced
+
+
+@pytest.fixture
+def _no_nccl(monkeypatch):
+    monkeypatch.setattr(reduction, "all_reduce", all_reduce_without_nccl)
+
+
+def values_of(*numbers: float) -> list[Any]:
+    return [tf.constant([number, 10.0 * number]) for number in numbers]
+
+
+def all_reduces(ops: Sequence[Any]) -> list[Any]:
+    return [op for op in ops if op.type == "NcclAllReduce"]
+
+
+def test_on_cpus_a_machine_has_one_sum_and_a_single_value_stays_where_it_is():
+    with tf.Graph().as_default():
+        machines = reduction.mean_by_machine(values_of(3.0, 6.0, 9.0), TWO_MACHINES)
+        assert [list(held) for held in machines] == [
+            ["/job:worker/task:0/device:CPU:0"],
+            ["/job:worker/task:1/device:GPU:0"],
+        ]
+
+
+def test_the_machines_sum_up_to_the_mean_over_all_towers():
+    with tf.Graph().as_default(), tf.Session() as session:
+        ((mean,),) = (
+            held.values()
+            for held in reduction.mean_by_machine(values_of(3.0, 6.0, 9.0), ["/cpu:0"] * 3)
+        )
+        np.testing.assert_allclose(session.run(mean), [6.0, 60.0], rtol=1e-6)
+        ((alone,),) = (
+            held.values() for held in reduction.mean_by_machine(values_of(3.0), ["/cpu:0"])
+        )
+        assert session.run(alone).tolist() == [3.0, 30.0]
+
+
+def test_an_all_reduce_is_an_op_a_gpu_under_one_name():
+    with tf.Graph().as_default() as graph:
+        devices = ["/gpu:0", "/gpu:1", "/gpu:2"]
+        (held,) = reduction.mean_by_machine(values_of(1.0, 2.0, 3.0), devices, "nccl")
+        ops = all_reduces(graph.get_operations())
+    assert list(held) == ["/device:GPU:0", "/device:GPU:1", "/device:GPU:2"]
+    assert [op.device for op in ops] == list(held)
+    assert [one.device for one in held.values()] == list(held)
+    for op in ops:
+        assert (op.get_attr("num_devices"), op.get_attr("reduction")) == (3, b"sum")
+        assert op.inputs[0].device == op.device
+        assert (op.inputs[0].shape, op.inputs[0].dtype) == ([2], tf.float32)
+    assert len({op.get_attr("shared_name") for op in ops}) == 1
+
+
+def test_two_all_reduces_of_a_graph_have_names_of_their_own():
+    with tf.Graph().as_default() as graph:
+        for _ in range(2):
+            reduction.mean_by_machine(values_of(1.0, 2.0), ["/gpu:0", "/gpu:1"], "nccl")
+        names = [op.get_attr("shared_name") for op in all_reduces(graph.get_operations())]
+    assert len(names) == 4
+    assert [names.count(name) for name in names] == [2, 2, 2, 2]
+
+
+def test_towers_of_one_gpu_are_summed_there_first():
+    with tf.Graph().as_default() as graph:
+        devices = ["/gpu:0", "/gpu:1", "/gpu:0", "/gpu:1"]
+        reduction.mean_by_machine(values_of(1.0, 2.0, 3.0, 4.0), devices, "nccl")
+        ops = all_reduces(graph.get_operations())
+    sums = [op.inputs[0].op for op in ops]
+    assert [(op.type, op.device, len(op.inputs)) for op in sums] == [
+        ("AddN", "/device:GPU:0", 2),
+        ("AddN", "/device:GPU:1", 2),
+    ]
+    assert [op.get_attr("num_devices") for op in ops] == [2, 2]
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_whoever_needs_one_gpus_sum_makes_all_gpus_take_part(position):
+    # NCCL would wait for ever for a GPU whose op was pruned.
+    with tf.Graph().as_default():
+        (held,) = reduction.mean_by_machine(values_of(1.0, 2.0), ["/gpu:0", "/gpu:1"], "nccl")
+        before = steps.ops_before(list(held.values())[position].op)
+    assert len(all_reduces(before)) == 2
+
+
+def test_gpus_of_different_machines_are_not_reduced_together():
+    with tf.Graph().as_default() as graph:
+        machines = reduction.mean_by_machine(values_of(3.0, 6.0, 9.0), TWO_MACHINES, "nccl")
+        ops = all_reduces(graph.get_operations())
+    assert [len(held) for held in machines] == [2, 1]
+    assert [op.device for op in ops] == [
+        "/job:worker/task:0/device:GPU:0",
+        "/job:worker/task:0/device:GPU:1",
+    ]
+    assert [op.get_attr("num_devices") for op in ops] == [2, 2]
+
+
+@pytest.mark.usefixtures("_no_nccl")
+@pytest.mark.parametrize(
+    "devices", [["/cpu:0", "/cpu:1", "/cpu:2"], ["/cpu:0", "/cpu:1", "/cpu:0"]]
+)
+def test_every_device_gets_the_same_mean(devices):
+    config = tf.ConfigProto(device_count={"CPU": 3})
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        (held,) = reduction.mean_by_machine(values_of(3.0, 6.0, 9.0), devices, "nccl")
+        assert len(held) == len(set(devices))
+        for mean in session.run(list(held.values())):
+            np.testing.assert_allclose(mean, [6.0, 60.0], rtol=1e-6)
+
+
+def test_the_nearest_tensor_is_the_devices_own_or_the_first():
+    held = {"/device:GPU:0": "a", "/device:GPU:1": "b"}
+    assert reduction.nearest(held, "/device:GPU:1") == "b"
+    assert reduction.nearest(held, "/device:CPU:0") == "a"
+
+
+def with_nccl(plan: DevicePlan, *devices: str) -> DevicePlan:
+    return dataclasses.replace(plan, reduction="nccl", tower_devices=devices or plan.tower_devices)
+
+
+@pytest.mark.usefixtures("_no_nccl")
+@pytest.mark.parametrize("pieces", [1, 3], ids=["variables on one device", "spread"])
+@pytest.mark.parametrize("devices", [(), ("/cpu:0", "/cpu:1") * 2], ids=["each its own", "shared"])
+def test_the_whole_step_gives_one_towers_gradient(devices, pieces):
+    config = TrainConfig(train_batch_size=BATCH, model="mlp", **ONE_STEP)
+    plan = with_nccl(make_plan(3, pieces), *devices)
+    one = steps.train(config, make_plan(1), make_batches(1))
+    several = steps.train(config, plan, make_batches(1))
+    assert steps.largest_difference(one, several) < 1e-5
+
+
+@pytest.mark.usefixtures("_no_nccl")
+@pytest.mark.parametrize("optimizer", ["nesterov", "adam"])
+def test_nccl_trains_what_the_cpu_path_trains(optimizer):
+    config = TrainConfig(
+        train_batch_size=BATCH,
+        num_layers=8,
+        optimizer=optimizer,
+        learning_rate=0.01,
+        weight_decay=0.1,
+        **({} if optimizer == "adam" else {"norm_bias_rate": 4.0}),
+    )
+    plan = make_plan(3)
+    cpu, nccl = (steps.train(config, one, make_batches(3)) for one in (plan, with_nccl(plan)))
+    assert steps.largest_difference(cpu, nccl) < 1e-5
+
+
+def gpu_plan(num_gpus: int, variables: Sequence[str]) -> DevicePlan:
+    """A plan that can be built, but not run, without GPUs."""
+    towers = tuple(f"/gpu:{index}" for index in range(num_gpus))
+    plan = dataclasses.replace(make_plan(1), tower_devices=towers, reduction="nccl")
+    return dataclasses.replace(plan, variable_devices=tuple(variables))
+
+
+def built(plan: DevicePlan, **settings: Any) -> Any:
+    """The TRAIN spec of a small network, in the default graph."""
+    config = TrainConfig(train_batch_size=BATCH, **{"num_layers": 8, **settings})
+    return steps.build(config, plan)[0]
+
+
+def updates(train_op: Any) -> dict[str, Any]:
+    """The gradient that each piece of the weights is updated with."""
+    return {
+        op.inputs[0].op.name: op.inputs[3]
+        for op in steps.ops_before(train_op)
+        if op.type == "ResourceApplyMomentum"
+    }
+
+
+def test_a_step_reduces_gradients_and_statistics_on_all_gpus():
+    with tf.Graph().as_default():
+        train_op = built(gpu_plan(2, ["/cpu:0"])).train_op
+        ops = all_reduces(steps.ops_before(train_op))
+        ((_, gradient),) = updates(train_op).items()
+    # ResNet-8: 75,290 weights; 240 channels with a mean and a mean square.
+    by_shape = sorted((op.inputs[0].shape.as_list(), op.device) for op in ops)
+    assert by_shape == [
+        ([480], "/device:GPU:0"),
+        ([480], "/device:GPU:1"),
+        ([75_290], "/device:GPU:0"),
+        ([75_290], "/device:GPU:1"),
+    ]
+    assert gradient.device == "/device:GPU:0"  # from where it is applied on the CPU, once
+
+
+def test_a_gpu_updates_its_piece_of_the_weights_from_its_own_sum():
+    with tf.Graph().as_default():
+        plan = gpu_plan(2, ["/gpu:0", "/gpu:1"])
+        gradients = updates(built(plan, weight_decay=0.0).train_op)
+        assert sorted(gradients) == ["packed/weights_0", "packed/weights_1"]
+        for index, gradient in enumerate(gradients[name] for name in sorted(gradients)):
+            device, waiting, found = f"/device:GPU:{index}", [gradient.op], []
+            while waiting:
+                op = waiting.pop()
+                assert op.device == device, op.name
+                if op.type == "NcclAllReduce":
+                    found.append(op)
+                else:
+                    waiting += [one.op for one in op.inputs if one.op.type != "Const"]
+            assert found
+
+
+def _reads(join: Any) -> int:
+    """How many pieces of the weights an op takes as they are read."""
+    before = [op for one in join.inputs for op in (one.op, *(x.op for x in one.op.inputs))]
+    return [op.type for op in before].count("ReadVariableOp")
+
+
+def test_weights_on_gpus_go_to_each_gpu_without_the_cpu():
+    with tf.Graph().as_default():
+        ops = steps.ops_before(built(gpu_plan(2, ["/gpu:0", "/gpu:1"])).train_op)
+    joins = [op for op in ops if op.type == "ConcatV2" and _reads(op) == 2]
+    assert sorted(op.device for op in joins) == ["/device:GPU:0", "/device:GPU:1"]

@@ -1,0 +1,258 @@
+"""From gradients to new weights, against softmax regression in numpy."""
+
+import dataclasses
+import functools
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.models.layers import Layers
+from cifar10.step import gradients, training_step
+from cifar10.step.devices import DevicePlan
+from cifar10.step.replicas import Replication
+from cifar10.step.training_step import Report
+from cifar10.step.update import StepSettings
+from cifar10.weights.variables import OFFSET
+from tests.cifar10.steps import make_plan
+
+BATCH, RATE, DECAY = 12, 0.5, 0.25
+SETTINGS: dict[str, Any] = {
+    "train_batch_size": BATCH,
+    "optimizer": "momentum",
+    "momentum": 0.0,
+    "learning_rate": RATE,
+    "schedule": "constant",
+    "warmup_epochs": 0.0,
+    "weight_decay": DECAY,
+}
+RANDOM = np.random.default_rng(3)
+PIXELS = RANDOM.integers(0, 3, (BATCH, 32, 32, 3), np.uint8)
+LABELS = RANDOM.integers(0, 10, BATCH, np.int64)
+# Three numbers an image and ten classes: a kernel [3, 10] and a bias [10].
+WEIGHTS = RANDOM.normal(size=40).astype(np.float32)
+KERNEL = np.arange(40) < 30
+
+
+def regression(layers: Layers, images: Any) -> Any:
+    """Logits of one pixel of each image."""
+    return layers.dense(tf.cast(images[:, 0, 0], tf.float32), 10)
+
+
+def numpys_gradient(weights: np.ndarray) -> np.ndarray:
+    """Of the mean cross-entropy over the batch."""
+    inputs = PIXELS[:, 0, 0].astype(np.float64)
+    logits = inputs @ weights[KERNEL].reshape(3, 10) + weights[~KERNEL]
+    errors = np.exp(logits) / np.exp(logits).sum(1, keepdims=True) - np.eye(10)[LABELS]
+    return np.concatenate([(inputs.T @ errors).ravel(), errors.sum(0)]) / BATCH
+
+
+def numpys_step(weights: np.ndarray, rate: float = RATE) -> np.ndarray:
+    """Plain descent; the kernel decays, the bias does not."""
+    return weights - rate * (numpys_gradient(weights) + DECAY * weights * KERNEL)
+
+
+class Step:
+    """A training step of the regression and its session."""
+
+    def __init__(
+        self,
+        session: Any,
+        config: TrainConfig,
+        plan: DevicePlan,
+        place: Optional[Replication] = None,
+        num_examples: int = 1000,
+        model: Any = regression,
+    ) -> None:
+        self.session = session
+        tf.train.create_global_step()
+        make_layers = functools.partial(Layers, True)
+        layout = training_step.lay_out(model, make_layers)
+        place = place or Replication.alone(plan)
+        settings = StepSettings(config, place, plan.loss_scaling, num_examples, 9)
+        batch = (tf.constant(PIXELS), tf.constant(LABELS))
+        built = training_step.build(model, layout, make_layers, batch, settings)
+        self.update, self._train_op = built.update, built.train_op
+        self._saved = [spec for one in built.update.saveables() for spec in one.specs]
+        self.names = [spec.name for spec in self._saved]
+        session.run(tf.global_variables_initializer())
+        self.pieces = tf.trainable_variables()
+        values = np.concatenate([WEIGHTS, np.zeros(layout.weights.size - WEIGHTS.size)])
+        for piece in self.pieces:
+            piece.load(values[: piece.shape[0]], session)
+            values = values[piece.shape[0] :]
+
+    def take(self) -> Report:
+        """Takes the step."""
+        fetched = self.session.run([f"{training_step.REPORT}:0", self._train_op])
+        return Report.of(fetched[0])
+
+    @property
+    def weights(self) -> np.ndarray:
+        return np.concatenate(self.session.run(self.pieces)).astype(np.float64)
+
+    def saved(self) -> dict[str, np.ndarray]:
+        """What a checkpoint would get."""
+        return dict(zip(self.names, self.session.run([spec.tensor for spec in self._saved])))
+
+    def load(self, name: str, value: Any) -> None:
+        variables = {one.op.name: one for one in tf.global_variables()}
+        variables[name].load(value, self.session)
+
+
+@pytest.fixture
+def session() -> Any:
+    """A session of four devices, in a graph of its own."""
+    config = tf.ConfigProto(device_count={"CPU": 4})
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        yield session
+
+
+@pytest.mark.parametrize(
+    ("towers", "pieces", "machines"),
+    [(1, 1, 1), (3, 1, 1), (1, 3, 1), (2, 1, 2), (3, 2, 3)],
+    ids=["plain", "towers", "pieces", "machines", "pieces and machines"],
+)
+def test_an_update_is_the_mean_gradient_of_all_towers_and_decays_once(
+    session, monkeypatch, towers, pieces, machines
+):
+    if machines > 1:  # Each device stands for a machine.
+        monkeypatch.setattr(gradients, "machine_of", lambda device: device)
+    step = Step(session, TrainConfig(**SETTINGS), make_plan(towers, pieces))
+    assert len(step.pieces) == pieces
+    step.take()
+    step.take()
+    expected = numpys_step(numpys_step(WEIGHTS))
+    np.testing.assert_allclose(step.weights, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_machines_that_one_process_drives_count_their_images_and_set_the_rate(session):
+    plan = make_plan(2, 1)
+    place = dataclasses.replace(Replication.alone(plan), num_machines=2)
+    config = TrainConfig(**SETTINGS, learning_rate_batch=4 * BATCH)
+    step = Step(session, config, plan, place)
+    assert step.take() == Report(1, 2 * BATCH, RATE / 2, False)
+
+
+def test_the_rate_is_that_of_the_images_seen_before_the_step(session):
+    # 1,000 images an epoch: the first of these steps is the last one before epoch 82.
+    config = TrainConfig(**{**SETTINGS, "schedule": "staged"})
+    step = Step(session, config, make_plan(1))
+    step.load("examples_seen", 82_000 - BATCH)
+    step.take()
+    first = numpys_step(WEIGHTS, RATE)
+    np.testing.assert_allclose(step.weights, first, rtol=1e-5, atol=1e-6)
+    step.take()
+    np.testing.assert_allclose(step.weights, numpys_step(first, 0.1 * RATE), rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_cross_in_the_type_that_was_asked_for(session):
+    plan = make_plan(1)
+    place = dataclasses.replace(Replication.alone(plan), transfer_dtype=tf.bfloat16)
+    step = Step(session, TrainConfig(**{**SETTINGS, "weight_decay": 0.0}), plan, place)
+    zeros = np.zeros(40, np.float32)  # which bfloat16 knows
+    step.load("packed/weights_0", zeros)
+    step.take()
+    gradient = numpys_gradient(zeros)
+    rounded = gradient.astype(tf.bfloat16.as_numpy_dtype).astype(np.float64)
+    assert np.abs(rounded - gradient).max() > 1e-4
+    np.testing.assert_allclose(step.weights, -RATE * rounded, rtol=1e-6, atol=1e-9)
+
+
+def test_the_average_is_pulled_after_the_update_of_its_step(session):
+    config = TrainConfig(**SETTINGS, lookahead_steps=1)
+    step = Step(session, config, make_plan(1))
+    step.load("packed/weights_0/Lookahead", WEIGHTS)
+    step.take()
+    # The first of nine steps; the decay grows with the cube of the run.
+    after = numpys_step(WEIGHTS)
+    expected = after + 0.95 * (1 / 9) ** 3 * (WEIGHTS - after)
+    np.testing.assert_allclose(step.weights, expected, rtol=1e-5, atol=1e-6)
+    assert np.abs(expected - after).max() > 1e-4
+
+
+def test_training_that_ends_early_ends_with_the_average(session):
+    step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=2), make_plan(1))
+    early_end = step.update.early_end()
+    average = -WEIGHTS
+    step.load("packed/weights_0/Lookahead", average)
+    step.take()
+    after = step.weights
+    session.run(early_end)
+    np.testing.assert_array_equal(step.weights, after)  # There has been no average yet.
+    step.load("global_step", 3)
+    session.run(early_end)
+    np.testing.assert_allclose(step.weights, average, rtol=1e-6)
+
+
+def test_offsets_of_normalisation_learn_at_a_rate_of_their_own(session):
+    def offset_regression(layers: Layers, images: Any) -> Any:
+        offset = layers.variable("offset", [10], tf.zeros_initializer(), OFFSET)
+        return regression(layers, images) + offset
+
+    config = TrainConfig(**{**SETTINGS, "weight_decay": 0.0}, norm_bias_rate=3.0)
+    step = Step(session, config, make_plan(2), model=offset_regression)
+    step.take()
+    kernel, bias, offset = np.split(step.weights - [*WEIGHTS, *np.zeros(10)], [30, 40])
+    expected = -RATE * numpys_gradient(WEIGHTS)
+    np.testing.assert_allclose([*kernel, *bias], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(offset, 3 * bias, rtol=1e-4)
+
+
+# Adam's decay is apart from its gradient, momentum's goes by its size.
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "adam", "momentum": 0.9}], ids=str)
+def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, settings):
+    plan = dataclasses.replace(make_plan(2), loss_scaling=True)
+    step = Step(session, TrainConfig(**{**SETTINGS, **settings}), plan)
+    scale = next(one for one in tf.global_variables() if "current_loss_scale" in one.name)
+    scale.load(np.inf, session)
+    assert step.take() == Report(0, BATCH, RATE, False)
+    np.testing.assert_array_equal(step.weights, WEIGHTS)
+    scale.load(8.0, session)
+    assert step.take() == Report(1, 2 * BATCH, RATE, False)
+    gradient = numpys_gradient(WEIGHTS)
+    expected = numpys_step(WEIGHTS)
+    if settings:  # Adam's first step is one rate long, whatever the gradient.
+        expected = WEIGHTS - RATE * (np.sign(gradient) + DECAY * WEIGHTS * KERNEL)
+    moving = np.abs(gradient) > 1e-3
+    np.testing.assert_allclose(step.weights[moving], expected[moving], rtol=1e-4, atol=1e-4)
+
+
+def test_a_checkpoint_gets_weights_slots_and_averages_by_the_layers_names(session):
+    config = TrainConfig(**SETTINGS, lookahead_steps=2)
+    step = Step(session, config, make_plan(1, 2))
+    assert step.names == [
+        "model/dense/kernel",
+        "model/dense/bias",
+        "model/dense/kernel/Momentum",
+        "model/dense/bias/Momentum",
+        "model/dense/kernel/Lookahead",
+        "model/dense/bias/Lookahead",
+    ]
+
+
+def test_a_checkpoint_gets_moving_statistics_and_their_averages(session):
+    def normalised(layers: Layers, images: Any) -> Any:
+        return regression(layers, layers.batch_norm(tf.cast(images, tf.float32)))
+
+    step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=2), make_plan(1), model=normalised)
+    values = np.arange(6.0)
+    step.load("packed/statistics_0", values)
+    step.load("packed/statistics_0/Lookahead", 10 + values)
+    found = {name: value for name, value in step.saved().items() if "moving" in name}
+    expected = {
+        "model/batch_norm/moving_mean": [0, 1, 2],
+        "model/batch_norm/moving_variance": [3, 4, 5],
+        "model/batch_norm/moving_mean/Lookahead": [10, 11, 12],
+        "model/batch_norm/moving_variance/Lookahead": [13, 14, 15],
+    }
+    assert {name: value.tolist() for name, value in found.items()} == expected
+
+
+def test_a_worker_saves_no_slots_since_it_updates_nothing(session):
+    plan = make_plan(1)
+    place = dataclasses.replace(Replication.alone(plan), num_replicas=2, replica=1, aggregate=2)
+    step = Step(session, TrainConfig(**SETTINGS), plan, place)
+    assert step.names == ["model/dense/kernel", "model/dense/bias"]

@@ -1,0 +1,249 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cifar10 import schema
+from data_prep import cli
+from data_prep.commands import verify
+from data_prep.folder import publish
+from tests.data_prep import made
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _convert(source: Path, out: Path, *flags: str) -> int:
+    return cli.main(["--source", str(source), "--out", str(out), *flags])
+
+
+def _manifest(out: Path) -> Any:
+    return json.loads((out / "manifest.json").read_text())
+
+
+def _snapshot(out: Path) -> dict[str, tuple[int, int]]:
+    return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in out.glob("[!.]*")}
+
+
+def test_the_manifest_has_the_keys_that_training_reads(built: Path) -> None:
+    manifest = _manifest(built)
+    assert list(manifest) == [
+        "format_version",
+        "source",
+        "class_names",
+        "seed",
+        "options",
+        "splits",
+        "channel_mean",
+        "channel_deviation",
+    ]
+    assert manifest["format_version"] == 1
+    assert manifest["source"]["kind"] == "cifar-10-python"
+    assert manifest["source"]["name"] == "cifar-10-batches-py"
+    assert len(manifest["source"]["fingerprint"]) == 64
+    assert manifest["class_names"] == list(schema.CLASS_NAMES)
+    assert {name: split["records"] for name, split in manifest["splits"].items()} == {
+        "train": 90,
+        "validation": 10,
+        "eval": 20,
+    }
+    (file,) = manifest["splits"]["validation"]["files"]
+    assert (file["name"], file["records"], file["bytes"]) == ("validation.tfrecords", 10, 31_260)
+    assert all(100 < value < 155 for value in manifest["channel_mean"])
+    assert str(built) not in (built / "manifest.json").read_text()
+
+
+def test_python_and_binary_archives_give_the_same_records(built: Path, tmp_path: Path) -> None:
+    source = made.binary_folder(tmp_path / "cifar-10-batches-bin")
+    assert _convert(source, tmp_path / "out") == 0
+    for name in ("train.tfrecords", "validation.tfrecords", "eval.tfrecords"):
+        assert (tmp_path / "out" / name).read_bytes() == (built / name).read_bytes()
+
+
+def test_no_validation_size_leaves_all_images_to_training(
+    python_source: Path, tmp_path: Path
+) -> None:
+    assert _convert(python_source, tmp_path, "--validation_size", "0") == 0
+    splits = _manifest(tmp_path)["splits"]
+    assert splits["train"]["records"] == 100
+    assert splits["validation"] == {"records": 0, "files": []}
+    assert not list(tmp_path.glob("validation*"))
+    assert verify.verify(tmp_path).damages == []
+
+
+def test_a_second_run_does_nothing(
+    python_source: Path, built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = _snapshot(built)
+    assert _convert(python_source, built) == 0
+    assert _snapshot(built) == before
+    assert "up to date" in capsys.readouterr().out
+
+
+def test_force_rebuilds_the_same_bytes(python_source: Path, built: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    before = _snapshot(out)
+    assert _convert(python_source, out, "--force") == 0
+    assert not set(_snapshot(out).values()) & set(before.values())
+    assert (out / "train.tfrecords").read_bytes() == (built / "train.tfrecords").read_bytes()
+
+
+@pytest.mark.parametrize("damage", ["removed", "truncated", "extra", "manifest", "marker"])
+def test_a_second_run_notices_what_is_amiss_and_rebuilds(
+    damage: str, python_source: Path, built: Path, tmp_path: Path
+) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    if damage == "removed":
+        (out / "train.tfrecords").unlink()
+    elif damage == "truncated":
+        os.truncate(out / "eval.tfrecords", 3126)
+    elif damage == "extra":
+        shutil.copy(out / "train.tfrecords", out / "train-00000-of-00002.tfrecords")
+    elif damage == "manifest":
+        (out / "manifest.json").write_text('{"format_version": 1}')
+    else:
+        (out / schema.INCOMPLETE_NAME).touch()
+    assert _convert(python_source, out) == 0
+    assert sorted(p.name for p in out.glob("*")) == sorted(p.name for p in built.glob("*"))
+    assert verify.verify(out).damages == []
+
+
+def test_other_shards_replace_the_old_ones_and_leave_foreign_files(
+    python_source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for shards, names in ((3, 3), (2, 2), (1, 1)):
+        assert _convert(python_source, tmp_path, "--shards", str(shards)) == 0
+        assert len(list(tmp_path.glob("train*.tfrecords"))) == names
+        assert verify.verify(tmp_path).damages == []
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert _convert(python_source, tmp_path, "--shards", "3") == 0
+    assert [f["records"] for f in _manifest(tmp_path)["splits"]["train"]["files"]] == [30, 30, 30]
+
+
+def test_records_that_another_program_made_are_kept_unless_forced(
+    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(built / "eval.tfrecords", tmp_path / "train.tfrecords")
+    assert _convert(python_source, tmp_path) == 1
+    assert "holds train.tfrecords without a manifest" in capsys.readouterr().err
+    assert (tmp_path / "train.tfrecords").stat().st_size == 62_520
+    assert _convert(python_source, tmp_path, "--force") == 0
+
+
+def test_a_bad_source_leaves_the_old_records_as_they_were(built: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    source = made.python_folder(tmp_path / "bad")
+    (source / "test_batch").write_bytes(b"garbage")
+    assert _convert(source, out) == 2
+    assert verify.verify(out).damages == []
+    assert not (out / publish.STAGING_NAME).exists()
+
+
+def test_two_runs_into_one_folder_are_one_too_many(
+    python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with publish.exclusive(tmp_path):
+        assert _convert(python_source, tmp_path) == 1
+    assert "another run is building there" in capsys.readouterr().err
+
+
+class _Killed(BaseException):
+    pass
+
+
+def test_a_kill_at_any_step_of_publishing_is_noticed_and_mended(
+    python_source: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = False
+    steps = 0
+    while not finished:
+        steps += 1
+        out = shutil.copytree(built, tmp_path / str(steps))
+        finished = _publish_until(steps, out, python_source, monkeypatch)
+        refused = (out / schema.INCOMPLETE_NAME).exists()
+        assert refused or verify.verify(out).damages == []
+        assert _convert(python_source, out, "--shards", "2") == 0
+        assert len(list(out.glob("train*"))) == 2
+        assert verify.verify(out).damages == []
+        assert not (out / schema.INCOMPLETE_NAME).exists()
+    assert steps > 15
+
+
+def _publish_until(step: int, out: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Rebuilds with two shards and dies before the step-th change on disk; True if it finished."""
+    left = [step]
+
+    def counted(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] <= 0:
+                raise _Killed
+            return function(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        # As with SIGKILL, nothing is tidied up.
+        patch.setattr(publish, "discard_staging", lambda folder: None)
+        patch.setattr(publish, "sync", counted(publish.sync))
+        patch.setattr(os, "replace", counted(os.replace))
+        patch.setattr(Path, "unlink", counted(Path.unlink))
+        try:
+            assert _convert(source, out, "--shards", "2") == 0
+        except _Killed:
+            return False
+    return True
+
+
+def test_a_process_killed_at_any_moment_leaves_nothing_that_looks_done(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "data_prep", "--source", "synthetic", "--out", str(out)]
+    command += ["--synthetic-size", "2000", "--force"]
+    for delay in (0.1, 0.3, 0.45, 0.55, 0.65, 0.75, 0.85):
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        if (out / "manifest.json").exists() and not (out / schema.INCOMPLETE_NAME).exists():
+            assert verify.verify(out).damages == []
+        else:
+            assert (out / schema.INCOMPLETE_NAME).exists() or not list(out.glob("*.tfrecords"))
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    assert verify.verify(out).damages == []
+    assert not (out / publish.STAGING_NAME).exists()
+
+
+def heed_interrupts() -> None:
+    """A shell's background jobs ignore Ctrl-C, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_with_its_code_one_line_and_no_leftovers(
+    number: int, code: int, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "data_prep", "--source", "synthetic", "--out", str(out)]
+    process = subprocess.Popen(
+        [*command, "--synthetic-size", "40000"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("Reading")
+    process.send_signal(number)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert not (out / publish.STAGING_NAME).exists()

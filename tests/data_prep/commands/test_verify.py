@@ -1,0 +1,176 @@
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_prep import cli
+from data_prep.commands import verify
+from data_prep.tfrecord import write
+
+RECORD = 3126
+
+
+@pytest.fixture
+def out(built: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(built, tmp_path / "out")
+
+
+def _flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def _verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(["verify", str(folder)]) == 1
+    return capsys.readouterr().out
+
+
+def test_verify_counts_sound_records(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["verify", str(built)]) == 0
+    output = capsys.readouterr().out
+    assert "120 records are sound" in output
+    assert "airplane               9           1           2" in output
+
+
+def test_verify_names_the_record_with_a_wrong_crc(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _flip(out / "train.tfrecords", 17 * RECORD + 500)
+    _flip(out / "train.tfrecords", 60 * RECORD + 500)
+    output = _verify(out, capsys)
+    assert "train.tfrecords: record 17 (byte 53142): the CRC of its content is wrong" in output
+    assert "train.tfrecords: record 60 (byte 187560): the CRC of its content is wrong" in output
+
+
+def test_verify_names_the_record_with_a_wrong_length(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _flip(out / "eval.tfrecords", 5 * RECORD + 1)
+    assert "eval.tfrecords: record 5 (byte 15630): the CRC of its length" in _verify(out, capsys)
+
+
+@pytest.mark.parametrize("length", [RECORD * 3 + 5, RECORD * 3 + 13, RECORD * 4 - 1])
+def test_verify_names_the_record_that_is_cut(
+    length: int, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.truncate(out / "eval.tfrecords", length)
+    assert "eval.tfrecords: record 3 (byte 9378): truncated" in _verify(out, capsys)
+
+
+def test_verify_names_the_record_with_a_label_out_of_range(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    payload = write.encode_example(b"\0" * 3072, 10)
+    header = write.HEADER.pack(len(payload), 0)[:8]
+    framed = header + write.FOOTER.pack(write.masked_crc(header))
+    framed += payload + write.FOOTER.pack(write.masked_crc(payload))
+    with (out / "eval.tfrecords").open("ab") as file:
+        file.write(framed)
+    output = _verify(out, capsys)
+    assert "eval.tfrecords: record 20 (byte 62520): 'label' must be 0 to 9, is 10" in output
+
+
+def test_verify_notices_whole_records_that_are_missing(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.truncate(out / "train.tfrecords", 80 * RECORD)
+    output = _verify(out, capsys)
+    assert "train.tfrecords: holds 80 records, the manifest says 90" in output
+
+
+def test_verify_notices_other_records_of_the_same_number(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = (out / "eval.tfrecords").read_bytes()
+    (out / "eval.tfrecords").write_bytes(content[RECORD:] + content[:RECORD])
+    assert "eval.tfrecords: SHA-256 is " in _verify(out, capsys)
+
+
+def test_verify_names_missing_and_extra_files(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (out / "eval.tfrecords").rename(out / "eval-00000-of-00002.tfrecords")
+    output = _verify(out, capsys)
+    assert "eval.tfrecords: is in the manifest but not in the folder" in output
+    assert "eval-00000-of-00002.tfrecords: is not in the manifest" in output
+    assert "eval has 1 of 2 shards" in output
+
+
+def _edit(out: Path, key: str, value: Any) -> None:
+    manifest = json.loads((out / "manifest.json").read_text())
+    manifest[key] = value
+    (out / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("format_version", 2, "format_version must be 1, is 2"),
+        ("channel_mean", [125.3, 123.0, 113.9], "channel_mean and channel_deviation are not"),
+        ("splits", {}, "not a manifest of data_prep"),
+        ("class_names", ["cat"], "1 class names"),
+    ],
+)
+def test_verify_doubts_the_manifest(
+    key: str, value: Any, reason: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _edit(out, key, value)
+    assert reason in _verify(out, capsys)
+
+
+def test_a_manifest_that_is_no_json_is_damage(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (out / "manifest.json").write_text("[1, 2")
+    assert "manifest.json: cannot be read" in _verify(out, capsys)
+    (out / "manifest.json").write_text("[1, 2]")
+    assert "format_version must be 1, is None" in _verify(out, capsys)
+
+
+def test_verify_refuses_a_folder_that_was_cut_off(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (out / "INCOMPLETE").touch()
+    assert "INCOMPLETE: a build was cut off here" in _verify(out, capsys)
+
+
+@pytest.mark.slow
+def test_verify_checks_tensorflows_files_without_a_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import tensorflow as tf
+
+    for split in ("train", "validation", "eval"):
+        with tf.io.TFRecordWriter(str(tmp_path / f"{split}.tfrecords")) as writer:
+            for label in range(10):
+                example = tf.train.Example()
+                example.features.feature["label"].int64_list.value.append(label)
+                example.features.feature["image"].bytes_list.value.append(bytes([label]) * 3072)
+                writer.write(example.SerializeToString())
+    assert cli.main(["verify", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "No manifest" in output
+    assert "30 records are sound" in output
+    assert cli.main(["show", str(tmp_path), "--out", str(tmp_path / "grid.png")]) == 0
+    _flip(tmp_path / "eval.tfrecords", 100)
+    assert "eval.tfrecords: record 0 (byte 0)" in _verify(tmp_path, capsys)
+
+
+@pytest.mark.parametrize("folder", ["/nowhere", ""])
+def test_verify_needs_a_folder_with_records(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["verify", folder or str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_damage_is_listed_file_by_file_up_to_a_bound(tmp_path: Path) -> None:
+    record = b"\0" * RECORD
+    (tmp_path / "train.tfrecords").write_bytes(record * 3)
+    report = verify.verify(tmp_path)
+    assert len(report.damages) == 1
+    assert "what follows cannot be read" in report.damages[0]

@@ -1,0 +1,334 @@
+import os
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_prep.errors import SourceError
+from data_prep.sources import decoder, detect, image_tree, members
+from data_prep.sources.dataset import Dataset
+from tests.data_prep import made
+
+
+def _load(path: Path) -> Dataset:
+    return detect.find(str(path), seed=0).load()
+
+
+def _zip(path: Path, folder: Path) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(folder.rglob("*")):
+            archive.write(file, file.relative_to(folder.parent))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *(("python", mode) for mode in (None, "w", "w:gz", "w:bz2", "w:xz")),
+        *(("binary", mode) for mode in (None, "w:gz")),
+    ],
+)
+def test_published_archives_are_told_apart_and_hold_the_same(
+    kind: str, mode: Optional[str], tmp_path: Path
+) -> None:
+    make = {"python": made.python_folder, "binary": made.binary_folder}[kind]
+    path = make(tmp_path / "cifar-10-batches")
+    if mode is not None:
+        path = made.tar(tmp_path / "an archive", path, mode)
+    dataset = _load(path)
+    assert dataset.kind == f"cifar-10-{kind}"
+    assert np.array_equal(dataset.train.pixels, np.concatenate([made.pixels(i) for i in range(5)]))
+    assert dataset.train.labels.tolist() == made.labels() * 5
+    assert np.array_equal(dataset.eval.pixels, made.pixels(5))
+
+
+@pytest.mark.parametrize("mode", [None, "w:gz", "zip"])
+def test_an_image_tree_may_be_a_folder_a_tar_or_a_zip(mode: Optional[str], tmp_path: Path) -> None:
+    path = made.image_folder(tmp_path / "images")
+    if mode == "zip":
+        path = _zip(tmp_path / "images.zip", path)
+    elif mode is not None:
+        path = made.tar(tmp_path / "an archive", path, mode)
+    dataset = _load(path)
+    assert dataset.kind == "image-tree"
+    assert (len(dataset.train), len(dataset.eval), dataset.validation) == (50, 50, None)
+    # Every image of class 3 has red 60 and blue 7, in CHW order.
+    row = dataset.train.pixels[dataset.train.labels == 3][0].reshape(3, 1024)
+    assert row[0].tolist() == [60] * 1024
+    assert row[2].tolist() == [7] * 1024
+    assert sorted(dataset.train.labels.tolist()) == sorted(list(range(10)) * 5)
+
+
+def test_eval_and_validation_folders_of_a_tree_are_taken_as_they_are(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    (tree / "test").rename(tree / "eval")
+    shutil.copytree(tree / "train", tree / "validation")
+    (tree / ".DS_Store").write_bytes(b"noise")
+    (tree / "train" / "cat" / ".DS_Store").write_bytes(b"noise")
+    (tree / "__MACOSX" / "train" / "cat").mkdir(parents=True)
+    (tree / "__MACOSX" / "train" / "cat" / "0.png").write_bytes(b"noise")
+    (tree / "README.txt").write_text("beside the folders, anything may lie")
+    dataset = _load(tree)
+    assert dataset.validation is not None
+    assert [len(part) for part in (dataset.train, dataset.validation, dataset.eval)] == [50] * 3
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "LA"])
+def test_grey_palette_and_alpha_become_rgb(mode: str) -> None:
+    assert decoder.decode(made.png(mode=mode), "x.png") == b"\0" * 3072
+
+
+def test_many_images_are_decoded_by_processes_in_the_same_order(tmp_path: Path) -> None:
+    files = [(f"{i}.png", made.png(mode="L") if i % 2 else made.png()) for i in range(2_100)]
+    path = tmp_path / "white.png"
+    Image.new("RGB", (32, 32), "white").save(path)
+    files[2_099] = ("white.png", path.read_bytes())
+    images = list(decoder.decode_all(iter(files)))
+    assert len(images) == 2_100
+    assert images[2_099] == b"\xff" * 3072
+    files[2_098] = ("bad.png", b"noise")
+    with pytest.raises(SourceError, match=r"bad\.png: not a sound PNG or JPEG image"):
+        list(decoder.decode_all(iter(files)))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b"just text", "not a sound PNG or JPEG"),
+        (b"GIF89a" + b"\0" * 50, "not a sound PNG or JPEG"),
+        (made.png()[:60], "not a sound PNG or JPEG"),
+        (made.png((33, 32)), "must be 32x32 pixels, this is 33x32"),
+        (made.png((20_000, 9_000), "1"), "must be 32x32 pixels, this is 20000x9000|bomb"),
+        (made.png(mode="I;16"), "8 bits per channel"),
+        (b"\0" * (image_tree.MAX_IMAGE_BYTES + 1), "oversized: 1048577 bytes"),
+    ],
+)
+def test_a_file_that_is_no_image_of_ours_is_named(
+    content: bytes, reason: str, tmp_path: Path
+) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    (tree / "test" / "frog" / "0002.png").write_bytes(content)
+    with pytest.raises(SourceError, match=rf"test/frog/0002\.png: .*({reason})"):
+        _load(tree)
+
+
+def test_a_file_of_another_type_in_a_class_folder_is_named(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    (tree / "train" / "cat" / "notes.txt").write_text("a cat")
+    with pytest.raises(SourceError, match=r"train/cat/notes\.txt: must be a PNG or JPEG"):
+        _load(tree)
+
+
+def test_a_class_that_cifar10_does_not_have_is_named(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    (tree / "train" / "cat").rename(tree / "train" / "zebra")
+    with pytest.raises(SourceError, match="class folders must be airplane, .* got 'zebra'"):
+        _load(tree)
+
+
+def test_a_class_without_images_is_named(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    shutil.rmtree(tree / "test" / "cat")
+    with pytest.raises(SourceError, match="the eval images hold none of class cat"):
+        _load(tree)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("data_batch_2", None, "data_batch_2 missing; all six"),
+        ("data_batch_2", b"", "data_batch_2: the file is empty"),
+        ("test_batch", b"garbage", "test_batch: not a readable CIFAR-10 batch"),
+        (
+            "test_batch",
+            made.batch_pickle(made.pixels(5), [*made.labels()[:-1], 10]),
+            "test_batch: image 19: label must be 0 to 9, got 10",
+        ),
+        (
+            "test_batch",
+            made.batch_pickle(made.pixels(5), made.labels(19)),
+            "20 images need a list of 20 labels, got 19",
+        ),
+        ("data_batch_3", made.python2_pickle({b"labels": []}), "data_batch_3: has no 'data'"),
+        (
+            "data_batch_3",
+            made.batch_pickle(made.pixels(2, 10), made.labels(10)),
+            "must hold equally many images, hold 20, 20, 10, 20, 20",
+        ),
+        (
+            "batches.meta",
+            made.python2_pickle({b"label_names": [b"cat", b"dog"]}),
+            r"batches\.meta: the classes must be airplane",
+        ),
+    ],
+)
+def test_a_bad_python_batch_is_named(
+    name: str, content: Optional[bytes], reason: str, tmp_path: Path
+) -> None:
+    folder = made.python_folder(tmp_path / "batches")
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(SourceError, match=reason):
+        _load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("test_batch.bin", b"\x01" * 3072, "3072 bytes are not a whole number of 3073-byte"),
+        ("test_batch.bin", b"\0" * 3073 + b"\x0b" * 3073, "image 1: label must be 0 to 9, got 11"),
+        ("data_batch_5.bin", b"\0" * 3073, "must hold equally many images"),
+        ("batches.meta.txt", b"cat\ndog\n", "are cat, dog"),
+    ],
+)
+def test_a_bad_binary_batch_is_named(
+    name: str, content: bytes, reason: str, tmp_path: Path
+) -> None:
+    folder = made.binary_folder(tmp_path / "batches")
+    (folder / name).write_bytes(content)
+    with pytest.raises(SourceError, match=reason):
+        _load(folder)
+
+
+def test_an_oversized_batch_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    folder = made.binary_folder(tmp_path / "batches")
+    with (folder / "data_batch_1.bin").open("wb") as file:
+        file.truncate(41 << 20)
+    with pytest.raises(SourceError, match="oversized: 42991616 bytes, where at most 41943040"):
+        next(m for m in members.walk(folder) if m.name == "data_batch_1.bin").read(40 << 20)
+    with pytest.raises(SourceError, match=r"data_batch_1\.bin: oversized"):
+        _load(folder)
+
+
+def test_an_archive_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    folder = made.python_folder(tmp_path / "batches")
+    for mode in ("w", "w:gz", "w:bz2", "w:xz"):
+        whole = made.tar(tmp_path / "whole", folder, mode).read_bytes()
+        for length in (3, 300, len(whole) // 3, len(whole) * 9 // 10):
+            cut = tmp_path / "cut"
+            cut.write_bytes(whole[:length])
+            with pytest.raises(SourceError, match=r"\A[^\n]+\Z"):
+                _load(cut)
+
+
+def test_a_plain_tar_cut_between_two_members_is_refused(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    path = made.tar(tmp_path / "tree.tar", tree, "w")
+    with tarfile.open(path) as archive:
+        last = archive.getmembers()[-1]
+    path.write_bytes(path.read_bytes()[: last.offset])
+    with pytest.raises(SourceError, match="truncated: the end of the archive is missing"):
+        _load(path)
+
+
+def test_a_flipped_bit_in_a_compressed_archive_is_noticed(tmp_path: Path) -> None:
+    path = made.tar(tmp_path / "whole", made.binary_folder(tmp_path / "batches"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match="damaged"):
+        _load(path)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil"])
+def test_a_name_that_leads_out_of_the_archive_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "evil.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(tarfile.TarInfo(name))
+    with pytest.raises(SourceError, match="leads out of its folder"):
+        _load(path)
+    with zipfile.ZipFile(path, "w") as zipped:
+        zipped.writestr(name, b"evil")
+    with pytest.raises(SourceError, match="leads out of its folder"):
+        _load(path)
+
+
+def test_links_in_an_archive_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "link.tar"
+    info = tarfile.TarInfo("train/cat/0.png")
+    info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    with tarfile.open(path, "w") as archive:
+        archive.addfile(info)
+    with pytest.raises(SourceError, match="is a link or device"):
+        _load(path)
+
+
+def test_an_archive_that_unpacks_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "MAX_TOTAL_BYTES", 1 << 20)
+    path = tmp_path / "bomb.tar.gz"
+    noise = tmp_path / "readme.html"
+    noise.write_bytes(b"\0" * (4 << 20))
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(noise, "readme.html")
+    with pytest.raises(SourceError, match="oversized"):
+        _load(path)
+
+
+def test_a_tar_header_of_any_length_is_not_read_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "pax.tar"
+    info = tarfile.TarInfo("header")
+    info.type, info.size = tarfile.XHDTYPE, 4 << 30
+    path.write_bytes(info.tobuf(tarfile.USTAR_FORMAT) + b"\0" * 2048)
+    with pytest.raises(SourceError, match="oversized"):
+        _load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"plain text that is no archive" * 50, "not an archive"),
+        (b"\x28\xb5\x2f\xfd rest", "cannot read zstd"),
+        (b"PK\x03\x04 rest", "not an archive"),
+    ],
+)
+def test_a_file_that_is_no_archive_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=reason):
+        _load(path)
+
+
+def test_a_folder_of_something_else_says_what_is_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"x")
+    with pytest.raises(SourceError, match="holds neither data_batch_1 .* nor train/CLASS"):
+        _load(tmp_path)
+
+
+def test_a_missing_path_says_what_can_be_given() -> None:
+    with pytest.raises(SourceError, match="/nowhere: no such file or folder; give an archive"):
+        detect.find("/nowhere", seed=0)
+
+
+def test_the_fingerprint_follows_the_content_not_the_times(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    before = detect.find(str(tree), seed=0).fingerprint
+    (tree / "train" / "cat" / "0000.png").touch()
+    (tree / "notes.txt").write_text("not an image")
+    assert detect.find(str(tree), seed=0).fingerprint == before
+    (tree / "train" / "cat" / "0000.png").write_bytes(made.png())
+    assert detect.find(str(tree), seed=0).fingerprint != before
+
+
+def test_linked_folders_of_a_tree_are_followed_and_pipes_are_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for split in ("train", "test"):
+        (linked / split).symlink_to(tree / split)
+    assert len(_load(linked).train) == 50
+    os.mkfifo(tree / "train" / "cat" / "pipe.png")
+    with pytest.raises(SourceError, match=r"train/cat/pipe\.png: is not a regular file"):
+        _load(tree)

@@ -1,0 +1,106 @@
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.sources.dataset import Images
+from data_prep.tfrecord import read, write
+from tests.data_prep import made
+
+
+def _images(count: int) -> Images:
+    return Images(made.pixels(0, count), np.array(made.labels(count), np.uint8))
+
+
+def _file(count: int) -> bytes:
+    file = io.BytesIO()
+    write.write_records(file, "train.tfrecords", _images(count), np.arange(count))
+    return file.getvalue()
+
+
+def test_a_record_has_the_published_framing_byte_for_byte() -> None:
+    # CRC-32C of "123456789" is 0xE3069283 (RFC 3720, appendix B.4); rotated right by 15 bits that
+    # is 0x2507C60D, and TFRecord adds 0xA282EAD8.
+    assert write.masked_crc(b"123456789") == 0xC78AB0E5
+    assert _file(1)[:8] == (3110).to_bytes(8, "little")
+    assert len(_file(3)) == 3 * 3126
+
+
+@pytest.mark.slow
+def test_tensorflow_reads_what_we_write(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    path = tmp_path / "train.tfrecords"
+    path.write_bytes(_file(25))
+    features = {
+        "image": tf.io.FixedLenFeature([], tf.string),
+        "label": tf.io.FixedLenFeature([], tf.int64),
+    }
+    batch = next(iter(tf.data.TFRecordDataset(str(path)).batch(25)))
+    parsed = tf.io.parse_example(batch, features)
+    images = np.stack([np.frombuffer(image, np.uint8) for image in parsed["image"].numpy()])
+    assert np.array_equal(images, made.pixels(0, 25))
+    assert parsed["label"].numpy().tolist() == made.labels(25)
+
+
+@pytest.mark.slow
+def test_we_read_what_tensorflow_writes_in_any_order_of_features() -> None:
+    import tensorflow as tf
+
+    image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"\x07" * 3072]))
+    label = tf.train.Feature(int64_list=tf.train.Int64List(value=[9]))
+    other = tf.train.Feature(float_list=tf.train.FloatList(value=[1.5, 2.5]))
+    for order in ("image label", "label image", "other label image", "image other label"):
+        given = {"image": image, "label": label, "other": other}
+        # A map has no order on the wire: join single-entry messages, which protobuf merges.
+        payload = b"".join(
+            tf.train.Example(features=tf.train.Features(feature={n: given[n]})).SerializeToString()
+            for n in order.split()
+        )
+        assert tf.train.Example.FromString(payload).features.feature["label"] == label
+        assert read.parse_example(payload) == (b"\x07" * 3072, 9)
+
+
+@pytest.mark.slow
+def test_our_bytes_are_those_of_tensorflow() -> None:
+    import tensorflow as tf
+
+    message = tf.train.Example()
+    message.features.feature["image"].bytes_list.value.append(b"\x01" * 3072)
+    message.features.feature["label"].int64_list.value.append(4)
+    ours = write.encode_example(b"\x01" * 3072, 4)
+    assert ours == message.SerializeToString(deterministic=True)
+
+
+def test_an_unpacked_label_is_read_too() -> None:
+    def entry(key: bytes, feature: bytes) -> bytes:
+        return write._field(1, write._field(1, key) + write._field(2, feature))
+
+    image = entry(b"image", write._field(1, write._field(1, b"\0" * 3072)))
+    label = entry(b"label", write._field(3, b"\x08\x05"))
+    assert read.parse_example(write._field(1, image + label)) == (b"\0" * 3072, 5)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", "no feature 'image'"),
+        (b"\xff" * 50, "varint has no end"),
+        (b"\x0b", "wire type 3"),
+        (b"\x0a\x7fabc", "ends beyond it"),
+        (write.encode_example(b"\0" * 3071, 1), "must be 3072 bytes, is 3071"),
+        (write.encode_example(b"\0" * 3072, 10), "must be 0 to 9, is 10"),
+    ],
+)
+def test_a_payload_that_is_no_record_of_ours_says_why(payload: bytes, reason: str) -> None:
+    with pytest.raises(read.RecordError, match=reason):
+        read.parse_example(payload)
+
+
+def test_channel_sums_are_those_of_numpy() -> None:
+    images = _images(50)
+    mean, deviation = write.channel_sums(images, np.arange(50)).statistics()
+    channels = images.pixels.reshape(50, 3, 1024)
+    assert np.allclose(mean, channels.mean(axis=(0, 2)), rtol=1e-12)
+    assert np.allclose(deviation, channels.std(axis=(0, 2)), rtol=1e-12)

@@ -1,0 +1,264 @@
+"""`docker run` for every task: what is planned, what is run, what is refused."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.backends import backend_named
+from launch.backends.docker import run
+from launch.backends.docker.backend import is_here
+from launch.backends.docker.settings import DockerSettings
+from launch.cluster import show
+from launch.cluster.cluster_file import read_cluster
+from launch.cluster.model import Cluster, Host
+from launch.cluster.tasks import Job, make_job
+from launch.errors import LaunchError
+from launch.verbs.facts import Facts, cells, columns, problems
+from tests.launch.launcher import STAND_IN, Launcher, assert_nothing_left
+
+GOOD: dict[str, Any] = {
+    "engine_error": None,
+    "image": "0123456789ab",
+    "data": "da7a",
+    "ports": [],
+    "gpus": [],
+    "disk_free": 50 << 30,
+}
+
+# Runs what it is told to as a process, without any container.
+_ENGINE = f"""\
+#!/bin/sh
+[ "$1" = run ] || exit 0
+while [ "$1" != stand-in ]; do shift; done
+shift 2
+cd {{workdir}} && exec python3 {STAND_IN} "$@"
+"""
+
+
+def make_cluster(*arguments: str, **settings: Any) -> Job:
+    hosts = (
+        Host("ip0", "ip0", (("master", 1), ("ps", 1)), workdir="/lab"),
+        Host("ip1", "ip1", (("worker", 1),), workdir="~/it's", user="alice", gpus=1),
+    )
+    cluster = Cluster(hosts, "docker", docker=DockerSettings(**settings), passed=("TOKEN",))
+    return make_job(cluster, arguments)
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "lab.yaml"
+    path.write_text(f"backend: docker\nhosts: [a, b]\n{text}")
+    return str(path)
+
+
+def test_agents_get_the_command_without_any_value() -> None:
+    job = run.for_agents(make_cluster("--x=a b"), "run7")
+    assert job.tasks[0].argv == (
+        "docker",
+        "run",
+        "--env=TF_CONFIG",
+        "--env=CUDA_VISIBLE_DEVICES",
+        "--env=LAUNCH_RUN_ID",
+        "--env=TOKEN",
+        "--name=run7-master-0",
+        "--rm",
+        "--network=host",
+        "--pull=never",
+        "--log-driver=none",
+        "cifar10",
+        "/data/cifar10_main.py",
+        "--x=a b",
+    )
+
+
+def test_agents_know_the_engine_and_what_to_mount() -> None:
+    cluster = make_cluster(engine="podman", data="/records").cluster
+    assert run.agent_setup(cluster) == {
+        "engine": "podman",
+        "mounts": [("/records", "/data/data", True), ("output", "/data/output", False)],
+    }
+    assert run.agent_setup(Cluster(cluster.hosts)) is None
+
+
+def test_the_plan_is_lines_for_a_shell() -> None:
+    documents = backend_named("docker").plan(make_cluster("--x=a b", options=("--shm-size=1g",)))
+    assert [document.name for document in documents] == [
+        "ip0: master/0, ps/0",
+        "alice@ip1: worker/0",
+    ]
+    cluster = '{"master": ["ip0:2222"], "ps": ["ip0:2223"], "worker": ["ip1:2222"]}'
+    task = '{"type": "worker", "index": 0}'
+    end = (
+        "--name=cifar10-worker-0 --rm --network=host --pull=never --log-driver=none "
+        "--shm-size=1g cifar10 /data/cifar10_main.py '--x=a b' &"
+    )
+    assert documents[1].text.splitlines() == [
+        """mkdir -p "$HOME"'/it'"'"'s/output'""",
+        f'TF_CONFIG=\'{{"cluster": {cluster}, "task": {task}, "environment": "cloud"}}\' '
+        'CUDA_VISIBLE_DEVICES=0 TOKEN="${TOKEN:?}" docker run --user="$(id -u):$(id -g)" '
+        "--env=TF_CONFIG --env=TOKEN --env=CUDA_VISIBLE_DEVICES --gpus=all "
+        """--mount=type=bind,source="$HOME"'/it'"'"'s/data,target=/data/data,readonly' """
+        """--mount=type=bind,source="$HOME"'/it'"'"'s/output,target=/data/output' """ + end,
+        "wait",
+    ]
+    assert documents[0].text.splitlines()[0] == "mkdir -p /lab/output"
+
+
+def test_a_ps_is_given_no_folders_and_no_gpu() -> None:
+    line = backend_named("docker").plan(make_cluster())[0].text.splitlines()[2]
+    assert "--mount" not in line
+    assert "CUDA_VISIBLE_DEVICES='' " in line
+    assert " --env=CUDA_VISIBLE_DEVICES " in line
+
+
+def test_the_plan_shows_commands_in_every_form() -> None:
+    job = make_cluster()
+    assert '  command      docker run --user="$(id -u):$(id -g)" --env=TF' in show.as_text(job)
+    argv = json.loads(show.as_json(job))["tasks"][0]["argv"]
+    assert argv[:3] == ["docker", "run", "--env=TF_CONFIG"]
+    assert not any("$" in word for word in argv)
+
+
+@pytest.mark.parametrize("argument", ["--data-dir=/records", "--output_dir=/data/outputs"])
+def test_a_folder_that_no_container_has_is_refused(argument: str) -> None:
+    with pytest.raises(LaunchError, match=r"in a container it is /data/(data|output); leave it ou"):
+        backend_named("docker").plan(make_cluster(argument))
+    backend_named("docker").plan(make_cluster(argument, options=("--volume=/a:/records",)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        ((), "/records"),
+        (("--data-dir=/data/data",), "/records"),
+        (("--data-dir", "data/small"), "/records/small"),
+    ],
+)
+def test_records_are_looked_for_where_they_are_mounted_from(
+    arguments: tuple[str, ...], folder: str
+) -> None:
+    assert run.records_on_host(make_cluster(*arguments, data="/records")) == folder
+
+
+def test_a_folder_that_engines_cannot_mount_is_refused() -> None:
+    cluster = Cluster((Host("a", "a", (("master", 1),), workdir="/a,b"),), "docker")
+    with pytest.raises(LaunchError, match="/a,b: engines mount no folder with , or"):
+        backend_named("docker").plan(make_job(cluster))
+
+
+def test_a_file_says_it_all(tmp_path: Path) -> None:
+    text = (
+        "docker:\n  image: lab/cifar10@sha256:0a\n  engine: /opt/bin/podman\n  data: ~/records\n"
+        "  output: results\n  options: [--shm-size=1g, --init]\n"
+    )
+    assert read_cluster(write(tmp_path, text)).docker == DockerSettings(
+        "lab/cifar10@sha256:0a", "/opt/bin/podman", "~/records", "results",
+        ("--shm-size=1g", "--init"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("image: -v", "lab.yaml:4: image must be an image, such as registry/cifar10:3, got '-v'"),
+        ("engine: docker run", "lab.yaml:4: engine must be docker, podman, or a path"),
+        ("data: a,b", "lab.yaml:4: data must be a folder, without , and"),
+        ("options: [-v, /a:/b]", "lab.yaml:4: options must be words like --name or --name=value"),
+        ("options: [--env=A=1]", "lab.yaml:4: options cannot hold --env: say `environment:`"),
+        ("options: [--network=bridge]", "options cannot hold --network: tasks meet on the hosts'"),
+        ("options: --init", "lab.yaml:4: options must be a list"),
+        ("imagee: x", "lab.yaml:4: docker knows no imagee; did you mean image?"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, error: str) -> None:
+    with pytest.raises(LaunchError) as caught:
+        read_cluster(write(tmp_path, f"docker:\n  {text}\n"))
+    assert error in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "here"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("::1", True),
+        (socket.gethostname(), True),
+        ("192.0.2.1", False),
+        ("nowhere.invalid", False),
+    ],
+)
+def test_this_machine_needs_no_ssh(host: str, here: bool) -> None:
+    assert is_here(Host(host, host, (), workdir="")) is here
+    assert not is_here(Host(host, host, (), workdir="", user="alice"))
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        (
+            {"image": None},
+            "ip1: it has no image cifar10; bring the same one to all hosts: docker s",
+        ),
+        ({"image": "bad1"}, "ip1: image bad1 is not that of ip0, 0123456789ab; bring the same one"),
+        ({"engine_error": "docker is not there", "image": None}, "ip1: docker is not there"),
+        ({"data": None}, "ip1: no records in /records; prepare or copy them, or name `docker: {d"),
+    ],
+)
+def test_check_tells_what_is_wrong_with_an_engine(second: dict[str, Any], problem: str) -> None:
+    job = make_cluster(data="/records")
+    facts = {"ip0": Facts(found=GOOD), "ip1": Facts(found={**GOOD, "gpus": ["A"], **second})}
+    (found,) = problems(job, facts)
+    assert found.startswith(problem)
+
+
+def test_check_shows_engines_and_images() -> None:
+    job = make_cluster()
+    row = dict(zip(columns(job), cells(job, job.cluster.hosts[0], Facts(found=GOOD))))
+    assert row["engine"] == "yes"
+    assert row["image"] == "0123456789ab"
+    assert "Python" not in row
+    unreachable = cells(job, job.cluster.hosts[0], Facts(unreachable="no"))
+    assert len(unreachable) == len(columns(job))
+
+
+def lab(launcher: Launcher, engine: str) -> tuple[str, ...]:
+    """A master, a worker and a ps here, with a script as their engine."""
+    (launcher.workdir / "data").mkdir()
+    script = launcher.workdir / "docker"
+    script.write_text(engine.format(workdir=launcher.workdir))
+    script.chmod(0o755)
+    file = launcher.workdir / "lab.yaml"
+    file.write_text(
+        f"backend: docker\nports: free\nworkdir: {launcher.workdir}\nhosts:\n"
+        "  - name: localhost\n    address: 127.0.0.1\n    roles: {master: 1, worker: 1, ps: 1}\n"
+        f"docker: {{image: stand-in, engine: {script}}}\n"
+    )
+    return ("--cluster", str(file))
+
+
+def test_a_job_runs_to_its_end(launcher: Launcher) -> None:
+    output = launcher.up(lab(launcher, _ENGINE), "--no-check", "--", "steps=5", "print=here")
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert "[worker/0 localhost] here" in output
+    log = launcher.state / launcher.run_id() / "logs" / "ps-0.log"
+    assert log.read_text().startswith("here\n")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_what_the_engine_itself_ends_with_is_explained(launcher: Launcher) -> None:
+    engine = '#!/bin/sh\n[ "$1" = run ] || exit 0\necho "docker: no such image"\nexit 125\n'
+    cluster = lab(launcher, engine)
+    output = launcher.up(cluster, "--no-check", "--", exit_code=125)
+    assert "failed: exit code 125: " in output
+    assert "/docker could not run the container; its last lines say why" in output
+    assert "  | docker: no such image" in output
+
+
+def test_sync_does_not_go_with_containers(launcher: Launcher) -> None:
+    cluster = lab(launcher, _ENGINE)
+    with Path(cluster[1]).open("a") as file:
+        file.write("sync: true\n")
+    output = launcher.up(cluster, "--no-check", "--", exit_code=2)
+    assert "error: sync copies code over ssh; leave it out for docker" in output

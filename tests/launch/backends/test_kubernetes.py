@@ -1,0 +1,705 @@
+"""The TFJob that a description becomes: what it holds, and that Kubernetes would take it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+import yaml
+
+from launch.backends import backend_named
+from launch.backends.kubernetes import hold, manifests
+from launch.backends.kubernetes.follow import Follower
+from launch.backends.kubernetes.kubectl import Kubectl, stamped_lines, watch_events
+from launch.backends.kubernetes.logs import PodLog, PodLogs
+from launch.backends.kubernetes.pods import Pod, read_pod
+from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.cluster import show
+from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import from_hosts, on_chosen_hosts
+from launch.cluster.model import Cluster, Limits
+from launch.cluster.tasks import make_job
+from launch.errors import LaunchError
+from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
+
+FULL = """\
+backend: kubernetes
+tasks: {chief: 1, worker: 3, ps: 2, evaluator: 1}
+gpus_per_task: 2
+ports: 3000
+environment: {OMP_NUM_THREADS: 2}
+pass_environment: [API_TOKEN]
+limits: {stop_secs: 90}
+kubernetes:
+  image: registry.example:5000/vision/cifar10:3
+  image_pull_policy: Always
+  image_pull_secrets: [registry-key]
+  context: lab
+  namespace: vision
+  name: resnet
+  data: nfs.example:/records
+  output: results
+  cpu: 4
+  memory: 8Gi
+  ps_cpu: 500m
+  ps_memory: 2Gi
+  node_selector: {pool: gpus, kubernetes.io/arch: amd64}
+  tolerations: ["nvidia.com/gpu:NoSchedule", "team=vision:NoExecute"]
+  ttl_secs: 600
+"""
+
+
+def read(folder: Path, text: str) -> Cluster:
+    path = folder / "lab.yaml"
+    path.write_text(text)
+    return read_cluster(str(path))
+
+
+def small(**settings: Any) -> Cluster:
+    """A master, a worker and a ps."""
+    hosts = on_chosen_hosts("kubernetes", {"master": 1, "worker": 1, "ps": 1}).hosts
+    return Cluster(hosts, backend="kubernetes", kubernetes=KubernetesSettings(**settings))
+
+
+def tfjob(cluster: Cluster, *arguments: str, name: str = "cifar10") -> dict[str, Any]:
+    return manifests.tfjob(make_job(cluster, arguments), name)
+
+
+def replicas(job: dict[str, Any]) -> dict[str, Any]:
+    return dict(job["spec"]["tfReplicaSpecs"])
+
+
+def pod(job: dict[str, Any], role: str) -> dict[str, Any]:
+    return dict(replicas(job)[role]["template"]["spec"])
+
+
+def container(job: dict[str, Any], role: str) -> dict[str, Any]:
+    return dict(pod(job, role)["containers"][0])
+
+
+def test_everything_can_be_said(tmp_path: Path) -> None:
+    assert read(tmp_path, FULL).kubernetes == KubernetesSettings(
+        image="registry.example:5000/vision/cifar10:3",
+        image_pull_policy="Always",
+        image_pull_secrets=("registry-key",),
+        context="lab",
+        namespace="vision",
+        name="resnet",
+        data="nfs.example:/records",
+        output="results",
+        cpu="4",
+        memory="8Gi",
+        ps_cpu="500m",
+        ps_memory="2Gi",
+        node_selector=(("pool", "gpus"), ("kubernetes.io/arch", "amd64")),
+        tolerations=("nvidia.com/gpu:NoSchedule", "team=vision:NoExecute"),
+        ttl_secs=600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("image: 'a b'", "image must be an image, such as registry/cifar10:3, got 'a b'"),
+        ("image: --help", "image must be an image"),
+        ("images: x", "kubernetes knows no images; did you mean image?"),
+        ("namespace: Vision", "namespace must be a namespace of small letters"),
+        ("context: --kubeconfig=x", "context must be the name of a context"),
+        ("name: 1st", "name must be at most 30 small letters"),
+        ("name: " + "a" * 31, "name must be at most 30 small letters"),
+        ("data: ../up", "data must be a persistentVolumeClaim"),
+        ("data: /a/../etc", "data must be a persistentVolumeClaim"),
+        ("output: nfs:relative", "output must be a persistentVolumeClaim"),
+        ("cpu: many", "cpu must be a number of cores, such as 4 or 500m, got 'many'"),
+        ("memory: 8 GB", "memory must be an amount of memory, such as 8Gi, got '8 GB'"),
+        ("image_pull_policy: always", "image_pull_policy must be Always, IfNotPresent or Never"),
+        ("node_selector: {'a b': c}", "node_selector: a b must be a node's label"),
+        ("node_selector: {a: 'b c'}", "a must be a label's value"),
+        ("tolerations: [gpu]", "tolerations must be a taint as KEY:EFFECT"),
+        ("tolerations: [gpu:Never]", "tolerations must be a taint as KEY:EFFECT"),
+        ("ttl_secs: soon", "ttl_secs must be a whole number"),
+    ],
+)
+def test_mistakes_are_refused_with_their_line(tmp_path: Path, line: str, error: str) -> None:
+    text = f"backend: kubernetes\ntasks: {{master: 1}}\nkubernetes:\n  {line}\n"
+    with pytest.raises(LaunchError) as raised:
+        read(tmp_path, text)
+    assert f"lab.yaml:4: {error}" in str(raised.value)
+
+
+def test_kubernetes_would_take_it(tmp_path: Path) -> None:
+    for cluster in (small(), read(tmp_path, FULL)):
+        job = make_job(cluster, ["--train-batch-size=16"])
+        secret = manifests.secret(job, "cifar10", {"API_TOKEN": "x"})
+        for one in (*manifests.planned(job), secret):
+            assert check_object(one) == []
+
+
+def test_the_training_operator_would_take_it(tmp_path: Path) -> None:
+    for cluster in (small(), read(tmp_path, FULL)):
+        assert check_operator_rules(tfjob(cluster)) == []
+
+
+def test_the_longest_names_are_short_enough() -> None:
+    hosts = on_chosen_hosts("kubernetes", {"chief": 1, "worker": 1000, "evaluator": 1}).hosts
+    cluster = Cluster(hosts, backend="kubernetes")
+    job = tfjob(cluster, name=f"{'a' * 30}-20260101-000000-ffff")
+    assert check_operator_rules(job) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "error"),
+    [
+        (("spec", "cleanPodPolicy"), "Running", "TFJob.spec knows no cleanPodPolicy"),
+        (("spec", "runPolicy", "cleanPodPolicy"), "Some", "must be one of"),
+        (("spec", "tfReplicaSpecs", "PS", "replicas"), "1", "must be a whole number, is '1'"),
+        (
+            ("spec", "tfReplicaSpecs", "PS", "template", "spec", "containers"),
+            None,
+            "must be a list",
+        ),
+        (("spec", "tfReplicaSpecs", "PS", "template", "spec", "gpus"), 1, "knows no gpus"),
+    ],
+)
+def test_the_check_finds_what_is_wrong(path: tuple[str, ...], value: object, error: str) -> None:
+    job = tfjob(small())
+    place: Any = job
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    assert any(error in one for one in check_object(job))
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda job: replicas(job)["PS"].update(replicas=1) or job["spec"]["tfReplicaSpecs"].update(
+            Leader=replicas(job)["PS"]), "no such role: Leader"),
+        (lambda job: job["spec"]["tfReplicaSpecs"].pop("Master"), "0 chiefs and masters"),
+        (lambda job: job["spec"]["tfReplicaSpecs"].update(Chief=replicas(job)["Master"]), "2 chie"),
+        (lambda job: pod(job, "PS")["containers"][0].update(name="main"), "called tensorflow"),
+        (lambda job: pod(job, "PS")["containers"][0].update(ports=[]), "called tfjob-port"),
+        (lambda job: job["metadata"].update(name="1"), "no DNS-1035 label"),
+        (lambda job: job["metadata"].update(name="a" * 60), "too long"),
+    ],
+)  # fmt: skip
+def test_the_operators_rules_find_what_is_wrong(change: Any, error: str) -> None:
+    job = tfjob(small())
+    change(job)
+    assert any(error in one for one in check_operator_rules(job))
+
+
+def test_pods_are_as_restricted_as_they_can_be(tmp_path: Path) -> None:
+    job = tfjob(small())
+    for role in replicas(job):
+        assert check_pod_security(pod(job, role)) is None
+        assert pod(job, role)["automountServiceAccountToken"] is False
+        assert container(job, role)["securityContext"]["readOnlyRootFilesystem"] is True
+        writable = {m["mountPath"] for m in container(job, role)["volumeMounts"]
+                    if not m.get("readOnly")}  # fmt: skip
+        assert writable == ({"/tmp"} if role == "PS" else {"/tmp", "/data/output"})
+
+
+def test_each_role_runs_the_images_one_entry_point() -> None:
+    job = tfjob(small(), "--train-batch-size=16", "a b")
+    for role in replicas(job):
+        assert container(job, role)["args"] == [
+            "/data/cifar10_main.py",
+            "--check-address=false",
+            "--train-batch-size=16",
+            "a b",
+        ]
+        assert "command" not in container(job, role)
+
+
+def test_arguments_are_taken_as_they_are() -> None:
+    """Kubernetes replaces $(X) and makes $$ a single one."""
+    job = tfjob(small(), "$(HOME) $$x $y")
+    assert container(job, "Master")["args"][2] == "$$(HOME) $$$$x $$y"
+
+
+def test_a_signal_makes_a_pod_anew_and_an_error_fails_the_job(tmp_path: Path) -> None:
+    for cluster in (small(), read(tmp_path, FULL)):
+        for replica in replicas(tfjob(cluster)).values():
+            assert replica["restartPolicy"] == "ExitCode"
+
+
+def test_what_runs_on_after_the_end_is_cleaned_up_but_an_evaluator(tmp_path: Path) -> None:
+    assert tfjob(small())["spec"]["runPolicy"] == {
+        "cleanPodPolicy": "Running",
+        "ttlSecondsAfterFinished": 86_400,
+    }
+    assert tfjob(read(tmp_path, FULL))["spec"]["runPolicy"]["cleanPodPolicy"] == "None"
+
+
+def test_trainers_get_gpus_and_ps_none(tmp_path: Path) -> None:
+    job = tfjob(read(tmp_path, FULL))
+    assert container(job, "Worker")["resources"] == {
+        "requests": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"},
+        "limits": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2"},
+    }
+    assert container(job, "PS")["resources"]["limits"] == {"cpu": "500m", "memory": "2Gi"}
+    hidden = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+    assert hidden in container(job, "PS")["env"]
+    assert hidden not in container(job, "Worker")["env"]
+
+
+@pytest.mark.parametrize(
+    ("place", "volume"),
+    [
+        ("records", {"persistentVolumeClaim": {"claimName": "records", "readOnly": True}}),
+        ("/records", {"hostPath": {"path": "/records", "type": "Directory"}}),
+        ("nas:/r", {"nfs": {"server": "nas", "path": "/r", "readOnly": True}}),
+    ],
+)
+def test_the_records_are_a_claim_a_folder_or_nfs(place: str, volume: dict[str, Any]) -> None:
+    job = tfjob(small(data=place))
+    assert {"name": "data", **volume} in pod(job, "Worker")["volumes"]
+    mount = {"name": "data", "mountPath": "/data/data", "readOnly": True}
+    assert mount in container(job, "Worker")["volumeMounts"]
+    assert [one["name"] for one in pod(job, "PS")["volumes"]] == ["tmp"]
+
+
+def test_nodes_are_chosen(tmp_path: Path) -> None:
+    chief = pod(tfjob(read(tmp_path, FULL)), "Chief")
+    assert chief["nodeSelector"] == {"pool": "gpus", "kubernetes.io/arch": "amd64"}
+    assert chief["tolerations"] == [
+        {"key": "nvidia.com/gpu", "effect": "NoSchedule", "operator": "Exists"},
+        {"key": "team", "effect": "NoExecute", "operator": "Equal", "value": "vision"},
+    ]
+    assert chief["imagePullSecrets"] == [{"name": "registry-key"}]
+
+
+def test_only_the_jobs_own_pods_reach_its_ports(tmp_path: Path) -> None:
+    policy, job = manifests.planned(make_job(read(tmp_path, FULL)))
+    own = {"matchLabels": {"app.kubernetes.io/instance": "resnet"}}
+    assert policy["metadata"]["namespace"] == job["metadata"]["namespace"] == "vision"
+    assert policy["spec"] == {
+        "podSelector": own,
+        "policyTypes": ["Ingress"],
+        "ingress": [
+            {
+                "from": [{"podSelector": own}],
+                "ports": [{"protocol": "TCP", "port": 3000}, {"protocol": "TCP", "port": 3001}],
+            }
+        ],
+    }
+    for role, replica in replicas(job).items():
+        labels = replica["template"]["metadata"]["labels"]
+        assert labels["app.kubernetes.io/instance"] == "resnet"
+        expected = 3001 if role == "PS" else 3000
+        assert role == "Evaluator" or container(job, role)["ports"][0]["containerPort"] == expected
+
+
+def test_the_master_has_time_to_save_and_the_ps_wait_for_it(tmp_path: Path) -> None:
+    job = tfjob(read(tmp_path, FULL))
+    secs = {role: pod(job, role)["terminationGracePeriodSeconds"] for role in replicas(job)}
+    assert secs == {"Chief": 90, "Worker": 95, "PS": 185, "Evaluator": 90}
+    assert container(job, "PS")["lifecycle"]["preStop"]["exec"]["command"][-1] == "95"
+    assert "lifecycle" not in container(job, "Chief")
+
+
+def test_variables_are_in_the_secret_alone(tmp_path: Path) -> None:
+    cluster = read(tmp_path, FULL.replace("OMP_NUM_THREADS: 2", "OMP_NUM_THREADS: hidden"))
+    job = make_job(cluster)
+    backend = backend_named("kubernetes")
+    for shown in (show.as_text(job), show.as_json(job), show.as_documents(backend.plan(job))):
+        assert "hidden" not in shown
+        assert "OMP_NUM_THREADS" in shown
+        assert "API_TOKEN" in shown
+    expected = [{"secretRef": {"name": "resnet-environment"}}]
+    assert container(tfjob(cluster, name="resnet"), "PS")["envFrom"] == expected
+    assert "envFrom" not in container(tfjob(small()), "PS")
+
+
+def test_the_plan_is_what_kubectl_applies(tmp_path: Path) -> None:
+    job = make_job(read(tmp_path, FULL), ["--train-batch-size=16"])
+    for text in (show.as_text(job), show.as_documents(backend_named("kubernetes").plan(job))):
+        assert list(yaml.safe_load_all(text)) == manifests.planned(job)
+    assert json.loads(show.as_json(job))["manifests"] == manifests.planned(job)
+    assert show.as_text(job).startswith("# 1 chief, 3 worker, 2 ps, 1 evaluator (kubernetes)\n")
+
+
+def test_hosts_are_refused() -> None:
+    hosts = from_hosts("ip0,ip1").hosts
+    with pytest.raises(LaunchError, match="hosts mean nothing to it; give --workers and --ps"):
+        tfjob(Cluster(hosts, backend="kubernetes"))
+
+
+# The ps's preStop hook, as it stands in the manifest.
+
+
+def start_hook(port: int, secs: float) -> "subprocess.Popen[bytes]":
+    command = container(tfjob(small()), "PS")["lifecycle"]["preStop"]["exec"]["command"]
+    config = {"cluster": {"ps": [f"x.ns.svc:{port}"]}, "task": {"type": "ps", "index": 0}}
+    words = [sys.executable, *command[1:-1], str(secs)]
+    return subprocess.Popen(words, env={**os.environ, "TF_CONFIG": json.dumps(config)})
+
+
+def test_a_ps_ends_when_the_last_trainer_has_gone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            accepted, _ = server.accept()
+            hook = start_hook(port, 60)
+            time.sleep(hold.FIRST_SECS + 1)
+            assert hook.poll() is None
+        accepted.close()
+        assert hook.wait(60) == 0
+
+
+def test_a_ps_does_not_wait_for_ever() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)):
+            assert start_hook(port, 2).wait(60) == 0
+
+
+# What pods say.
+
+
+def pod_status(
+    status: dict[str, Any], task: tuple[str, int] = ("worker", 0), uid: str = "1"
+) -> dict[str, Any]:
+    labels = {
+        "training.kubeflow.org/replica-type": task[0],
+        "training.kubeflow.org/replica-index": str(task[1]),
+    }
+    metadata = {"name": f"job-{task[0]}-{task[1]}", "uid": uid, "labels": labels}
+    return {"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}
+
+
+def container_state(**state: Any) -> dict[str, Any]:
+    return {"phase": "Running", "containerStatuses": [{"name": "tensorflow", "state": state}]}
+
+
+RUNNING = container_state(running={})
+PULLING = container_state(waiting={"reason": "ImagePullBackOff", "message": 'image "x" not found'})
+UNSCHEDULABLE = {
+    "phase": "Pending",
+    "conditions": [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        }
+    ],
+}
+EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}
+
+
+def terminated(code: int, reason: str = "Error") -> dict[str, Any]:
+    return container_state(terminated={"exitCode": code, "reason": reason})
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "code", "words"),
+    [
+        (RUNNING, "running", None, ""),
+        (terminated(0, "Completed"), "ended", 0, "exit code 0"),
+        (terminated(3), "ended", 3, "exit code 3"),
+        (
+            terminated(137, "OOMKilled"),
+            "ended",
+            137,
+            "exit code 137, OOMKilled; it needs more memory than `memory:` or `ps_memory:` allows",
+        ),
+        (EVICTED, "ended", None, "Evicted: The node was low on memory."),
+        (
+            UNSCHEDULABLE,
+            "waiting",
+            None,
+            "Unschedulable: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        ),
+        (
+            PULLING,
+            "waiting",
+            None,
+            'ImagePullBackOff: image "x" not found; look at `image:` and `image_pull_secrets:`',
+        ),
+        ({"phase": "Pending"}, "waiting", None, ""),
+    ],
+)
+def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str) -> None:
+    found = read_pod(pod_status(status))
+    assert found is not None
+    assert (found.task, found.node) == ("worker/0", "n1")
+    assert (found.state, found.code, found.words) == (state, code, words)
+
+
+def test_a_pod_of_another_kind_is_left_alone() -> None:
+    assert read_pod({"metadata": {"name": "x", "uid": "1"}}) is None
+
+
+class Told:
+    """A follower of a master, a worker and a ps, and the clock."""
+
+    def __init__(self, restarts: int = 0, **limits: Any) -> None:
+        self.now = 0.0
+        tasks = make_job(small()).tasks
+        self.follower = Follower(tasks, Limits(**limits), restarts, self.now)
+
+    def pod(self, task: str, status: dict[str, Any], uid: str = "1") -> list[str]:
+        kind, _, index = task.partition("/")
+        found = read_pod(pod_status(status, (kind, int(index)), f"{task}-{uid}"))
+        assert found is not None
+        return self.follower.saw_pod(found, self.now)
+
+    def all_run(self) -> None:
+        for task in ("master/0", "worker/0", "ps/0"):
+            self.pod(task, RUNNING)
+
+    def pass_secs(self, secs: float) -> list[str]:
+        self.now += secs
+        return self.follower.tick(self.now)
+
+    @property
+    def end(self) -> tuple[int, str]:
+        assert self.follower.verdict is not None
+        return self.follower.verdict.exit_code, self.follower.verdict.reason
+
+
+def test_the_job_is_over_with_its_master() -> None:
+    told = Told(grace_secs=30)
+    told.all_run()
+    told.pod("master/0", terminated(0, "Completed"))
+    assert told.end == (0, "master/0 is done")
+    told.pass_secs(29)
+    assert not told.follower.wants_deletion  # the others may still end by themselves
+    told.pod("worker/0", terminated(0, "Completed"))
+    told.pod("ps/0", terminated(0, "Completed"))
+    assert told.follower.wants_deletion
+    told.follower.deleted(told.now)
+    told.pass_secs(0)
+    assert told.follower.outcome is not None
+
+
+def test_those_who_stay_are_deleted_after_the_grace() -> None:
+    told = Told(grace_secs=30)
+    told.all_run()
+    told.pod("master/0", terminated(0, "Completed"))
+    told.pass_secs(31)
+    assert told.follower.wants_deletion
+
+
+@pytest.mark.parametrize(
+    ("status", "end"),
+    [
+        (terminated(3), (3, "worker/0 on n1 failed: exit code 3")),
+        (terminated(139), (139, "worker/0 on n1 failed: exit code 139")),
+        (EVICTED, (1, "worker/0 on n1 failed: Evicted: The node was low on memory.")),
+    ],
+)
+def test_the_first_failure_is_the_jobs(status: Any, end: tuple[int, str]) -> None:
+    told = Told()
+    told.all_run()
+    told.pod("worker/0", status)
+    told.pod("master/0", terminated(1))
+    assert told.end == end
+    assert told.follower.wants_deletion
+
+
+def test_a_pod_that_is_made_anew_is_counted() -> None:
+    told = Told(restarts=1)
+    told.all_run()
+    assert told.pod("worker/0", EVICTED) == [
+        "worker/0 on n1: Evicted: The node was low on memory.; restart 1 of 1"
+    ]
+    told.pod("worker/0", RUNNING, uid="2")
+    assert told.follower.states["worker/0"].status == "running"
+    told.pod("worker/0", terminated(137), uid="2")
+    assert told.end == (137, "worker/0 on n1 failed: exit code 137, after 1 restarts")
+
+
+def test_an_error_is_not_made_anew() -> None:
+    told = Told(restarts=5)
+    told.all_run()
+    told.pod("worker/0", terminated(1))
+    assert told.end == (1, "worker/0 on n1 failed: exit code 1")
+
+
+def test_a_pod_whose_end_went_unseen_was_lost() -> None:
+    told = Told(restarts=1)
+    told.all_run()
+    assert told.pod("worker/0", RUNNING, uid="2") == [
+        "worker/0 on n1: its pod was lost; restart 1 of 1"
+    ]
+    assert told.follower.verdict is None
+
+
+def test_an_image_that_does_not_come_fails_after_a_while() -> None:
+    told = Told()
+    assert "worker/0 waits: ImagePullBackOff" in told.pod("worker/0", PULLING)[0]
+    told.pass_secs(59)
+    assert told.follower.verdict is None
+    told.pass_secs(2)
+    assert told.end[0] == 1
+    assert "worker/0 on n1 failed: ImagePullBackOff" in told.end[1]
+
+
+def test_a_pod_that_finds_no_node_is_named_at_the_limit() -> None:
+    told = Told(start_secs=100)
+    told.pod("master/0", RUNNING)
+    told.pod("worker/0", UNSCHEDULABLE)
+    told.pass_secs(99)
+    assert told.follower.verdict is None
+    told.pass_secs(2)
+    code, reason = told.end
+    assert code == 124
+    assert reason.startswith(
+        "no training step within 100 s: worker/0 waits: Unschedulable: 0/3 nodes are available"
+    )
+
+
+def test_a_job_that_nobody_makes_pods_of_is_named_at_the_limit() -> None:
+    told = Told(start_secs=100)
+    told.follower.warned("master/0", "FailedCreatePod: forbidden: exceeded quota")
+    told.pass_secs(101)
+    assert "master/0 waits: FailedCreatePod: forbidden: exceeded quota" in told.end[1]
+
+
+def test_a_job_that_others_delete_has_failed() -> None:
+    told = Told()
+    told.all_run()
+    told.follower.job_gone(told.now)
+    assert told.end == (1, "somebody else has deleted the TFJob")
+    for task in ("master/0", "worker/0", "ps/0"):
+        told.follower.pod_gone(task, f"{task}-1")
+    told.pass_secs(0)
+    assert told.follower.outcome is not None
+
+
+def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
+    told = Told()
+    told.all_run()
+    condition = {"type": "Failed", "status": "True", "message": "1 Worker replica(s) failed"}
+    told.follower.saw_job({"status": {"conditions": [condition]}}, told.now)
+    told.pass_secs(2)
+    assert told.follower.verdict is None
+    told.pass_secs(2)
+    assert told.end == (1, "the TFJob has failed: 1 Worker replica(s) failed")
+
+
+def test_pods_that_do_not_end_are_named() -> None:
+    told = Told(stop_secs=10)
+    told.all_run()
+    told.follower.stop("stopped by SIGINT", 130, told.now)
+    told.follower.deleted(told.now)
+    told.follower.pod_gone("master/0", "master/0-1")
+    assert told.pass_secs(39) == []
+    assert told.pass_secs(2) == ["worker/0, ps/0: no word of an end; see `clean`"]
+    assert told.follower.outcome is not None
+
+
+# What kubectl writes.
+
+
+def test_lines_have_their_times_taken_off() -> None:
+    lines = [
+        b"2026-01-01T00:00:00.5Z step 1\n",
+        b"2026-01-01T00:00:01Z \n",
+        b"2026-01-01T00:00:02Z a",
+    ]
+    assert list(stamped_lines(iter(lines))) == [
+        ("2026-01-01T00:00:00.5Z", b"step 1"),
+        ("2026-01-01T00:00:01Z", b""),
+        ("2026-01-01T00:00:02Z", b"a"),
+    ]
+
+
+@pytest.mark.parametrize("indent", [None, 4])
+def test_watch_events_are_split(indent: Optional[int]) -> None:
+    events = [{"type": "ADDED", "object": {"a": {"b": "}"}}}, {"type": "DELETED", "object": {}}]
+    text = "".join(json.dumps(e, indent=indent, separators=(",", ":")) + "\n" for e in events)
+    lines = text.encode().splitlines(keepends=True)
+    assert list(watch_events(iter(lines))) == [("ADDED", {"a": {"b": "}"}}), ("DELETED", {})]
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        (
+            'error: unable to recognize "STDIN": no matches for kind "TFJob" in version '
+            '"kubeflow.org/v1"',
+            "the cluster knows no TFJob: install Kubeflow's training operator",
+        ),
+        ("error: current-context must exist in order to minify", "kubectl config use-context"),
+        ('Error in configuration: context was not found for specified context: "lab"',
+         "the kubeconfig has no context lab"),
+        ('Error from server (NotFound): namespaces "vision" not found',
+         "there is no namespace vision; make it: kubectl create namespace vision"),
+        ("error: You must be logged in to the server (Unauthorized)", "log in again"),
+        ("The connection to the server 127.0.0.1:1 was refused - did you specify the right host or "
+         "port?", "the cluster does not answer"),
+        ('Error from server (Forbidden): tfjobs.kubeflow.org is forbidden: User "bob" cannot',
+         'tfjobs.kubeflow.org is forbidden: User "bob" cannot'),
+        ("", "kubectl: it failed without a word"),
+    ],
+)  # fmt: skip
+def test_what_kubectl_complains_of_is_said_in_one_line(errors: str, words: str) -> None:
+    explained = Kubectl("lab", "vision").explain(errors)
+    assert words in explained
+    assert "\n" not in explained
+
+
+def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LaunchError, match="kubectl: No such file or directory; install it"):
+        Kubectl(None, None)("get", "pods")
+
+
+def test_lines_of_one_time_all_come_and_none_comes_again_after_a_connection_ended() -> None:
+    log = PodLog(Pod("master/0", "cifar10-master-0", "1", "node-a", "running"))
+    first = ["t1", "t2", "t2", "t2"]
+    assert [log.is_new(stamp) for stamp in first] == [True] * 4
+    log.resume()
+    again = ["t1", "t2", "t2", "t2", "t2", "t3"]
+    assert [log.is_new(stamp) for stamp in again] == [False] * 4 + [True] * 2
+    log.resume()
+    assert [log.is_new(stamp) for stamp in ("t3", "t3")] == [False, True]
+
+
+def renewed(last: str) -> PodLog:
+    """The log of a pod whose line of that time came last, when another has its name."""
+    log = PodLog(Pod("worker/0", "cifar10-worker-0", "1", "node-a", "running"))
+    assert log.is_new(last)
+    made = "2026-01-31T09:00:07Z"
+    log.renew(Pod("worker/0", "cifar10-worker-0", "2", "node-b", "running", created=made), 0.0)
+    log.resume()
+    return log
+
+
+def test_a_pod_that_follows_another_is_read_from_its_first_line() -> None:
+    log = renewed("2026-01-31T09:00:06.5Z")
+    assert log.since == ""
+    assert log.is_new("2026-01-31T09:00:06.4Z")  # the clock of its node is behind
+
+
+def test_no_line_comes_twice_if_the_connection_was_one_to_the_pod_that_followed() -> None:
+    log = renewed("2026-01-31T09:00:08.5Z")
+    assert not log.is_new("2026-01-31T09:00:08.4Z")
+    assert not log.is_new("2026-01-31T09:00:08.5Z")
+    assert log.is_new("2026-01-31T09:00:08.6Z")
+
+
+def test_a_stream_to_a_pod_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one to a node that has been lost: it neither speaks nor ends."""
+    kubectl = Kubectl(None, None)
+    monkeypatch.setattr(kubectl, "command", lambda *words: ["sleep", "60"])
+    logs = PodLogs(kubectl, lambda stream, item: None)
+    opened = []
+    try:
+        for uid in ("1", "2"):
+            logs.follow(Pod("worker/0", "cifar10-worker-0", uid, "node-a", "running"))
+            for later in (0.0, 2.0, 4.0):
+                logs.keep_reading(time.monotonic() + later)
+                opened.append(logs._logs["cifar10-worker-0"].stream)
+    finally:
+        logs.close()
+    assert [opened.index(stream) for stream in opened] == [0, 0, 0, 0, 0, 5]

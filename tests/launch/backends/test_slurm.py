@@ -1,0 +1,268 @@
+"""A job for Slurm: what it is asked for, what its script says, and what it may not be told."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.backends.slurm.commands import JobState, field
+from launch.backends.slurm.follow import Tail, how_it_ended
+from launch.backends.slurm.job import cores_per_node
+from launch.backends.slurm.read_settings import seconds_of
+from launch.backends.slurm.script import description, options, script
+from launch.backends.slurm.settings import SlurmSettings
+from launch.cluster.cluster_file import read_cluster
+from launch.cluster.host_list import ROOT, on_chosen_hosts
+from launch.cluster.model import Cluster, Limits, Ports
+from launch.cluster.tasks import make_job
+from launch.errors import LaunchError
+
+TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
+
+LIMITS = (
+    '{"start_secs": 600, "idle_secs": 1800, "grace_secs": 30, "stop_secs": 60, "lease_secs": 30}'
+)
+SCRIPT = f"""\
+#!/bin/bash
+#SBATCH --job-name=cifar10
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=2
+#SBATCH --no-requeue
+#SBATCH --signal=B:USR1@130
+#SBATCH --open-mode=append
+#
+# Submit it with sbatch; it runs as it stands. On the nodes that Slurm chooses it starts one agent
+# each (srun), which runs that node's tasks with their TF_CONFIG. The job ends with the master, and
+# its exit code is that of the first task that failed. scancel lets the master save.
+
+cd {ROOT} || exit
+exec /data/.venv/bin/python -m launch.slurm_job "$@" -- --train-batch-size=16 'a b' <<'CLUSTER'
+backend: "slurm"
+tasks: {{"master": 1, "worker": 1, "ps": 2}}
+nodes: 2
+workdir: "/data"
+python: ".venv/bin/python"
+agent_python: "python3"
+ports: "free"
+limits: {LIMITS}
+restarts: 0
+CLUSTER
+"""
+
+
+def plain(**changes: object) -> Cluster:
+    """A master, a worker and two ps on two nodes."""
+    counts = {"master": 1, "worker": 1, "ps": 2}
+    cluster = on_chosen_hosts("slurm", counts, python=".venv/bin/python", workdir="/data")
+    return replace(cluster, **changes)  # type: ignore[arg-type]
+
+
+def read(folder: Path, text: str) -> Cluster:
+    path = folder / "lab.yaml"
+    path.write_text(text)
+    return read_cluster(str(path))
+
+
+def test_the_script_reads_as_it_runs() -> None:
+    assert script(make_job(plain(), ["--train-batch-size=16", "a b"])) == SCRIPT
+
+
+def test_the_script_is_one_for_bash() -> None:
+    text = script(make_job(plain(), ["it's; $(touch oops)", "<<X"]))
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+
+
+def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
+    cluster = on_chosen_hosts("slurm", {"chief": 1, "worker": 3, "ps": 2, "evaluator": 1}, 3)
+    cluster = replace(
+        cluster,
+        hosts=tuple(
+            replace(host, workdir="/it's: a #folder", python="/opt/py", gpus=2)
+            for host in cluster.hosts
+        ),
+        ports=Ports(3000, 3010),
+        passed=("API_TOKEN",),
+        limits=Limits(start_secs=None, stop_secs=2.5),
+        restarts=3,
+        gpus_per_task=1,
+    )
+    found = read(tmp_path, description(cluster))
+    assert replace(found, source=cluster.source) == cluster
+    free = replace(cluster, ports=Ports(None))
+    assert read(tmp_path, description(free)).ports == Ports(None)
+
+
+def test_values_of_variables_are_not_in_the_script() -> None:
+    cluster = plain(environment=(("COLOUR", "green"),), passed=("API_TOKEN",))
+    text = script(make_job(cluster))
+    assert "green" not in text
+    assert "# The shell that submits it must have set: API_TOKEN, COLOUR\n" in text
+    assert "-m launch.slurm_job --environment=COLOUR " in text
+    assert 'pass_environment: ["API_TOKEN"]\n' in text
+
+
+def test_settings_become_options(tmp_path: Path) -> None:
+    cluster = read(
+        tmp_path,
+        f"{TASKS}nodes: 1\ngpus_per_task: 2\nslurm:\n  partition: gpu\n  account: lab\n"
+        "  qos: high\n"
+        "  time: 1:30:00\n  mem: 16G\n  cpus_per_task: 8\n  gpu_type: a100\n  exclusive: true\n"
+        "  requeue: true\n  pending_secs: 60\n  options: [--constraint=ib, --mail-type=END]\n",
+    )
+    assert cluster.slurm == SlurmSettings(
+        partition="gpu",
+        account="lab",
+        qos="high",
+        time="1:30:00",
+        mem="16G",
+        cpus_per_task=8,
+        gpu_type="a100",
+        exclusive=True,
+        requeue=True,
+        pending_secs=60,
+        options=("--constraint=ib", "--mail-type=END"),
+    )
+    assert options(cluster) == [
+        "--job-name=cifar10",
+        "--nodes=1",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=32",
+        "--gres=gpu:a100:4",
+        "--partition=gpu",
+        "--account=lab",
+        "--qos=high",
+        "--time=1:30:00",
+        "--mem=16G",
+        "--exclusive",
+        "--requeue",
+        "--signal=B:USR1@130",
+        "--open-mode=append",
+        "--constraint=ib",
+        "--mail-type=END",
+    ]
+
+
+def test_a_node_gets_the_cores_of_its_busiest_like() -> None:
+    assert "--cpus-per-task=2" in options(plain())
+    assert "--cpus-per-task=12" in options(plain(slurm=SlurmSettings(cpus_per_task=6)))
+
+
+def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
+    assert "--signal=B:USR1@60" in options(plain(slurm=SlurmSettings(time="2")))
+    assert "--signal=B:USR1@20" in options(plain(limits=Limits(stop_secs=5)))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("partion: gpu", "lab.yaml:4: slurm knows no partion; did you mean partition?"),
+        ("partition: a b", "lab.yaml:4: partition must be a name, as sbatch takes it, got 'a b'"),
+        ("time: 1h", "lab.yaml:4: time must be minutes, h:mm:ss or d-hh:mm:ss, as sbatch takes"),
+        ("time: 0:30", "lab.yaml:4: time must be at least a minute"),
+        ("mem: lots", "lab.yaml:4: mem must be a size such as 16G, as sbatch takes it, got 'lots'"),
+        ("cpus_per_task: 0", "lab.yaml:4: cpus_per_task must be a whole number from 1 to 1024"),
+        ("options: [-N4]", "lab.yaml:4: options must hold options as sbatch takes them"),
+        ("options: ['--x=a b']", "lab.yaml:4: options must hold options as sbatch takes them"),
+        ("options: [--nodes=4]", "lab.yaml:4: options must leave --nodes to the launcher"),
+        ("options: [--export=NONE]", "which goes by `environment:` and `pass_environment:`"),
+    ],
+)
+def test_what_slurm_cannot_be_told_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(LaunchError) as raised:
+        read(tmp_path, f"{TASKS}slurm:\n  {text}\n")
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("90", 5400),
+        ("90:30", 5430),
+        ("1:30:00", 5400),
+        ("2-0", 172_800),
+        ("2-12:30", 217_800),
+        ("2-12:30:10", 217_810),
+    ],
+)
+def test_time_limits_are_read_as_sbatch_reads_them(time: str, seconds: int) -> None:
+    assert seconds_of(time) == seconds
+
+
+def test_cores_per_node_are_read_as_slurm_writes_them() -> None:
+    assert cores_per_node("8(x2),4") == [8, 8, 4]
+    assert cores_per_node("16") == [16]
+
+
+def test_fields_are_read_as_scontrol_writes_them() -> None:
+    line = "JobId=7 JobState=PENDING Reason=Resources NodeList=(null) ReqNodeList=m1 ExitCode=0:9"
+    assert field(line, "Reason") == "Resources"
+    assert field(line, "NodeList") == ""
+    assert field(line, "ExitCode") == "0:9"
+    assert field(line, "Missing") == ""
+
+
+def test_a_job_is_over_only_once_slurm_has_cleared_up() -> None:
+    live = [JobState(s, "", "", 0, "") for s in ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED")]
+    over = [JobState(s, "", "", 0, "") for s in ("COMPLETED", "FAILED", "NODE_FAIL", "forgotten")]
+    assert not any(state.is_over for state in live)
+    assert all(state.is_over for state in over)
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "words"),
+    [
+        ("TIMEOUT", 124, "Slurm job 7: over Slurm's time limit of 00:10:00; raise `time:`"),
+        ("NODE_FAIL", 1, "Slurm job 7: a node of m[1-2] has failed; `requeue:` under"),
+        ("OUT_OF_MEMORY", 1, "Slurm job 7: out of memory; raise `mem:` under `slurm:`"),
+        ("PREEMPTED", 1, "Slurm job 7: preempted by another job; `requeue:` under `slurm:`"),
+        ("FAILED", 1, "Slurm job 7: it ended as FAILED, exit code 0"),
+    ],
+)
+def test_an_end_without_a_word_is_explained(state: str, exit_code: int, words: str) -> None:
+    ended = JobState(state, "", "m[1-2]", 0, "00:10:00")
+    outcome = how_it_ended("7", ended, {}, ["last words"])
+    assert outcome.exit_code == exit_code
+    assert outcome.reason.startswith(words)
+    assert outcome.details == ("last words",)
+
+
+def test_the_jobs_own_word_goes_before_slurms() -> None:
+    ended = JobState("NODE_FAIL", "", "m2", 0, "")
+    status = {"exit_code": 3, "reason": "worker/0 on m2 failed: exit code 3", "details": ["  | x"]}
+    outcome = how_it_ended("7", ended, status, ["last words"])
+    assert (outcome.exit_code, outcome.details) == (3, ("  | x",))
+    assert outcome.reason.startswith("worker/0 on m2 failed: exit code 3 (Slurm: a node of m2")
+
+
+@pytest.mark.parametrize(
+    ("is_preempted", "words"),
+    [
+        (True, "(Slurm: preempted by another job"),
+        (False, "(Slurm: it ended the job; state FAILED)"),
+    ],
+)
+def test_an_end_by_slurm_that_the_job_could_not_explain_is_explained(
+    is_preempted: bool, words: str
+) -> None:
+    ended = JobState("FAILED", "", "m2", 1, "", is_preempted)
+    reason = "worker/0 on m2 failed: lost: its agent had given up, the agent got SIGTERM"
+    outcome = how_it_ended("7", ended, {"exit_code": 1, "reason": reason}, [])
+    assert outcome.exit_code == 1
+    assert outcome.reason.startswith(f"{reason} {words}")
+
+
+def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    tail = Tail(path)
+    assert tail.read() == []
+    with path.open("w") as file:
+        file.write("one\ntw")
+        file.flush()
+        assert tail.read() == ["one"]
+        file.write("o\n")
+        file.flush()
+        assert tail.read() == ["two"]
+    assert tail.read() == []
+    tail.close()

@@ -1,0 +1,43 @@
+"""Descriptions without a file: who is dealt out where."""
+
+from typing import Optional
+
+import pytest
+
+from launch.cluster.host_list import on_chosen_hosts
+from launch.cluster.model import Ports
+from launch.errors import LaunchError
+
+
+def roles(backend: str, nodes: Optional[int] = None, **counts: int) -> list[dict[str, int]]:
+    return [dict(host.roles) for host in on_chosen_hosts(backend, counts, nodes).hosts]
+
+
+def test_by_default_each_trainer_has_a_node_and_the_ps_stand_beside_them() -> None:
+    dealt = [{"master": 1, "ps": 1}, {"worker": 1, "ps": 1}, {"worker": 1}]
+    assert roles("slurm", master=1, worker=2, ps=2) == dealt
+
+
+def test_tasks_are_dealt_out_over_fewer_nodes_in_turns() -> None:
+    dealt = [{"master": 1, "worker": 1, "ps": 1}, {"worker": 2}]
+    assert roles("slurm", 2, master=1, worker=3, ps=1) == dealt
+
+
+def test_with_more_nodes_than_trainers_the_ps_come_first_to_the_free_ones() -> None:
+    dealt = [{"master": 1, "ps": 1}, {"worker": 1}, {"ps": 1}]
+    assert roles("slurm", 3, master=1, worker=1, ps=2) == dealt
+
+
+def test_each_pod_is_a_host_of_its_own() -> None:
+    dealt = [{"chief": 1}, {"worker": 1}, {"ps": 1}, {"evaluator": 1}]
+    assert roles("kubernetes", chief=1, worker=1, ps=1, evaluator=1) == dealt
+
+
+def test_more_nodes_than_tasks_are_refused() -> None:
+    with pytest.raises(LaunchError, match="3 nodes for 2 tasks; take fewer nodes"):
+        roles("slurm", 3, master=1, ps=1)
+
+
+def test_jobs_that_may_share_a_node_find_free_ports() -> None:
+    assert on_chosen_hosts("slurm", {"master": 1}).ports == Ports(low=None)
+    assert on_chosen_hosts("kubernetes", {"master": 1}).ports == Ports(low=2222)

@@ -1,0 +1,96 @@
+"""What is wrong with what a check finds."""
+
+from typing import Any
+
+import pytest
+
+from launch.cluster.host_list import from_hosts
+from launch.cluster.model import Cluster
+from launch.cluster.tasks import Job, make_job
+from launch.verbs.facts import Facts, cells, folder_of, problems
+
+GOOD: dict[str, Any] = {
+    "versions": ["3.11.7", "2.15.1"],
+    "python_error": None,
+    "code": "c0de",
+    "data": "da7a",
+    "ports": [[2222, None], [2223, None]],
+    "gpus": [],
+    "disk_free": 50 << 30,
+}
+
+
+def job(*arguments: str) -> Job:
+    return make_job(from_hosts("a,b", python="python3", workdir="/data"), arguments)
+
+
+def facts(**second: Any) -> dict[str, Facts]:
+    return {"a": Facts(found=GOOD), "b": Facts(found={**GOOD, **second})}
+
+
+def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
+    assert problems(job(), facts()) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        ({"code": None}, "b: /data holds no cifar10_main.py; put it there: --workdir, or `sync: t"),
+        ({"code": "01d"}, "b: code 01d is not that of a, c0de; copy it: sync: true, or update it"),
+        (
+            {"versions": None, "python_error": "python3 is not there"},
+            "b: python3 is not there; say which Python trains there: --python",
+        ),
+        ({"versions": ["3.11.7", None]}, "b: python3 has no TensorFlow; choose with --python, or"),
+        (
+            {"versions": ["3.11.7", "2.14.0"]},
+            "b: TensorFlow 2.14.0 is not that of a, 2.15.1; install the same everywhere: pip inst",
+        ),
+        ({"versions": ["3.9.2", "2.15.1"]}, "b: Python 3.9.2 is not that of a, 3.11.7; install"),
+        ({"data": None}, "b: no records in data; prepare or copy them, or name --data-dir"),
+        ({"data": "01d"}, "b: data 01d is not that of a, da7a; copy the records of the first one"),
+        ({"ports": [[2222, "port 2222 is in use"]]}, "b: port 2222 is in use"),
+        ({"disk_free": 5 << 20}, "b: 5 MiB free at /data; make room for 1 GiB"),
+    ],
+)
+def test_each_problem_is_told_with_its_mend(second: dict[str, Any], problem: str) -> None:
+    (found,) = problems(job(), facts(**second))
+    assert found.startswith(problem)
+
+
+def test_an_unreachable_host_is_one_problem() -> None:
+    both = {"a": Facts(found=GOOD), "b": Facts(unreachable="b: no answer within 30 s")}
+    assert problems(job(), both) == ["b: no answer within 30 s"]
+    assert cells(job(), job().cluster.hosts[1], both["b"])[:2] == ["b", "no"]
+
+
+def test_a_clock_that_is_off_is_a_problem() -> None:
+    both = facts()
+    both["b"].clock_secs = -7.5
+    assert problems(job(), both) == ["b: its clock is -7.5 s off ours; let it keep time (NTP)"]
+
+
+def test_a_port_that_cannot_be_dialled_is_a_problem() -> None:
+    both = facts()
+    both["a"].not_dialled = [["b", 2222, "no answer within 3 s"]]
+    assert problems(job(), both) == [
+        "a: cannot reach b port 2222: no answer within 3 s; look at firewalls and at `address:`"
+    ]
+
+
+def test_more_gpus_than_are_there_is_a_problem() -> None:
+    cluster = Cluster(job().cluster.hosts, gpus_per_task=2)
+    found = problems(make_job(cluster), facts(gpus=["A", "B"]))
+    assert found == ["a: 2 GPUs asked for, 0 there; see gpus, gpus_per_task"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        ((), "data"),
+        (("--data-dir", "/records"), "/records"),
+        (("--x", "--data_dir=/my_records"), "/my_records"),
+    ],
+)
+def test_the_data_are_where_the_arguments_say(arguments: tuple[str, ...], folder: str) -> None:
+    assert folder_of(job(*arguments), "data") == folder

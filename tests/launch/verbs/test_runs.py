@@ -1,0 +1,119 @@
+"""`status`, `logs`, `stop` and `clean`, from another terminal."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from launch.cluster.model import Limits
+from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, processes_of, wait_for
+
+TWO = (*LOCAL, "--workers", "1")
+
+
+@pytest.fixture
+def running(launcher: Launcher) -> "subprocess.Popen[str]":
+    process = launcher.start_up(TWO, "--", "steps=100000", "print=hello", "child")
+    launcher.wait_for_log("worker/0", "step 3/")
+    return process
+
+
+def test_status_shows_a_run_that_goes_on(
+    launcher: Launcher, running: "subprocess.Popen[str]"
+) -> None:
+    # The launcher notes how far its tasks are about once a second.
+    wait_for(lambda: "/100,000" in launcher.verb("status"), "steps in status")
+    output = launcher.verb("status")
+    assert f"run {launcher.run_id()}: running" in output
+    assert "worker/0" in output
+
+
+def test_status_after_the_end_gives_the_jobs_exit_code(launcher: Launcher) -> None:
+    launcher.up(TWO, "--", "steps=1000", "worker/0:die=3", exit_code=3)
+    output = launcher.verb("status", exit_code=3)
+    assert "exit code 3: worker/0 on localhost failed: exit code 3" in output
+
+
+def test_logs_shows_what_a_task_wrote(launcher: Launcher) -> None:
+    launcher.up(TWO, "--", "steps=2", "worker/0:print=hello")
+    assert launcher.verb("logs", "worker/0").startswith("hello\n")
+    assert "step 2/2" in launcher.verb("logs")
+
+
+def test_logs_of_a_task_that_is_not_there(launcher: Launcher) -> None:
+    launcher.up(TWO, "--", "steps=1")
+    output = launcher.verb("logs", "worker/7", exit_code=2)
+    assert "has no task worker/7; it has master/0, worker/0, ps/0" in output
+
+
+def test_logs_follows_until_the_run_is_over(launcher: Launcher) -> None:
+    job = launcher.start_up(TWO, "--", "steps=20")
+    launcher.wait_for_log("master/0", "step 2/")
+    output = launcher.verb("logs", "-f", "master/0")
+    assert "step 1/20" in output
+    assert "step 20/20" in output
+    job.communicate(timeout=60)
+
+
+def test_stop_is_orderly(launcher: Launcher, running: "subprocess.Popen[str]") -> None:
+    output = launcher.verb("stop")
+    assert output == f"run {launcher.run_id()}: stopped by SIGTERM\n"
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == 143
+    assert "[master/0 localhost] saved" in said
+    assert_nothing_left(launcher.run_id())
+
+
+def test_stop_now_does_not_wait(launcher: Launcher) -> None:
+    job = launcher.start_up(TWO, "--", "steps=100000", "deaf")
+    launcher.wait_for_log("worker/0", "step 3/")
+    began = time.monotonic()
+    launcher.verb("stop", "--now")
+    assert time.monotonic() - began < Limits().stop_secs / 2  # They do not heed SIGTERM.
+    job.communicate(timeout=60)
+    assert_nothing_left(launcher.run_id())
+
+
+def test_stop_without_a_launcher_says_what_to_do(launcher: Launcher) -> None:
+    launcher.up(LOCAL, "--", "steps=1")
+    output = launcher.verb("stop", exit_code=1)
+    assert f"python -m launch clean --run {launcher.run_id()}" in output
+
+
+def test_clean_refuses_a_run_that_goes_on(
+    launcher: Launcher, running: "subprocess.Popen[str]"
+) -> None:
+    run_id = launcher.run_id()
+    output = launcher.verb("clean", "--run", run_id, exit_code=2)
+    assert f"run {run_id} is going on; end it with `stop`" in output
+    assert "run" not in launcher.verb("clean")
+    assert running.poll() is None
+
+
+def test_clean_ends_what_a_machines_crash_has_left(
+    launcher: Launcher, running: "subprocess.Popen[str]"
+) -> None:
+    run_id = launcher.run_id()
+    everyone = [
+        running.pid,
+        *(pid for pid, words in processes_of(run_id).items() if "launch-agent" in words),
+    ]
+    for signum in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in everyone:
+            os.kill(pid, signum)
+    running.communicate()
+    assert processes_of(run_id)
+    assert "its launcher is gone; to end what it left: clean" in launcher.verb(
+        "status", exit_code=1
+    )
+    assert f"run {run_id}: localhost: ended 3 (" in launcher.verb("clean")
+    assert_nothing_left(run_id)
+    assert launcher.verb("clean") == ""
+    assert launcher.verb("clean", "--run", run_id) == f"run {run_id}: nothing was left\n"
+
+
+def test_no_run_is_an_error(launcher: Launcher) -> None:
+    output = launcher.verb("status", exit_code=2)
+    assert f"error: no run in {launcher.state}; known: none; --state-dir names another" in output

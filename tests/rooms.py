@@ -1,0 +1,187 @@
+"""The rooms of each package, and which of them may import which.
+
+A room is a folder or a module directly inside a package. `tests/test_imports.py` holds the modules
+to this table, docs/architecture.md shows it, and `tests/rooms_picture.py` draws it.
+"""
+
+from dataclasses import dataclass
+
+STDLIB, NO_TENSORFLOW, ANYTHING = "standard library", "anything but TensorFlow", "anything"
+LATE = "anything; TensorFlow in functions only"
+PACKAGES = ("cifar10", "data_prep", "launch")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What is in a room, and what it may import.
+
+    Attributes:
+      name: `package.room`.
+      job: what it is for, in one line.
+      ours: rooms that it may import.
+      world: what it may import that is not ours.
+    """
+
+    name: str
+    job: str
+    ours: tuple[str, ...] = ()
+    world: str = STDLIB
+
+    @property
+    def package(self) -> str:
+        """The package that it belongs to."""
+        return self.name.split(".")[0]
+
+
+def _rooms(package: str, *rows: tuple[str, str, str, str]) -> tuple[Room, ...]:
+    """Rows of (room, its job, rooms of the package that it may import, the world)."""
+    return tuple(
+        Room(f"{package}.{name}", job, tuple(f"{package}.{one}" for one in ours.split()), world)
+        for name, job, ours, world in rows
+    )
+
+
+_CIFAR10 = _rooms(
+    "cifar10",
+    ("__init__", "the package's name", "", STDLIB),
+    ("schema", "facts about the data, once: counts, names, shapes", "", STDLIB),
+    ("errors", "mistakes of a user, failures, signals", "", STDLIB),
+    ("weights", "what layers ask for, and how it is stored", "", ANYTHING),
+    ("config", "settings, their checks, flags, recipes", "schema errors", STDLIB),
+    ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
+    ("input", "records → batches of images", "schema errors", ANYTHING),
+    ("ops", "convolutions and activations of our own", "host", ANYTHING),
+    ("cluster", "who the tasks are, and whether they answer", "errors config host", ANYTHING),
+    (
+        "output",
+        "what an output folder holds; progress; report",
+        "schema errors config host",
+        ANYTHING,
+    ),
+    ("optim", "schedules, update rules, averages of weights", "weights config", ANYTHING),
+    (
+        "models",
+        "images → logits",
+        "schema weights config input ops",
+        ANYTHING,
+    ),
+    (
+        "step",
+        "a batch → new weights, over towers and processes",
+        "schema errors weights config host input ops optim models",
+        ANYTHING,
+    ),
+    (
+        "run",
+        "what each task does, from its start to its end",
+        "schema errors config host input ops cluster output models step",
+        ANYTHING,
+    ),
+    ("main", "command line → exit code", "errors config host cluster run", LATE),
+)
+
+_DATA_PREP = (
+    *_rooms(
+        "data_prep",
+        ("__init__", "the package's name", "", STDLIB),
+        ("errors", "what can be wrong with a source", "", STDLIB),
+        ("sources", "archives, folders, synthetic images → a data set", "errors", NO_TENSORFLOW),
+        ("tfrecord", "a data set → TFRecords, and back", "sources", NO_TENSORFLOW),
+        ("folder", "a folder of records, complete or not there", "errors tfrecord", NO_TENSORFLOW),
+        ("published", "the published archives", "errors sources folder", NO_TENSORFLOW),
+        (
+            "commands",
+            "what it can be asked to do",
+            "errors sources tfrecord folder published",
+            NO_TENSORFLOW,
+        ),
+        ("cli", "command line → exit code", "errors commands", NO_TENSORFLOW),
+        ("__main__", "python -m data_prep", "cli", STDLIB),
+    ),
+)
+
+_LAUNCH = _rooms(
+    "launch",
+    ("__init__", "the package's name", "", STDLIB),
+    ("errors", "mistakes of a user, hosts that fail", "", STDLIB),
+    ("agent", "runs on the hosts: starts, watches, ends tasks", "", STDLIB),
+    ("screen", "what people see of a running job", "", NO_TENSORFLOW),
+    ("cluster", "words and files → one Cluster and its tasks", "errors backends", NO_TENSORFLOW),
+    ("record", "what is kept of a run; its outcome", "errors cluster", NO_TENSORFLOW),
+    (
+        "connect",
+        "connections to the hosts' agents",
+        "errors agent cluster record backends",
+        NO_TENSORFLOW,
+    ),
+    (
+        "supervise",
+        "sees the tasks under agents through",
+        "errors agent screen cluster record connect",
+        NO_TENSORFLOW,
+    ),
+    (
+        "backends",
+        "where a job runs: a folder or module each",
+        "errors agent screen cluster record connect supervise verbs",
+        NO_TENSORFLOW,
+    ),
+    (
+        "verbs",
+        "what it can be asked to do",
+        "errors screen cluster record connect backends",
+        NO_TENSORFLOW,
+    ),
+    ("cli", "command line → exit code", "errors cluster backends verbs", NO_TENSORFLOW),
+    ("__main__", "python -m launch", "cli", STDLIB),
+    ("slurm_job", "what saved batch scripts call", "backends", STDLIB),
+)
+
+ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
+
+# Beside its own rooms, data_prep shares the schema with training; the two others share nothing.
+SHARED = {"data_prep": ("cifar10.schema",)}
+
+# Modules that start without TensorFlow, in rooms that may import it.
+LIGHT = (
+    "cifar10.cluster.address_check",
+    "cifar10.cluster.liveness",
+    "cifar10.cluster.normalize",
+    "cifar10.cluster.resolve",
+    "cifar10.cluster.spec",
+    "cifar10.cluster.tf_config",
+    "cifar10.host.console",
+    "cifar10.host.cpu",
+    "cifar10.host.signals",
+    "cifar10.ops.kernels.build",
+    "cifar10.output.progress.display",
+    "cifar10.output.progress.line",
+    "cifar10.output.progress.text",
+    "cifar10.output.report.page",
+    "cifar10.run.autotune.ahead",
+    "cifar10.run.autotune.sample",
+    "cifar10.step.cpu_setting",
+)
+
+
+def room_of(module: str) -> Room:
+    """The room of a module.
+
+    Raises:
+      LookupError: it is in none of them.
+    """
+    for room in ROOMS:
+        if module == room.name or module.startswith(f"{room.name}."):
+            return room
+    raise LookupError(f"{module} is in no room; add it to tests/rooms.py and docs/architecture.md")
+
+
+def floors(package: str) -> dict[str, int]:
+    """On which floor each room is: the highest that lies below all rooms that import it."""
+    ours = [room for room in ROOMS if room.package == package]
+    depths: dict[str, int] = {}
+    for room in reversed(ours):
+        depths[room.name] = 1 + max(
+            (depths[above.name] for above in ours if room.name in above.ours), default=-1
+        )
+    return {name: max(depths.values()) - depth for name, depth in depths.items()}

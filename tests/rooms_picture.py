@@ -1,0 +1,124 @@
+"""`python -m tests.rooms_picture`: draws the rooms of each package, a floor above the other.
+
+An arrow leads from a room to one that it may import; those that follow from others are left out.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from textwrap import fill
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from tests.rooms import PACKAGES, ROOMS, Room, floors
+from tests.shell import ROOT
+
+_WIDTH, _HEIGHT = 2.1, 0.72  # of a box, in inches; so are all lengths here
+_ACROSS, _UP = 2.35, 1.12  # from one box to the next
+_NAMELESS = ("__init__", "__main__")
+_Place = tuple[float, float]
+# The same rooms give the same file, to the last byte.
+_STYLE = {"svg.hashsalt": "rooms", "svg.fonttype": "none"}
+
+
+def main() -> None:
+    """Writes docs/pictures/rooms-PACKAGE.svg."""
+    for package in PACKAGES:
+        draw(package, ROOT / "docs" / "pictures" / f"rooms-{package}.svg")
+
+
+def draw(package: str, path: Path) -> None:
+    """Draws one package.
+
+    Args:
+      package: its name.
+      path: of an SVG file.
+    """
+    rows = _rows(package)
+    widest = max(map(len, rows))
+    places = {
+        room.name: (((widest - len(row)) / 2 + column) * _ACROSS, floor * _UP)
+        for floor, row in enumerate(rows)
+        for column, room in enumerate(row)
+    }
+    rooms = [room for row in rows for room in row]
+    size = (widest * _ACROSS, len(rows) * _UP)
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size)
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_xlim(-0.1, size[0] - 0.1)
+        axes.set_ylim(-0.2, size[1] - 0.2)
+        axes.axis("off")
+        for room in rooms:
+            for below in _without_detours(room.name):
+                _draw_arrow(axes, places[room.name], places[below])
+        for room in rooms:
+            _draw_box(axes, room, places[room.name])
+        path.parent.mkdir(exist_ok=True)
+        figure.savefig(path, metadata={"Date": None})
+
+
+def _rows(package: str) -> list[list[Room]]:
+    """The rooms of each floor, from the ground up, each about below those that import it."""
+    rooms = [room for room in ROOMS if room.package == package]
+    rooms = [room for room in rooms if not room.name.endswith(_NAMELESS)]
+    heights = floors(package)
+    rows: list[list[Room]] = []
+    across: dict[str, float] = {}
+    for height in sorted({heights[room.name] for room in rooms}, reverse=True):
+        row = [room for room in rooms if heights[room.name] == height]
+        row.sort(key=lambda room: _middle(room, across))
+        across |= {room.name: column - (len(row) - 1) / 2 for column, room in enumerate(row)}
+        rows.append(row)
+    return rows[::-1]
+
+
+def _middle(room: Room, across: Mapping[str, float]) -> float:
+    """Where the rooms are, on average, that an arrow leads from to this one."""
+    above = [place for name, place in across.items() if room.name in _without_detours(name)]
+    return fmean(above) if above else 0.0
+
+
+def _without_detours(name: str) -> list[str]:
+    """What a room may import, but for what those import in turn."""
+    ours = {room.name: room.ours for room in ROOMS}
+
+    def reached(name: str) -> set[str]:
+        return {name}.union(*(reached(below) for below in ours[name]))
+
+    return [
+        below
+        for below in ours[name]
+        if not any(below in reached(other) for other in ours[name] if other != below)
+    ]
+
+
+def _draw_arrow(
+    axes: mpl.axes.Axes, above: tuple[float, float], below: tuple[float, float]
+) -> None:
+    start = (above[0] + _WIDTH / 2, above[1])
+    end = (below[0] + _WIDTH / 2, below[1] + _HEIGHT)
+    arrow = FancyArrowPatch(
+        start, end, arrowstyle="-|>", mutation_scale=9, color="0.55", lw=0.9, shrinkA=0, shrinkB=0
+    )
+    axes.add_patch(arrow)
+
+
+def _draw_box(axes: Axes, room: Room, place: _Place) -> None:
+    box = FancyBboxPatch(
+        place, _WIDTH, _HEIGHT, boxstyle="round,pad=0,rounding_size=0.08", fc="#eef3fa", ec="0.4"
+    )
+    axes.add_patch(box)
+    middle = place[0] + _WIDTH / 2
+    name = room.name.partition(".")[2]
+    axes.text(
+        middle, place[1] + _HEIGHT - 0.09, name, ha="center", va="top", weight="bold", size=11
+    )
+    axes.text(middle, place[1] + 0.22, fill(room.job, 30), ha="center", va="center", size=7.5)
+
+
+if __name__ == "__main__":
+    main()
