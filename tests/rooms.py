@@ -62,7 +62,7 @@ _CIFAR10 = _rooms(
     (
         "models",
         "images → logits",
-        "schema weights config input ops",
+        "schema weights config ops",
         ANYTHING,
     ),
     (

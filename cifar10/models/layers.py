@@ -12,27 +12,16 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops.activations import gelu, relu
 from cifar10.ops.convolution import Ways, convolve
-from cifar10.weights.variables import (
-    BIAS,
-    EARLY,
-    FIXED,
-    KERNEL,
-    NORM,
-    OFFSET,
-    SeparateVariables,
-    Spec,
-    VariableSource,
-)
-
-Tensor = Any  # TensorFlow 2.15 carries no type hints.
+from cifar10.weights.separate import SeparateVariables
+from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Spec, VariableSource
 
 
 class NormStatistics(NamedTuple):
     """What one batch-norm layer saw in one tower."""
 
-    mean: Tensor  # [channels]
-    variance: Tensor  # [channels], population variance (divided by count)
-    count: Tensor  # scalar: values a channel
+    mean: tf.Tensor  # [channels]
+    variance: tf.Tensor  # [channels], population variance (divided by count)
+    count: tf.Tensor  # scalar: values a channel
 
 
 def he_initializer(scale: float = 1.0) -> Any:
@@ -71,21 +60,21 @@ class Layers:
     fuses: bool = False
     bf16_on_cpu: bool = False
     ways: Ways = Ways()
-    early: Optional[Tensor] = None
-    merge: Optional[Callable[[Tensor], Tensor]] = None
+    early: Optional[tf.Tensor] = None
+    merge: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
 
     def variable(
         self, name: str, shape: Sequence[int], initializer: Any, kind: Optional[str]
-    ) -> Tensor:
+    ) -> tf.Tensor:
         """Makes or reuses a variable; every variable of every model comes from here.
 
         Args:
           name: name inside the current variable scope.
           shape: its shape.
           initializer: a TensorFlow initializer.
-          kind: of `cifar10.weights.variables` for a weight; None for statistics.
+          kind: of `cifar10.weights.spec` for a weight; None for statistics.
 
         Returns:
           For a weight, this tower's float32 copy, read once a step; for statistics, their
@@ -95,7 +84,7 @@ class Layers:
         full_name = f"{scope}/{name}" if scope else name
         return self.source.get(Spec(full_name, tuple(map(int, shape)), initializer, kind))
 
-    def cast_images(self, images: Tensor) -> Tensor:
+    def cast_images(self, images: tf.Tensor) -> tf.Tensor:
         """[N, 32, 32, 3] float32 -> this tower's layout and type."""
         if self.data_format == "channels_first":
             images = tf.transpose(images, [0, 3, 1, 2])
@@ -103,14 +92,14 @@ class Layers:
 
     def conv(
         self,
-        x: Tensor,
+        x: tf.Tensor,
         filters: int,
         kernel: int,
         strides: int = 1,
         *,
         initializer: Any = None,
         after_early: bool = False,
-    ) -> Tensor:
+    ) -> tf.Tensor:
         """Convolution without bias, `SAME` padding.
 
         At stride 2 an image of an even side has one zero behind it, (0, 1), where PyTorch's
@@ -140,7 +129,7 @@ class Layers:
             early = self.early if after_early else None
             return convolve(x, weights, settings, self.ways, early)
 
-    def whitening(self, x: Tensor, size: int) -> Tensor:
+    def whitening(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Projects each patch on the principal components of the training images' patches.
 
         [N, height, width, channels] -> [N, height - size + 1, width - size + 1, 2 * patch], where
@@ -162,15 +151,17 @@ class Layers:
             )
             return tf.nn.bias_add(y, tf.cast(bias, self.compute_dtype), data_format=self._layout)
 
-    def relu(self, x: Tensor) -> Tensor:
+    def relu(self, x: tf.Tensor) -> tf.Tensor:
         """ReLU."""
         return relu(x) if self.bf16_on_cpu else tf.nn.relu(x)
 
-    def gelu(self, x: Tensor) -> Tensor:
+    def gelu(self, x: tf.Tensor) -> tf.Tensor:
         """GELU, its tanh form (arXiv:1606.08415)."""
         return gelu(x, self.fuses)
 
-    def dense(self, x: Tensor, units: int, *, initializer: Any = None, bias: bool = True) -> Tensor:
+    def dense(
+        self, x: tf.Tensor, units: int, *, initializer: Any = None, bias: bool = True
+    ) -> tf.Tensor:
         """[N, features] -> [N, units] of the type of `x`; Glorot initialisation by default.
 
         A model's last one takes float32, so that no logit is rounded before the loss.
@@ -184,29 +175,31 @@ class Layers:
             offset = self.variable("bias", [units], tf.zeros_initializer(), BIAS)
             return tf.nn.bias_add(y, tf.cast(offset, x.dtype))
 
-    def max_pool(self, x: Tensor, size: int) -> Tensor:
+    def max_pool(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Largest of size x size windows, stride `size`; what is left at the edge is left out."""
         window = self._window(size)
         return tf.nn.max_pool2d(x, window, window, "VALID", data_format=self._layout)
 
-    def average_pool(self, x: Tensor, size: int) -> Tensor:
+    def average_pool(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Means over size x size windows, stride `size`."""
         window = self._window(size)
         return tf.nn.avg_pool2d(x, window, window, "VALID", data_format=self._layout)
 
-    def global_average_pool(self, x: Tensor) -> Tensor:
+    def global_average_pool(self, x: tf.Tensor) -> tf.Tensor:
         """[N, height, width, channels] (or channels first) -> float32 [N, channels]."""
         axes = [1, 2] if self.data_format == "channels_last" else [2, 3]
         return tf.reduce_mean(tf.cast(x, tf.float32), axes)
 
-    def pad_channels(self, x: Tensor, filters: int) -> Tensor:
+    def pad_channels(self, x: tf.Tensor, filters: int) -> tf.Tensor:
         """Pads with zero channels, half on each side, up to `filters`."""
         missing = filters - x.shape[self._channel_axis]
         paddings = [[0, 0]] * 4
         paddings[self._channel_axis] = [missing // 2, missing - missing // 2]
         return tf.pad(x, paddings)
 
-    def batch_norm(self, x: Tensor, scale: bool = True, *, first_scale: float = 1.0) -> Tensor:
+    def batch_norm(
+        self, x: tf.Tensor, scale: bool = True, *, first_scale: float = 1.0
+    ) -> tf.Tensor:
         """Batch normalisation with offset (arXiv:1502.03167); statistics in float32.
 
         Args:
@@ -234,14 +227,14 @@ class Layers:
             self.statistics.append(NormStatistics(mean, variance, count))
             return y
 
-    def _fused(self, x: Tensor, gamma: Tensor, beta: Tensor, count: Tensor) -> Any:
+    def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, count: tf.Tensor) -> Any:
         y, mean, variance = tf.nn.fused_batch_norm(
             x, gamma, beta, epsilon=self.norm_epsilon, data_format=self._layout
         )
         # The op returns the sample variance; the towers' are combined as population variances.
         return y, mean, variance * ((count - 1.0) / count)
 
-    def _synchronised(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Any:
+    def _synchronised(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
         if self.merge is None:
             raise ValueError("norm='sync' needs a merge function")
         axes = [axis for axis in range(4) if axis != self._channel_axis]
@@ -254,8 +247,8 @@ class Layers:
         return tf.cast(y, x.dtype), mean, variance
 
     def _normalise(
-        self, x: Tensor, gamma: Tensor, beta: Tensor, mean: Any, variance: Any
-    ) -> Tensor:
+        self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, mean: Any, variance: Any
+    ) -> tf.Tensor:
         return tf.nn.fused_batch_norm(
             x,
             gamma,
@@ -267,11 +260,11 @@ class Layers:
             is_training=False,
         )[0]
 
-    def _scale(self, x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+    def _scale(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tf.Tensor:
         gamma, beta = tf.cast(gamma, x.dtype), tf.cast(beta, x.dtype)
         return x * self._along_channels(gamma) + self._along_channels(beta)
 
-    def _along_channels(self, vector: Tensor) -> Tensor:
+    def _along_channels(self, vector: tf.Tensor) -> tf.Tensor:
         return vector if self.data_format == "channels_last" else vector[:, None, None]
 
     @property

@@ -5,45 +5,30 @@ square root of its eigenvalue, so that all outputs have variance 1, and stands t
 either sign, since an activation follows that has no two sides.
 """
 
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.input import pipeline
-from cifar10.input.records import RecordSet
 from cifar10.models.fastnet import WHITENING_SIZE
-from cifar10.schema import CHANNELS, TRAIN
+from cifar10.schema import CHANNELS
 
 PROJECTION = "model/whitening/projection"
 _SAMPLE = 5_000  # images: more do not change the components
 _LEAST_EIGENVALUE = 5e-4  # added to each, so that what hardly varies is not blown up
 
 
-def values_from_data(config: TrainConfig, records: RecordSet) -> dict[str, Any]:
+def values_from_data(config: TrainConfig, sample: Callable[[int], Any]) -> dict[str, Any]:
     """What a model needs of the data before it trains: values by the names of the variables.
 
-    The same seed gives the same values.
+    Args:
+      config: names the model.
+      sample: that many of the training images, or all there are; standardised, float32
+        [n, 32, 32, 3].
     """
     if config.model != "fastnet":
         return {}
-    mean, deviation = (
-        np.asarray(numbers, np.float32)
-        for numbers in (records.channel_mean, records.channel_deviation)
-    )
-    images = (_sample(records, config.seed).astype(np.float32) - mean) / deviation
-    return {PROJECTION: whitening_projection(images, WHITENING_SIZE)}
-
-
-def _sample(records: RecordSet, seed: int) -> Any:
-    """Some of the training images, drawn by the seed; uint8 [n, 32, 32, 3]."""
-    count = records.counts[TRAIN]
-    chosen = np.random.default_rng(seed).permutation(count)[:_SAMPLE]
-    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
-    with tf.Graph().as_default(), tf.Session(config=no_gpu) as session:
-        whole = tf.data.make_one_shot_iterator(pipeline.load_split(records, TRAIN))
-        return session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
+    return {PROJECTION: whitening_projection(sample(_SAMPLE), WHITENING_SIZE)}
 
 
 def whitening_projection(images: Any, size: int) -> Any:

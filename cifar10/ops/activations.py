@@ -18,14 +18,12 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.host.console import say, silence_native_code
 
-Tensor = Any
-
 _SLOPE = math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715
 _RELU_GRADIENT = "Cifar10ReluGradByIntegers"
 
 
-def gelu(x: Tensor, fuses: bool) -> Tensor:
+def gelu(x: tf.Tensor, fuses: bool) -> tf.Tensor:
     """Computes x (1 + tanh(sqrt(2 / pi) (x + .044715 x^3))) / 2 (arXiv:1606.08415, section 2).
 
     Args:
@@ -38,13 +36,13 @@ def gelu(x: Tensor, fuses: bool) -> Tensor:
     forward, backward = _compiled(x.dtype) if fuses else (_forward, _backward)
 
     @tf.custom_gradient
-    def with_gradient(x: Tensor) -> Any:
+    def with_gradient(x: tf.Tensor) -> Any:
         return forward(x), functools.partial(backward, x)
 
     return with_gradient(x)
 
 
-def relu(x: Tensor) -> Tensor:
+def relu(x: tf.Tensor) -> tf.Tensor:
     """TensorFlow's ReLU of bfloat16, with a gradient that is computed as integers.
 
     Args:
@@ -58,7 +56,7 @@ def relu(x: Tensor) -> Tensor:
 
 
 @tf.RegisterGradient(_RELU_GRADIENT)
-def _relu_gradient(op: Any, upstream: Tensor) -> Tensor:
+def _relu_gradient(op: Any, upstream: tf.Tensor) -> tf.Tensor:
     y, zero, one = op.outputs[0], tf.zeros([], tf.int16), tf.ones([], tf.int16)
     factor = _apart(
         tf.raw_ops.ClipByValue(t=tf.bitcast(y, tf.int16), clip_value_min=zero, clip_value_max=one)
@@ -66,7 +64,7 @@ def _relu_gradient(op: Any, upstream: Tensor) -> Tensor:
     return tf.bitcast(_apart(tf.bitcast(upstream, tf.int16) * factor), y.dtype)
 
 
-def _apart(result: Tensor) -> Tensor:
+def _apart(result: tf.Tensor) -> tf.Tensor:
     """Has a result written to memory of its own, never over what it is computed from.
 
     That takes a fifth of the time: the loop for integers computes many at once only where it sees
@@ -77,12 +75,12 @@ def _apart(result: Tensor) -> Tensor:
     return result
 
 
-def _forward(x: Tensor) -> Tensor:
+def _forward(x: tf.Tensor) -> tf.Tensor:
     value = tf.cast(x, tf.float32)
     return tf.cast(0.5 * value * (1.0 + _tanh(value)), x.dtype)
 
 
-def _backward(x: Tensor, upstream: Tensor) -> Tensor:
+def _backward(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     value = tf.cast(x, tf.float32)
     tanh = _tanh(value)
     slope = _SLOPE * (1.0 + 3.0 * _CUBIC * tf.square(value))
@@ -90,19 +88,19 @@ def _backward(x: Tensor, upstream: Tensor) -> Tensor:
     return tf.cast(tf.cast(upstream, tf.float32) * derivative, x.dtype)
 
 
-def _tanh(value: Tensor) -> Tensor:
+def _tanh(value: tf.Tensor) -> tf.Tensor:
     return tf.tanh(_SLOPE * value * (1.0 + _CUBIC * tf.square(value)))
 
 
 @functools.cache
-def _compiled(dtype: tf.DType) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+def _compiled(dtype: tf.DType) -> tuple[Callable[..., tf.Tensor], Callable[..., tf.Tensor]]:
     """Both, traced once: for each layer and tower anew, it is a third of the work on a graph."""
     return _compile(_forward, dtype, 1), _compile(_backward, dtype, 2)
 
 
 def _compile(
-    function: Callable[..., Tensor], dtype: tf.DType, inputs: int
-) -> Callable[..., Tensor]:
+    function: Callable[..., tf.Tensor], dtype: tf.DType, inputs: int
+) -> Callable[..., tf.Tensor]:
     """Compiles for arguments of one type; they and the result have the same shape."""
     arguments = [tf.TensorSpec(None, dtype)] * inputs
     # In a graph of its own, where no device is set: it gets that of whoever calls it.
@@ -110,7 +108,7 @@ def _compile(
         compiled = tf2.function(function, jit_compile=True, autograph=False)
         traced = compiled.get_concrete_function(*arguments)
 
-    def call(*values: Tensor) -> Tensor:
+    def call(*values: tf.Tensor) -> tf.Tensor:
         result = traced(*values)
         result.set_shape(values[0].shape)
         return result

@@ -13,8 +13,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.ops import winograd
 from cifar10.ops.kernels import library
 
-Tensor = Any  # TensorFlow 2.15 carries no type hints.
-
 # The channels and images that it takes to fill a core's vector registers.
 _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
 # `cifar10.ops.kernels`: those of more leave the near caches, and what tiles cover beside an image
@@ -42,12 +40,12 @@ class Ways:
 
 
 def convolve(
-    x: Tensor,
-    weights: Tensor,
+    x: tf.Tensor,
+    weights: tf.Tensor,
     settings: dict[str, Any],
     ways: Ways,
-    early: Optional[Tensor] = None,
-) -> Tensor:
+    early: Optional[tf.Tensor] = None,
+) -> tf.Tensor:
     """A convolution, computed the fastest way that is allowed.
 
     Args:
@@ -75,13 +73,13 @@ def convolve(
     if early is None and not pieces:
         return tf.nn.conv2d(x, weights, **settings)
 
-    def forwards(x: Tensor, weights: Tensor) -> Tensor:
+    def forwards(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d(x, weights, **settings)
 
-    def of_input(x: Tensor, weights: Tensor, upstream: Tensor) -> Tensor:
+    def of_input(x: tf.Tensor, weights: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d_backprop_input(tf.shape(x), weights, upstream, **settings)
 
-    def of_filters(x: Tensor, weights: Tensor, upstream: Tensor) -> Tensor:
+    def of_filters(x: tf.Tensor, weights: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
         if pieces:
             return filter_gradient_by_images(x, upstream, pieces)
         return tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings)
@@ -90,18 +88,18 @@ def convolve(
 
 
 def _with_gradients(
-    x: Tensor,
-    weights: Tensor,
-    early: Optional[Tensor],
-    forwards: Callable[..., Tensor],
-    of_input: Callable[..., Tensor],
-    of_filters: Callable[..., Tensor],
-) -> Tensor:
+    x: tf.Tensor,
+    weights: tf.Tensor,
+    early: Optional[tf.Tensor],
+    forwards: Callable[..., tf.Tensor],
+    of_input: Callable[..., tf.Tensor],
+    of_filters: Callable[..., tf.Tensor],
+) -> tf.Tensor:
     """Computes `forwards(x, weights)` with gradients (x, weights, upstream) of its own."""
 
     @tf.custom_gradient
-    def convolution(x: Tensor, weights: Tensor) -> Any:
-        def gradients(upstream: Tensor) -> tuple[Tensor, Tensor]:
+    def convolution(x: tf.Tensor, weights: tf.Tensor) -> Any:
+        def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             inputs = (x, weights, upstream)
             if early is None:
                 of_x = of_input(*inputs)
@@ -115,7 +113,7 @@ def _with_gradients(
     return convolution(x, weights)
 
 
-def _own_ops() -> tuple[Callable[..., Tensor], ...]:
+def _own_ops() -> tuple[Callable[..., tf.Tensor], ...]:
     ops = library.load()
     return (
         ops.cifar10_conv3x3,
@@ -124,7 +122,7 @@ def _own_ops() -> tuple[Callable[..., Tensor], ...]:
     )
 
 
-def fits_kernels(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
     """Whether a convolution is one that `cifar10.ops.kernels` computes, and fastest."""
     _, height, width, inputs = x.shape.as_list()
     filters = weights.shape.as_list()[3]
@@ -141,7 +139,7 @@ def _covered(size: int) -> int:
     return -(-size // library.TILE) * library.TILE
 
 
-def fits(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+def fits(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
     """Whether a convolution is one that the other ways compute, and is large enough for them."""
     count, _, _, inputs = x.shape.as_list()
     return (
@@ -152,7 +150,7 @@ def fits(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
     )
 
 
-def _is_plain(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
+def _is_plain(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
     """Whether it is 3x3, stride 1, `SAME`, channels last, of images of a known size."""
     return (
         settings["data_format"] == "NHWC"
@@ -163,7 +161,7 @@ def _is_plain(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> bool:
     )
 
 
-def pieces_of(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> int:
+def pieces_of(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> int:
     """Into how many pieces `filter_gradient_by_images` should cut a batch, 0: it does not fit."""
     if not fits(x, weights, settings):
         return 0
@@ -178,7 +176,7 @@ def pieces_of(x: Tensor, weights: Tensor, settings: dict[str, Any]) -> int:
     return 0
 
 
-def filter_gradient_by_images(x: Tensor, upstream: Tensor, pieces: int) -> Tensor:
+def filter_gradient_by_images(x: tf.Tensor, upstream: tf.Tensor, pieces: int) -> tf.Tensor:
     """The gradient of 3x3 filters, stride 1, `SAME` padding, computed as a convolution forwards.
 
     The gradient of a filter is a sum over positions and images. In bfloat16 a CPU multiplies pairs

@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-Tensor = Any
-
 _SIDE = 3  # of a filter
 
 # Where the polynomials of a tile of so many outputs are evaluated, and at infinity besides; pairs
@@ -70,13 +68,13 @@ class _Steps(NamedTuple):
       back_rows: [height, T * P], interpolates columns.
     """
 
-    rows: Tensor
-    columns: Tensor
-    back_columns: Tensor
-    back_rows: Tensor
+    rows: tf.Tensor
+    columns: tf.Tensor
+    back_columns: tf.Tensor
+    back_rows: tf.Tensor
 
 
-def convolve(x: Tensor, weights: Tensor) -> Tensor:
+def convolve(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     """A convolution, stride 1, `SAME` padding.
 
     Args:
@@ -104,14 +102,14 @@ def convolve(x: Tensor, weights: Tensor) -> Tensor:
     return tf.concat([_convolve(part, evaluated, steps) for part in parts], 0)
 
 
-def saving(x: Tensor) -> float:
+def saving(x: tf.Tensor) -> float:
     """How many times fewer products than a direct convolution makes of images of this size."""
     _, height, width, _ = x.shape.as_list()
     made = [axis.points * axis.tiles for axis in (_axis(height), _axis(width))]
     return height * width * _SIDE**2 / (made[0] * made[1])
 
 
-def _pieces(x: Tensor, weights: Tensor) -> int:
+def _pieces(x: tf.Tensor, weights: tf.Tensor) -> int:
     """Into how many pieces a batch is cut; the smaller, the better the caches hold them.
 
     But the filters are read, and their gradient is written, once a piece. So it has at least twice
@@ -126,7 +124,7 @@ def _pieces(x: Tensor, weights: Tensor) -> int:
     return max(n for n in range(1, count + 1) if count % n == 0 and (n == 1 or count / n >= images))
 
 
-def _convolve(x: Tensor, weights: Tensor, steps: _Steps) -> Tensor:
+def _convolve(x: tf.Tensor, weights: tf.Tensor, steps: _Steps) -> tf.Tensor:
     """Convolves some images with filters that are evaluated already.
 
     Images come last but for the channels, so that a row or column is transformed by a product with

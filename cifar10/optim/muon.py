@@ -15,9 +15,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.rates import base_rate
 from cifar10.config.train_config import TrainConfig
-from cifar10.weights.variables import Layout, Spec
-
-Tensor = Any  # TensorFlow 2.15 carries no type hints.
+from cifar10.weights.packed import Layout
+from cifar10.weights.spec import Spec
 
 # x -> a x + b x^3 + c x^5, done three times, takes singular values from .02 to 1 to .68 to 1.21.
 _ITERATIONS, _COEFFICIENTS = 3, (3.4445, -4.7750, 2.0315)
@@ -33,7 +32,7 @@ class Muon(tf.train.Optimizer):
       layout: of the weights.
     """
 
-    def __init__(self, config: TrainConfig, rate: Tensor, layout: Layout) -> None:
+    def __init__(self, config: TrainConfig, rate: tf.Tensor, layout: Layout) -> None:
         super().__init__(use_locking=False, name="Muon")
         self._config, self._rate = config, rate
         self._kernels = convolutions(layout)
@@ -46,7 +45,7 @@ class Muon(tf.train.Optimizer):
 
     def apply_gradients(
         self,
-        grads_and_vars: Sequence[tuple[Tensor, Any]],
+        grads_and_vars: Sequence[tuple[tf.Tensor, Any]],
         global_step: Any = None,
         name: Any = None,
     ) -> Any:
@@ -84,7 +83,7 @@ class Muon(tf.train.Optimizer):
         with tf.control_dependencies(done):
             return global_step.assign_add(1, name=name).op
 
-    def _parts(self, pieces: Sequence[Tensor]) -> list[Tensor]:
+    def _parts(self, pieces: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Pieces of the flat vector -> the kernels, each flat, and all the rest."""
         return tf.split(tf.concat(pieces, 0), self._sizes)
 
@@ -98,7 +97,7 @@ def convolutions(layout: Layout) -> list[Spec]:
     return list(specs[:count])
 
 
-def orthogonal(flat: Tensor, spec: Spec) -> Tensor:
+def orthogonal(flat: tf.Tensor, spec: Spec) -> tf.Tensor:
     """About the nearest matrix with orthonormal filters (columns, or else rows).
 
     By Newton and Schulz's iteration, with the coefficients of the article: not to the last digit.
@@ -122,11 +121,11 @@ def orthogonal(flat: Tensor, spec: Spec) -> Tensor:
     return tf.reshape(x, [-1])
 
 
-def _unit_filters(flat: Tensor, spec: Spec) -> Tensor:
+def _unit_filters(flat: tf.Tensor, spec: Spec) -> tf.Tensor:
     """Gives the kernel the length of a matrix whose filters have length 1."""
     return flat * (math.sqrt(spec.shape[-1]) / (tf.norm(flat) + _TINY))
 
 
-def _assign(pieces: Sequence[Any], flat: Tensor) -> list[Any]:
+def _assign(pieces: Sequence[Any], flat: tf.Tensor) -> list[Any]:
     parts = tf.split(flat, [piece.shape[0] for piece in pieces])
     return [piece.assign(part) for piece, part in zip(pieces, parts)]

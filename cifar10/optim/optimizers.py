@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.optim.muon import Muon, convolutions
-from cifar10.weights.variables import Layout
+from cifar10.weights.packed import Layout
 
 
 def build(config: TrainConfig, rate: Any, layout: Layout) -> Any:

@@ -13,20 +13,19 @@ an op like others, and the one that its own `MirroredStrategy` is built on.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.towers import machine_of
 
-Tensor = Any
 # The values of one machine's towers, and the towers' devices -> the sum, by devices that hold it.
-Sum = Callable[[Sequence[Tensor], Sequence[str]], list[Tensor]]
+Sum = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
 
 
 def mean_by_machine(
-    values: Sequence[Tensor], devices: Sequence[str], how: str = "cpu"
-) -> list[dict[str, Tensor]]:
+    values: Sequence[tf.Tensor], devices: Sequence[str], how: str = "cpu"
+) -> list[dict[str, tf.Tensor]]:
     """Reduces what each tower has to what each machine has: only that crosses the network.
 
     Args:
@@ -53,24 +52,24 @@ def mean_by_machine(
     return found
 
 
-def nearest(held: Mapping[str, Tensor], device: str) -> Tensor:
+def nearest(held: Mapping[str, tf.Tensor], device: str) -> tf.Tensor:
     """The tensor that is on `device`; the first one where none is."""
     return held.get(device, next(iter(held.values())))
 
 
-def sum_on_cpu(values: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor]:
+def sum_on_cpu(values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
     """Sends all values to the machine's CPU and sums them there; a single one stays where it is."""
     if len(values) == 1:
         return [_on(devices[0], values)]
     return [_on(machine_of(devices[0]), values)]
 
 
-def sum_by_nccl(values: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor]:
+def sum_by_nccl(values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
     """Sums the values of each GPU's towers there, then those of all GPUs on each of them.
 
     A machine with a single GPU, or with none, needs no NCCL.
     """
-    by_device: dict[str, list[Tensor]] = {}
+    by_device: dict[str, list[tf.Tensor]] = {}
     for value, device in zip(values, devices):
         by_device.setdefault(device, []).append(value)
     sums = [_on(device, parts) for device, parts in by_device.items()]
@@ -87,12 +86,12 @@ def sum_by_nccl(values: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor
     return results
 
 
-def _on(device: str, values: Sequence[Tensor]) -> Tensor:
+def _on(device: str, values: Sequence[tf.Tensor]) -> tf.Tensor:
     with tf.device(device):
         return tf.identity(values[0]) if len(values) == 1 else tf.add_n(values)
 
 
-def all_reduce(values: Sequence[Tensor]) -> list[Tensor]:
+def all_reduce(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """One NCCL all-reduce: values on as many GPUs -> their sum on each of these GPUs.
 
     Args:

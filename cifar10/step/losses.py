@@ -1,13 +1,9 @@
 """Cross-entropy, with or without smoothed labels."""
 
-from typing import Any
-
 import tensorflow.compat.v1 as tf
 
-Tensor = Any
 
-
-def cross_entropy(labels: Tensor, logits: Tensor, smoothing: float = 0.0) -> Tensor:
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
     """Cross-entropy of each image, nats; float32 [N].
 
     Args:

@@ -23,7 +23,7 @@ from cifar10.step.placement import VariablePlacer
 from cifar10.step.replicas import Replication
 from cifar10.step.resident import ResidentSplit
 from cifar10.step.update import StepSettings
-from cifar10.weights.variables import SeparateVariables
+from cifar10.weights.separate import SeparateVariables
 
 # Tensors that hooks look up by name.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"

@@ -10,7 +10,7 @@ from cifar10.models import build
 from cifar10.models.layers import Layers
 from cifar10.ops.convolution import fits_kernels
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
-from cifar10.weights.variables import Recorder
+from cifar10.weights.spec import Recorder
 
 
 def has_own_convolutions(config: TrainConfig, data_format: str) -> bool:

@@ -16,8 +16,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.step.devices import DevicePlan
 
-Tensor = Any
-
 _UPDATES_OF_A_SESSION = 2**40  # at most; at a thousand a second it lasts for 34 years
 
 
@@ -105,7 +103,7 @@ class Rendezvous:
     def _accumulator(self, name: str, shape: Sequence[int]) -> Any:
         return tf.ConditionalAccumulator(tf.float32, shape, shared_name=name, name=name)
 
-    def mean(self, values: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor]:
+    def mean(self, values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
         """Pushes this replica's values; on the chief, waits for those of enough replicas.
 
         Args:
@@ -148,10 +146,10 @@ class Rendezvous:
         """
         wake = self._wakes[self._replication.replica - 1]
 
-        def look() -> list[Tensor]:
+        def look() -> list[tf.Tensor]:
             return [self.round.read_value(), over.read_value() if over is not None else no]
 
-        def look_again(*_: Tensor) -> list[Tensor]:
+        def look_again(*_: tf.Tensor) -> list[tf.Tensor]:
             with tf.control_dependencies([wake.take_grad(1)]):
                 return look()
 
@@ -172,7 +170,7 @@ class Rendezvous:
         """For the chief, before its hook runs: the round is 0, which stands for none."""
         return self.round.initializer
 
-    def missing(self) -> Tensor:
+    def missing(self) -> tf.Tensor:
         """What a replica has to wait for before its first step, as names; string [n]."""
         with tf.device(self._device):
             begun = tf.cond(
@@ -207,7 +205,7 @@ class Rendezvous:
             with tf.control_dependencies([begun]):
                 return tf.group(*self._raise_wakes())
 
-    def _count_session(self) -> tuple[Tensor, list[Any]]:
+    def _count_session(self) -> tuple[tf.Tensor, list[Any]]:
         """Finds this session's number, from 1, above all that the devices know of; notes it there.
 
         Returns:
@@ -251,7 +249,7 @@ class OverFlag:
             # Every session of the chief lowers it.
             self.variable = _shared_counter("training_over")
 
-    def missing(self) -> Tensor:
+    def missing(self) -> tf.Tensor:
         """Its name as long as the chief has not lowered it; string [n]."""
         with tf.device(self._device):
             known = tf.raw_ops.VarIsInitializedOp(resource=self.variable.handle)
@@ -324,7 +322,7 @@ class SharedState:
         found = [self.over.variable.initializer] if self.over else []
         return found + ([self.rendezvous.initializer] if self.rendezvous else [])
 
-    def missing(self) -> list[Tensor]:
+    def missing(self) -> list[tf.Tensor]:
         """For the others: names of what the chief has not set yet; strings [n]."""
         found = [self.over.missing()] if self.over else []
         return found + ([self.rendezvous.missing()] if self.rendezvous else [])

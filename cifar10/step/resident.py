@@ -16,8 +16,6 @@ from cifar10.models import Model
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.towers import machine_of
 
-Tensor = Any
-
 
 class ResidentSplit:
     """A split on every device that has towers, its labels on the machine's CPU.
@@ -50,12 +48,12 @@ class ResidentSplit:
         """Fills the variables when a session begins, on each trainer."""
         return _LoadHook([self._labels, *self._pixels.values()])
 
-    def labels(self, drawn: Tensor) -> Tensor:
+    def labels(self, drawn: tf.Tensor) -> tf.Tensor:
         """Labels of a batch: int64 [N, 6] -> int64 [N]."""
         with tf.device(self._labels.device):
             return tf.gather(self._labels, drawn[:, 0])
 
-    def images(self, drawn: Tensor) -> Tensor:
+    def images(self, drawn: tf.Tensor) -> tf.Tensor:
         """Pictures of a batch, made on the device that is asked: int64 [N, 6] -> [N, 32, 32, 3]."""
         here = tf.identity(drawn)
         pixels = self._pixels[here.device]
@@ -66,7 +64,7 @@ class ResidentSplit:
         return lambda layers, drawn: model(layers, self.images(drawn))
 
 
-def _variable(name: str, value: Tensor) -> Any:
+def _variable(name: str, value: tf.Tensor) -> Any:
     return tf.get_variable(
         name, initializer=value, trainable=False, collections=[], use_resource=True
     )

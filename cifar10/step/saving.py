@@ -13,7 +13,7 @@ from tensorflow.python.training.saving.saveable_object import SaveableObject, Sa
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.step.replicas import SharedState
-from cifar10.weights.variables import FlatVariable
+from cifar10.weights.packed import FlatVariable
 
 
 class FlatSaveable(SaveableObject):

@@ -8,24 +8,22 @@ import tensorflow.compat.v1 as tf
 from cifar10.models import Model
 from cifar10.models.layers import Layers
 from cifar10.step.lockstep import Lockstep
-from cifar10.weights.variables import VariableSource
-
-Tensor = Any
+from cifar10.weights.spec import VariableSource
 
 
 class Tower(NamedTuple):
     """One tower's part of the step."""
 
     layers: Layers
-    logits: Tensor  # float32 [n, 10]
-    labels: Tensor  # int64 [n]
+    logits: tf.Tensor  # float32 [n, 10]
+    labels: tf.Tensor  # int64 [n]
 
 
 def build_towers(
     model: Model,
     make_layers: Callable[..., Layers],
-    images: Tensor,
-    labels: Tensor,
+    images: tf.Tensor,
+    labels: tf.Tensor,
     devices: Sequence[str],
     sources: Sequence[VariableSource],
 ) -> list[Tower]:
@@ -60,7 +58,7 @@ def model_scope() -> Any:
     return tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False)
 
 
-def split_batch(batch: Tensor, num_towers: int) -> list[Tensor]:
+def split_batch(batch: tf.Tensor, num_towers: int) -> list[tf.Tensor]:
     """[N, ...] -> num_towers parts in order, whose sizes differ by one at most."""
     if num_towers == 1:
         return [batch]
@@ -70,7 +68,7 @@ def split_batch(batch: Tensor, num_towers: int) -> list[Tensor]:
     return [batch[start:end] for start, end in zip(bounds, bounds[1:])]
 
 
-def fill_towers(images: Tensor, num_towers: int) -> Tensor:
+def fill_towers(images: tf.Tensor, num_towers: int) -> tf.Tensor:
     """Adds black images where there are fewer than towers, since convolutions want one each.
 
     Args:
@@ -84,7 +82,7 @@ def fill_towers(images: Tensor, num_towers: int) -> Tensor:
     return tf.pad(images, [[0, missing], [0, 0], [0, 0], [0, 0]])
 
 
-def gather_towers(parts: Sequence[Tensor]) -> Tensor:
+def gather_towers(parts: Sequence[tf.Tensor]) -> tf.Tensor:
     """Joins the towers' parts again, in the order of the batch."""
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
 
@@ -95,7 +93,7 @@ def machine_of(device: str) -> str:
     return str(spec.to_string())
 
 
-def copies_of_weights(pieces: Sequence[Tensor], devices: Sequence[str]) -> list[Tensor]:
+def copies_of_weights(pieces: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
     """A copy of the weights for each tower.
 
     Weights that live on CPUs are fetched once a machine; those on GPUs go from GPU to GPU, once for
@@ -109,7 +107,7 @@ def copies_of_weights(pieces: Sequence[Tensor], devices: Sequence[str]) -> list[
       float32 [size of all pieces] each.
     """
     on_gpus = tf.DeviceSpec.from_string(pieces[0].device).device_type == "GPU"
-    joined: dict[str, Tensor] = {}
+    joined: dict[str, tf.Tensor] = {}
     copies = []
     for device in devices:
         place = device if on_gpus else machine_of(device)
@@ -121,7 +119,7 @@ def copies_of_weights(pieces: Sequence[Tensor], devices: Sequence[str]) -> list[
     return copies
 
 
-def tower_moments(tower: Tower) -> Tensor:
+def tower_moments(tower: Tower) -> tf.Tensor:
     """What a tower's batch-norm layers saw, as one vector: means, then mean squares.
 
     Mean squares, unlike variances, can be averaged over towers and machines without more ado.
@@ -135,7 +133,7 @@ def tower_moments(tower: Tower) -> Tensor:
         return tf.concat([one.mean for one in seen] + squares, axis=0)
 
 
-def statistics_of(moments: Tensor, towers: Sequence[Tower], num_replicas: int) -> Tensor:
+def statistics_of(moments: tf.Tensor, towers: Sequence[Tower], num_replicas: int) -> tf.Tensor:
     """Averaged moments -> means and sample variances, as moving statistics want them.
 
     The sample variance is the population variance times n / (n - 1), n counting every tower.

@@ -13,9 +13,8 @@ from cifar10.step.counters import examples_seen
 from cifar10.step.losses import cross_entropy
 from cifar10.step.replicas import SharedState
 from cifar10.step.update import StepSettings, Update, pack
-from cifar10.weights.variables import Layout, Recorder, Slices
-
-Tensor = Any
+from cifar10.weights.packed import Layout, Slices
+from cifar10.weights.spec import Recorder
 
 # Tensors that hooks look up by name.
 LOSS, ACCURACY = "step_loss", "step_accuracy"
@@ -47,7 +46,7 @@ class Report(NamedTuple):
         return cls(int(step), int(seen), rate, bool(over))
 
 
-def report_tensor() -> Tensor:
+def report_tensor() -> tf.Tensor:
     """The tensor `REPORT` of the graph that is about to run."""
     return tf.get_default_graph().get_tensor_by_name(f"{REPORT}:0")
 
@@ -64,7 +63,7 @@ class Step(NamedTuple):
     """
 
     settings: StepSettings
-    loss: Tensor
+    loss: tf.Tensor
     train_op: Any
     update: Update
     shared: SharedState
@@ -104,7 +103,7 @@ def build(
     model: Model,
     layout: Layout,
     make_layers: Callable[..., Layers],
-    batch: tuple[Tensor, Tensor],
+    batch: tuple[tf.Tensor, tf.Tensor],
     settings: StepSettings,
 ) -> Step:
     """Builds the step.
@@ -148,7 +147,7 @@ def build(
     return Step(settings, loss, train_op, update, shared)
 
 
-def _report(done: Any, rate: Tensor, shared: SharedState, home: str) -> Any:
+def _report(done: Any, rate: tf.Tensor, shared: SharedState, home: str) -> Any:
     """Ends the step: what hooks want to know comes with the answer of its last device."""
     with tf.device(home), tf.control_dependencies([done]):
         over = shared.over.variable.read_value() if shared.over else tf.constant(0, tf.int64)
@@ -157,12 +156,12 @@ def _report(done: Any, rate: Tensor, shared: SharedState, home: str) -> Any:
         return tf.stack([tf.cast(one, tf.float64) for one in figures], name=REPORT).op
 
 
-def _slices(layout: Layout, copy: Tensor) -> Slices:
+def _slices(layout: Layout, copy: tf.Tensor) -> Slices:
     with tf.device(copy.device):
         return Slices(layout.weights, copy)
 
 
-def _early(layout: Layout, settings: StepSettings) -> Optional[Tensor]:
+def _early(layout: Layout, settings: StepSettings) -> Optional[tf.Tensor]:
     """Whether the weights of the first epochs still train; None where there are none."""
     if not layout.has_early:
         return None
@@ -172,7 +171,7 @@ def _early(layout: Layout, settings: StepSettings) -> Optional[Tensor]:
         return examples_seen(home).read_value() < end
 
 
-def _loss_and_hits(tower: towers.Tower, smoothing: float) -> tuple[Tensor, Tensor]:
+def _loss_and_hits(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean loss and accuracy of a tower's images, worked out where it is."""
     with tf.device(tower.logits.device):
         losses = cross_entropy(tower.labels, tower.logits, smoothing)

@@ -13,9 +13,7 @@ from cifar10.step import gradients as reduction
 from cifar10.step import saving, towers
 from cifar10.step.counters import examples_seen
 from cifar10.step.replicas import Replication, SharedState
-from cifar10.weights.variables import FlatVariable, Layout
-
-Tensor = Any
+from cifar10.weights.packed import FlatVariable, Layout
 
 
 class StepSettings(NamedTuple):
@@ -89,7 +87,10 @@ class Update:
             )
 
     def build(
-        self, losses: Sequence[Tensor], copies: Sequence[Tensor], parts: Sequence[towers.Tower]
+        self,
+        losses: Sequence[tf.Tensor],
+        copies: Sequence[tf.Tensor],
+        parts: Sequence[towers.Tower],
     ) -> Any:
         """Returns the op that ends the step: everything that it changes has changed."""
         scale = tf.mixed_precision.DynamicLossScale() if self._settings.loss_scaling else None
@@ -145,15 +146,18 @@ class Update:
         return found
 
     def _collect(
-        self, gradients: Sequence[Tensor], copies: Sequence[Tensor], parts: Sequence[towers.Tower]
-    ) -> tuple[list[Tensor], list[str]]:
+        self,
+        gradients: Sequence[tf.Tensor],
+        copies: Sequence[tf.Tensor],
+        parts: Sequence[towers.Tower],
+    ) -> tuple[list[tf.Tensor], list[str]]:
         """Brings gradients and moments where they are used: means over this process's towers."""
         weights, places, values = self._packed.weights, [], []
         machines = self._mean(gradients)
         copy_on = {copy.device: copy for copy in reversed(copies)}
 
         @functools.cache
-        def pushed(index: int, device: str) -> list[Tensor]:
+        def pushed(index: int, device: str) -> list[tf.Tensor]:
             """What a machine adds to each piece, worked out on a device that has its mean."""
             decayed = copy_on.get(device, copies[0]) if index == 0 else None
             return self._cut(machines[index][device], decayed)
@@ -174,11 +178,11 @@ class Update:
             places.append(self._home)
         return values, places
 
-    def _mean(self, values: Sequence[Tensor]) -> list[dict[str, Tensor]]:
+    def _mean(self, values: Sequence[tf.Tensor]) -> list[dict[str, tf.Tensor]]:
         devices = self._replication.tower_devices
         return reduction.mean_by_machine(values, devices, self._settings.reduction)
 
-    def _cut(self, gradient: Tensor, decayed: Optional[Tensor]) -> list[Tensor]:
+    def _cut(self, gradient: tf.Tensor, decayed: Optional[tf.Tensor]) -> list[tf.Tensor]:
         """Makes a machine's gradient ready to be sent, in a part a piece.
 
         Args:
@@ -194,7 +198,7 @@ class Update:
             cut = self._packed.weights.cut(gradient)
             return [tf.cast(part, self._replication.transfer_dtype) for part in cut]
 
-    def _apply(self, gradients: Sequence[Tensor], scale: Any) -> Any:
+    def _apply(self, gradients: Sequence[tf.Tensor], scale: Any) -> Any:
         config, pieces = self._settings.config, self._packed.weights.pieces
         layout = self._packed.layout
         self._optimizer = optimizers.build(config, self.rate, layout)
@@ -213,7 +217,7 @@ class Update:
         scaled = optimizers.with_loss_scale(self._optimizer, scale)
         return scaled.apply_gradients(pairs, self._step)
 
-    def _update_statistics(self, moments: Tensor, parts: Sequence[towers.Tower]) -> Any:
+    def _update_statistics(self, moments: tf.Tensor, parts: Sequence[towers.Tower]) -> Any:
         """Moves the moving statistics towards what all towers saw.
 
         Early on the decay is (1 + step) / (10 + step), so that the zeros and ones that the
@@ -231,7 +235,9 @@ class Update:
             return moving.assign_sub((moving.read_value() - seen) * (1.0 - decay))
 
 
-def _gradients(losses: Sequence[Tensor], copies: Sequence[Tensor], scale: Any) -> list[Tensor]:
+def _gradients(
+    losses: Sequence[tf.Tensor], copies: Sequence[tf.Tensor], scale: Any
+) -> list[tf.Tensor]:
     """Differentiates each tower's loss by its own copy of the weights.
 
     One call for all towers: where they share batch statistics, a tower's loss reaches the copies
@@ -255,8 +261,10 @@ def _gradients(losses: Sequence[Tensor], copies: Sequence[Tensor], scale: Any) -
 
 
 def _on_towers(
-    values: Sequence[Tensor], copies: Sequence[Tensor], function: Callable[[Tensor], Tensor]
-) -> list[Tensor]:
+    values: Sequence[tf.Tensor],
+    copies: Sequence[tf.Tensor],
+    function: Callable[[tf.Tensor], tf.Tensor],
+) -> list[tf.Tensor]:
     """Applies a function to each tower's value where the tower is."""
     results = []
     for value, copy in zip(values, copies):

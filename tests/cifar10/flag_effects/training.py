@@ -17,7 +17,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.optim import muon
 from cifar10.step import model_fn, training_step
 from cifar10.step.training_step import Report
-from cifar10.weights.variables import KERNEL, Spec
+from cifar10.weights.spec import KERNEL, Spec
 from tests.cifar10.flag_effects.rows import Row
 from tests.cifar10.steps import Training, make_plan
 

@@ -7,17 +7,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.models.layers import Layers, he_initializer
-from cifar10.weights.variables import (
-    BIAS,
-    EARLY,
-    FIXED,
-    KERNEL,
-    NORM,
-    OFFSET,
-    Recorder,
-    Section,
-    Slices,
-)
+from cifar10.weights.packed import Section, Slices
+from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Recorder
 
 IMAGES = np.random.default_rng(0).normal(size=(6, 8, 8, 4)).astype(np.float32)
 

@@ -8,7 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.optim import muon, optimizers
-from cifar10.weights.variables import KERNEL, OFFSET, Layout, Spec
+from cifar10.weights.packed import Layout
+from cifar10.weights.spec import KERNEL, OFFSET, Spec
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_batches, make_plan
 

@@ -7,7 +7,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.optim import optimizers
 from cifar10.optim.muon import Muon
-from cifar10.weights.variables import Layout, Spec
+from cifar10.weights.packed import Layout
+from cifar10.weights.spec import Spec
 from tests.cifar10 import steps
 
 GRADIENT = 0.5

@@ -15,7 +15,7 @@ from cifar10.step.devices import DevicePlan
 from cifar10.step.replicas import Replication
 from cifar10.step.training_step import Report
 from cifar10.step.update import StepSettings
-from cifar10.weights.variables import EARLY
+from cifar10.weights.spec import EARLY
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import BATCH, make_batches, make_plan

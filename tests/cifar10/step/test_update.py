@@ -15,7 +15,7 @@ from cifar10.step.devices import DevicePlan
 from cifar10.step.replicas import Replication
 from cifar10.step.training_step import Report
 from cifar10.step.update import StepSettings
-from cifar10.weights.variables import OFFSET
+from cifar10.weights.spec import OFFSET
 from tests.cifar10.steps import make_plan
 
 BATCH, RATE, DECAY = 12, 0.5, 0.25

@@ -6,21 +6,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.weights.variables import (
-    BIAS,
-    EARLY,
-    FIXED,
-    KERNEL,
-    NORM,
-    OFFSET,
-    FlatVariable,
-    Layout,
-    Recorder,
-    Section,
-    SeparateVariables,
-    Slices,
-    Spec,
-)
+from cifar10.weights.packed import FlatVariable, Layout, Section, Slices
+from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Spec
 
 NORMAL = tf.variance_scaling_initializer(2.0, "fan_in", "truncated_normal")
 ZEROS, ONES = tf.zeros_initializer(), tf.ones_initializer()
@@ -187,39 +174,6 @@ def test_a_towers_weights_are_slices_and_its_statistics_none():
         assert source.get(spec("norm/moving_mean", 1, kind=None)) is None
 
 
-def test_a_recorder_takes_down_what_a_model_asks_for():
-    recorder = Recorder()
-    asked = [spec("conv/kernel", 2, 3), spec("norm/moving_mean", 3, kind=None)]
-    with tf.Graph().as_default():
-        shapes = [recorder.get(one).shape.as_list() for one in asked]
-        assert tf.global_variables() == []
-    assert recorder.specs == asked
-    assert shapes == [[2, 3], [3]]
-
-
-def test_separate_variables_are_made_and_read_once_whatever_the_number_of_towers():
-    with tf.Graph().as_default() as graph:
-        source = SeparateVariables()
-        for _ in range(3):
-            with tf.variable_scope("conv", reuse=tf.AUTO_REUSE):
-                source.get(spec("conv/kernel", 2))
-                source.get(spec("conv/moving_mean", 2, kind=None))
-        assert [one.op.name for one in tf.trainable_variables()] == ["conv/kernel"]
-        assert [one.op.name for one in tf.global_variables()] == ["conv/kernel", "conv/moving_mean"]
-        reads = [op.name for op in graph.get_operations() if op.name.endswith("ReadVariableOp")]
-    # One that tf.get_variable makes of its own accord, and the one that all towers share.
-    assert len(reads) == 2 * 2
-
-
-def test_separate_variables_lie_where_they_are_placed_whatever_the_towers_device():
-    with tf.Graph().as_default():
-        source = SeparateVariables(lambda op: "/cpu:3" if op.type == "VarHandleOp" else "")
-        with tf.device("/cpu:1"):
-            value = source.get(spec("kernel", 2))
-        assert [one.device for one in tf.global_variables()] == ["/device:CPU:3"]
-        assert value.device == "/device:CPU:3"
-
-
 def test_offsets_and_what_does_not_always_train_come_last():
     layout = Layout(
         [
@@ -251,11 +205,3 @@ def test_what_is_fixed_has_no_gradient():
         product = slices.get(fixed) * slices.get(free)
         (gradient,) = tf.gradients(product, flat)
         assert session.run(gradient).tolist() == [0.0, 0.0, 1.0, 2.0]
-
-
-def test_a_variable_of_its_own_that_is_fixed_does_not_train():
-    with tf.Graph().as_default():
-        source = SeparateVariables()
-        source.get(spec("fixed", 2, kind=FIXED))
-        source.get(spec("early", 2, kind=EARLY))
-        assert [one.op.name for one in tf.trainable_variables()] == ["early"]

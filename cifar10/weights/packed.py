@@ -1,104 +1,18 @@
-"""How layers get their variables: each on its own, or as slices of a flat vector.
+"""Weights in one flat vector, as training keeps them, in a piece a device.
 
-Training keeps all weights in one flat vector, in a piece a device. A step then reads it once,
-pushes one gradient and updates once, where a ResNet-44 has 131 weights: on a parameter server a
-step costs a few transfers instead of hundreds, and a process alone gains too. Checkpoints do not
-show it: `cifar10.step.saving` gives each slice the name that the variable would have.
+A step reads it once, pushes one gradient and updates once, where a ResNet-44 has 131 weights: on a
+parameter server a step costs a few transfers instead of hundreds, and a process alone gains too.
+Checkpoints do not show it: `cifar10.step.saving` gives each slice the name that the variable would
+have.
 """
 
-import math
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-# What the per-variable rules of training go by. OFFSET: that of a normalisation; NORM: its scale;
-# EARLY: trains in the first epochs only; FIXED: made from the data before training.
-KERNEL, BIAS, NORM, OFFSET, EARLY, FIXED = "kernel", "bias", "norm", "offset", "early", "fixed"
-_TRAINABLE = (KERNEL, BIAS, NORM, OFFSET, EARLY)
-
-Tensor = Any  # TensorFlow 2.15 carries no type hints.
-
-
-class Spec(NamedTuple):
-    """What a layer asks for."""
-
-    name: str  # with all scopes
-    shape: tuple[int, ...]
-    initializer: Any
-    kind: Optional[str]  # KERNEL, BIAS, NORM, OFFSET, EARLY or FIXED; None for moving statistics
-
-    @property
-    def size(self) -> int:
-        """Numbers in it."""
-        return math.prod(self.shape)
-
-
-class VariableSource(Protocol):
-    """Where `Layers` gets its variables from."""
-
-    def get(self, spec: Spec) -> Any:
-        """Returns a weight's value as a float32 tensor, or that of statistics, or None for them."""
-
-
-class SeparateVariables:
-    """One variable a weight, read once whatever the number of towers.
-
-    Args:
-      place: device function that says where each variable lives; None: on the tower's device.
-    """
-
-    def __init__(self, place: Any = None) -> None:
-        self._place = place
-        self._reads: dict[str, Tensor] = {}
-
-    def get(self, spec: Spec) -> Any:
-        """Makes or reuses a variable and returns its value, statistics too."""
-        with tf.device(self._place):
-            variable = tf.get_variable(
-                spec.name.rsplit("/", 1)[-1],
-                spec.shape,
-                tf.float32,
-                spec.initializer,
-                trainable=spec.kind in _TRAINABLE,
-                use_resource=True,
-            )
-        if spec.name not in self._reads:
-            with tf.device(variable.device):
-                self._reads[spec.name] = variable.read_value()
-        return self._reads[spec.name]
-
-
-class Recorder:
-    """Takes down what a model asks for, in a graph that nobody will run."""
-
-    def __init__(self) -> None:
-        self.specs: list[Spec] = []
-
-    def get(self, spec: Spec) -> Tensor:
-        """Notes the spec and returns zeros."""
-        self.specs.append(spec)
-        return tf.zeros(spec.shape)
-
-
-class Slices:
-    """A tower's weights: slices of its copy of the flat vector. Statistics are None.
-
-    What is fixed has no gradient.
-
-    Args:
-      section: what lies where.
-      flat: float32 [section.size].
-    """
-
-    def __init__(self, section: "Section", flat: Tensor) -> None:
-        self._values = section.unpack(flat)
-
-    def get(self, spec: Spec) -> Any:
-        """Returns the slice of that name."""
-        value = self._values.get(spec.name)
-        return tf.stop_gradient(value) if spec.kind == FIXED else value
+from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Spec
 
 
 class Section:
@@ -109,12 +23,12 @@ class Section:
         self.sizes = [spec.size for spec in self.specs]
         self.size = sum(self.sizes)
 
-    def unpack(self, flat: Tensor) -> dict[str, Tensor]:
+    def unpack(self, flat: tf.Tensor) -> dict[str, tf.Tensor]:
         """float32 [size] -> the values by name."""
         parts = tf.split(flat, self.sizes)
         return {spec.name: tf.reshape(part, spec.shape) for spec, part in zip(self.specs, parts)}
 
-    def initial_value(self) -> Tensor:
+    def initial_value(self) -> tf.Tensor:
         """float32 [size]; each value is a function of the graph's seed and of its own name."""
         values = [_seeded(spec)(spec.shape, tf.float32) for spec in self.specs]
         return tf.concat([tf.reshape(value, [-1]) for value in values], 0)
@@ -197,17 +111,17 @@ class FlatVariable:
                     )
                 )
 
-    def cut(self, flat: Tensor) -> list[Tensor]:
+    def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
         """[section.size] -> a part a piece."""
         if len(self._bounds) == 1:
             return [flat]
         return [flat[start:end] for start, end in self._bounds]
 
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
+    def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """A part a piece -> [section.size]."""
         return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
 
-    def read(self, dtype: Any = tf.float32) -> list[Tensor]:
+    def read(self, dtype: Any = tf.float32) -> list[tf.Tensor]:
         """Reads every piece once; what crosses to another machine has type `dtype`.
 
         Returns:
@@ -219,3 +133,22 @@ class FlatVariable:
                 value = tf.cast(piece.read_value(), dtype)
             parts.append(tf.cast(value, tf.float32))
         return parts
+
+
+class Slices:
+    """A tower's weights: slices of its copy of the flat vector. Statistics are None.
+
+    What is fixed has no gradient.
+
+    Args:
+      section: what lies where.
+      flat: float32 [section.size].
+    """
+
+    def __init__(self, section: Section, flat: tf.Tensor) -> None:
+        self._values = section.unpack(flat)
+
+    def get(self, spec: Spec) -> Any:
+        """Returns the slice of that name."""
+        value = self._values.get(spec.name)
+        return tf.stop_gradient(value) if spec.kind == FIXED else value

@@ -1,0 +1,33 @@
+"""Some of the training images, for what a model takes from the data before it trains."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.input.pipeline import load_split
+from cifar10.input.records import RecordSet
+from cifar10.schema import TRAIN
+
+
+def sample_images(records: RecordSet, seed: int, count: int) -> Any:
+    """Images drawn by the seed, standardised by the mean and deviation of each channel.
+
+    Args:
+      records: of the data set.
+      seed: the same one draws the same images.
+      count: how many, or all there are.
+
+    Returns:
+      float32 [min(count, N), 32, 32, 3].
+    """
+    chosen = np.random.default_rng(seed).permutation(records.counts[TRAIN])[:count]
+    no_gpu = tf.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default(), tf.Session(config=no_gpu) as session:
+        whole = tf.data.make_one_shot_iterator(load_split(records, TRAIN))
+        images = session.run(tf.gather(whole.get_next()[0], np.sort(chosen)))
+    mean, deviation = (
+        np.asarray(numbers, np.float32)
+        for numbers in (records.channel_mean, records.channel_deviation)
+    )
+    return (images.astype(np.float32) - mean) / deviation

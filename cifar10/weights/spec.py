@@ -1,0 +1,44 @@
+"""What a layer asks for when it needs a variable, and who can be asked."""
+
+import math
+from typing import Any, NamedTuple, Optional, Protocol
+
+import tensorflow.compat.v1 as tf
+
+# What the per-variable rules of training go by. OFFSET: that of a normalisation; NORM: its scale;
+# EARLY: trains in the first epochs only; FIXED: made from the data before training.
+KERNEL, BIAS, NORM, OFFSET, EARLY, FIXED = "kernel", "bias", "norm", "offset", "early", "fixed"
+TRAINABLE = (KERNEL, BIAS, NORM, OFFSET, EARLY)
+
+
+class Spec(NamedTuple):
+    """What a layer asks for."""
+
+    name: str  # with all scopes
+    shape: tuple[int, ...]
+    initializer: Any
+    kind: Optional[str]  # KERNEL, BIAS, NORM, OFFSET, EARLY or FIXED; None for moving statistics
+
+    @property
+    def size(self) -> int:
+        """Numbers in it."""
+        return math.prod(self.shape)
+
+
+class VariableSource(Protocol):
+    """Where `Layers` gets its variables from."""
+
+    def get(self, spec: Spec) -> Any:
+        """Returns a weight's value as a float32 tensor, or that of statistics, or None for them."""
+
+
+class Recorder:
+    """Takes down what a model asks for, in a graph that nobody will run."""
+
+    def __init__(self) -> None:
+        self.specs: list[Spec] = []
+
+    def get(self, spec: Spec) -> tf.Tensor:
+        """Notes the spec and returns zeros."""
+        self.specs.append(spec)
+        return tf.zeros(spec.shape)
