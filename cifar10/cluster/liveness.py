@@ -27,7 +27,7 @@ def answers(address: str, timeout_secs: float = _CONNECT_SECS) -> bool:
         return False
 
 
-class Watch:
+class LivenessMonitor:
     """Looks at tasks again and again, in a thread of its own.
 
     TensorFlow itself waits for a missing task without end and says nothing of which one it is.

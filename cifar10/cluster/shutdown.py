@@ -50,7 +50,7 @@ def tell(cluster: Cluster, serving: Sequence[tuple[str, int]], target: str) -> N
                 continue  # It went away meanwhile.
 
 
-class Ears:
+class ShutdownListener:
     """What a serving task hears of the end.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops.activations import gelu, relu
-from cifar10.ops.convolution import Ways, convolve
+from cifar10.ops.convolution import ConvAlgorithms, convolve
 from cifar10.weights.separate import SeparateVariables
 from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Spec, VariableSource
 
@@ -44,9 +44,9 @@ class Layers:
       norm_epsilon: added to the variance.
       fuses: XLA makes one loop of what is done to each number.
       bf16_on_cpu: trains in bfloat16 on a CPU: gradients of ReLU are computed as integers.
-      ways: that convolutions may take.
+      algorithms: that convolutions may be computed by.
       early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
-      merge: averages a tensor over the towers (for `sync`).
+      cross_tower_mean: averages a tensor over the towers (for `sync`).
       source: where the variables come from.
       statistics: one entry a batch-norm layer, when training.
     """
@@ -59,9 +59,9 @@ class Layers:
     norm_epsilon: float = 1e-5
     fuses: bool = False
     bf16_on_cpu: bool = False
-    ways: Ways = Ways()
+    algorithms: ConvAlgorithms = ConvAlgorithms()
     early: Optional[tf.Tensor] = None
-    merge: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
+    cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
 
@@ -127,7 +127,7 @@ class Layers:
                 "data_format": self._layout,
             }
             early = self.early if after_early else None
-            return convolve(x, weights, settings, self.ways, early)
+            return convolve(x, weights, settings, self.algorithms, early)
 
     def whitening(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Projects each patch on the principal components of the training images' patches.
@@ -235,13 +235,13 @@ class Layers:
         return y, mean, variance * ((count - 1.0) / count)
 
     def _synchronised(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
-        if self.merge is None:
-            raise ValueError("norm='sync' needs a merge function")
+        if self.cross_tower_mean is None:
+            raise ValueError("norm='sync' needs cross_tower_mean")
         axes = [axis for axis in range(4) if axis != self._channel_axis]
         values = tf.cast(x, tf.float32)
-        mean = self.merge(tf.reduce_mean(values, axes))
+        mean = self.cross_tower_mean(tf.reduce_mean(values, axes))
         deviation = values - self._along_channels(mean)
-        variance = self.merge(tf.reduce_mean(tf.square(deviation), axes))
+        variance = self.cross_tower_mean(tf.reduce_mean(tf.square(deviation), axes))
         factor = gamma * tf.rsqrt(variance + self.norm_epsilon)
         y = deviation * self._along_channels(factor) + self._along_channels(beta)
         return tf.cast(y, x.dtype), mean, variance

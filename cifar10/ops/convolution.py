@@ -24,8 +24,8 @@ _POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Ways:
-    """The ways that convolutions may take beside TensorFlow's, each where it fits and is faster.
+class ConvAlgorithms:
+    """Algorithms for convolutions beside TensorFlow's, each used where it fits and is faster.
 
     Attributes:
       own: `cifar10.ops.kernels`.
@@ -43,7 +43,7 @@ def convolve(
     x: tf.Tensor,
     weights: tf.Tensor,
     settings: dict[str, Any],
-    ways: Ways,
+    algorithms: ConvAlgorithms,
     early: Optional[tf.Tensor] = None,
 ) -> tf.Tensor:
     """A convolution, computed the fastest way that is allowed.
@@ -52,24 +52,24 @@ def convolve(
       x: images, in the layout and type of `settings`.
       weights: [height, width, inputs, filters] of the type of `x`.
       settings: `strides`, `padding` and `data_format` as tf.nn.conv2d takes them.
-      ways: what is allowed.
+      algorithms: what is allowed.
       early: bool, a scalar tensor: `x` has a gradient as long as it holds, and zeros afterwards,
         which are not computed; None: it always has.
 
     Returns:
       What tf.nn.conv2d returns.
     """
-    if ways.own and fits_kernels(x, weights, settings):
+    if algorithms.own and fits_kernels(x, weights, settings):
         return _with_gradients(x, weights, early, *_own_ops())
     if (
-        ways.winograd_saving is not None
+        algorithms.winograd_saving is not None
         and early is None
         and fits(x, weights, settings)
-        and winograd.saving(x) >= ways.winograd_saving
+        and winograd.saving(x) >= algorithms.winograd_saving
     ):
         y = winograd.convolve(tf.cast(x, tf.float32), tf.cast(weights, tf.float32))
         return tf.cast(y, x.dtype)
-    pieces = pieces_of(x, weights, settings) if ways.by_images else 0
+    pieces = pieces_of(x, weights, settings) if algorithms.by_images else 0
     if early is None and not pieces:
         return tf.nn.conv2d(x, weights, **settings)
 
@@ -140,7 +140,7 @@ def _covered(size: int) -> int:
 
 
 def fits(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
-    """Whether a convolution is one that the other ways compute, and is large enough for them."""
+    """Whether the other algorithms can compute a convolution, and it is large enough for them."""
     count, _, _, inputs = x.shape.as_list()
     return (
         _is_plain(x, weights, settings)

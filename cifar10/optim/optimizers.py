@@ -76,7 +76,7 @@ def scale_offsets(config: TrainConfig, gradient: Any, layout: Layout) -> Any:
 def add_decay(config: TrainConfig, gradient: Any, weights: Any, extent: tuple[int, int]) -> Any:
     """Adds `weight_decay * weight` to the gradient, as an L2 loss would.
 
-    For all but Adam; its is `decay_apart`.
+    For all but Adam; its is `decoupled_weight_decay`.
 
     Args:
       config: update rule and weight decay.
@@ -94,7 +94,7 @@ def add_decay(config: TrainConfig, gradient: Any, weights: Any, extent: tuple[in
     return tf.concat([gradient[:start], decayed, gradient[end:]], axis=0)
 
 
-def decay_apart(
+def decoupled_weight_decay(
     config: TrainConfig, rate: Any, gradient: Any, piece: Any, extent: tuple[int, int]
 ) -> Any:
     """Adam's decay, decoupled from its moments (Loshchilov and Hutter 2017, arXiv:1711.05101).

@@ -10,7 +10,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import server, shutdown
-from cifar10.cluster.liveness import Watch
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingOver
@@ -21,7 +21,7 @@ from cifar10.step.replicas import Replication
 
 
 @dataclasses.dataclass
-class Node:
+class ClusterSession:
     """A trainer with its server started.
 
     Attributes:
@@ -47,7 +47,7 @@ class Node:
             for index, address in enumerate(tasks)
         }
         self._needed = [one for one in self._needed_labels(list(addresses)) if one != own]
-        self._watch = Watch(
+        self._monitor = LivenessMonitor(
             {label: address for label, address in addresses.items() if label != own},
             self.config.cluster_timeout,
         )
@@ -72,17 +72,17 @@ class Node:
         Raises:
           TrainingError: one of them stays away.
         """
-        self._watch.start()
-        self._watch.wait_for(self._needed, check, say)
-        self._watch.end_process_without(self._needed, is_over=lambda: _raises(check))
+        self._monitor.start()
+        self._monitor.wait_for(self._needed, check, say)
+        self._monitor.end_process_without(self._needed, is_over=lambda: _raises(check))
         if self._is_synchronous and self.cluster.is_master:
             others = [f"{WORKER}/{i}" for i in range(self.cluster.num_trainers - 1)]
-            self._watch.end_process_without(others, self._aggregate() - 1)
+            self._monitor.end_process_without(others, self._replicas_to_aggregate() - 1)
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:
         """How long a signal leaves this trainer to the master; ends the process after that."""
-        stay = Stay(stop, lambda: self._watch.is_here(f"{MASTER}/0"))
-        self._watch.end_process_after(stay)
+        stay = Stay(stop, lambda: self._monitor.is_here(f"{MASTER}/0"))
+        self._monitor.end_process_after(stay)
         return stay
 
     def replication(self) -> Replication:
@@ -101,7 +101,7 @@ class Node:
             tower_devices=tuple(f"{shared['task_device']}{one}" for one in self.plan.tower_devices),
             num_replicas=self.cluster.num_trainers,
             replica=self.cluster.replica,
-            aggregate=self._aggregate() if self._is_synchronous else None,
+            replicas_to_aggregate=self._replicas_to_aggregate() if self._is_synchronous else None,
             **shared,
         )
 
@@ -111,8 +111,8 @@ class Node:
         how = "asynchronous"
         if self.in_graph:
             how = "in-graph"
-        elif replication.aggregate:
-            how = f"synchronous, {replication.aggregate} of {count} gradients an update"
+        elif replication.replicas_to_aggregate:
+            how = f"synchronous, {replication.replicas_to_aggregate} of {count} gradients an update"
         images = replication.examples_per_step(self.config.train_batch_size)
         return (
             f"{self.cluster.label} of {count} trainer{'s' * (count != 1)} and {servers} parameter "
@@ -125,7 +125,7 @@ class Node:
             "task": self.cluster.label,
             "tasks": {job: list(tasks) for job, tasks in self.cluster.jobs.items()},
             "replication": self.config.replication,
-            "gradients_an_update": replication.aggregate,
+            "gradients_an_update": replication.replicas_to_aggregate,
             "images_a_global_step": replication.examples_per_step(self.config.train_batch_size),
         }
 
@@ -152,7 +152,7 @@ class Node:
         if self._told:
             return
         self._told = True
-        self._watch.stop()
+        self._monitor.stop()
         serving = [(PS, index) for index in range(len(self.cluster.ps_addresses))]
         if self.in_graph:
             serving += [task for task in self.cluster.trainers if task[0] == WORKER]
@@ -163,7 +163,7 @@ class Node:
             return labels
         return [one for one in labels if one.startswith((f"{PS}/", f"{MASTER}/"))]
 
-    def _aggregate(self) -> int:
+    def _replicas_to_aggregate(self) -> int:
         return self.config.replicas_to_aggregate or self.cluster.num_trainers
 
     def _session_config(self) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster.liveness import Watch
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
@@ -72,15 +72,15 @@ class _Run:
         self.history = History.load(place, checkpoints.latest_step(place), VALIDATION_FILE_NAME)
         self._recorder = ValidationRecorder(job, self.history, say)
         self._touched = self._changed = time.monotonic()
-        self._watch: Optional[Watch] = None
+        self._monitor: Optional[LivenessMonitor] = None
         if not cluster.is_alone or cluster.has_evaluator:
             address = cluster.address_of(MASTER, 0)
-            self._watch = Watch({f"{MASTER}/0": address}, job.config.cluster_timeout)
+            self._monitor = LivenessMonitor({f"{MASTER}/0": address}, job.config.cluster_timeout)
 
     def follow(self) -> dict[str, Any]:
         """Validates what comes; returns training's note of its end."""
-        if self._watch:
-            self._watch.start()
+        if self._monitor:
+            self._monitor.start()
         while True:
             self._stop.check()
             self._keep_mark()
@@ -128,8 +128,8 @@ class _Run:
     def _check_master(self) -> None:
         """Raises TrainingError if the master stays away."""
         timeout = self._job.config.cluster_timeout
-        late = self._watch.missing([f"{MASTER}/0"]) if self._watch else None
-        if late is None and self._watch is None and time.monotonic() - self._changed > timeout:
+        late = self._monitor.missing([f"{MASTER}/0"]) if self._monitor else None
+        if late is None and self._monitor is None and time.monotonic() - self._changed > timeout:
             late = (
                 f"no new checkpoint in {self._job.config.output_place} for {timeout:g} s "
                 "(--cluster-timeout); start the training again, and then this task"

@@ -14,7 +14,7 @@ from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.ops import activations
 from cifar10.output import model_settings
-from cifar10.run.cluster_session import Node
+from cifar10.run.cluster_session import ClusterSession
 from cifar10.schema import CLASS_NAMES, TRAIN
 from cifar10.step.devices import DevicePlan, plan_devices, size_thread_pools
 from cifar10.step.model_fn import ModelParams, model_fn
@@ -30,7 +30,7 @@ class Job:
     estimator: Any  # tf.estimator.Estimator
     class_names: tuple[str, ...]
     given_records: Optional[RecordSet] = None
-    node: Optional[Node] = None  # its place in a cluster
+    node: Optional[ClusterSession] = None  # its place in a cluster
     has_evaluator: bool = False  # a separate process validates, and makes the figures
 
     @property
@@ -111,7 +111,7 @@ def join_job(
     """
     plan = plan_devices(config, cluster.host_share)
     size_thread_pools(plan.session_config)
-    node = Node(config, cluster, plan)
+    node = ClusterSession(config, cluster, plan)
     node.join(check)
     return _assemble(config, plan, tuple(records.manifest["class_names"]), records, node)
 
@@ -121,7 +121,7 @@ def _assemble(
     plan: DevicePlan,
     class_names: tuple[str, ...],
     records: Optional[RecordSet],
-    node: Optional[Node] = None,
+    node: Optional[ClusterSession] = None,
 ) -> Job:
     replication = node.replication() if node else None
     params = ModelParams(config, plan, replication=replication)

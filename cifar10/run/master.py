@@ -69,7 +69,7 @@ def train_and_evaluate(
         say(results.describe_finished(config))
         return
     job = _with_values_from_data(job)
-    introduce(job, start_step)
+    say_what_trains(job, start_step)
     run_status.write(config.output_place, not job.has_evaluator)
     history = History.load(config.output_place, start_step)
     length = job.num_examples / job.params.examples_per_step
@@ -221,7 +221,7 @@ def train_input(job: Job) -> Any:
     return pipeline.training_batches(job.records, settings)
 
 
-def introduce(job: Job, start_step: int) -> None:
+def say_what_trains(job: Job, start_step: int) -> None:
     """Says what is about to be trained, on what, and how far."""
     records, config, place = job.records, job.config, job.params.place
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import server, shutdown
-from cifar10.cluster.liveness import Watch
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, PS, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError
@@ -42,22 +42,22 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
         for job, index in cluster.trainers
         if job == MASTER or not in_graph
     }
-    watch = Watch(trainers, config.cluster_timeout)
-    watch.start()
-    ears = shutdown.Ears(cluster, list(trainers), target)
+    monitor = LivenessMonitor(trainers, config.cluster_timeout)
+    monitor.start()
+    listener = shutdown.ShutdownListener(cluster, list(trainers), target)
     master = f"{MASTER}/0"
-    stay = Stay(stop, lambda: watch.is_here(master))
+    stay = Stay(stop, lambda: monitor.is_here(master))
     say(f"{cluster.label} serves at {cluster.address}")
-    while not ears.is_over:
+    while not listener.is_over:
         stay.check()
-        ears.listen()
-        if ears.master_ended and not any(watch.is_here(label) for label in ears.waiting):
+        listener.listen()
+        if listener.master_ended and not any(monitor.is_here(label) for label in listener.waiting):
             break
-        late = None if ears.master_ended else watch.missing([master])
+        late = None if listener.master_ended else monitor.missing([master])
         if late:
             raise TrainingError(late)
         time.sleep(_LISTEN_SECS)
-    watch.stop()
+    monitor.stop()
     say(f"{cluster.label} ends: training is over")
 
 

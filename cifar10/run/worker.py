@@ -15,7 +15,7 @@ from cifar10.output.progress.line import ProgressLine
 from cifar10.run.hooks import training
 from cifar10.run.hooks.progress import ProgressHook, RunLength
 from cifar10.run.job import Job, join_job, make_trainer
-from cifar10.run.master import introduce, train_input
+from cifar10.run.master import say_what_trains, train_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import TRAIN
 
@@ -44,7 +44,7 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
 
 def _train(job: Job, stop: StopRequest) -> int:
     """Returns the steps that this process has trained."""
-    introduce(job, 0)
+    say_what_trains(job, 0)
     clock, history = training.StepClock(), History(None)
     length = RunLength(job.total_steps, job.num_examples, job.own_examples)
     stay = job.stay_for_the_master(stop)

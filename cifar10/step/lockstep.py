@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 
 class Lockstep:
-    """Runs `build(index)` for each tower in turn, switching at every `merge`.
+    """Runs `build(index)` for each tower in turn, switching at every `cross_tower_mean`.
 
     Args:
       num_towers: how many towers are built.
@@ -60,7 +60,7 @@ class Lockstep:
             raise self._error
         return results
 
-    def merge(self, tensor: Any) -> Any:
+    def cross_tower_mean(self, tensor: Any) -> Any:
         """Returns the mean of what every tower passes to its call with the same number."""
         index = self._current.index
         self._deposits.append(tensor)

@@ -13,7 +13,7 @@ from cifar10.input.pipeline import load_split
 from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN, RecordSet
 from cifar10.models import Model, build
 from cifar10.models.layers import Layers
-from cifar10.ops.convolution import Ways
+from cifar10.ops.convolution import ConvAlgorithms
 from cifar10.schema import CHANNELS, HEIGHT, TRAIN, WIDTH
 from cifar10.step import towers, training_step
 from cifar10.step.devices import DevicePlan
@@ -233,18 +233,18 @@ def _layers(params: ModelParams, training: bool, **shared: Any) -> Layers:
         # Compiled for the shape of a batch, which outside of training may change.
         fuses=training and params.fuses,
         bf16_on_cpu=training and plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
-        ways=_ways(params) if training else Ways(),
+        algorithms=_algorithms(params) if training else ConvAlgorithms(),
         **shared,
     )
 
 
-def _ways(params: ModelParams) -> Ways:
+def _algorithms(params: ModelParams) -> ConvAlgorithms:
     """How training computes convolutions."""
     plan = params.plan
     if plan.on_gpus:
-        return Ways()
+        return ConvAlgorithms()
     is_bf16 = plan.compute_dtype == tf.bfloat16
-    return Ways(
+    return ConvAlgorithms(
         own=plan.own_kernels,
         # A CPU's bfloat16 is twice as fast, so it takes more to make up for.
         winograd_saving=5.0 if is_bf16 else 1.0,

@@ -30,7 +30,7 @@ class Replication:
       num_machines: machines that this process has towers on.
       num_replicas: processes that train.
       replica: which of them this is; replica 0 is the chief.
-      aggregate: gradients that a synchronous update waits for; None: asynchronous.
+      replicas_to_aggregate: gradients that a synchronous update waits for; None: asynchronous.
       transfer_dtype: of weights and gradients between machines.
     """
 
@@ -40,7 +40,7 @@ class Replication:
     num_machines: int = 1
     num_replicas: int = 1
     replica: int = 0
-    aggregate: Optional[int] = None
+    replicas_to_aggregate: Optional[int] = None
     transfer_dtype: Any = tf.float32
 
     @classmethod
@@ -59,7 +59,7 @@ class Replication:
 
     def examples_per_step(self, train_batch_size: int) -> int:
         """Images that one global step stands for."""
-        return self.batch_size(train_batch_size) * (self.aggregate or 1)
+        return self.batch_size(train_batch_size) * (self.replicas_to_aggregate or 1)
 
 
 class Rendezvous:
@@ -126,7 +126,7 @@ class Rendezvous:
         with tf.control_dependencies([self.pushed]):
             for value, device, accumulator in zip(values, devices, self._accumulators):
                 with tf.device(device):
-                    taken = accumulator.take_grad(self._replication.aggregate)
+                    taken = accumulator.take_grad(self._replication.replicas_to_aggregate)
                 taken.set_shape(value.shape)
                 means.append(taken)
         return means
@@ -315,7 +315,7 @@ class SharedState:
         self.is_chief = replication.is_chief
         several = replication.num_replicas > 1
         self.over = OverFlag(replication.variable_devices[0]) if several else None
-        self.rendezvous = Rendezvous(replication) if replication.aggregate else None
+        self.rendezvous = Rendezvous(replication) if replication.replicas_to_aggregate else None
 
     def initializers(self) -> list[Any]:
         """For the chief: ops that set everything anew."""

@@ -31,7 +31,7 @@ def build_towers(
 
     Args:
       model: (Layers, images) -> logits.
-      make_layers: makes one tower's Layers; takes `merge` and `source`.
+      make_layers: makes one tower's Layers; takes `cross_tower_mean` and `source`.
       images: uint8 [N, 32, 32, 3]; N need not be a multiple of the towers.
       labels: int64 [N].
       devices: of the towers.
@@ -45,7 +45,7 @@ def build_towers(
     lockstep = Lockstep(len(devices))
 
     def build(index: int) -> Tower:
-        layers = make_layers(merge=lockstep.merge, source=sources[index])
+        layers = make_layers(cross_tower_mean=lockstep.cross_tower_mean, source=sources[index])
         with tf.device(devices[index]), tf.name_scope(f"tower_{index}"), model_scope():
             logits = model(layers, image_parts[index])
         return Tower(layers, logits, label_parts[index])

@@ -18,13 +18,13 @@ from cifar10.weights.spec import Recorder
 
 # Tensors that hooks look up by name.
 LOSS, ACCURACY = "step_loss", "step_accuracy"
-REPORT = "step_report"  # for `Report.of`
+REPORT = "step_report"  # for `StepReport.of`
 OVER = "training_is_over"  # whether the chief has ended training, without a step
 # Collection of what the chief runs when it ends training early, before it saves.
 EARLY_END = "early_end"
 
 
-class Report(NamedTuple):
+class StepReport(NamedTuple):
     """What a step says of the whole job, in one tensor.
 
     Attributes:
@@ -40,7 +40,7 @@ class Report(NamedTuple):
     over: bool
 
     @classmethod
-    def of(cls, numbers: Any) -> "Report":
+    def of(cls, numbers: Any) -> "StepReport":
         """Reads the value of the tensor `REPORT`, float64 [4]."""
         step, seen, rate, over = numbers.tolist()
         return cls(int(step), int(seen), rate, bool(over))
@@ -83,20 +83,20 @@ class Step(NamedTuple):
 def lay_out(
     model: Model,
     make_layers: Callable[..., Layers],
-    made: Optional[Mapping[str, Any]] = None,
+    values_from_data: Optional[Mapping[str, Any]] = None,
 ) -> Layout:
     """Asks a model for its variables, in a graph that nobody will run.
 
     Args:
       model: (Layers, float32 [N, 32, 32, 3]) -> logits.
       make_layers: makes one tower's Layers.
-      made: first values that were made from the data, by name.
+      values_from_data: first values that were made from the data, by name.
     """
     recorder = Recorder()
     with tf.Graph().as_default(), towers.model_scope():
-        layers = make_layers(merge=lambda tensor: tensor, source=recorder)
+        layers = make_layers(cross_tower_mean=lambda tensor: tensor, source=recorder)
         model(layers, tf.zeros([1, 32, 32, 3]))
-    return Layout(recorder.specs, made)
+    return Layout(recorder.specs, values_from_data)
 
 
 def build(
@@ -130,9 +130,9 @@ def build(
         [_slices(packed.layout, copy) for copy in copies],
     )
     smoothing = settings.config.label_smoothing
-    losses, hits = zip(*(_loss_and_hits(one, smoothing) for one in parts))
+    losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
     loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
-    accuracy = tf.identity(tf.add_n(hits) / len(hits), ACCURACY)
+    accuracy = tf.identity(tf.add_n(accuracies) / len(accuracies), ACCURACY)
     update = Update(settings, packed, shared)
     done = update.build(losses, copies, parts)
     early_end = update.early_end()
@@ -147,11 +147,11 @@ def build(
     return Step(settings, loss, train_op, update, shared)
 
 
-def _report(done: Any, rate: tf.Tensor, shared: SharedState, home: str) -> Any:
+def _report(done: Any, rate: tf.Tensor, shared: SharedState, device: str) -> Any:
     """Ends the step: what hooks want to know comes with the answer of its last device."""
-    with tf.device(home), tf.control_dependencies([done]):
+    with tf.device(device), tf.control_dependencies([done]):
         over = shared.over.variable.read_value() if shared.over else tf.constant(0, tf.int64)
-        step, seen = tf.train.get_global_step(), examples_seen(home)
+        step, seen = tf.train.get_global_step(), examples_seen(device)
         figures = (step.read_value(), seen.read_value(), rate, over)
         return tf.stack([tf.cast(one, tf.float64) for one in figures], name=REPORT).op
 
@@ -165,15 +165,15 @@ def _early(layout: Layout, settings: StepSettings) -> Optional[tf.Tensor]:
     """Whether the weights of the first epochs still train; None where there are none."""
     if not layout.has_early:
         return None
-    home = settings.replication.variable_devices[0]
-    with tf.device(home):
+    device = settings.replication.variable_devices[0]
+    with tf.device(device):
         end = int(settings.config.whitening_bias_epochs * settings.num_examples)
-        return examples_seen(home).read_value() < end
+        return examples_seen(device).read_value() < end
 
 
-def _loss_and_hits(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
+def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean loss and accuracy of a tower's images, worked out where it is."""
     with tf.device(tower.logits.device):
         losses = cross_entropy(tower.labels, tower.logits, smoothing)
-        hits = tf.equal(tf.argmax(tower.logits, axis=1), tower.labels)
-        return tf.reduce_mean(losses), tf.reduce_mean(tf.cast(hits, tf.float32))
+        is_right = tf.equal(tf.argmax(tower.logits, axis=1), tower.labels)
+        return tf.reduce_mean(losses), tf.reduce_mean(tf.cast(is_right, tf.float32))

@@ -172,9 +172,9 @@ class Update:
             places.append(piece.device)
         if self._packed.statistics is not None:
             moments = self._mean([towers.tower_moments(one) for one in parts])
-            home = self._packed.statistics.pieces[0].device
-            with tf.device(home):
-                values.append(tf.add_n([reduction.nearest(held, home) for held in moments]))
+            device = self._packed.statistics.pieces[0].device
+            with tf.device(device):
+                values.append(tf.add_n([reduction.nearest(held, device) for held in moments]))
             places.append(self._home)
         return values, places
 
@@ -209,7 +209,7 @@ class Update:
             decay_rate = tf.where(optimizers.all_finite(gradients), self.rate, 0.0)
         for gradient, piece in zip(gradients, pieces):
             with tf.device(piece.device):
-                decayed = optimizers.decay_apart(
+                decayed = optimizers.decoupled_weight_decay(
                     config, decay_rate, gradient, piece, (start, decaying)
                 )
                 pairs.append((decayed, piece))
@@ -229,7 +229,9 @@ class Update:
             raise ValueError("this model has no moving statistics")
         (moving,) = statistics.pieces
         with tf.device(moving.device):
-            seen = towers.statistics_of(moments, parts, self._replication.aggregate or 1)
+            seen = towers.statistics_of(
+                moments, parts, self._replication.replicas_to_aggregate or 1
+            )
             steps = tf.cast(self._step.read_value(), tf.float32)
             decay = tf.minimum(parts[0].layers.norm_decay, (1.0 + steps) / (10.0 + steps))
             return moving.assign_sub((moving.read_value() - seen) * (1.0 - decay))

@@ -50,7 +50,8 @@ class Layout:
 
     Args:
       specs: what the model asked for.
-      made: values that were made from the data, by name; they take the place of initializers.
+      values_from_data: values that were made from the data, by name; they take the place of
+        initializers.
 
     Attributes:
       weights: all weights.
@@ -62,11 +63,15 @@ class Layout:
       has_early: whether some weights train in the first epochs only.
     """
 
-    def __init__(self, specs: Sequence[Spec], made: Optional[Mapping[str, Any]] = None) -> None:
+    def __init__(
+        self, specs: Sequence[Spec], values_from_data: Optional[Mapping[str, Any]] = None
+    ) -> None:
         kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (EARLY, FIXED))
         groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
         sizes = [sum(spec.size for spec in group) for group in groups]
-        self.weights = Section([_begun(spec, made or {}) for group in groups for spec in group])
+        self.weights = Section(
+            [_with_first_value(spec, values_from_data or {}) for group in groups for spec in group]
+        )
         self.kernels = groups[0]
         self.kernel_size = sizes[0]
         self.offset_start = sizes[0] + sizes[1]
@@ -77,10 +82,10 @@ class Layout:
         self.statistics = Section(statistics[::2] + statistics[1::2])
 
 
-def _begun(spec: Spec, made: Mapping[str, Any]) -> Spec:
-    if spec.name not in made:
+def _with_first_value(spec: Spec, values: Mapping[str, Any]) -> Spec:
+    if spec.name not in values:
         return spec
-    return spec._replace(initializer=tf.constant_initializer(made[spec.name]))
+    return spec._replace(initializer=tf.constant_initializer(values[spec.name]))
 
 
 class FlatVariable:

@@ -222,7 +222,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor(
         "cifar10/optim/optimizers.py",
-        "decay_apart",
+        "decoupled_weight_decay",
         "gradient = tf.ensure_shape(gradient, [size])",
         "tf.ensure_shape(gradient, [size]) -> (gradient)",
         "it tells TensorFlow what to wait for: time, not values",
@@ -413,7 +413,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "cifar10/step/training_step.py",
         "",
-        'REPORT = "step_report"  # for `Report.of`',
+        'REPORT = "step_report"  # for `StepReport.of`',
         '"step_report" -> "step_report_"',
         "who looks for it reads the same constant",
     ),

@@ -174,7 +174,10 @@ class _Trainer:
 
     def __init__(self, config: TrainConfig, plan: DevicePlan, index: int, trainers: int) -> None:
         replication = dataclasses.replace(
-            Replication.alone(plan), num_replicas=trainers, replica=index, aggregate=trainers
+            Replication.alone(plan),
+            num_replicas=trainers,
+            replica=index,
+            replicas_to_aggregate=trainers,
         )
         self._graph = tf.Graph()
         with self._graph.as_default():

@@ -10,7 +10,7 @@ from cifar10.output.progress.line import ProgressLine, TrainingStatus
 from cifar10.run.hooks.summaries import writer
 from cifar10.run.hooks.training import StepClock
 from cifar10.step import training_step
-from cifar10.step.training_step import Report
+from cifar10.step.training_step import StepReport
 
 _LIVE_SECS = 0.25  # between two states of the live line
 _ROW_SECS = 15.0  # a row of the history at least this often...
@@ -77,7 +77,7 @@ class ProgressHook(tf.train.SessionRunHook):
         self._length, self._log_steps, self._log_dir = length, log_steps, log_dir
         self._rows: Optional[_Interval] = None
         self._shows: Optional[_Interval] = None
-        self._report = Report(0, 0, 0.0, False)
+        self._report = StepReport(0, 0, 0.0, False)
         self.steps = 0
 
     def begin(self) -> None:
@@ -100,7 +100,7 @@ class ProgressHook(tf.train.SessionRunHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Shows a state or adds a row when it is time."""
         loss, accuracy, report = run_values.results
-        self._report = Report.of(report)
+        self._report = StepReport.of(report)
         self.steps += 1
         seconds = self._clock.seconds
         if self._rows is None or self._shows is None:

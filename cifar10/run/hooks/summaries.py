@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.output import checkpoints
 from cifar10.output.history import History
 from cifar10.step import training_step
-from cifar10.step.training_step import Report
+from cifar10.step.training_step import StepReport
 
 
 def writer(folder: str) -> Any:
@@ -90,7 +90,7 @@ class SummaryHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Writes them."""
-        self._step = Report.of(run_values.results[0]).step
+        self._step = StepReport.of(run_values.results[0]).step
         if self._is_due:
             self._writer.add_summary(run_values.results[1], self._step)
             self._written = self._step

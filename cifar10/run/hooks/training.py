@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import TrainingOver
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.step import training_step
-from cifar10.step.training_step import Report
+from cifar10.step.training_step import StepReport
 
 
 class StepClock:
@@ -125,7 +125,7 @@ class LastStepHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Ends at the last step, or when the chief has ended training."""
-        report = Report.of(run_values.results)
+        report = StepReport.of(run_values.results)
         if report.over or report.step >= self._total_steps:
             run_context.request_stop()
 
@@ -183,7 +183,7 @@ class SaverHook(tf.train.CheckpointSaverHook):
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Saves a checkpoint that is due, unless a hook before this one has asked for the end."""
-        step = Report.of(run_values.results).step
+        step = StepReport.of(run_values.results).step
         if self._timer.should_trigger_for_step(step) and not run_context.stop_requested:
             super().after_run(
                 run_context, tf.train.SessionRunValues(step, run_values.options, None)

@@ -128,8 +128,8 @@ def _first_unprivileged_port() -> int:
 def test_a_port_that_needs_root_is_refused(root):
     code = """if True:
         import encodings.idna, os  # The codec loads late, and from a folder that may be root's.
-        from cifar10.cluster import Cluster
-        from cifar10.own_address import check_own_address
+        from cifar10.cluster.spec import Cluster
+        from cifar10.cluster.address_check import check_own_address
         if os.geteuid() == 0:
             os.setuid(65534)
         jobs = {"master": ("ip0:2222",), "ps": ("127.0.0.1:1",)}

@@ -11,7 +11,7 @@ from typing import Callable
 
 import pytest
 
-from cifar10.cluster.liveness import Watch, answers
+from cifar10.cluster.liveness import LivenessMonitor, answers
 from cifar10.errors import Stopped, TrainingError
 from tests.cifar10 import program
 
@@ -70,115 +70,115 @@ def test_a_name_that_does_not_resolve_does_not_answer():
 
 
 def test_a_task_is_missing_once_its_time_is_over(nobody):
-    watch = Watch({"ps/0": nobody}, timeout_secs=0.2)
-    assert watch.missing(["ps/0"]) is None
+    monitor = LivenessMonitor({"ps/0": nobody}, timeout_secs=0.2)
+    assert monitor.missing(["ps/0"]) is None
     time.sleep(0.25)
-    assert watch.missing(["ps/0"]) == (
+    assert monitor.missing(["ps/0"]) == (
         f"ps/0 ({nobody}) has not answered for 0.2 s (--cluster-timeout); start what is missing "
         "again with the same TF_CONFIG, and then this task"
     )
 
 
 def test_all_missing_tasks_are_named(nobody):
-    watch = Watch({"ps/0": nobody, "ps/1": "nowhere.invalid:1"}, timeout_secs=0.0)
+    monitor = LivenessMonitor({"ps/0": nobody, "ps/1": "nowhere.invalid:1"}, timeout_secs=0.0)
     time.sleep(0.01)
-    reason = watch.missing(["ps/0", "ps/1"])
+    reason = monitor.missing(["ps/0", "ps/1"])
     assert reason is not None
     assert reason.startswith(f"ps/0 ({nobody}), ps/1 (nowhere.invalid:1) have not answered for 0 s")
 
 
 def test_a_task_that_answers_is_not_missing(nobody):
     with listening() as address:
-        watch = Watch({"ps/0": address, "worker/0": nobody}, timeout_secs=3.0)
-        watch.start()
-        wait_until(lambda: watch.is_here("ps/0"))
-        wait_until(lambda: watch.missing(["worker/0"]) is not None)
-        assert not watch.is_here("worker/0")
-        assert watch.missing(["ps/0"]) is None
-        reason = watch.missing(["ps/0", "worker/0"])
-        watch.stop()
+        monitor = LivenessMonitor({"ps/0": address, "worker/0": nobody}, timeout_secs=3.0)
+        monitor.start()
+        wait_until(lambda: monitor.is_here("ps/0"))
+        wait_until(lambda: monitor.missing(["worker/0"]) is not None)
+        assert not monitor.is_here("worker/0")
+        assert monitor.missing(["ps/0"]) is None
+        reason = monitor.missing(["ps/0", "worker/0"])
+        monitor.stop()
     assert reason is not None
     assert reason.startswith(f"worker/0 ({nobody}) has not answered")
 
 
 def test_a_task_that_answers_is_not_missing_however_short_the_timeout():
     with listening() as address:
-        watch = Watch({"ps/0": address}, timeout_secs=0.1)
-        watch.start()
-        wait_until(lambda: watch.is_here("ps/0"))
+        monitor = LivenessMonitor({"ps/0": address}, timeout_secs=0.1)
+        monitor.start()
+        wait_until(lambda: monitor.is_here("ps/0"))
         until = time.monotonic() + 1.5
         while time.monotonic() < until:
-            assert watch.missing(["ps/0"]) is None
+            assert monitor.missing(["ps/0"]) is None
             time.sleep(0.01)
-        watch.stop()
+        monitor.stop()
 
 
 @pytest.mark.parametrize(("at_least", "too_few"), [(None, True), (2, True), (1, False), (0, False)])
 def test_so_many_tasks_may_be_missing_as_are_not_needed(nobody, at_least, too_few):
     with listening() as address:
-        watch = Watch({"worker/0": address, "worker/1": nobody}, timeout_secs=2.0)
-        watch.start()
-        wait_until(lambda: watch.missing(["worker/1"]) is not None)
-        assert (watch.missing(["worker/0", "worker/1"], at_least) is not None) == too_few
-        watch.stop()
+        monitor = LivenessMonitor({"worker/0": address, "worker/1": nobody}, timeout_secs=2.0)
+        monitor.start()
+        wait_until(lambda: monitor.missing(["worker/1"]) is not None)
+        assert (monitor.missing(["worker/0", "worker/1"], at_least) is not None) == too_few
+        monitor.stop()
 
 
 def test_a_task_that_goes_away_is_missed_and_one_that_comes_back_is_not():
     with listening() as address:
-        watch = Watch({"ps/0": address}, timeout_secs=1.5)
-        watch.start()
-        wait_until(lambda: watch.is_here("ps/0"))
-    wait_until(lambda: watch.missing(["ps/0"]) is not None)
+        monitor = LivenessMonitor({"ps/0": address}, timeout_secs=1.5)
+        monitor.start()
+        wait_until(lambda: monitor.is_here("ps/0"))
+    wait_until(lambda: monitor.missing(["ps/0"]) is not None)
     with listening(port=int(address.rpartition(":")[2])):
-        wait_until(lambda: watch.is_here("ps/0"))
-        assert watch.missing(["ps/0"]) is None
-        watch.stop()
+        wait_until(lambda: monitor.is_here("ps/0"))
+        assert monitor.missing(["ps/0"]) is None
+        monitor.stop()
 
 
 def test_nobody_is_missing_once_the_watch_is_over(nobody):
-    watch = Watch({"ps/0": nobody}, timeout_secs=0.0)
+    monitor = LivenessMonitor({"ps/0": nobody}, timeout_secs=0.0)
     time.sleep(0.01)
-    assert watch.missing(["ps/0"]) is not None
-    watch.stop()
-    assert watch.missing(["ps/0"]) is None
+    assert monitor.missing(["ps/0"]) is not None
+    monitor.stop()
+    assert monitor.missing(["ps/0"]) is None
 
 
 def test_waiting_ends_when_all_are_here():
     with listening() as one, listening() as other:
-        watch = Watch({"ps/0": one, "master/0": other}, timeout_secs=WAIT_SECS)
-        watch.start()
+        monitor = LivenessMonitor({"ps/0": one, "master/0": other}, timeout_secs=WAIT_SECS)
+        monitor.start()
         lines: list[str] = []
-        watch.wait_for(["ps/0", "master/0"], no_check, lines.append)
-        watch.stop()
+        monitor.wait_for(["ps/0", "master/0"], no_check, lines.append)
+        monitor.stop()
     assert lines == []
 
 
 def test_waiting_for_nobody_ends_at_once():
-    Watch({}, timeout_secs=0.0).wait_for([], no_check, print)
+    LivenessMonitor({}, timeout_secs=0.0).wait_for([], no_check, print)
 
 
 def test_waiting_for_one_that_stays_away_is_a_training_error(nobody):
-    watch = Watch({"ps/0": nobody}, timeout_secs=0.3)
-    watch.start()
+    monitor = LivenessMonitor({"ps/0": nobody}, timeout_secs=0.3)
+    monitor.start()
     with pytest.raises(TrainingError, match=r"^ps/0 .* has not answered for 0\.3 s"):
-        watch.wait_for(["ps/0"], no_check, print)
-    watch.stop()
+        monitor.wait_for(["ps/0"], no_check, print)
+    monitor.stop()
 
 
 def test_waiting_says_whom_for_once(nobody, monkeypatch) -> None:
     monkeypatch.setattr("cifar10.cluster.liveness._SAY_AFTER_SECS", 0.1)
-    watch = Watch({"ps/0": nobody}, timeout_secs=1.0)
-    watch.start()
+    monitor = LivenessMonitor({"ps/0": nobody}, timeout_secs=1.0)
+    monitor.start()
     lines: list[str] = []
     with pytest.raises(TrainingError):
-        watch.wait_for(["ps/0"], no_check, lines.append)
-    watch.stop()
+        monitor.wait_for(["ps/0"], no_check, lines.append)
+    monitor.stop()
     assert lines == [f"waiting for ps/0 ({nobody})"]
 
 
 def test_a_signal_ends_the_waiting(nobody) -> None:
-    watch = Watch({"ps/0": nobody}, timeout_secs=WAIT_SECS)
-    watch.start()
+    monitor = LivenessMonitor({"ps/0": nobody}, timeout_secs=WAIT_SECS)
+    monitor.start()
     asked = threading.Event()
 
     def check() -> None:
@@ -187,20 +187,20 @@ def test_a_signal_ends_the_waiting(nobody) -> None:
         asked.set()
 
     with pytest.raises(Stopped):
-        watch.wait_for(["ps/0"], check, print)
-    watch.stop()
+        monitor.wait_for(["ps/0"], check, print)
+    monitor.stop()
 
 
 # The process that a guard ends cannot be the test's.
 GUARDED = """
 import sys, time
-from cifar10.watch import Watch
+from cifar10.cluster.liveness import LivenessMonitor
 
-watch = Watch({"ps/0": sys.argv[1]}, timeout_secs=0.5)
-watch.start()
-watch.end_process_without(["ps/0"], is_over=lambda: sys.argv[2] == "over")
+monitor = LivenessMonitor({"ps/0": sys.argv[1]}, timeout_secs=0.5)
+monitor.start()
+monitor.end_process_without(["ps/0"], is_over=lambda: sys.argv[2] == "over")
 if sys.argv[2] == "stopped":
-    watch.stop()
+    monitor.stop()
 print("trains", flush=True)
 time.sleep(float(sys.argv[3]))
 print("trained", flush=True)

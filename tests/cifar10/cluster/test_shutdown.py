@@ -24,8 +24,10 @@ class Tasks:
     def task(self, job: str) -> Cluster:
         return Cluster(self._jobs, job, 0, has_evaluator=False, source="TF_CONFIG")
 
-    def ears(self) -> shutdown.Ears:
-        return shutdown.Ears(self.task("ps"), ["master/0", "worker/0"], self._targets["ps"])
+    def listener(self) -> shutdown.ShutdownListener:
+        return shutdown.ShutdownListener(
+            self.task("ps"), ["master/0", "worker/0"], self._targets["ps"]
+        )
 
     def tell(self, job: str, *indices: int) -> None:
         """The trainer tells ps/0, or the ones that are named."""
@@ -40,58 +42,58 @@ def tasks() -> Tasks:
 
 
 @pytest.fixture
-def ears(tasks) -> Iterator[shutdown.Ears]:
+def listener(tasks) -> Iterator[shutdown.ShutdownListener]:
     """They have heard what earlier tests told."""
-    found = tasks.ears()
+    found = tasks.listener()
     found._session.run(found._ended)
     yield found
     found._session.close()
 
 
-def heard(ears: shutdown.Ears) -> tuple[set[str], bool, bool]:
-    ears.listen()
-    return ears.waiting, ears.master_ended, ears.is_over
+def heard(listener: shutdown.ShutdownListener) -> tuple[set[str], bool, bool]:
+    listener.listen()
+    return listener.waiting, listener.master_ended, listener.is_over
 
 
-def test_a_task_that_serves_waits_for_every_trainer(tasks, ears):
-    assert heard(ears) == ({"master/0", "worker/0"}, False, False)
+def test_a_task_that_serves_waits_for_every_trainer(tasks, listener):
+    assert heard(listener) == ({"master/0", "worker/0"}, False, False)
     tasks.tell("worker")
-    assert heard(ears) == ({"master/0"}, False, False)
+    assert heard(listener) == ({"master/0"}, False, False)
     tasks.tell("master")
-    assert heard(ears) == (set(), True, True)
+    assert heard(listener) == (set(), True, True)
 
 
-def test_a_trainer_may_come_back_and_end_once_more(tasks, ears):
+def test_a_trainer_may_come_back_and_end_once_more(tasks, listener):
     tasks.tell("worker")
     tasks.tell("worker")
-    assert heard(ears) == ({"master/0"}, False, False)
+    assert heard(listener) == ({"master/0"}, False, False)
 
 
-def test_who_is_still_here_after_the_masters_end_has_a_time_of_grace(tasks, ears, monkeypatch):
+def test_who_is_still_here_after_the_masters_end_has_a_time_of_grace(tasks, listener, monkeypatch):
     assert shutdown.GRACE_SECS == 7.0
     monkeypatch.setattr(shutdown, "GRACE_SECS", 0.3)
     tasks.tell("master")
-    assert heard(ears) == ({"worker/0"}, True, False)
+    assert heard(listener) == ({"worker/0"}, True, False)
     time.sleep(0.35)
-    assert heard(ears) == ({"worker/0"}, True, True)
+    assert heard(listener) == ({"worker/0"}, True, True)
 
 
-def test_the_grace_begins_when_the_master_ends(tasks, ears, monkeypatch):
+def test_the_grace_begins_when_the_master_ends(tasks, listener, monkeypatch):
     monkeypatch.setattr(shutdown, "GRACE_SECS", 0.0)
     tasks.tell("worker")
     time.sleep(0.01)
-    assert heard(ears) == ({"master/0"}, False, False)
+    assert heard(listener) == ({"master/0"}, False, False)
 
 
-def test_a_task_that_has_gone_is_not_told_and_the_others_are(tasks, ears):
+def test_a_task_that_has_gone_is_not_told_and_the_others_are(tasks, listener):
     tasks.tell("master", 1, 0)
     tasks.tell("worker", 1, 0)
-    assert heard(ears) == (set(), True, True)
+    assert heard(listener) == (set(), True, True)
 
 
 def test_what_was_told_before_the_ears_were_there_is_heard(tasks):
     tasks.tell("master")
-    late = tasks.ears()
+    late = tasks.listener()
     late.listen()
     assert late.master_ended
 

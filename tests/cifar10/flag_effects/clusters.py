@@ -10,14 +10,14 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import main
-from cifar10.cluster.liveness import Watch
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.resolve import resolve
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, TrainingError
 from cifar10.host.signals import StopRequest
 from cifar10.run import parameter_server, worker
-from cifar10.run.cluster_session import Node
+from cifar10.run.cluster_session import ClusterSession
 from cifar10.step import model_fn
 from cifar10.step.devices import plan_devices
 from cifar10.step.replicas import Replication
@@ -55,12 +55,12 @@ def _no_server() -> Iterator[None]:
 
 def _replication(config: TrainConfig) -> Replication:
     with _no_server():
-        return Node(config, _cluster(config), plan_devices(config)).replication()
+        return ClusterSession(config, _cluster(config), plan_devices(config)).replication()
 
 
 def gradients_an_update(config: TrainConfig) -> Any:
     """None: each replica's are applied when they come."""
-    return _replication(config).aggregate
+    return _replication(config).replicas_to_aggregate
 
 
 def driven_from_here(config: TrainConfig) -> tuple[int, list[str]]:
@@ -111,7 +111,7 @@ def sent_in_bfloat16(config: TrainConfig) -> dict[str, int]:
 def trainer_gives_up(config: TrainConfig) -> str:
     """What a trainer says whose parameter server never comes."""
     with _no_server():
-        node = Node(config, _cluster(config), plan_devices(config))
+        node = ClusterSession(config, _cluster(config), plan_devices(config))
         try:
             node.join(lambda: None)
         except TrainingError as error:
@@ -123,17 +123,19 @@ def trainer_gives_up(config: TrainConfig) -> str:
 
 def server_gives_up(config: TrainConfig) -> str:
     """What a parameter server says whose master never comes."""
-    watches: list[Watch] = []
+    watches: list[LivenessMonitor] = []
 
-    def watch(*arguments: Any) -> Watch:
-        watches.append(Watch(*arguments))
+    def watch(*arguments: Any) -> LivenessMonitor:
+        watches.append(LivenessMonitor(*arguments))
         return watches[-1]
 
-    ears = types.SimpleNamespace(is_over=False, master_ended=False, listen=lambda: None)
+    listener = types.SimpleNamespace(is_over=False, master_ended=False, listen=lambda: None)
     with _no_server(), contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(parameter_server, "size_thread_pools"))
-        stack.enter_context(mock.patch.object(parameter_server, "Watch", watch))
-        stack.enter_context(mock.patch.object(parameter_server.shutdown, "Ears", return_value=ears))
+        stack.enter_context(mock.patch.object(parameter_server, "LivenessMonitor", watch))
+        stack.enter_context(
+            mock.patch.object(parameter_server.shutdown, "ShutdownListener", return_value=listener)
+        )
         try:
             parameter_server.serve(config, _cluster(config), StopRequest())
         except TrainingError as error:

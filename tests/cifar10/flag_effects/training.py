@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.optim import muon
 from cifar10.step import model_fn, training_step
-from cifar10.step.training_step import Report
+from cifar10.step.training_step import StepReport
 from cifar10.weights.spec import KERNEL, Spec
 from tests.cifar10.flag_effects.rows import Row
 from tests.cifar10.steps import Training, make_plan
@@ -43,12 +43,12 @@ def _training(config: TrainConfig) -> Iterator[Training]:
         yield Training(spec, images, labels, session)
 
 
-def _step(run: Training) -> tuple[float, Report]:
+def _step(run: Training) -> tuple[float, StepReport]:
     """Trains a step on the one batch; returns the loss, too."""
     batch = (_PICTURES, np.full(_IMAGES, _LABEL, np.int64))
     names = (training_step.LOSS, training_step.REPORT)
     loss, report = run.step(batch, [f"{name}:0" for name in names])
-    return float(loss), Report.of(report)
+    return float(loss), StepReport.of(report)
 
 
 def _set(run: Training, name: str, value: int) -> None:

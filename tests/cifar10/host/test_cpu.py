@@ -160,7 +160,7 @@ def test_a_parent_that_has_just_ended_has_pinned_nobody(monkeypatch):
     assert cpu._is_pinned(None) is False
 
 
-LOOK = "from cifar10 import cpu; print(cpu._is_pinned(None), cpu._is_first_of_container())"
+LOOK = "from cifar10.host import cpu; print(cpu._is_pinned(None), cpu._is_first_of_container())"
 
 
 @pytest.mark.skipif(

@@ -52,12 +52,12 @@ def test_sigterm_and_ctrl_c_are_taken_over(signum):
 # Waits in TensorFlow for what never comes, as a synchronous trainer does whose master has gone.
 STUCK = """
 import tensorflow.compat.v1 as tf
-from cifar10.stopping import Stay, StopRequest
-from cifar10.watch import Watch
+from cifar10.host.signals import Stay, StopRequest
+from cifar10.cluster.liveness import LivenessMonitor
 
 stop = StopRequest()
 stop.install()
-Watch({}, 60).end_process_after(Stay(stop, lambda: False))
+LivenessMonitor({}, 60).end_process_after(Stay(stop, lambda: False))
 with tf.Graph().as_default(), tf.Session() as session:
     never = tf.FIFOQueue(1, tf.int32).dequeue()
     print("waiting", flush=True)

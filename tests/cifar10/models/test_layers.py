@@ -41,13 +41,13 @@ def test_batch_norm_reports_the_population_variance_of_its_tower():
 
 
 def test_shared_statistics_with_one_tower_are_those_of_plain_batch_norm():
-    shared = Layers(training=True, norm="sync", merge=lambda tensor: tensor)
+    shared = Layers(training=True, norm="sync", cross_tower_mean=lambda tensor: tensor)
     one, other = (run(lambda layers, x: layers.batch_norm(x), ls) for ls in (shared, Layers(True)))
     np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 def test_shared_statistics_need_a_merge_function():
-    with pytest.raises(ValueError, match="norm='sync' needs a merge function"):
+    with pytest.raises(ValueError, match="norm='sync' needs cross_tower_mean"):
         run(lambda layers, x: layers.batch_norm(x), Layers(training=True, norm="sync"))
 
 
@@ -156,7 +156,7 @@ def test_training_computes_the_same_from_slices_of_a_flat_vector():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"norm": "tower"}, {"norm": "sync", "merge": lambda tensor: tensor}],
+    [{"norm": "tower"}, {"norm": "sync", "cross_tower_mean": lambda tensor: tensor}],
     ids=["of a tower", "shared"],
 )
 def test_epsilon_is_added_to_the_variance_in_training(settings: Any):
@@ -177,7 +177,7 @@ def test_epsilon_is_added_to_the_variance_outside_training():
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 def test_scale_and_offset_are_a_channels_whether_it_is_normalised_or_not(data_format: str):
     gamma, beta = np.array([1, 2, 3, 4], np.float32), np.array([0, -1, 5, 1], np.float32)
-    shared = {"norm": "sync", "merge": lambda tensor: tensor}
+    shared = {"norm": "sync", "cross_tower_mean": lambda tensor: tensor}
     found = []
     with tf.Graph().as_default(), tf.Session() as session:
         for settings in (shared, {"norm": "off"}):
@@ -211,7 +211,10 @@ def test_batch_norm_without_a_scale_has_an_offset_alone():
 
 
 def test_the_statistics_count_the_values_of_a_channel_in_all_images():
-    for settings in ({"norm": "tower"}, {"norm": "sync", "merge": lambda tensor: tensor}):
+    for settings in (
+        {"norm": "tower"},
+        {"norm": "sync", "cross_tower_mean": lambda tensor: tensor},
+    ):
         layers = Layers(training=True, **settings)
         mean, variance, count = run(
             lambda layers, x: layers.batch_norm(x) is None or layers.statistics[0], layers
@@ -336,7 +339,9 @@ def test_the_fused_normalisation_is_told_where_the_channels_are(
 
 
 def test_shared_statistics_of_narrow_images_are_summed_up_in_float32() -> None:
-    layers = Layers(True, compute_dtype=tf.bfloat16, norm="sync", merge=lambda tensor: tensor)
+    layers = Layers(
+        True, compute_dtype=tf.bfloat16, norm="sync", cross_tower_mean=lambda tensor: tensor
+    )
     with tf.Graph().as_default(), tf.Session() as session:
         narrow = tf.cast(tf.constant(IMAGES), tf.bfloat16)
         y = layers.batch_norm(narrow)

@@ -26,7 +26,7 @@ def gradients(
             tf.cast(inputs[0], dtype),
             tf.cast(inputs[1], dtype),
             SETTINGS,
-            convolution.Ways(by_images=by_images),
+            convolution.ConvAlgorithms(by_images=by_images),
             None if early is None else tf.constant(early),
         )
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
@@ -75,7 +75,7 @@ def test_winograds_way_is_taken_where_the_input_always_has_a_gradient():
         with tf.Graph().as_default() as graph:
             x, kernel = tf.zeros([16, 4, 4, 64]), tf.zeros([3, 3, 64, 72])
             y = convolution.convolve(
-                x, kernel, SETTINGS, convolution.Ways(winograd_saving=1.0), early
+                x, kernel, SETTINGS, convolution.ConvAlgorithms(winograd_saving=1.0), early
             )
             assert y.shape == [16, 4, 4, 72]
             return {op.type for op in graph.get_operations()}
@@ -89,7 +89,9 @@ def test_winograds_way_is_taken_where_it_saves_enough(side: int, is_taken: bool)
     images, weights = numbers(16, side, side, 64), numbers(3, 3, 64, 64)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         x, kernel = tf.constant(images, tf.bfloat16), tf.constant(weights, tf.bfloat16)
-        y = convolution.convolve(x, kernel, SETTINGS, convolution.Ways(winograd_saving=5.0))
+        y = convolution.convolve(
+            x, kernel, SETTINGS, convolution.ConvAlgorithms(winograd_saving=5.0)
+        )
         assert y.dtype == tf.bfloat16
         assert ("Conv2D" in {op.type for op in graph.get_operations()}) != is_taken
         exact = tf.nn.conv2d(*(tf.cast(one, tf.float32) for one in (x, kernel)), **SETTINGS)

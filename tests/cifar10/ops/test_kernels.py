@@ -48,8 +48,8 @@ def outputs_and_gradients(
     with tf.Graph().as_default() as graph, tf.Session() as session:
         inputs = [tf.cast(tf.constant(value), dtype) for value in (x, kernel)]
         trains = None if early is None else tf.constant(early)
-        ways = convolution.Ways(own=own)
-        y = convolution.convolve(inputs[0], inputs[1], SETTINGS, ways, trains)
+        algorithms = convolution.ConvAlgorithms(own=own)
+        y = convolution.convolve(inputs[0], inputs[1], SETTINGS, algorithms, trains)
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
         found = tf.gradients(y, inputs, tf.cast(tf.constant(factors), dtype))
         ops = {op.type for op in graph.get_operations()}
@@ -121,7 +121,7 @@ _THREADS = """
 import sys
 import numpy as np
 import tensorflow.compat.v1 as tf
-from cifar10.kernels import library
+from cifar10.ops.kernels import library
 ops, random = library.load(), np.random.default_rng(0)
 x, y = (random.normal(size=(6, 16, 16, 32)).astype(np.float32) for _ in range(2))
 w = random.normal(size=(3, 3, 32, 32)).astype(np.float32)

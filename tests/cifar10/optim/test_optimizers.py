@@ -32,7 +32,7 @@ def update(config: TrainConfig, which: int, steps: int) -> float:
         rate = tf.constant(0.1)
         read = weights.read_value()
         gradient = optimizers.add_decay(config, tf.fill([2], GRADIENT), read, (0, 1))
-        gradient = optimizers.decay_apart(config, rate, gradient, weights, (0, 1))
+        gradient = optimizers.decoupled_weight_decay(config, rate, gradient, weights, (0, 1))
         train_op = optimizers.build(config, rate, LAYOUT).apply_gradients([(gradient, weights)])
         session.run(tf.global_variables_initializer())
         for _ in range(steps):
@@ -101,7 +101,9 @@ def test_adams_decay_ends_with_the_kernels_wherever_a_piece_begins(start, size, 
     with tf.Graph().as_default(), tf.Session() as session:
         piece = tf.get_variable("w", [size], initializer=tf.ones_initializer(), use_resource=True)
         gradient = tf.range(float(size))
-        known = optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (start, 4))
+        known = optimizers.decoupled_weight_decay(
+            config, tf.constant(0.1), gradient, piece, (start, 4)
+        )
         session.run(tf.global_variables_initializer())
         assert session.run(known).tolist() == list(range(size))
         after = session.run(piece)
@@ -117,7 +119,9 @@ def test_without_decay_the_gradient_is_left_as_it_is():
         with tf.Graph().as_default():
             gradient = tf.ones([3])
             piece = tf.get_variable("w", [3], use_resource=True)
-            known = optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (0, 2))
+            known = optimizers.decoupled_weight_decay(
+                config, tf.constant(0.1), gradient, piece, (0, 2)
+            )
             assert known is gradient
 
 
@@ -204,6 +208,6 @@ def test_adams_weights_decay_once_the_gradient_is_known():
     with tf.Graph().as_default() as graph:
         piece = tf.get_variable("w", [3], use_resource=True)
         gradient = tf.placeholder(tf.float32, [3], name="gradient")
-        optimizers.decay_apart(config, tf.constant(0.1), gradient, piece, (0, 2))
+        optimizers.decoupled_weight_decay(config, tf.constant(0.1), gradient, piece, (0, 2))
         (decay,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
         assert gradient.op in steps.ops_before(decay)

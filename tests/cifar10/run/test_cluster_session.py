@@ -12,11 +12,11 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.training import monitored_session
 
 from cifar10.cluster import server, shutdown
-from cifar10.cluster.liveness import Watch
+from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
-from cifar10.run.cluster_session import Node
+from cifar10.run.cluster_session import ClusterSession
 from tests.cifar10.cluster_processes import free_ports
 from tests.cifar10.steps import make_plan
 
@@ -27,7 +27,7 @@ class Job:
     """A master, two workers and two parameter servers, of which a test makes nodes."""
 
     def __init__(self) -> None:
-        self._nodes: list[Node] = []
+        self._nodes: list[ClusterSession] = []
         ports = iter(free_ports(5))
         counts = {"master": 1, "worker": 2, "ps": 2}
         self.addresses = {
@@ -38,15 +38,15 @@ class Job:
     def cluster(self, job: str, index: int = 0) -> Cluster:
         return Cluster(self.addresses, job, index, has_evaluator=False, source="TF_CONFIG")
 
-    def node(self, job: str, index: int = 0, towers: int = 1, **settings: Any) -> Node:
+    def node(self, job: str, index: int = 0, towers: int = 1, **settings: Any) -> ClusterSession:
         config = TrainConfig(train_batch_size=12, **settings)
-        node = Node(config, self.cluster(job, index), make_plan(towers, 1))
+        node = ClusterSession(config, self.cluster(job, index), make_plan(towers, 1))
         self._nodes.append(node)
         return node
 
     def end(self) -> None:
         for node in self._nodes:
-            node._watch.stop()
+            node._monitor.stop()
 
     @contextlib.contextmanager
     def listening(self, job: str) -> Iterator[None]:
@@ -81,12 +81,12 @@ class Guards:
         self.is_over: Any = None
 
         def note(
-            watch: Watch, labels: list[str], at_least: Any = None, is_over: Any = None
+            watch: LivenessMonitor, labels: list[str], at_least: Any = None, is_over: Any = None
         ) -> None:
             self.found.append((list(labels), at_least))
             self.is_over = is_over or self.is_over
 
-        monkeypatch.setattr(Watch, "end_process_without", note)
+        monkeypatch.setattr(LivenessMonitor, "end_process_without", note)
 
 
 @pytest.fixture
@@ -167,15 +167,15 @@ def test_asynchronous_trainers_share_the_parameter_servers(job):
         "num_machines": 1,
         "num_replicas": 3,
         "replica": 2,
-        "aggregate": None,
+        "replicas_to_aggregate": None,
         "transfer_dtype": tf.float32,
     }
 
 
 def test_synchronous_trainers_wait_for_all_gradients_or_for_as_many_as_asked(job):
     place = job.node("master", ps_transfer="bf16").replication()
-    assert (place.replica, place.aggregate, place.transfer_dtype) == (0, 3, tf.bfloat16)
-    assert job.node("worker", replicas_to_aggregate=2).replication().aggregate == 2
+    assert (place.replica, place.replicas_to_aggregate, place.transfer_dtype) == (0, 3, tf.bfloat16)
+    assert job.node("worker", replicas_to_aggregate=2).replication().replicas_to_aggregate == 2
 
 
 def test_without_parameter_servers_the_weights_are_the_masters(job):
@@ -189,7 +189,7 @@ def test_an_in_graph_master_has_towers_on_every_machine(job):
     place = job.node("master", towers=2, replication="in-graph").replication()
     machines = ("/job:master/task:0", "/job:worker/task:0", "/job:worker/task:1")
     assert place.tower_devices == tuple(f"{one}/{CPU}" for one in machines for _ in range(2))
-    assert (place.num_machines, place.num_replicas, place.aggregate) == (3, 1, None)
+    assert (place.num_machines, place.num_replicas, place.replicas_to_aggregate) == (3, 1, None)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_node_says_what_it_is_and_how_it_trains(job, settings, how, images):
         "task": "worker/1",
         "tasks": {job: list(tasks) for job, tasks in job.addresses.items()},
         "replication": "between-graph",
-        "gradients_an_update": place.aggregate,
+        "gradients_an_update": place.replicas_to_aggregate,
         "images_a_global_step": images,
     }
 

@@ -9,7 +9,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.run.job import Job, checkpoint_steps, make_job, open_output
-from cifar10.run.master import introduce
+from cifar10.run.master import say_what_trains
 from cifar10.step import devices
 from cifar10.step.model_fn import ModelParams
 from cifar10.step.replicas import Replication
@@ -115,6 +115,6 @@ def test_who_goes_without_our_convolutions_and_has_any_says_so(
     tutorial_data, monkeypatch, capsys, model, count
 ):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
-    introduce(make(tutorial_data, model=model), 0)
+    say_what_trains(make(tutorial_data, model=model), 0)
     line = "convolutions are TensorFlow's: ours cannot be had, they are not compiled (make)"
     assert capsys.readouterr().out.splitlines().count(line) == count

@@ -340,8 +340,8 @@ def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
         ({}, 12, 12),
         ({"num_machines": 3}, 36, 36),
         ({"num_replicas": 3}, 12, 12),
-        ({"num_replicas": 3, "aggregate": 3}, 12, 36),
-        ({"num_replicas": 3, "aggregate": 2}, 12, 24),
+        ({"num_replicas": 3, "replicas_to_aggregate": 3}, 12, 36),
+        ({"num_replicas": 3, "replicas_to_aggregate": 2}, 12, 24),
     ],
     ids=["alone", "in-graph", "asynchronous", "synchronous", "with a backup"],
 )
@@ -358,7 +358,7 @@ def test_a_process_alone_is_the_chief_on_its_own_devices():
     assert alone.is_chief
     assert alone.tower_devices == ("/cpu:0", "/cpu:1")
     assert alone.variable_devices == ("/cpu:0",)
-    assert (alone.num_replicas, alone.aggregate, alone.task_device) == (1, None, "")
+    assert (alone.num_replicas, alone.replicas_to_aggregate, alone.task_device) == (1, None, "")
 
 
 # Parameter servers in processes of their own, which are killed and started again.

@@ -13,7 +13,7 @@ from cifar10.models.layers import Layers
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.replicas import Replication
-from cifar10.step.training_step import Report
+from cifar10.step.training_step import StepReport
 from cifar10.step.update import StepSettings
 from cifar10.weights.spec import EARLY
 from tests.cifar10 import steps
@@ -232,10 +232,10 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
         seen = next(v for v in tf.global_variables() if v.op.name == "examples_seen")
         seen.load(82_000 - BATCH, run.session)  # 1,000 images an epoch: one step before epoch 82
         fetches = [training_step.report_tensor()]
-        reports = [Report.of(run.step(batch, fetches)[0]) for batch in make_batches(2)]
+        reports = [StepReport.of(run.step(batch, fetches)[0]) for batch in make_batches(2)]
     assert reports == [
-        Report(1, 82_000, pytest.approx(0.1), False),
-        Report(2, 82_012, pytest.approx(0.01), False),
+        StepReport(1, 82_000, pytest.approx(0.1), False),
+        StepReport(2, 82_012, pytest.approx(0.01), False),
     ]
 
 
@@ -293,13 +293,13 @@ def test_the_rate_of_a_step_goes_with_its_images():
     )
     with steps.training(config, make_plan(1)) as run:
         (batch,) = make_batches(1)
-        report = Report.of(run.step(batch, [f"{training_step.REPORT}:0"])[0])
+        report = StepReport.of(run.step(batch, [f"{training_step.REPORT}:0"])[0])
     assert report.learning_rate == pytest.approx(0.1 / 4)
 
 
 def test_a_report_holds_whole_numbers_and_a_truth_value():
-    report = Report.of(np.array([3.0, 48.0, 0.5, 1.0]))
-    assert repr(report) == "Report(step=3, examples_seen=48, learning_rate=0.5, over=True)"
+    report = StepReport.of(np.array([3.0, 48.0, 0.5, 1.0]))
+    assert repr(report) == "StepReport(step=3, examples_seen=48, learning_rate=0.5, over=True)"
 
 
 ONE_BATCH = make_batches(1)[0]
@@ -347,7 +347,7 @@ def test_every_trainer_of_a_cluster_sees_its_end():
             report = training_step.report_tensor()
             over, found, _ = session.run([f"{training_step.OVER}:0", report, step.train_op])
             assert over.dtype == bool
-            assert over == Report.of(found).over == value
+            assert over == StepReport.of(found).over == value
 
 
 @pytest.mark.parametrize(("place", "hooks"), [(None, 0), (place(0, None), 1), (place(0, 2), 2)])

@@ -13,7 +13,7 @@ from cifar10.models.layers import Layers
 from cifar10.step import gradients, training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.replicas import Replication
-from cifar10.step.training_step import Report
+from cifar10.step.training_step import StepReport
 from cifar10.step.update import StepSettings
 from cifar10.weights.spec import OFFSET
 from tests.cifar10.steps import make_plan
@@ -84,10 +84,10 @@ class Step:
             piece.load(values[: piece.shape[0]], session)
             values = values[piece.shape[0] :]
 
-    def take(self) -> Report:
+    def take(self) -> StepReport:
         """Takes the step."""
         fetched = self.session.run([f"{training_step.REPORT}:0", self._train_op])
-        return Report.of(fetched[0])
+        return StepReport.of(fetched[0])
 
     @property
     def weights(self) -> np.ndarray:
@@ -133,7 +133,7 @@ def test_machines_that_one_process_drives_count_their_images_and_set_the_rate(se
     place = dataclasses.replace(Replication.alone(plan), num_machines=2)
     config = TrainConfig(**SETTINGS, learning_rate_batch=4 * BATCH)
     step = Step(session, config, plan, place)
-    assert step.take() == Report(1, 2 * BATCH, RATE / 2, False)
+    assert step.take() == StepReport(1, 2 * BATCH, RATE / 2, False)
 
 
 def test_the_rate_is_that_of_the_images_seen_before_the_step(session):
@@ -208,10 +208,10 @@ def test_a_step_whose_gradients_overflow_counts_its_images_but_is_none(session, 
     step = Step(session, TrainConfig(**{**SETTINGS, **settings}), plan)
     scale = next(one for one in tf.global_variables() if "current_loss_scale" in one.name)
     scale.load(np.inf, session)
-    assert step.take() == Report(0, BATCH, RATE, False)
+    assert step.take() == StepReport(0, BATCH, RATE, False)
     np.testing.assert_array_equal(step.weights, WEIGHTS)
     scale.load(8.0, session)
-    assert step.take() == Report(1, 2 * BATCH, RATE, False)
+    assert step.take() == StepReport(1, 2 * BATCH, RATE, False)
     gradient = numpys_gradient(WEIGHTS)
     expected = numpys_step(WEIGHTS)
     if settings:  # Adam's first step is one rate long, whatever the gradient.
@@ -253,6 +253,8 @@ def test_a_checkpoint_gets_moving_statistics_and_their_averages(session):
 
 def test_a_worker_saves_no_slots_since_it_updates_nothing(session):
     plan = make_plan(1)
-    place = dataclasses.replace(Replication.alone(plan), num_replicas=2, replica=1, aggregate=2)
+    place = dataclasses.replace(
+        Replication.alone(plan), num_replicas=2, replica=1, replicas_to_aggregate=2
+    )
     step = Step(session, TrainConfig(**SETTINGS), plan, place)
     assert step.names == ["model/dense/kernel", "model/dense/bias"]
