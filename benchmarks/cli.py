@@ -17,6 +17,7 @@ BENCHMARKS = {
     "scale": "what more workers, parameter servers or a faster network would give, by a model",
     "check-scale": "that model against real runs over slow links (root)",
     "bare-step": "the training step alone",
+    "towers": "whether other towers and threads are faster, and their flags",
     "kernels": "our convolutions for CPUs beside TensorFlow's",
     "input": "the training input alone: images/s and memory",
     "cluster": "a whole job of a cluster; a step with a parameter server",
@@ -89,6 +90,10 @@ def _main_of(name: str) -> Callable[[Sequence[str]], Any]:
         from benchmarks import bare_step
 
         return bare_step.main
+    if name == "towers":
+        from benchmarks import towers
+
+        return towers.main
     if name == "kernels":
         from benchmarks import kernels
 

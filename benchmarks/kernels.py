@@ -21,10 +21,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from benchmarks import arguments
+from benchmarks.timed_step import Trainer
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
-from cifar10.run.autotune.step import Trainer
 
 _IMAGES = 64
 # Side of the images, channels, filters.

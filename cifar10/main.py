@@ -18,8 +18,6 @@ from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.host.signals import StopRequest
-from cifar10.run.autotune.ahead import children_ahead
-from cifar10.run.autotune.children import Children
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -30,9 +28,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         config = flags.parse(sys.argv[1:] if argv is None else argv)
         stop.install()
         cluster = _find_cluster(config)
-        with children_ahead(config, stop) as children:
-            _quieten(config.verbose)
-            _run(config, cluster, stop, started, children)
+        _quieten(config.verbose)
+        _run(config, cluster, stop, started)
         stop.check()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -56,11 +53,7 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
 
 
 def _run(
-    config: TrainConfig,
-    cluster: Optional[Cluster],
-    stop: StopRequest,
-    started: float,
-    children: Optional[Children],
+    config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
     # TensorFlow takes seconds to load: not for --help or a misspelt flag.
     if cluster is not None and not cluster.is_single_process:
@@ -70,7 +63,7 @@ def _run(
     elif config.mode == "train_and_evaluate":
         from cifar10.run.master import train_and_evaluate
 
-        train_and_evaluate(config, stop, started, children=children)
+        train_and_evaluate(config, stop, started)
     elif config.mode == "evaluate":
         from cifar10.run.modes.evaluate import evaluate
 

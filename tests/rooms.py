@@ -158,8 +158,6 @@ LIGHT = (
     "cifar10.output.progress.line",
     "cifar10.output.progress.text",
     "cifar10.output.report.page",
-    "cifar10.run.autotune.ahead",
-    "cifar10.run.autotune.sample",
     "cifar10.step.cpu_setting",
 )
 

@@ -127,11 +127,6 @@ def _check_settings_alone(config: TrainConfig) -> None:
 
 
 def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
-    if config.autotune and not cluster.is_single_process:
-        raise ConfigError(
-            f"--autotune is for a process that trains alone, and this is {cluster.label} of "
-            f"{show(cluster.jobs)}; leave it out, --num-towers says how many towers a task has"
-        )
     if config.variable_strategy == "GPU" and not cluster.is_single_process:
         raise ConfigError(
             "--variable-strategy GPU is for a process that trains alone; what the tasks of a "

@@ -168,8 +168,6 @@ def _check_contradictions(config: Any) -> None:
         _refuse(
             "--checkpoint is for --mode evaluate, predict and export; training continues by itself"
         )
-    if config.autotune and config.mode != "train_and_evaluate":
-        _refuse(f"--autotune is for training, got --mode {config.mode}; leave it out")
     if config.variable_strategy == "GPU" and config.num_gpus == 0:
         _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
     if config.num_gpus and config.num_towers is not None and config.num_towers % config.num_gpus:

@@ -13,6 +13,12 @@ from cifar10.errors import ConfigError
 _GIVEN = "_given"  # where the parser notes which flags it has met
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
+# Flags that are gone -> what to do instead.
+_GONE = {
+    "--autotune": "python -m benchmarks towers measures towers and threads, and prints the flags "
+    "to set",
+}
+
 DESCRIPTION = """\
 Train CIFAR-10 with tf.estimator, evaluate, predict, export.
 
@@ -81,6 +87,7 @@ def parse(argv: Sequence[str]) -> TrainConfig:
     parser = _make_parser()
     # What follows `--` are files; argparse itself takes some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
+    _refuse_gone(argv[:end])
     values = vars(parser.parse_intermixed_args(_normalise(argv[:end])))
     given = values.pop(_GIVEN, {})
     if values["recipe"] is not None:
@@ -88,6 +95,13 @@ def parse(argv: Sequence[str]) -> TrainConfig:
         values.update(recipes.settings(values["recipe"], flags))
     values["images"] = (*values["images"], *argv[end + 1 :])
     return TrainConfig(**values)
+
+
+def _refuse_gone(argv: Sequence[str]) -> None:
+    for word in argv:
+        name = word.partition("=")[0].replace("_", "-")
+        if name in _GONE:
+            raise ConfigError(f"{name} is gone: {_GONE[name]}")
 
 
 def _make_parser() -> argparse.ArgumentParser:

@@ -246,12 +246,6 @@ class TrainConfig:
     num_inter_threads: Optional[int] = _flag(
         None, "ops at once; 0: TensorFlow chooses (default: fits the towers)", group="devices"
     )
-    autotune: bool = _flag(
-        False,
-        "on a CPU, choose towers and threads by timing steps, and remember the choice; what "
-        "--num-towers, --num-inter-threads and --num-intra-threads say stays",
-        group="devices",
-    )
     log_device_placement: bool = _flag(False, "print each op's device", group="devices")
 
     ps_hosts: Optional[str] = _flag(

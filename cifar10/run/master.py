@@ -19,8 +19,6 @@ from cifar10.output import checkpoints, model_settings, run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run import results
-from cifar10.run.autotune.children import Children
-from cifar10.run.autotune.tune import tuned
 from cifar10.run.hooks import training
 from cifar10.run.hooks.progress import ProgressHook, RunLength
 from cifar10.run.hooks.summaries import ResumeHook, SummaryHook, keep
@@ -37,7 +35,6 @@ def train_and_evaluate(
     stop: StopRequest,
     started: float,
     cluster: Optional[Cluster] = None,
-    children: Optional[Children] = None,
 ) -> None:
     """Trains, validates after each checkpoint, evaluates the best one, reports and exports.
 
@@ -46,7 +43,6 @@ def train_and_evaluate(
       stop: says whether a signal came.
       started: when the process started (`time.monotonic`).
       cluster: whose master this process is; None: it trains alone.
-      children: --autotune's, where they were started ahead.
 
     Raises:
       UserError: the data or the settings are wrong.
@@ -57,7 +53,6 @@ def train_and_evaluate(
     for split in (TRAIN, EVAL):
         records.require(split)
     open_output(config)
-    config = tuned(config, stop, children)
     job = join_job(config, records, cluster, stop.check) if cluster else start_job(config, records)
     if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)

@@ -16,13 +16,13 @@ class Setting:
     num_inter_threads: int
     num_intra_threads: int
 
-    def applied(self, config: TrainConfig) -> TrainConfig:
-        """The configuration with this setting."""
-        return dataclasses.replace(config, **dataclasses.asdict(self))
+    def as_flags(self) -> list[str]:
+        """The flags that set it."""
+        values = dataclasses.asdict(self)
+        return [f"{flag_name(name)}={value}" for name, value in values.items()]
 
     def __str__(self) -> str:
-        values = dataclasses.asdict(self)
-        return " ".join(f"{flag_name(name)} {value}" for name, value in values.items())
+        return " ".join(self.as_flags())
 
 
 def rule(config: TrainConfig, cores: int) -> Setting:

@@ -451,14 +451,3 @@ def test_variables_on_gpus_are_refused_in_a_cluster():
         "leave it out (from TF_CONFIG)"
     )
     assert read({"master": ["a:1"]}, MASTER_TASK, variable_strategy="GPU").is_single_process
-
-
-@pytest.mark.parametrize("task", [MASTER_TASK, {"type": "ps", "index": 0}], ids=str)
-def test_a_task_of_a_cluster_is_not_tuned(task):
-    message = refusal(TWO_TRAINERS, task, autotune=True)
-    assert message.startswith("--autotune is for a process that trains alone, and this is ")
-    assert message.endswith("--num-towers says how many towers a task has (from TF_CONFIG)")
-
-
-def test_a_cluster_of_one_may_be_tuned():
-    assert read({"master": ["a:1"]}, MASTER_TASK, autotune=True).is_single_process

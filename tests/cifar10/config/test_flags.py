@@ -130,6 +130,15 @@ def test_words_after_two_dashes_are_files():
     assert config.images == ("--odd_name.png", "cat.png")
 
 
+@pytest.mark.parametrize(
+    ("word", "way_out"), [("--autotune=true", "python -m benchmarks towers measures towers")]
+)
+def test_a_flag_that_is_gone_says_what_to_do_instead(word, way_out):
+    name = word.partition("=")[0]
+    with pytest.raises(ConfigError, match=f"^{name} is gone: .*{way_out}"):
+        parse(["--model=mlp", word])
+
+
 def test_an_unknown_flag_is_refused_by_name():
     with pytest.raises(ConfigError, match="--num-workers=2"):
         parse(["--num_workers=2"])

@@ -165,7 +165,6 @@ def test_a_setting_with_choices_takes_no_other():
         ({"mode": "predict"}, ["--mode predict needs image files"]),
         ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
-        ({"autotune": True, "mode": "evaluate"}, ["--autotune is for training", "--mode evaluate"]),
         ({"variable_strategy": "GPU", "num_gpus": 0}, ["--variable-strategy GPU", "--num-gpus"]),
         ({"num_gpus": 2, "num_towers": 3}, ["--num-towers", "--num-gpus"]),
         ({"num_towers": 3}, ["--train-batch-size", "128 images for 3 towers"]),

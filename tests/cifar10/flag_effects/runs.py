@@ -31,8 +31,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "changed": (
         f"{_TINY} --work-dir=../place --data-dir=records --output-dir=kept --log-dir=events "
         "--checkpoint-steps=2 --keep-checkpoints=3 --log-steps=2 --summary-steps=2 "
-        # There is nothing to choose from, which autotune says.
-        "--autotune --verbose --log-device-placement --test-time-augmentation --recipe=tutorial",
+        "--verbose --log-device-placement --test-time-augmentation --recipe=tutorial",
         "changed",
     ),
     "short": (f"{_TINY} --max-minutes=1e-6 --output-dir=short", "plain"),
@@ -198,11 +197,6 @@ def says(text: str) -> Callable[[Finished], bool]:
     return probe
 
 
-def notes_autotune(run: Finished) -> bool:
-    """Whether the output folder says which towers and threads were chosen."""
-    return (run.output / "autotune.json").exists()
-
-
 def evaluated_step(run: Finished) -> str:
     """The step of the checkpoint that was evaluated."""
     return run.printed.splitlines()[-1].partition(" at step ")[2]
@@ -241,7 +235,6 @@ ROWS = [
     ),
     RunRow("recipe", recipe_in_result, {"plain": None, "changed": "tutorial"}),
     RunRow("test_time_augmentation", augmented_accuracy, {"plain": False, "changed": True}),
-    RunRow("autotune", notes_autotune, {"plain": False, "changed": True}),
     RunRow("verbose", says("INFO:tensorflow:"), {"plain": False, "changed": True}),
     RunRow("log_device_placement", says("/device:CPU:0"), {"plain": False, "changed": True}),
     RunRow("checkpoint", evaluated_step, {"evaluate": "5", "evaluate the first": "0"}),

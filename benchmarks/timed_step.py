@@ -17,10 +17,9 @@ class Trainer:
 
     Args:
       config: the settings; this process's thread pools become theirs.
-      rewrites: whether TensorFlow rewrites the graph first, as it does in training.
     """
 
-    def __init__(self, config: TrainConfig, rewrites: bool = True) -> None:
+    def __init__(self, config: TrainConfig) -> None:
         plan = plan_devices(config)
         size_thread_pools(plan.session_config)
         size, random = config.train_batch_size, np.random.default_rng(0)
@@ -37,10 +36,7 @@ class Trainer:
             labels: random.integers(0, 10, size, np.int64),
         }
         self._fetches = [step.train_op, step.loss]
-        session_config = tf.ConfigProto()
-        session_config.CopyFrom(plan.session_config)
-        session_config.graph_options.rewrite_options.disable_meta_optimizer = not rewrites
-        self._session: Any = tf.Session(graph=graph, config=session_config)
+        self._session: Any = tf.Session(graph=graph, config=plan.session_config)
         self._session.run(initializer)
         self._train()
 

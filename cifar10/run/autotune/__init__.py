@@ -1,1 +1,0 @@
-"""--autotune: towers and threads of a CPU, chosen by measuring real training steps."""
