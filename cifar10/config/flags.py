@@ -17,6 +17,7 @@ _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 _GONE = {
     "--autotune": "python -m benchmarks towers measures towers and threads, and prints the flags "
     "to set",
+    "--resident-data": "the training images are in the host's memory; leave it out",
 }
 
 DESCRIPTION = """\

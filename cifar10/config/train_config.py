@@ -216,12 +216,6 @@ class TrainConfig:
         group="devices",
         choices=REDUCTIONS,
     )
-    resident_data: Optional[bool] = _flag(
-        None,
-        "keep the training images in the memory of each device that trains, and distort them there "
-        "(default: on GPUs)",
-        group="devices",
-    )
     precision: str = _flag(
         "fp32", "arithmetic of convolutions and matrices", group="devices", choices=PRECISIONS
     )

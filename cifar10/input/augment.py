@@ -1,9 +1,8 @@
 """Random crops, flips and cutout of a whole batch at once, as a function of (seed, position).
 
-What is random is drawn first, six numbers an image, on the host. Then one gather takes each pixel
-of the batch from the table of all pixels of the split; there is no loop over images. The table may
-be in the host's memory or on the device that trains: the pictures are the same. The same seed and
-position give the same picture in every run, in a batch of any size.
+What is random is drawn first, six numbers an image. Then one gather takes each pixel
+of the batch from the table of all pixels of the split; there is no loop over images. The same seed
+and position give the same picture in every run, in a batch of any size.
 """
 
 from typing import Any
@@ -51,12 +50,8 @@ def pixel_table(images: Any) -> Any:
 def render(pixels: Any, drawn: Any, fill: str = "zeros", cutout: int = 0) -> Any:
     """Makes the pictures of a batch from what was drawn, as arXiv:1512.03385 and 1708.04552 do.
 
-    All arithmetic is in int64: on GPUs, TensorFlow computes int32 in the host's memory. It also has
-    no kernels there to gather uint8 from a tensor, or to mirror it; it has one to gather it from a
-    variable.
-
     Args:
-      pixels: `pixel_table` of the split, a tensor or a resource variable.
+      pixels: `pixel_table` of the split.
       drawn: int64 [N, 6], see `draw`.
       fill: what a shift uncovers: `zeros`, or `reflect`, which mirrors the image at its outermost
         pixels.

@@ -126,22 +126,17 @@ def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Datase
             pictures = augment.render(pixels, drawn, settings.crop_fill, settings.cutout)
             return pictures, tf.gather(labels, drawn[:, 0])
 
-        return _draws(count, settings).map(batch)
+        return draws(count, settings).map(batch)
 
     return _finish(whole.flat_map(batches))
 
 
-def training_draws(records: RecordSet, settings: TrainInput) -> tf.data.Dataset:
-    """The same batches, for who has the images already: what `augment.render` makes them from.
+def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
+    """Which of the split's `count` images are in each batch, and how each of them is distorted.
 
     Returns:
       An endless data set of int64 [batch, 6], see `augment.draw`.
     """
-    return _finish(_draws(records.counts[schema.TRAIN], settings))
-
-
-def _draws(count: int, settings: TrainInput) -> tf.data.Dataset:
-    """Which of the split's `count` images are in each batch, and how each of them is distorted."""
     stride = settings.batch_size * settings.num_replicas
     first = settings.start + settings.batch_size * settings.replica
     # A place of its own in the sequence of words, so that no seed sees another's crops later on.

@@ -155,7 +155,6 @@ def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) ->
     params = dataclasses.replace(
         job.params,
         should_end_all=should_end_all,
-        resident_records=job.records if plan.resident else None,
         fuses=config.model == "fastnet"
         and activations.compiles(plan.tower_devices[0], plan.session_config, config.verbose),
     )

@@ -211,8 +211,6 @@ def train_input(job: Job) -> Any:
         num_replicas=place.num_replicas,
         replica=place.replica,
     )
-    if job.plan.resident:
-        return pipeline.training_draws(job.records, settings)
     return pipeline.training_batches(job.records, settings)
 
 

@@ -30,7 +30,6 @@ class DevicePlan:
       compute_dtype: type of activations; variables stay float32.
       loss_scaling: gradients may underflow, so scale the loss.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
-      resident: the training images are in the memory of the towers' devices.
       own_kernels: convolutions are computed by `cifar10.ops.kernels` where they fit.
       kernels_missing: why they are not on this CPU, though the model has some that fit and nobody
         asked for TensorFlow's; else None.
@@ -46,7 +45,6 @@ class DevicePlan:
     session_config: Any
     summary: str
     reduction: str = "cpu"
-    resident: bool = False
     own_kernels: bool = False
     kernels_missing: Optional[str] = None
 
@@ -103,7 +101,6 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         session_config=_session_config(config, gpus, setting),
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
-        resident=bool(gpus) if config.resident_data is None else config.resident_data,
         own_kernels=config.kernels != "tensorflow" and no_kernels is None,
         kernels_missing=_missed(config, gpus, data_format, no_kernels),
     )

@@ -9,19 +9,17 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
-from cifar10.input.pipeline import load_split
-from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN, RecordSet
+from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.models import Model, build
 from cifar10.models.layers import Layers
 from cifar10.ops.convolution import ConvAlgorithms
-from cifar10.schema import CHANNELS, HEIGHT, TRAIN, WIDTH
+from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step import towers, training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.losses import cross_entropy
 from cifar10.step.metrics import confusion_matrix
 from cifar10.step.placement import VariablePlacer
 from cifar10.step.replicas import Replication
-from cifar10.step.resident import ResidentSplit
 from cifar10.step.update import StepSettings
 from cifar10.weights.separate import SeparateVariables
 
@@ -46,8 +44,6 @@ class ModelParams:
       should_end_all: when the chief's training ends, whether that of all replicas does.
       values_from_data: first values that are made from the training images, by variable.
       augments_test: in EVAL, also answers to each image mirrored and shifted.
-      resident_records: the data, where the training images are in the memory of the towers'
-        devices.
       fuses: XLA can compile activations on the towers' devices.
     """
 
@@ -61,7 +57,6 @@ class ModelParams:
     should_end_all: Callable[[], bool] = lambda: True
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
-    resident_records: Optional[RecordSet] = None
     fuses: bool = True
 
     @property
@@ -79,9 +74,8 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     """Builds the graph of one mode.
 
     Args:
-      features: uint8 [N, 32, 32, 3]; in TRAIN, if the images are resident, int64 [N, 6], what was
-        drawn for each of them (`augment.draw`).
-      labels: int64 [N]; None in PREDICT, and if the images are resident.
+      features: uint8 [N, 32, 32, 3].
+      labels: int64 [N]; None in PREDICT.
       mode: a tf.estimator.ModeKeys.
       params: settings, devices, data statistics.
 
@@ -110,32 +104,17 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
 
 
 def _train_spec(features: Any, labels: Any, params: ModelParams) -> Any:
-    devices = params.place.tower_devices
-    images, wrap, hooks = features, None, []
-    if params.resident_records is not None:
-        split = load_split(params.resident_records, TRAIN)
-        resident = ResidentSplit(split, params.num_examples, devices, params.config)
-        wrap, labels, hooks = resident.feed, resident.labels(features), [resident.hook()]
-        with tf.device(devices[0]):
-            images = resident.images(features[:_SAMPLES_SHOWN])
-    tf.summary.image("augmented_samples", images, _SAMPLES_SHOWN, collections=[SAMPLES])
-    step = build_step(features, labels, params, wrap)
-    return step.spec()._replace(training_hooks=hooks)
+    tf.summary.image("augmented_samples", features, _SAMPLES_SHOWN, collections=[SAMPLES])
+    return build_step(features, labels, params).spec()
 
 
-def build_step(
-    features: Any,
-    labels: Any,
-    params: ModelParams,
-    wrap: Optional[Callable[[Model], Model]] = None,
-) -> training_step.Step:
+def build_step(features: Any, labels: Any, params: ModelParams) -> training_step.Step:
     """Builds a training step without what Estimator wants around it.
 
     Args:
-      features: uint8 [N, 32, 32, 3], or what `wrap` makes a model take.
+      features: uint8 [N, 32, 32, 3].
       labels: int64 [N].
       params: settings, devices, data statistics.
-      wrap: makes a model of images one of features.
     """
     config, place = params.config, params.place
     make_layers = functools.partial(_layers, params, True)
@@ -152,7 +131,6 @@ def build_step(
         params.plan.reduction,
         params.should_end_all,
     )
-    model = wrap(model) if wrap else model
     return training_step.build(model, layout, make_layers, (features, labels), settings)
 
 

@@ -40,8 +40,9 @@ def build_towers(
     Returns:
       The towers.
     """
-    image_parts = split_batch(images, len(devices))
-    label_parts = split_batch(labels, len(devices))
+    with tf.device(machine_of(devices[0])):  # Where the input is: each tower fetches its part.
+        image_parts = split_batch(images, len(devices))
+        label_parts = split_batch(labels, len(devices))
     lockstep = Lockstep(len(devices))
 
     def build(index: int) -> Tower:

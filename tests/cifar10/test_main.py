@@ -135,18 +135,6 @@ def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, fold
     assert_same(weights(folder / "output"), weights(folder / "killed"))
 
 
-def test_resident_images_train_the_same_weights_also_after_a_kill(trained, folder):
-    arguments = (*SMALL, "--output-dir=resident", "--checkpoint-steps=5", "--resident-data")
-    with program.started(*arguments, cwd=folder) as process:
-        program.wait_for(folder / "resident", "model.ckpt-10.index", process)
-        process.send_signal(signal.SIGKILL)
-    again = program.run(*arguments, cwd=folder)
-    assert (again.returncode, again.stderr) == (0, "")
-    assert "continuing at step" in again.stdout
-    assert_same(weights(folder / "output"), weights(folder / "resident"))
-    assert "augmented_samples/image/0" in tags(folder / "resident", "events.*")
-
-
 def test_a_signal_saves_and_ends_with_its_exit_code(folder):
     output = folder / "stopped"
     arguments = ("--model=mlp", "--train-batch-size=16", f"--output-dir={output}", "--log-steps=1")

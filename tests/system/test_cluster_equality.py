@@ -81,8 +81,6 @@ def figures(output: pathlib.Path) -> dict[str, float]:
         ("fastnet", 2, ""),
         ("fastnet-of-tensorflow", 1, IN_GRAPH),
         ("airbench94", 1, ""),
-        ("mlp", 1, "--resident-data"),
-        ("mlp", 1, f"{IN_GRAPH} --resident-data"),
     ],
 )
 def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the_batch(

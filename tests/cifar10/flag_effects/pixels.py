@@ -14,13 +14,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.input.pipeline import load_split
 from cifar10.input.records import open_records
 from cifar10.run.job import evaluation_input, make_job
 from cifar10.run.master import train_input
 from cifar10.schema import EVAL, TRAIN, file_name
-from cifar10.step.resident import ResidentSplit
-from tests.cifar10.flag_effects.rows import Row, with_more
+from tests.cifar10.flag_effects.rows import Row
 from tests.cifar10.record_files import example, write_file
 
 TRAIN_IMAGES, EVAL_IMAGES = 100, 250
@@ -56,12 +54,8 @@ def _training_images(config: TrainConfig) -> np.ndarray:
     job = make_job(config, records)
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
         batches = tf.data.make_initializable_iterator(train_input(job))
-        features, load = batches.get_next(), tf.no_op()
-        if job.plan.resident:
-            split = load_split(records, TRAIN)
-            resident = ResidentSplit(split, TRAIN_IMAGES, ["/cpu:0"], config)
-            features, load = (resident.images(features),), resident.hook().load
-        session.run([tf.global_variables_initializer(), load])
+        features = batches.get_next()
+        session.run(tf.global_variables_initializer())
         session.run(batches.initializer)
         return np.concatenate([session.run(features[0]) for _ in range(_EPOCHS)])
 
@@ -176,13 +170,6 @@ _DISTORTIONS = [
 
 ROWS = [
     *_DISTORTIONS,
-    *with_more(_DISTORTIONS, "--resident-data=true"),
-    Row(
-        "resident_data",
-        training_batch,
-        {None: (100, 32, 32, 3, "uint8"), "true": (100, 6, "int64")},
-        f"{_EPOCH_A_BATCH} --num-gpus=0",
-    ),
     Row(
         "train_batch_size",
         training_batch,

@@ -7,7 +7,6 @@ import signal
 import time
 from typing import Any, Optional
 
-import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -242,9 +241,3 @@ def test_a_process_goes_on_with_its_share_of_the_images_behind_those_seen(
     found = record_files.numbers(images)
     assert found == joint_batch(config, size, start=60)[part]
     assert labels.tolist() == [number % 10 for number in found]
-
-
-def test_where_images_are_resident_training_is_fed_what_was_drawn(config):
-    job = make_job(dataclasses.replace(config, resident_data=True), open_records(config.data_place))
-    drawn = first_batch(job, seen=0)
-    assert (drawn.dtype, drawn.shape) == (np.int64, (10, 6))

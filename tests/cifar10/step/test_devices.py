@@ -187,15 +187,6 @@ def test_nccl_without_several_gpus_is_refused(machine, gpus):
     )
 
 
-def test_images_are_resident_on_gpus_unless_the_flag_says_otherwise(machine):
-    assert not plan().resident
-    assert plan(resident_data=True).resident
-    machine.has(gpus=1)
-    assert plan().resident
-    assert not plan(num_gpus=0).resident
-    assert not plan(resident_data=False).resident
-
-
 @pytest.mark.parametrize(
     ("precision", "data_format", "dtype", "scaled"),
     [
