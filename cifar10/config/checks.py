@@ -39,7 +39,6 @@ _AT_LEAST_ZERO = (
     "weight_decay",
     "seed",
     "task_index",
-    "worker_delay_secs",
 )
 _ABOVE_ZERO = (
     "learning_rate",

@@ -18,6 +18,7 @@ _GONE = {
     "--autotune": "python -m benchmarks towers measures towers and threads, and prints the flags "
     "to set",
     "--resident-data": "the training images are in the host's memory; leave it out",
+    "--worker-delay-secs": "the warm-up keeps the first updates small; leave it out",
 }
 
 DESCRIPTION = """\

@@ -278,9 +278,6 @@ class TrainConfig:
     cluster_timeout: float = _flag(
         300.0, "how long to wait for a task that is missing, seconds", group="cluster"
     )
-    worker_delay_secs: float = _flag(
-        0.0, "worker k waits k+1 times this before it starts, seconds", group="cluster"
-    )
     check_address: bool = _flag(
         True,
         "check that this task's own address is of this machine; false for port forwarding",

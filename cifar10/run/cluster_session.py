@@ -135,7 +135,7 @@ class ClusterSession:
         The master's knows no cluster, only where its sessions run: then Estimator evaluates in this
         process after each checkpoint, whatever the platform calls the master.
         """
-        tf_config: dict[str, Any] = {"session_master": self.target, "environment": "google"}
+        tf_config: dict[str, Any] = {"session_master": self.target}
         if not self.cluster.is_master:
             tf_config["cluster"] = {job: list(tasks) for job, tasks in self.cluster.jobs.items()}
             tf_config["task"] = {"type": self.cluster.task_type, "index": self.cluster.task_index}

@@ -1,7 +1,6 @@
 """A worker: trains with the master, and leaves saving, validation and figures to it."""
 
 import functools
-import time
 
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
@@ -30,7 +29,6 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """
     records = open_records(config.data_place)
     records.require(TRAIN)
-    _delay(config.worker_delay_secs * (cluster.task_index + 1), stop)
     steps = 0
     try:
         check = functools.partial(_check, config, cluster, records, stop)
@@ -78,11 +76,3 @@ def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: Stop
     examples_per_step = config.train_batch_size * gradients
     if note["ended_at_step"] >= config.total_steps(records.counts[TRAIN], examples_per_step):
         raise TrainingOver(note["ended_at_step"])
-
-
-def _delay(seconds: float, stop: StopRequest) -> None:
-    """Waits before the start, so that the first updates of many workers do not clash."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        stop.check()
-        time.sleep(min(0.1, seconds))

@@ -18,7 +18,6 @@ from cifar10.step import towers, training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.losses import cross_entropy
 from cifar10.step.metrics import confusion_matrix
-from cifar10.step.placement import VariablePlacer
 from cifar10.step.replicas import Replication
 from cifar10.step.update import StepSettings
 from cifar10.weights.separate import SeparateVariables
@@ -141,7 +140,7 @@ def _logits(make_layers: Any, images: Any, params: ModelParams) -> Any:
     no_labels = tf.zeros([tf.shape(filled)[0]], tf.int64)
     mean, deviation = _channel_variables(params, plan.variable_devices[0])
     model = _standardised(build(params.config), mean.read_value(), deviation.read_value())
-    source = SeparateVariables(VariablePlacer(plan.variable_devices, default=""))
+    source = SeparateVariables(plan.variable_devices[0])
     parts = towers.build_towers(
         model, make_layers, filled, no_labels, plan.tower_devices, [source] * plan.num_towers
     )

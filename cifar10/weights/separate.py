@@ -11,16 +11,16 @@ class SeparateVariables:
     """One variable a weight, read once whatever the number of towers.
 
     Args:
-      place: device function that says where each variable lives; None: on the tower's device.
+      device: where they live, or a device function; None: on the tower's device.
     """
 
-    def __init__(self, place: Any = None) -> None:
-        self._place = place
+    def __init__(self, device: Any = None) -> None:
+        self._device = device
         self._reads: dict[str, tf.Tensor] = {}
 
     def get(self, spec: Spec) -> Any:
         """Makes or reuses a variable and returns its value, statistics too."""
-        with tf.device(self._place):
+        with tf.device(self._device):
             variable = tf.get_variable(
                 spec.name.rsplit("/", 1)[-1],
                 spec.shape,

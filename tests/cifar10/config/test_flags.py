@@ -39,7 +39,6 @@ CLUSTER = [
     ("replication", "in-graph", {"replication": "in-graph"}),
     ("ps-transfer", "bf16", {"ps_transfer": "bf16"}),
     ("cluster-timeout", "60", {"cluster_timeout": 60.0}),
-    ("worker-delay-secs", "1.5", {"worker_delay_secs": 1.5}),
     ("check-address", "false", {"check_address": False}),
 ]
 PLATFORM = [
@@ -129,6 +128,7 @@ def test_words_after_two_dashes_are_files():
     [
         ("--autotune=true", "python -m benchmarks towers measures towers"),
         ("--resident_data", "in the host's memory; leave it out"),
+        ("--worker_delay_secs=3", "keeps the first updates small; leave it out"),
     ],
 )
 def test_a_flag_that_is_gone_says_what_to_do_instead(word, way_out):

@@ -34,7 +34,7 @@ def test_a_cluster_is_joined_by_flags_only_if_they_say_so():
     assert (config.job_name, config.task_index) == (None, None)
     assert (config.replication, config.replicas_to_aggregate) == ("between-graph", None)
     assert (config.ps_transfer, config.check_address) == ("fp32", True)
-    assert (config.cluster_timeout, config.worker_delay_secs) == (300.0, 0.0)
+    assert config.cluster_timeout == 300.0
 
 
 def test_nothing_is_unset_by_minus_one():
@@ -89,7 +89,7 @@ RANGES = {
     ),
     "at least 0": (
         *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
-        *("weight_decay", "seed", "task_index", "worker_delay_secs", "cutout", "crop_padding"),
+        *("weight_decay", "seed", "task_index", "cutout", "crop_padding"),
         *("lookahead_steps", "norm_bias_rate", "residual_scale", "whitening_bias_epochs"),
     ),
     "above 0": (

@@ -16,7 +16,7 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, TrainingError
 from cifar10.host.signals import StopRequest
-from cifar10.run import parameter_server, worker
+from cifar10.run import parameter_server
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.step import model_fn
 from cifar10.step.devices import plan_devices
@@ -151,28 +151,6 @@ def _told(error: TrainingError) -> str:
     return words.partition(";")[0]
 
 
-def secs_before_a_worker_joins(config: TrainConfig) -> float:
-    """By a clock that goes only while the worker sleeps."""
-    now = [0.0]
-
-    class Joined(Exception):
-        pass
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-
-    def join(*_: Any) -> None:
-        raise Joined
-
-    clock = types.SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    with mock.patch.object(worker, "time", clock), mock.patch.object(worker, "join_job", join):
-        try:
-            worker.train(config, _cluster(config), StopRequest())
-        except Joined:
-            return round(now[0], 1)
-    raise AssertionError("the worker did not join")
-
-
 def own_address(config: TrainConfig) -> str:
     """Whether a task starts whose address is of another machine."""
     with mock.patch.dict("os.environ"):
@@ -267,13 +245,6 @@ ROWS = [
             "0.3": "not answered for 0.3 s (--cluster-timeout)",
         },
         f"{_NOBODY} --job-name=ps",
-    ),
-    # Of three tasks that train, the last is worker 1.
-    Row(
-        "worker_delay_secs",
-        secs_before_a_worker_joins,
-        {None: 0.0, "1.5": 3.0},
-        f"{_others('task_index')} --task-index=2 --model=mlp",
     ),
     Row(
         "check_address",

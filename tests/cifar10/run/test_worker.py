@@ -99,42 +99,6 @@ def test_a_worker_without_training_images_is_refused_before_it_joins(config, tmp
         worker.train(dataclasses.replace(config, data_dir=str(data)), CLUSTER, StopRequest())
 
 
-# The delay before its start.
-
-
-@pytest.fixture
-def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What the worker has slept, by a clock that moves with it."""
-    slept: list[float] = []
-    monkeypatch.setattr(worker.time, "monotonic", lambda: 100.0 + sum(slept))
-    monkeypatch.setattr(worker.time, "sleep", slept.append)
-    return slept
-
-
-@pytest.mark.usefixtures("_joins")
-@pytest.mark.parametrize(("delay", "index", "secs"), [(0.0, 1, 0.0), (2.0, 0, 2.0), (2.0, 1, 4.0)])
-def test_worker_k_waits_k_plus_1_times_the_delay(config, waited, delay, index, secs):
-    cluster = dataclasses.replace(CLUSTER, task_index=index)
-    with pytest.raises(Joined):
-        worker.train(dataclasses.replace(config, worker_delay_secs=delay), cluster, StopRequest())
-    assert sum(waited) == pytest.approx(secs, abs=0.11)
-
-
-@pytest.mark.usefixtures("_joins")
-def test_a_signal_ends_the_delay(config, waited, monkeypatch):
-    stop = StopRequest()
-
-    def sleep(secs: float) -> None:
-        waited.append(secs)
-        if len(waited) == 1:  # A second signal would end this process.
-            stop._note(signal.SIGTERM)
-
-    monkeypatch.setattr(worker.time, "sleep", sleep)
-    with pytest.raises(Stopped):
-        worker.train(dataclasses.replace(config, worker_delay_secs=60.0), CLUSTER, stop)
-    assert len(waited) == 1
-
-
 # Training, with the real hooks in a session of a small graph.
 
 

@@ -24,7 +24,7 @@ def test_separate_variables_are_made_and_read_once_whatever_the_number_of_towers
 
 def test_separate_variables_lie_where_they_are_placed_whatever_the_towers_device():
     with tf.Graph().as_default():
-        source = SeparateVariables(lambda op: "/cpu:3" if op.type == "VarHandleOp" else "")
+        source = SeparateVariables("/cpu:3")
         with tf.device("/cpu:1"):
             value = source.get(Spec("kernel", (2,), ZEROS, KERNEL))
         assert [one.device for one in tf.global_variables()] == ["/device:CPU:3"]
