@@ -99,15 +99,21 @@ def _explain(error: OSError) -> str:
 
 def _run(arguments: argparse.Namespace) -> int:
     # Imported here, so that --help and flag errors need neither numpy nor requests.
-    from data_prep.commands import text as commands
+    if arguments.command == "download":
+        from data_prep.commands import download
 
-    run = {
-        "convert": commands.convert,
-        "download": commands.download,
-        "verify": commands.verify,
-        "show": commands.show,
-    }[arguments.command]
-    return run(arguments)
+        return download.run(arguments)
+    if arguments.command == "verify":
+        from data_prep.commands import verify
+
+        return verify.run(arguments)
+    if arguments.command == "show":
+        from data_prep.commands import show
+
+        return show.run(arguments)
+    from data_prep.commands import convert
+
+    return convert.run(arguments)
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -87,7 +87,12 @@ _DATA_PREP = (
         ("errors", "what can be wrong with a source", "", STDLIB),
         ("sources", "archives, folders, synthetic images → a data set", "errors", NO_TENSORFLOW),
         ("tfrecord", "a data set → TFRecords, and back", "sources", NO_TENSORFLOW),
-        ("folder", "a folder of records, complete or not there", "errors tfrecord", NO_TENSORFLOW),
+        (
+            "folder",
+            "a folder of records, complete or not there",
+            "errors sources tfrecord",
+            NO_TENSORFLOW,
+        ),
         ("published", "the published archives", "errors sources folder", NO_TENSORFLOW),
         (
             "commands",

@@ -1,146 +1,27 @@
-"""Checks a folder of records: every CRC, every label, every count, and the manifest if any."""
+"""`verify`: checks a folder of records."""
 
-import math
-from dataclasses import dataclass, field
+import argparse
 from pathlib import Path
-from typing import Optional
 
-import numpy as np
-
-from cifar10 import schema
-from data_prep.errors import DamageError, UsageError
-from data_prep.folder import manifest as manifests
-from data_prep.folder import publish
-from data_prep.folder.manifest import Manifest
-from data_prep.tfrecord import read
-from data_prep.tfrecord import write as records
-from data_prep.tfrecord.write import Written
-
-_BLOCK_IMAGES = 4096
+from data_prep.commands.counts import print_counts
+from data_prep.folder.verify import verify
 
 
-@dataclass
-class Report:
-    """What a folder holds; `damages` name file and record, and are empty when all is well."""
-
-    manifest: Optional[Manifest] = None
-    records: int = 0
-    label_counts: dict[str, list[int]] = field(default_factory=dict)
-    damages: list[str] = field(default_factory=list)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The manifest's, or CIFAR-10's without one."""
-        return schema.CLASS_NAMES if self.manifest is None else self.manifest.class_names
-
-
-def verify(folder: Path) -> Report:
-    """Reads all of `folder`. A folder without a manifest is checked as far as that goes.
-
-    Raises:
-      UsageError: no such folder, or nothing in it to check.
-    """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
-    names = publish.record_files(folder)
-    if not names and not (folder / schema.MANIFEST_NAME).exists():
-        raise UsageError(
-            f"{folder}: holds no records; make them with python -m data_prep --source PATH --out "
-            f"{folder}"
-        )
-    report = Report()
-    if publish.is_incomplete(folder):
-        report.damages.append(f"{folder / schema.INCOMPLETE_NAME}: a build was cut off here")
-    try:
-        report.manifest = manifests.read(folder)
-    except DamageError as error:
-        report.damages.append(str(error))
-    sums = _scan_all(folder, names, report)
-    report.damages += _mixed_shards(folder, names)
+def run(arguments: argparse.Namespace) -> int:
+    """Checks a folder; damage goes to stdout too, since it is this command's answer."""
+    folder = Path(arguments.folder)
+    report = verify(folder)
+    print_counts(report.class_names, report.label_counts)
+    print()
+    if report.manifest is None:
+        print("No manifest: counts and checksums have nothing to be compared with.")
+    for damage in report.damages:
+        print(f"DAMAGE {damage}")
+    if report.damages:
+        print(f"{folder}: {len(report.damages)} faults. Rebuild: python -m data_prep --force ...")
+        return 1
+    checked = "framing, CRCs, features, labels"
     if report.manifest is not None:
-        report.damages += _statistics_damage(folder, report.manifest, sums)
-    return report
-
-
-def _scan_all(folder: Path, names: list[str], report: Report) -> records.ChannelSums:
-    """Scans every file into `report`; returns the channel sums of the train split."""
-    sums = records.ChannelSums()
-    expected = {} if report.manifest is None else {f.name: f for f in report.manifest.files()}
-    for name in sorted(set(names) | set(expected)):
-        if name not in names:
-            report.damages.append(f"{folder / name}: is in the manifest but not in the folder")
-            continue
-        split, _, _ = schema.parse_file_name(name) or ("", 0, 0)
-        collector = _Collector(sums) if split == schema.TRAIN else None
-        scan = read.scan(folder / name, collector)
-        if collector is not None:
-            collector.flush()
-        report.records += scan.records
-        counts = report.label_counts.setdefault(split, [0] * schema.NUM_CLASSES)
-        report.label_counts[split] = [a + b for a, b in zip(counts, scan.label_counts)]
-        report.damages += scan.damages
-        if report.manifest is not None and not scan.damages:
-            report.damages += _differences(folder / name, scan, expected.get(name))
-    return sums
-
-
-class _Collector:
-    """Gathers images, so that numpy sums thousands at once."""
-
-    def __init__(self, sums: records.ChannelSums) -> None:
-        self._sums, self._buffer = sums, bytearray()
-
-    def __call__(self, image: bytes) -> None:
-        self._buffer += image
-        if len(self._buffer) >= _BLOCK_IMAGES * schema.IMAGE_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Adds what has been gathered to the sums."""
-        rows = np.frombuffer(bytes(self._buffer), np.uint8).reshape(-1, schema.IMAGE_BYTES)
-        self._sums.add(rows)
-        self._buffer = bytearray()
-
-
-def _differences(path: Path, scan: read.Scan, expected: Optional[Written]) -> list[str]:
-    """Says how a sound file differs from what the manifest says of it."""
-    if expected is None:
-        return [f"{path}: is not in the manifest; readers of the folder would mix it in"]
-    if scan.records != expected.records:
-        return [f"{path}: holds {scan.records} records, the manifest says {expected.records}"]
-    if scan.sha256 != expected.sha256:
-        return [f"{path}: SHA-256 is {scan.sha256}, the manifest says {expected.sha256}"]
-    return []
-
-
-def _mixed_shards(folder: Path, names: list[str]) -> list[str]:
-    """Finds splits of which a shard is missing, or of which two shardings lie side by side."""
-    damages = []
-    for split in schema.SPLITS:
-        found = [p for p in map(schema.parse_file_name, names) if p is not None and p[0] == split]
-        totals = sorted({count for _, _, count in found})
-        if len(totals) > 1:
-            damages.append(
-                f"{folder}: {split} lies there in {' and in '.join(map(str, totals))} shards; "
-                "keep one set"
-            )
-        elif found and len(found) != totals[0]:
-            damages.append(f"{folder}: {split} has {len(found)} of {totals[0]} shards")
-    return damages
-
-
-def _statistics_damage(folder: Path, manifest: Manifest, sums: records.ChannelSums) -> list[str]:
-    if not sums.images:
-        return []
-    found = sums.statistics()
-    said = (manifest.channel_mean, manifest.channel_deviation)
-    close = all(
-        len(a) == len(b) and all(math.isclose(x, y, rel_tol=1e-6) for x, y in zip(a, b))
-        for a, b in zip(found, said)
-    )
-    if close:
-        return []
-    return [
-        f"{folder / schema.MANIFEST_NAME}: channel_mean and channel_deviation are not those of "
-        f"the train records, {found[0]} and {found[1]}"
-    ]
+        checked += ", counts, SHA-256, channel mean and deviation"
+    print(f"{folder}: {report.records:,} records are sound ({checked}).")
+    return 0

@@ -12,8 +12,7 @@ import pytest
 
 from cifar10 import schema
 from data_prep import cli
-from data_prep.commands import verify
-from data_prep.folder import publish
+from data_prep.folder import publish, verify
 from tests.data_prep import made
 
 ROOT = Path(__file__).resolve().parents[3]

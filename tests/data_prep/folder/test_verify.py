@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from data_prep import cli
-from data_prep.commands import verify
+from data_prep.folder import verify
 from data_prep.tfrecord import write
 
 RECORD = 3126

@@ -1,0 +1,17 @@
+"""`download`: fetches a published archive."""
+
+import argparse
+from pathlib import Path
+
+from cifar10 import schema
+from data_prep.published.archives import ARCHIVES
+from data_prep.published.fetch import fetch
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Fetches a published archive."""
+    archive = ARCHIVES[arguments.archive]
+    path = fetch(archive, Path(arguments.out), arguments.url)
+    print(f"{path}: {archive.bytes:,} bytes, SHA-256 as published.")
+    print(f"Next: python -m data_prep --source {path} --out {schema.DEFAULT_DATA_DIR}")
+    return 0
