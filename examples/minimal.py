@@ -1,0 +1,105 @@
+"""The classic multi-tower Estimator in a hundred lines, on the records that data_prep writes.
+
+    python -m data_prep --source synthetic --out data
+    python examples/minimal.py --data-dir data --towers 2
+
+Each tower computes the gradients of its part of the batch, their mean updates the one set of
+variables, and train_and_evaluate does the rest. It learns, and it is all there is to the idea.
+docs/model_fn.md goes on from here: what the pipeline does otherwise, and why.
+"""
+
+import argparse
+
+import tensorflow.compat.v1 as tf
+
+
+def input_fn(data_dir, split, batch_size):
+    """Batches of images, float32 [N, 32, 32, 3] in [-1, 1], and labels, int64 [N]."""
+
+    def parse(serialized):
+        keys = {"image": tf.io.FixedLenFeature([], tf.string)}
+        keys["label"] = tf.io.FixedLenFeature([], tf.int64)
+        features = tf.io.parse_example(serialized, keys)
+        pixels = tf.reshape(tf.io.decode_raw(features["image"], tf.uint8), [-1, 3, 32, 32])
+        return tf.cast(tf.transpose(pixels, [0, 2, 3, 1]), tf.float32) / 127.5 - 1, features["label"]
+
+    data = tf.data.TFRecordDataset(tf.io.gfile.glob(f"{data_dir}/{split}*.tfrecords"))
+    if split == "train":
+        data = data.shuffle(50_000).repeat()
+    return data.batch(batch_size, drop_remainder=split == "train").map(parse).prefetch(2)
+
+
+def network(images, training):
+    """Images, float32 [N, 32, 32, 3] -> logits, float32 [N, 10]."""
+    x = images
+    for filters in (32, 64, 128):
+        x = tf.layers.conv2d(x, filters, 3, padding="same", use_bias=False)
+        x = tf.nn.relu(tf.layers.batch_normalization(x, training=training))
+        x = tf.layers.max_pooling2d(x, 2, 2)
+    return tf.layers.dense(tf.reduce_mean(x, [1, 2]), 10)
+
+
+def average_gradients(towers):
+    """A list of (gradient, variable) a tower -> one list, with the mean gradient of each variable."""
+    return [
+        (tf.add_n([gradient for gradient, _ in pairs]) / len(pairs), pairs[0][1])
+        for pairs in zip(*towers)
+    ]
+
+
+def model_fn(features, labels, mode, params):
+    """The graph of one mode; in training, a batch is split over `params["towers"]` towers."""
+    if mode != tf.estimator.ModeKeys.TRAIN:
+        logits = network(features, training=False)
+        classes = tf.argmax(logits, axis=1)
+        if mode == tf.estimator.ModeKeys.PREDICT:
+            return tf.estimator.EstimatorSpec(mode, predictions={"classes": classes})
+        loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
+        metrics = {"accuracy": tf.metrics.accuracy(labels, classes)}
+        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+
+    step = tf.train.get_global_step()
+    rate = tf.train.cosine_decay(params["learning_rate"], step, params["train_steps"])
+    optimizer = tf.train.MomentumOptimizer(rate, 0.9)
+    losses, gradients = [], []
+    parts = zip(tf.split(features, params["towers"]), tf.split(labels, params["towers"]))
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    for tower, (images, classes) in enumerate(parts):
+        device = f"/gpu:{tower % gpus}" if gpus else "/cpu:0"
+        # The first tower makes the variables, the others take the same ones.
+        with tf.device(device), tf.variable_scope(tf.get_variable_scope(), reuse=tower > 0):
+            with tf.name_scope(f"tower_{tower}"):
+                logits = network(images, training=True)
+                losses.append(tf.losses.sparse_softmax_cross_entropy(classes, logits))
+                gradients.append(optimizer.compute_gradients(losses[-1]))
+                if tower == 0:  # The moving statistics follow one tower's images.
+                    statistics = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+    with tf.control_dependencies(statistics):
+        train_op = optimizer.apply_gradients(average_gradients(gradients), step)
+    return tf.estimator.EstimatorSpec(mode, loss=tf.add_n(losses) / len(losses), train_op=train_op)
+
+
+def main():
+    """Trains, and evaluates the last checkpoint."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--output-dir", default="output-minimal")
+    parser.add_argument("--towers", type=int, default=2)
+    parser.add_argument("--train-batch-size", type=int, default=128, help="a multiple of the towers")
+    parser.add_argument("--train-steps", type=int, default=400)
+    parser.add_argument("--learning-rate", type=float, default=0.1)
+    flags = parser.parse_args()
+    tf.logging.set_verbosity(tf.logging.INFO)
+    estimator = tf.estimator.Estimator(model_fn, flags.output_dir, params=vars(flags))
+    figures, _ = tf.estimator.train_and_evaluate(
+        estimator,
+        tf.estimator.TrainSpec(
+            lambda: input_fn(flags.data_dir, "train", flags.train_batch_size), flags.train_steps
+        ),
+        tf.estimator.EvalSpec(lambda: input_fn(flags.data_dir, "eval", 100), steps=None),
+    )
+    print(f"eval accuracy {figures['accuracy']:.4f} at step {figures['global_step']}")
+
+
+if __name__ == "__main__":
+    main()
