@@ -251,7 +251,7 @@ def _hook(task: Task, hold_secs: int) -> Optional[list[str]]:
     if task.task_type == "worker":
         return ["sleep", str(_WORKER_HOLD_SECS)]
     if task.task_type == "ps":
-        source = files("launch").joinpath("kubernetes_hold.py").read_text("utf-8")
+        source = files("launch.backends.kubernetes").joinpath("hold.py").read_text("utf-8")
         return ["python", "-c", source, str(hold_secs)]
     return None
 
