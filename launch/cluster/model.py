@@ -55,6 +55,11 @@ class Host:
         """How many tasks of these types it runs."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
 
+    @property
+    def trains(self) -> bool:
+        """Whether it reads training data."""
+        return self.count(*LEADS, "worker", "evaluator") > 0
+
 
 @dataclass(frozen=True)
 class Ports:

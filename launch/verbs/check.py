@@ -14,7 +14,7 @@ from launch.cluster.tasks import SCRIPT, Job
 from launch.connect.agent_client import Conversation
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
-from launch.verbs.facts import Facts, cells, columns, folder_of, problems, trains
+from launch.verbs.facts import Facts, cells, columns, problems
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ def gather(job: Job, transport: Transport) -> dict[str, Facts]:
 
 def _questions(job: Job, host: Host) -> dict[str, object]:
     engine = engine_of(job.cluster)
-    records = folder_of(job, "data") if engine is None else records_on_host(job)
+    records = job.folder("data") if engine is None else records_on_host(job)
     return {
         "do": "look",
         "cwd": host.workdir,
@@ -148,7 +148,7 @@ def _questions(job: Job, host: Host) -> dict[str, object]:
         "code": CODE,
         "engine": engine,
         "image": job.cluster.docker.image,
-        "data": records if trains(host) else None,
+        "data": records if host.trains else None,
         "ports": _ports(job, host),
     }
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from launch.cluster.model import LEADS, Host
+from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install -r requirements.txt"
@@ -32,11 +32,6 @@ class Facts:
     not_dialled: Sequence[Sequence[Any]] = ()
 
 
-def trains(host: Host) -> bool:
-    """Whether the host reads training data."""
-    return host.count(*LEADS, "worker", "evaluator") > 0
-
-
 def problems(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     """Everything that is wrong, each with the way to mend it.
 
@@ -58,11 +53,11 @@ def _of_one(job: Job, host: Host, facts: Facts) -> list[str]:
     found = facts.found
     in_containers = job.cluster.backend == "docker"
     wrong = _of_engine(job, found) if in_containers else _of_python(host, found)
-    if trains(host) and found["data"] is None and in_containers:
+    if host.trains and found["data"] is None and in_containers:
         place = job.cluster.docker.data or f"{host.workdir}/data"
         wrong.append(f"no records in {place}; prepare or copy them, or name `docker: {{data: }}`")
-    elif trains(host) and found["data"] is None:
-        place = folder_of(job, "data")
+    elif host.trains and found["data"] is None:
+        place = job.folder("data")
         wrong.append(f"no records in {place}; prepare or copy them, or name --data-dir")
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [
@@ -112,7 +107,7 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
         values = [
             (host.name, _value(facts[host.name].found, key))
             for host in job.cluster.hosts
-            if key != "data" or trains(host)
+            if key != "data" or host.trains
         ]
         known = [(host_name, value) for host_name, value in values if value is not None]
         wrong += [
@@ -129,21 +124,6 @@ def _value(found: Mapping[str, Any], key: str) -> Optional[str]:
         return None if versions is None else versions[key == "tensorflow"]
     value: Optional[str] = found.get(key)
     return value
-
-
-def folder_of(job: Job, name: str) -> str:
-    """The training's data or output folder, by its arguments; relative to the working directory.
-
-    Args:
-      job: has the arguments.
-      name: `data` or `output`.
-    """
-    chosen = name
-    for argument, following in zip(job.arguments, [*job.arguments[1:], ""]):
-        flag, equals, value = argument.partition("=")
-        if flag.replace("_", "-") == f"--{name}-dir":
-            chosen = value if equals else following
-    return chosen
 
 
 def columns(job: Job) -> list[str]:
@@ -166,7 +146,7 @@ def cells(job: Job, host: Host, facts: Facts) -> list[str]:
         host.name,
         "yes",
         *inside,
-        found["data"] or ("missing" if trains(host) else "not needed"),
+        found["data"] or ("missing" if host.trains else "not needed"),
         f"{','.join(taken)} taken" if taken else "free",
         f"{len(facts.not_dialled)} unreachable" if facts.not_dialled else "all",
         str(len(found["gpus"])),

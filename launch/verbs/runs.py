@@ -32,7 +32,7 @@ def status(options: argparse.Namespace) -> int:
     """Shows where each task stands; 0 while it runs or if it ended well, else the job's code."""
     from rich.console import Console
 
-    from launch.screen.display import Row
+    from launch.screen.row import Row
     from launch.screen.table import render
 
     folder = find(state_dir(options.state_dir), options.run)

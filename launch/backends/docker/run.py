@@ -13,7 +13,6 @@ from launch.cluster.model import Cluster, Host
 from launch.cluster.show import reached, refuse_free_ports, shell_command, variables
 from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
-from launch.verbs.facts import folder_of, trains
 
 _CODE = posixpath.dirname(DATA)  # in the image; its working directory, too
 _USER = "--user=$(id -u):$(id -g)"
@@ -70,7 +69,7 @@ def documents(job: Job) -> list[Document]:
     for host in job.cluster.hosts:
         tasks = job.on(host)
         lines = [f"{shell_command(task, variables(job), line(task))} &" for task in tasks]
-        if trains(host):
+        if host.trains:
             lines.insert(0, f"mkdir -p {_quoted(_here(host, _output(job.cluster)))}")
         names = ", ".join(task.name for task in tasks)
         found.append(Document(f"{reached(host)}: {names}", "\n".join([*lines, "wait"])))
@@ -89,7 +88,7 @@ def check_folders(job: Job) -> None:
     if any(option.startswith(_MOUNTING) for option in job.cluster.docker.options):
         return  # they may well be there
     for name, place in (("data", DATA), ("output", OUTPUT)):
-        chosen = folder_of(job, name)
+        chosen = job.folder(name)
         if _below(chosen, place) is None:
             raise LaunchError(
                 f"--{name}-dir {chosen}: in a container it is {place}; leave it out, and name the "
@@ -104,7 +103,7 @@ def records_on_host(job: Job) -> str:
       LaunchError: arguments name folders that no container has.
     """
     check_folders(job)
-    below = _below(folder_of(job, "data"), DATA) or "."
+    below = _below(job.folder("data"), DATA) or "."
     return posixpath.normpath(posixpath.join(_data(job.cluster), below))
 
 

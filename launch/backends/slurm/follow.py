@@ -14,7 +14,8 @@ from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
-from launch.screen.display import Display, Row
+from launch.screen.display import Display
+from launch.screen.row import Row
 from launch.supervise.board import Board
 from launch.supervise.supervisor import TaskState
 
