@@ -106,14 +106,9 @@ _LAUNCH = _rooms(
     ("errors", "mistakes of a user, hosts that fail", "", STDLIB),
     ("agent", "runs on the hosts: starts, watches, ends tasks", "", STDLIB),
     ("screen", "what people see of a running job", "", NO_TENSORFLOW),
-    ("cluster", "words and files → one Cluster and its tasks", "errors backends", NO_TENSORFLOW),
+    ("cluster", "words and files → one Cluster and its tasks", "errors", NO_TENSORFLOW),
     ("record", "what is kept of a run; its outcome", "errors cluster", NO_TENSORFLOW),
-    (
-        "connect",
-        "connections to the hosts' agents",
-        "errors agent cluster record backends",
-        NO_TENSORFLOW,
-    ),
+    ("connect", "connections to the hosts' agents", "errors agent cluster", NO_TENSORFLOW),
     (
         "supervise",
         "sees the tasks under agents through",
@@ -122,8 +117,8 @@ _LAUNCH = _rooms(
     ),
     (
         "backends",
-        "where a job runs: a folder or module each",
-        "errors agent screen cluster record connect supervise verbs",
+        "where a job runs: a folder each",
+        "errors agent screen cluster record connect supervise",
         NO_TENSORFLOW,
     ),
     (

@@ -5,19 +5,14 @@ is frozen and checked when it is made.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Optional
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
-from launch.backends.docker.settings import DockerSettings
-from launch.backends.kubernetes.settings import KubernetesSettings
-from launch.backends.slurm.settings import SlurmSettings
 from launch.errors import LaunchError
 
 LEADS = ("master", "chief")
 TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
-BACKENDS = ("local", "ssh", "docker", "slurm", "kubernetes")
-CHOOSING = ("slurm", "kubernetes")  # they choose the hosts themselves, by the counts of tasks
 
 FIRST_PORT = 2222  # trainers; a ps takes the next one: the layout that its users know
 
@@ -73,6 +68,9 @@ class Ports:
     high: Optional[int] = None
 
 
+FREE_PORTS = Ports(low=None)  # where jobs of several people may share a host
+
+
 @dataclass(frozen=True)
 class Limits:
     """Time limits in seconds; None is no limit.
@@ -104,7 +102,7 @@ class Cluster:
       gpus_per_task: for each trainer; None shares out what there is.
       sync: whether the code is copied to the hosts first.
       source: where the description came from, for messages.
-      docker: for this backend alone; so are slurm and kubernetes.
+      settings: what it says to single backends, by their names; each knows its own defaults.
     """
 
     hosts: tuple[Host, ...]
@@ -117,9 +115,7 @@ class Cluster:
     gpus_per_task: Optional[int] = None
     sync: bool = False
     source: str = "--hosts"
-    docker: DockerSettings = DockerSettings()
-    slurm: SlurmSettings = SlurmSettings()
-    kubernetes: KubernetesSettings = KubernetesSettings()
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not self.hosts:

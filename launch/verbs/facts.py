@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from launch.backends.base import Containers
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 
@@ -32,12 +33,15 @@ class Facts:
     not_dialled: Sequence[Sequence[Any]] = ()
 
 
-def problems(job: Job, facts: Mapping[str, Facts]) -> list[str]:
+def problems(
+    job: Job, facts: Mapping[str, Facts], containers: Optional[Containers] = None
+) -> list[str]:
     """Everything that is wrong, each with the way to mend it.
 
     Args:
       job: what is to run.
       facts: by host name.
+      containers: what the hosts must have for them; None where tasks are plain processes.
     """
     found: list[str] = []
     for host in job.cluster.hosts:
@@ -45,20 +49,19 @@ def problems(job: Job, facts: Mapping[str, Facts]) -> list[str]:
         if theirs.unreachable is not None:
             found.append(theirs.unreachable)
             continue
-        found += [f"{host.name}: {problem}" for problem in _of_one(job, host, theirs)]
+        found += [f"{host.name}: {problem}" for problem in _of_one(job, host, theirs, containers)]
     return found + _differences(job, facts)
 
 
-def _of_one(job: Job, host: Host, facts: Facts) -> list[str]:
+def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[Containers]) -> list[str]:
     found = facts.found
-    in_containers = job.cluster.backend == "docker"
-    wrong = _of_engine(job, found) if in_containers else _of_python(host, found)
-    if host.trains and found["data"] is None and in_containers:
-        place = job.cluster.docker.data or f"{host.workdir}/data"
-        wrong.append(f"no records in {place}; prepare or copy them, or name `docker: {{data: }}`")
-    elif host.trains and found["data"] is None:
-        place = job.folder("data")
-        wrong.append(f"no records in {place}; prepare or copy them, or name --data-dir")
+    if containers is None:
+        wrong, place, key = _of_python(host, found), job.folder("data"), "--data-dir"
+    else:
+        wrong, key = _of_engine(containers, found), f"`{containers.data_key}`"
+        place = containers.data or f"{host.workdir}/data"
+    if host.trains and found["data"] is None:
+        wrong.append(f"no records in {place}; prepare or copy them, or name {key}")
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [
         f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
@@ -86,11 +89,11 @@ def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _of_engine(job: Job, found: Mapping[str, Any]) -> list[str]:
+def _of_engine(containers: Containers, found: Mapping[str, Any]) -> list[str]:
     if found["engine_error"] is not None:
         return [found["engine_error"]]
     if found["image"] is None:
-        return [f"it has no image {job.cluster.docker.image}; {_IMAGE}"]
+        return [f"it has no image {containers.image}; {_IMAGE}"]
     return []
 
 
@@ -126,21 +129,21 @@ def _value(found: Mapping[str, Any], key: str) -> Optional[str]:
     return value
 
 
-def columns(job: Job) -> list[str]:
+def columns(containers: Optional[Containers] = None) -> list[str]:
     """The head of the table."""
-    inside = ["engine", "image"] if job.cluster.backend == "docker" else list(_ON_HOST)
+    inside = list(_ON_HOST) if containers is None else ["engine", "image"]
     return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
 
 
-def cells(job: Job, host: Host, facts: Facts) -> list[str]:
+def cells(host: Host, facts: Facts, containers: Optional[Containers] = None) -> list[str]:
     """The host's row in the table."""
     if facts.unreachable is not None:
-        return [host.name, "no", *[""] * (len(columns(job)) - 2)]
+        return [host.name, "no", *[""] * (len(columns(containers)) - 2)]
     found = facts.found
-    if job.cluster.backend == "docker":
-        inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
-    else:
+    if containers is None:
         inside = [word or "missing" for word in (*(found["versions"] or _UNKNOWN), found["code"])]
+    else:
+        inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
     taken = [str(port) for port, reason in found["ports"] if reason]
     return [
         host.name,

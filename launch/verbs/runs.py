@@ -6,26 +6,15 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
-from launch.backends import backend_named
+from launch.backends.base import Lasting
+from launch.backends.registry import backend_named
 from launch.cluster.model import LEADS
 from launch.errors import HostError, LaunchError
-from launch.record.run_folder import Record, RunFolder, all_runs, find, state_dir
+from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 
 _LOOK_SECS = 0.2
 _ASK_SECS = 5.0  # for a scheduler, which has others to serve
-
-
-@runtime_checkable
-class Lasting(Protocol):
-    """A backend whose jobs outlive their launcher."""
-
-    def going_on(self, record: Record) -> str:
-        """Where the run's job stands, in words; empty once it is over."""
-
-    def stop(self, record: Record, *, now: bool) -> None:
-        """Ends it in order, or without saving, and waits until it has ended."""
 
 
 def status(options: argparse.Namespace) -> int:

@@ -61,7 +61,7 @@ def test_each_problem_is_told_with_its_mend(second: dict[str, Any], problem: str
 def test_an_unreachable_host_is_one_problem() -> None:
     both = {"a": Facts(found=GOOD), "b": Facts(unreachable="b: no answer within 30 s")}
     assert problems(job(), both) == ["b: no answer within 30 s"]
-    assert cells(job(), job().cluster.hosts[1], both["b"])[:2] == ["b", "no"]
+    assert cells(job().cluster.hosts[1], both["b"])[:2] == ["b", "no"]
 
 
 def test_a_clock_that_is_off_is_a_problem() -> None:
