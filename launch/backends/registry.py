@@ -47,7 +47,7 @@ def backend_named(name: str) -> "Backend":
       LaunchError: there is none.
     """
     if name not in _ENTRIES:
-        raise LaunchError(f"no backend {name!r}; there are {', '.join(_ENTRIES)}")
+        raise LaunchError(f"a backend must be one of {', '.join(KINDS)}, got {name!r}")
     return _ENTRIES[name].load()
 
 

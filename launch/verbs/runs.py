@@ -48,11 +48,11 @@ def status(options: argparse.Namespace) -> int:
 
 def _without_launcher(folder: RunFolder) -> str:
     """Where a job that outlived its launcher stands, in words; empty if there is none."""
+    if folder.status().get("exit_code") is not None:
+        return ""
     record = folder.record()
     backend = backend_named(record["backend"])
-    if not isinstance(backend, Lasting) or folder.status().get("exit_code") is not None:
-        return ""
-    return backend.going_on(record)
+    return backend.going_on(record) if isinstance(backend, Lasting) else ""
 
 
 def logs(options: argparse.Namespace) -> int:
@@ -104,12 +104,13 @@ def stop(options: argparse.Namespace) -> int:
     """Asks a run's launcher to end it, as Ctrl-C would, and waits until it has."""
     folder = find(state_dir(options.state_dir), options.run)
     pid = folder.launcher_pid()
-    backend = backend_named(folder.record()["backend"])
-    if pid is None and isinstance(backend, Lasting) and backend.going_on(folder.record()):
-        backend.stop(folder.record(), now=options.now)
-        print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
-        return 0
     if pid is None:
+        record = folder.record()
+        backend = backend_named(record["backend"])
+        if isinstance(backend, Lasting) and backend.going_on(record):
+            backend.stop(record, now=options.now)
+            print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
+            return 0
         raise HostError(
             f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
             f"python -m launch clean --run {folder.run_id}"
@@ -141,12 +142,17 @@ def clean(options: argparse.Namespace) -> int:
         if (folder.path / "clean").exists() and not options.run:
             continue
         record = folder.record()
+        try:
+            backend = backend_named(record["backend"])
+        except LaunchError as error:  # it is that of a program which knows more of them
+            failures.append(f"run {folder.run_id}: {error}")
+            continue
         lasting = "" if options.run else _without_launcher(folder)
         if lasting:
             print(f"run {folder.run_id}: goes on: {lasting}; to end it: stop --run {folder.run_id}")
             continue
         try:
-            ended = backend_named(record["backend"]).clean(record)
+            ended = backend.clean(record)
         except HostError as error:
             failures.append(f"run {folder.run_id}: {error}")
             continue
