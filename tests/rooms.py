@@ -172,11 +172,18 @@ def room_of(module: str) -> Room:
 
 
 def floors(package: str) -> dict[str, int]:
-    """On which floor each room is: the highest that lies below all rooms that import it."""
+    """On which floor each room is: the highest that lies below all rooms that import it.
+
+    One that nobody imports is on the lowest that lies above all that it imports.
+    """
     ours = [room for room in ROOMS if room.package == package]
     depths: dict[str, int] = {}
     for room in reversed(ours):
         depths[room.name] = 1 + max(
             (depths[above.name] for above in ours if room.name in above.ours), default=-1
         )
-    return {name: max(depths.values()) - depth for name, depth in depths.items()}
+    heights = {name: max(depths.values()) - depth for name, depth in depths.items()}
+    tops = [room for room in ours if not any(room.name in above.ours for above in ours)]
+    for room in tops:
+        heights[room.name] = 1 + max((heights[below] for below in room.ours), default=-1)
+    return heights
