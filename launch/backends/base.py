@@ -63,15 +63,15 @@ class OnHosts(Protocol):
 
 
 @dataclass(frozen=True)
-class Containers:
-    """Containers on the hosts, as far as a check asks for them.
+class ContainerNeeds:
+    """What a host must have, for tasks to run there in containers.
 
     Attributes:
       engine: the command that runs them.
       image: its name there.
       records: where a host has the training's records, relative to the working directory.
       data: the folder with records that the description names, if it does.
-      data_key: how it names one, for messages.
+      data_key: how it would name one, for messages.
     """
 
     engine: str
@@ -85,8 +85,8 @@ class Containers:
 class InContainers(Protocol):
     """A backend whose tasks run in containers on the hosts."""
 
-    def containers(self, job: Job) -> Containers:
-        """What a host must have for them.
+    def containers(self, job: Job) -> ContainerNeeds:
+        """What they need.
 
         Raises:
           LaunchError: arguments name folders that no container has.

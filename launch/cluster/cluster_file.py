@@ -43,9 +43,7 @@ def read_cluster(path: str, kinds: Mapping[str, Kind]) -> Cluster:
       LaunchError: `lab.yaml:12: ...`, with the value, the rule and the way out.
     """
     top = rules.read(path)
-    one_of_them = re.compile("|".join(map(re.escape, kinds)))
-    rule = rules.matching(one_of_them, f"one of {', '.join(kinds)}")
-    kind = kinds[top.take("backend", rule, "ssh")]
+    kind = _kind(top, kinds)
     hosts_node = top.node_of("tasks" if kind.chooses_hosts else "hosts")
     if hosts_node is None:
         raise top.error(
@@ -79,6 +77,11 @@ def read_cluster(path: str, kinds: Mapping[str, Kind]) -> Cluster:
         )
     except LaunchError as error:
         raise top.error(hosts_node, str(error)) from None
+
+
+def _kind(top: Section, kinds: Mapping[str, Kind]) -> Kind:
+    names = re.compile("|".join(map(re.escape, kinds)))
+    return kinds[top.take("backend", rules.matching(names, f"one of {', '.join(kinds)}"), "ssh")]
 
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:

@@ -1,7 +1,8 @@
 """What a description of a cluster has to know of a backend."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from launch.cluster.model import Ports
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Optional, TypeVar
 
-from launch.backends.base import Containers, InContainers, OnHosts, Scheduler
+from launch.backends.base import ContainerNeeds, InContainers, OnHosts, Scheduler
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
@@ -73,11 +73,13 @@ def refuse_problems(job: Job, backend: OnHosts) -> None:
         raise HostError("\n       ".join([*wrong, "to start all the same: --no-check"]))
 
 
-def _containers(backend: object, job: Job) -> Optional[Containers]:
+def _containers(backend: object, job: Job) -> Optional[ContainerNeeds]:
     return backend.containers(job) if isinstance(backend, InContainers) else None
 
 
-def gather(job: Job, transport: Transport, containers: Optional[Containers]) -> dict[str, Facts]:
+def gather(
+    job: Job, transport: Transport, containers: Optional[ContainerNeeds]
+) -> dict[str, Facts]:
     """Asks all hosts, side by side; by host name."""
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
@@ -130,7 +132,7 @@ def gather(job: Job, transport: Transport, containers: Optional[Containers]) -> 
     return facts
 
 
-def _questions(job: Job, host: Host, containers: Optional[Containers]) -> dict[str, object]:
+def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> dict[str, object]:
     records = job.folder("data") if containers is None else containers.records
     return {
         "do": "look",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from launch.backends.base import Containers
+from launch.backends.base import ContainerNeeds
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 
@@ -34,7 +34,7 @@ class Facts:
 
 
 def problems(
-    job: Job, facts: Mapping[str, Facts], containers: Optional[Containers] = None
+    job: Job, facts: Mapping[str, Facts], containers: Optional[ContainerNeeds] = None
 ) -> list[str]:
     """Everything that is wrong, each with the way to mend it.
 
@@ -53,7 +53,7 @@ def problems(
     return found + _differences(job, facts)
 
 
-def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[Containers]) -> list[str]:
+def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
     found = facts.found
     if containers is None:
         wrong, place, key = _of_python(host, found), job.folder("data"), "--data-dir"
@@ -89,7 +89,7 @@ def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _of_engine(containers: Containers, found: Mapping[str, Any]) -> list[str]:
+def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str]:
     if found["engine_error"] is not None:
         return [found["engine_error"]]
     if found["image"] is None:
@@ -129,13 +129,13 @@ def _value(found: Mapping[str, Any], key: str) -> Optional[str]:
     return value
 
 
-def columns(containers: Optional[Containers] = None) -> list[str]:
+def columns(containers: Optional[ContainerNeeds] = None) -> list[str]:
     """The head of the table."""
     inside = list(_ON_HOST) if containers is None else ["engine", "image"]
     return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
 
 
-def cells(host: Host, facts: Facts, containers: Optional[Containers] = None) -> list[str]:
+def cells(host: Host, facts: Facts, containers: Optional[ContainerNeeds] = None) -> list[str]:
     """The host's row in the table."""
     if facts.unreachable is not None:
         return [host.name, "no", *[""] * (len(columns(containers)) - 2)]

@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from launch.backends.base import Containers
+from launch.backends.base import ContainerNeeds
 from launch.backends.docker import run as docker_run
 from launch.backends.docker.settings import settings_of
 from launch.backends.local.backend import TRANSPORT as LOCAL
@@ -89,10 +89,10 @@ class Docker:
         """Removes containers, and ends processes, on every host that carry the run's mark."""
         return sweep(record, TRANSPORT)
 
-    def containers(self, job: Job) -> Containers:
+    def containers(self, job: Job) -> ContainerNeeds:
         """The engine, the image and the folders that its hosts must have."""
         settings = settings_of(job.cluster)
-        return Containers(
+        return ContainerNeeds(
             engine=settings.engine,
             image=settings.image,
             records=docker_run.records_on_host(job),
