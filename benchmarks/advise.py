@@ -23,8 +23,9 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.jobs import Figures
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
-from launch.backends import ssh
-from launch.backends.local import TRANSPORT
+from launch.backends.local.backend import TRANSPORT as LOCAL
+from launch.backends.registry import KINDS
+from launch.backends.ssh.transport import TRANSPORT as SSH
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     cluster = _cluster(options)
     ways = ways_on_hosts(cluster) if cluster else ways_on_this_machine()
     is_remote = cluster is not None and cluster.backend == "ssh"
-    transport = ssh.TRANSPORT if is_remote else TRANSPORT
+    transport = SSH if is_remote else LOCAL
     console = Console(highlight=False)
     measured: dict[Way, list[Figures]] = {}
     failed: set[Way] = set()
@@ -90,7 +91,7 @@ def _cluster(options: argparse.Namespace) -> Optional[Cluster]:
         raise BenchmarkError("--python and --workdir go with --hosts")
     if not options.cluster:
         return None
-    cluster = read_cluster(options.cluster)
+    cluster = read_cluster(options.cluster, KINDS)
     if cluster.backend not in ("local", "ssh"):
         raise BenchmarkError(
             f"{options.cluster} must have `backend: ssh` or `local`, got {cluster.backend}; advise "

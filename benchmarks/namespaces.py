@@ -11,13 +11,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, Optional
 
 from benchmarks.delay import DelayRelay
 from benchmarks.errors import BenchmarkError
 from launch.cluster.model import Host
 from launch.connect.transport import Transport
-from launch.record.run_folder import RunFolder
 
 _NETWORK = "10.79.0"
 _BRIDGES = ("bmbr0", "bmbr1")
@@ -146,8 +146,8 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return f"the agent ended with exit code {code}: {errors or 'without a word'}"
 
 
-def _log_path(folder: RunFolder, task: str) -> str:
-    return str(folder.log_path(task).absolute())
+def _log_path(log: Path, run_id: str) -> str:
+    return str(log.absolute())
 
 
 def _run(*words: str) -> None:

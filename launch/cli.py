@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Optional
 
-from launch.cluster.model import BACKENDS, CHOOSING, Cluster
+from launch.backends.registry import KINDS, backend_named
+from launch.cluster.model import Cluster
 from launch.errors import LaunchError
 
 _EPILOG = """\
@@ -57,7 +58,8 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
     if (options.cluster is not None) + (options.hosts is not None) > 1:
         raise LaunchError("--cluster and --hosts both describe the cluster; give one")
-    if options.nodes is not None and options.on not in CHOOSING:
+    choosing = [name for name, kind in KINDS.items() if kind.chooses_hosts]
+    if options.nodes is not None and options.on not in choosing:
         raise LaunchError("--nodes goes with --on slurm, which chooses the hosts")
     counts = options.workers is not None or options.ps is not None
     if options.cluster is not None:
@@ -66,7 +68,7 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
         for flag in ("python", "workdir"):
             if getattr(options, flag):
                 raise LaunchError(f"--{flag} and --cluster: say `{flag}:` in {options.cluster}")
-        cluster = read_cluster(options.cluster)
+        cluster = read_cluster(options.cluster, KINDS)
     elif options.hosts is not None:
         cluster = host_list.from_hosts(
             options.hosts, options.python, options.workdir, options.evaluator
@@ -76,23 +78,23 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
         return host_list.on_this_machine(
             workers, ps, options.python, options.workdir, options.evaluator
         )
-    elif options.on in CHOOSING:
+    elif options.on in choosing:
         lead = "chief" if options.evaluator else "master"
         tasks = {lead: 1, "worker": options.workers or 0}
         tasks |= {"ps": 1 if options.ps is None else options.ps, "evaluator": options.evaluator}
         return host_list.on_chosen_hosts(
-            options.on, tasks, options.nodes, options.python, options.workdir
+            KINDS[options.on], tasks, options.nodes, options.python, options.workdir
         )
     else:
         raise LaunchError("no cluster: say where to run with --hosts, --cluster or --on local")
     if counts or (options.evaluator and options.cluster is not None):
         raise LaunchError(
-            f"--workers, --ps and --evaluator go with --on {', '.join(('local', *CHOOSING))}; a "
+            f"--workers, --ps and --evaluator go with --on {', '.join(('local', *choosing))}; a "
             "cluster file gives each host its roles"
         )
-    if options.on and (options.on in CHOOSING) != (cluster.backend in CHOOSING):
+    if options.on and (options.on in choosing) != (cluster.backend in choosing):
         raise LaunchError(
-            f"--on {options.on} does not go with this description: {' and '.join(CHOOSING)} need "
+            f"--on {options.on} does not go with this description: {' and '.join(choosing)} need "
             "`tasks:`, the others `hosts:`"
         )
     return dataclasses.replace(cluster, backend=options.on) if options.on else cluster
@@ -158,7 +160,7 @@ def _add_state_dir(parser: argparse.ArgumentParser) -> None:
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", metavar="FILE", help="YAML description of the cluster")
     parser.add_argument("--hosts", metavar="IP0,IP1", help="master on the first, a ps on each")
-    parser.add_argument("--on", choices=BACKENDS, help="where tasks run (default: ssh)")
+    parser.add_argument("--on", choices=tuple(KINDS), help="where tasks run (default: ssh)")
     parser.add_argument(
         "--workers", type=_count, metavar="N", help="besides the master, without hosts"
     )
@@ -170,16 +172,15 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    from launch.cluster import show as plan
+    from launch.cluster.show import as_documents
     from launch.cluster.tasks import make_job
 
     job = make_job(cluster_of(options), options.arguments)
+    backend = backend_named(job.cluster.backend)
     if options.shell:
-        from launch.backends import backend_named
-
-        print(plan.as_documents(backend_named(job.cluster.backend).plan(job)))
+        print(as_documents(backend.plan(job)))
     else:
-        print(plan.as_json(job) if options.json else plan.as_text(job))
+        print(backend.plan_json(job) if options.json else backend.plan_text(job))
     return 0
 
 

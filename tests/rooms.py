@@ -111,14 +111,9 @@ _LAUNCH = _rooms(
     ("errors", "mistakes of a user, hosts that fail", "", STDLIB),
     ("agent", "runs on the hosts: starts, watches, ends tasks", "", STDLIB),
     ("screen", "what people see of a running job", "", NO_TENSORFLOW),
-    ("cluster", "words and files → one Cluster and its tasks", "errors backends", NO_TENSORFLOW),
+    ("cluster", "words and files → one Cluster and its tasks", "errors", NO_TENSORFLOW),
     ("record", "what is kept of a run; its outcome", "errors cluster", NO_TENSORFLOW),
-    (
-        "connect",
-        "connections to the hosts' agents",
-        "errors agent cluster record backends",
-        NO_TENSORFLOW,
-    ),
+    ("connect", "connections to the hosts' agents", "errors agent cluster", NO_TENSORFLOW),
     (
         "supervise",
         "sees the tasks under agents through",
@@ -127,8 +122,8 @@ _LAUNCH = _rooms(
     ),
     (
         "backends",
-        "where a job runs: a folder or module each",
-        "errors agent screen cluster record connect supervise verbs",
+        "where a job runs: a folder each",
+        "errors agent screen cluster record connect supervise",
         NO_TENSORFLOW,
     ),
     (
@@ -180,11 +175,18 @@ def room_of(module: str) -> Room:
 
 
 def floors(package: str) -> dict[str, int]:
-    """On which floor each room is: the highest that lies below all rooms that import it."""
+    """On which floor each room is: the highest that lies below all rooms that import it.
+
+    One that nobody imports is on the lowest that lies above all that it imports.
+    """
     ours = [room for room in ROOMS if room.package == package]
     depths: dict[str, int] = {}
     for room in reversed(ours):
         depths[room.name] = 1 + max(
             (depths[above.name] for above in ours if room.name in above.ours), default=-1
         )
-    return {name: max(depths.values()) - depth for name, depth in depths.items()}
+    heights = {name: max(depths.values()) - depth for name, depth in depths.items()}
+    tops = [room for room in ours if not any(room.name in above.ours for above in ours)]
+    for room in tops:
+        heights[room.name] = 1 + max((heights[below] for below in room.ours), default=-1)
+    return heights

@@ -1,25 +1,16 @@
 """A cluster from a YAML file, checked strictly; docs/launch.md shows all that it can say."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Optional
+from typing import Any, Optional
 
 import yaml
 
-from launch.backends.docker.read_settings import read_docker
-from launch.backends.kubernetes.read_settings import read_kubernetes
-from launch.backends.slurm.read_settings import read_slurm
 from launch.cluster import yaml_section as rules
-from launch.cluster.host_list import (
-    ROOT,
-    default_ports,
-    default_python,
-    on_chosen_hosts,
-    parse_name,
-)
+from launch.cluster.host_list import ROOT, default_python, on_chosen_hosts, parse_name
+from launch.cluster.kind import Kind
 from launch.cluster.model import (
-    BACKENDS,
-    CHOOSING,
     COMMAND_NAME,
     FIRST_PORT,
     HOST_NAME,
@@ -39,41 +30,41 @@ _PATH = rules.matching(re.compile(r"[^\0\r\n]+"), "a path on one line")
 _USER = rules.matching(USER_NAME, "a user name of letters, digits, . _ -")
 _HOST = rules.matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 _COMMAND = rules.matching(COMMAND_NAME, "a command or path of letters, digits, / . _ + -")
-_BACKEND = rules.matching(re.compile("|".join(BACKENDS)), f"one of {', '.join(BACKENDS)}")
 
 
-def read_cluster(path: str) -> Cluster:
+def read_cluster(path: str, kinds: Mapping[str, Kind]) -> Cluster:
     """Reads and checks the file.
+
+    Args:
+      path: the file.
+      kinds: the backends that there are, by name.
 
     Raises:
       LaunchError: `lab.yaml:12: ...`, with the value, the rule and the way out.
     """
     top = rules.read(path)
-    backend = top.take("backend", _BACKEND, "ssh")
-    hosts_node = top.node_of("tasks" if backend in CHOOSING else "hosts")
+    kind = _kind(top, kinds)
+    hosts_node = top.node_of("tasks" if kind.chooses_hosts else "hosts")
     if hosts_node is None:
         raise top.error(
             top.node,
-            f"tasks is missing; {backend} needs their counts (`tasks: {{master: 1, ps: 1}}`)"
-            if backend in CHOOSING
+            f"tasks is missing; {kind.name} needs their counts (`tasks: {{master: 1, ps: 1}}`)"
+            if kind.chooses_hosts
             else "hosts is missing; list the machines under it",
         )
-    chosen = backend in CHOOSING
-    hosts = _dealt_out(top, hosts_node, backend) if chosen else _hosts(top, hosts_node)
+    hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
     environment, passed = _environment(top)
-    ports = top.take("ports", _ports, default_ports(backend))
+    ports = top.take("ports", _ports, kind.default_ports)
     limits = _limits(top.section("limits"))
     restarts = top.take("restarts", rules.whole(0, 1_000_000), 0)
     gpus_per_task = top.take("gpus_per_task", rules.whole(0, 64), None)
     sync = top.take("sync", rules.yes_or_no, False)
-    docker = read_docker(top.section("docker"))
-    slurm = read_slurm(top.section("slurm"))
-    kubernetes = read_kubernetes(top.section("kubernetes"))
+    settings = _backend_settings(top, kinds)
     top.finish()
     try:
         return Cluster(
             hosts=hosts,
-            backend=backend,
+            backend=kind.name,
             ports=ports,
             environment=environment,
             passed=passed,
@@ -82,12 +73,15 @@ def read_cluster(path: str) -> Cluster:
             gpus_per_task=gpus_per_task,
             sync=sync,
             source=path,
-            docker=docker,
-            slurm=slurm,
-            kubernetes=kubernetes,
+            settings=settings,
         )
     except LaunchError as error:
         raise top.error(hosts_node, str(error)) from None
+
+
+def _kind(top: Section, kinds: Mapping[str, Kind]) -> Kind:
+    names = re.compile("|".join(map(re.escape, kinds)))
+    return kinds[top.take("backend", rules.matching(names, f"one of {', '.join(kinds)}"), "ssh")]
 
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
@@ -108,13 +102,13 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     return tuple(hosts)
 
 
-def _dealt_out(top: Section, tasks_node: Node, backend: str) -> tuple[Host, ...]:
+def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
     """Hosts that a scheduler will choose, with the tasks dealt out to them."""
     base = _settings(top, Host("", "", (), str(ROOT), python=default_python()))
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", rules.whole(1, 10_000), None)
     try:
-        cluster = on_chosen_hosts(backend, counts, nodes)
+        cluster = on_chosen_hosts(kind, counts, nodes)
     except LaunchError as error:
         raise top.error(tasks_node, str(error)) from None
     return tuple(replace(base, name=h.name, address=h.name, roles=h.roles) for h in cluster.hosts)
@@ -199,6 +193,17 @@ def _limits(section: Optional[Section]) -> Limits:
     )
     section.finish()
     return limits
+
+
+def _backend_settings(top: Section, kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    """Reads the backends' own sections, whichever of them the job will run on."""
+    found = {}
+    for name, kind in kinds.items():
+        if kind.read_settings is not None:
+            section = top.section(name)
+            if section is not None:
+                found[name] = kind.read_settings(section)
+    return found
 
 
 def _environment(top: Section) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:

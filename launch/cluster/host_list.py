@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from launch.cluster.model import HOST_NAME, LEADS, USER_NAME, Cluster, Host, Ports
+from launch.cluster.kind import Kind
+from launch.cluster.model import FREE_PORTS, HOST_NAME, LEADS, USER_NAME, Cluster, Host
 from launch.errors import LaunchError
 
 ROOT = Path(__file__).resolve().parents[2]  # where the code lies, cifar10_main.py included
@@ -69,13 +70,11 @@ def on_this_machine(
         workdir=os.path.abspath(workdir or code_folder()),
         agent_python=sys.executable,
     )
-    return Cluster(
-        hosts=(host,), backend="local", ports=default_ports("local"), source="--on local"
-    )
+    return Cluster(hosts=(host,), backend="local", ports=FREE_PORTS, source="--on local")
 
 
 def on_chosen_hosts(
-    backend: str,
+    kind: Kind,
     counts: Mapping[str, int],
     num_hosts: Optional[int] = None,
     python: Optional[str] = None,
@@ -84,22 +83,22 @@ def on_chosen_hosts(
     """Tasks on hosts that a scheduler will choose: `node0`, `node1` and so on until then.
 
     Args:
-      backend: one of `CHOOSING`.
+      kind: a backend that chooses the hosts.
       counts: task type -> how many.
       num_hosts: over how many hosts the tasks are dealt out, trainers first; by default one for
-        each trainer, and the ps beside them. Not for kubernetes, where each task has its own.
+        each trainer, and the ps beside them. Not where each task has its own.
       python: the training's Python there.
       workdir: the folder with the code there; by default the same one as here.
 
     Raises:
-      LaunchError: more hosts than tasks, or a number for kubernetes.
+      LaunchError: more hosts than tasks, or a number where each task has its own.
     """
     trainers = [role for role in (*LEADS, "worker") for _ in range(counts.get(role, 0))]
     others = [role for role in ("ps", "evaluator") for _ in range(counts.get(role, 0))]
-    if backend == "kubernetes":
+    if kind.host_per_task:
         if num_hosts is not None:
             raise LaunchError(
-                "kubernetes chooses nodes itself, a pod for each task; leave them out"
+                f"{kind.name} chooses nodes itself, a pod for each task; leave them out"
             )
         num_hosts = len(trainers) + len(others)
     elif num_hosts is None:
@@ -126,13 +125,8 @@ def on_chosen_hosts(
         for position, one in enumerate(roles)
     )
     return Cluster(
-        hosts=hosts, backend=backend, ports=default_ports(backend), source=f"--on {backend}"
+        hosts=hosts, backend=kind.name, ports=kind.default_ports, source=f"--on {kind.name}"
     )
-
-
-def default_ports(backend: str) -> Ports:
-    """Free ones where jobs of several people may share a host, else those that users know."""
-    return Ports(low=None) if backend in ("local", "slurm") else Ports()
 
 
 def parse_name(word: str) -> tuple[Optional[str], str]:

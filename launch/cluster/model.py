@@ -5,19 +5,14 @@ is frozen and checked when it is made.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Optional
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
-from launch.backends.docker.settings import DockerSettings
-from launch.backends.kubernetes.settings import KubernetesSettings
-from launch.backends.slurm.settings import SlurmSettings
 from launch.errors import LaunchError
 
 LEADS = ("master", "chief")
 TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
-BACKENDS = ("local", "ssh", "docker", "slurm", "kubernetes")
-CHOOSING = ("slurm", "kubernetes")  # they choose the hosts themselves, by the counts of tasks
 
 FIRST_PORT = 2222  # trainers; a ps takes the next one: the layout that its users know
 
@@ -55,6 +50,11 @@ class Host:
         """How many tasks of these types it runs."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
 
+    @property
+    def trains(self) -> bool:
+        """Whether it reads training data."""
+        return self.count(*LEADS, "worker", "evaluator") > 0
+
 
 @dataclass(frozen=True)
 class Ports:
@@ -66,6 +66,9 @@ class Ports:
 
     low: Optional[int] = FIRST_PORT
     high: Optional[int] = None
+
+
+FREE_PORTS = Ports(low=None)  # where jobs of several people may share a host
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class Cluster:
       gpus_per_task: for each trainer; None shares out what there is.
       sync: whether the code is copied to the hosts first.
       source: where the description came from, for messages.
-      docker: for this backend alone; so are slurm and kubernetes.
+      settings: what it says to single backends, by their names; each knows its own defaults.
     """
 
     hosts: tuple[Host, ...]
@@ -112,9 +115,7 @@ class Cluster:
     gpus_per_task: Optional[int] = None
     sync: bool = False
     source: str = "--hosts"
-    docker: DockerSettings = DockerSettings()
-    slurm: SlurmSettings = SlurmSettings()
-    kubernetes: KubernetesSettings = KubernetesSettings()
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not self.hosts:

@@ -1,37 +1,49 @@
 """Shows a job before it runs: as text, as JSON, or as a shell line for each node. Changes nothing.
 
+Backends show themselves: these are the ways that most of them take.
+
 Variables of `environment` and `pass_environment` are shown by name only.
 """
 
 import json
 import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from launch.cluster.model import Host
 from launch.cluster.tasks import Job, Task
 from launch.errors import LaunchError
 
-if TYPE_CHECKING:
-    from launch.backends import Document
+
+@dataclass(frozen=True)
+class Document:
+    """A piece of a plan: what a person would run by hand, or hand to the backend's own tool.
+
+    Attributes:
+      name: a host, or the name of a file.
+      text: shell lines, or the file's content.
+    """
+
+    name: str
+    text: str
 
 
-def as_text(job: Job) -> str:
-    """Every task's host, TF_CONFIG, command and devices, for people."""
-    counts = [f"{job.cluster.count(kind)} {kind}" for kind in _kinds(job)]
-    if job.cluster.backend == "kubernetes":  # its operator writes TF_CONFIG
-        from launch.backends import backend_named
+def command(task: Task) -> str:
+    """The command line as a person would type it."""
+    return f"cd {shlex.quote(task.host.workdir)} && {shlex.join(task.argv)}"
 
-        documents = as_documents(backend_named("kubernetes").plan(job))
-        return f"# {', '.join(counts)} (kubernetes)\n{documents}"
+
+def as_text(job: Job, shown: Callable[[Task], str] = command) -> str:
+    """Every task's host, TF_CONFIG, command and devices, for people.
+
+    Args:
+      job: the tasks.
+      shown: how a command is shown.
+    """
     hosts = len(job.cluster.hosts)
-    lines = [f"{', '.join(counts)} on {hosts} host{'s' * (hosts > 1)} ({job.cluster.backend})"]
+    lines = [f"{counts(job)} on {hosts} host{'s' * (hosts > 1)} ({job.cluster.backend})"]
     names = variables(job)
-    shown = command
-    if job.cluster.backend == "docker":
-        from launch.backends.docker import run
-
-        job, shown = run.for_people(job), run.line
     for task in job.tasks:
         lines += [
             "",
@@ -47,27 +59,16 @@ def as_text(job: Job) -> str:
 
 def as_json(job: Job) -> str:
     """The same for programs."""
-    if job.cluster.backend == "kubernetes":
-        from launch.backends.kubernetes.manifests import planned
-
-        shown = {"manifests": planned(job), "environment": variables(job)}
-        return json.dumps({"backend": "kubernetes", **shown}, indent=2)
-    if job.cluster.backend == "docker":
-        from launch.backends.docker.run import for_programs
-
-        job = for_programs(job)
     tasks = [_task(task, variables(job)) for task in job.tasks]
     return json.dumps({"backend": job.cluster.backend, "tasks": tasks}, indent=2)
 
 
-def shell_documents(job: Job) -> "list[Document]":
+def shell_documents(job: Job) -> list[Document]:
     """One line for each node, which runs its tasks, for people who start them by hand.
 
     Raises:
       LaunchError: ports are still to be found.
     """
-    from launch.backends import Document
-
     refuse_free_ports(job)
     documents = []
     for host in job.cluster.hosts:
@@ -85,7 +86,7 @@ def refuse_free_ports(job: Job) -> None:
         raise LaunchError("ports: free are found when a job starts; --shell needs numbers: 2222")
 
 
-def as_documents(documents: "Sequence[Document]") -> str:
+def as_documents(documents: Sequence[Document]) -> str:
     """The pieces of a plan one after the other, each under its name; a script stays as it is."""
     return "\n".join(
         document.text if document.text.startswith("#!") else f"# {document.name}\n{document.text}"
@@ -93,13 +94,10 @@ def as_documents(documents: "Sequence[Document]") -> str:
     )
 
 
-def command(task: Task) -> str:
-    """The command line as a person would type it."""
-    return f"cd {shlex.quote(task.host.workdir)} && {shlex.join(task.argv)}"
-
-
-def _kinds(job: Job) -> list[str]:
-    return list(dict.fromkeys(task.task_type for task in job.tasks))
+def counts(job: Job) -> str:
+    """`1 master, 2 ps`."""
+    kinds = dict.fromkeys(task.task_type for task in job.tasks)
+    return ", ".join(f"{job.cluster.count(kind)} {kind}" for kind in kinds)
 
 
 def variables(job: Job) -> list[str]:

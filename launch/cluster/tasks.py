@@ -80,6 +80,19 @@ class Job:
         """The tasks of one host."""
         return [task for task in self.tasks if task.host.name == host.name]
 
+    def folder(self, name: str) -> str:
+        """The training's data or output folder, by its arguments; relative to `workdir`.
+
+        Args:
+          name: `data` or `output`.
+        """
+        chosen = name
+        for argument, following in zip(self.arguments, [*self.arguments[1:], ""]):
+            flag, equals, value = argument.partition("=")
+            if flag.replace("_", "-") == f"--{name}-dir":
+                chosen = value if equals else following
+        return chosen
+
 
 @dataclass(frozen=True)
 class _Place:

@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Optional
 
 from launch.agent.protocol import Message
-from launch.backends.docker.run import agent_setup
 from launch.cluster.model import Cluster, Host
 from launch.connect.connection import Link
 from launch.connect.transport import Transport
@@ -27,6 +26,7 @@ class Connections:
       run_id: the run's.
       transport: the way to them.
       events: where their messages go.
+      containers: what agents must know of containers; None where tasks are plain processes.
     """
 
     def __init__(
@@ -35,11 +35,13 @@ class Connections:
         run_id: str,
         transport: Transport,
         events: "queue.SimpleQueue[Event]",
+        containers: Optional[Message] = None,
     ) -> None:
         self._cluster = cluster
         self._run_id = run_id
         self._transport = transport
         self._events = events
+        self._containers = containers
         self._hosts = {host.name: host for host in cluster.hosts}
         self._links: dict[str, Link] = {}
         self._all: list[Link] = []
@@ -142,7 +144,7 @@ class Connections:
                 "stop_secs": limits.stop_secs,
                 "alone": len(self._cluster.hosts) == 1,
                 "successor": number > len(self._cluster.hosts),
-                "containers": agent_setup(self._cluster),
+                "containers": self._containers,
             }
         )
         return link

@@ -1,5 +1,6 @@
 """Ends what is left of a run, on every host of it, by the mark that its parts carry."""
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -7,13 +8,16 @@ from launch.cluster.model import Host
 from launch.connect.agent_client import Conversation
 from launch.connect.transport import Transport
 from launch.errors import HostError
-from launch.record.run_folder import Record
 
 _PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL
 
 
-def sweep(record: Record, transport: Transport) -> list[str]:
+def sweep(record: Mapping[str, Any], transport: Transport) -> list[str]:
     """Ends every process and container of the run that is left, on all its hosts side by side.
+
+    Args:
+      record: what was started, and where.
+      transport: the way to the hosts.
 
     Raises:
       HostError: a host could not be looked at; the others were.
@@ -46,7 +50,7 @@ def sweep(record: Record, transport: Transport) -> list[str]:
     ]
 
 
-def _host(entry: Record) -> Host:
+def _host(entry: Mapping[str, Any]) -> Host:
     return Host(
         name=entry["name"],
         address=entry["name"],

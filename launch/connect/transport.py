@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
 from launch.connect import bootstrap
 from launch.connect.connection import Link
 from launch.errors import HostError
-from launch.record.run_folder import RunFolder
 
 OPEN_SECS = 30.0
 
@@ -21,13 +21,13 @@ class Transport:
       command: (host, the command that starts an agent, the same as a line for a login shell) ->
         the command to run here.
       explain: (host, exit code, standard error) -> why the connection ended, and the way out.
-      log_path: (folder of the run here, task) -> the agent's own log of the task, on its host.
+      log_path: (path of a task's log here, run's id) -> the agent's own log of it, on its host.
       keeps_logs: whether those logs lie in the run's folder here.
     """
 
     command: Callable[[Host, Sequence[str], str], list[str]]
     explain: Callable[[Host, int, str], str]
-    log_path: Callable[[RunFolder, str], str]
+    log_path: Callable[[Path, str], str]
     keeps_logs: bool
 
     def link(self, host: Host, run_id: str, hear: Callable[[Link, Message], None]) -> Link:

@@ -10,27 +10,13 @@ import queue
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Optional, TextIO, Union, cast
+from typing import Optional, TextIO, cast
+
+from launch.screen.row import Item, Row
 
 _BACKLOG = 10_000  # lines that wait for a reader
 _CLOSE_SECS = 2.0
 _CONTROL = dict.fromkeys([*range(9), *range(10, 32), 127])  # all but the tab
-
-
-@dataclass(frozen=True)
-class Row:
-    """One task in the table."""
-
-    task: str
-    host: str
-    state: str
-    step: str
-    images_per_sec: str
-    last: str
-
-
-_Item = Union[str, Sequence[Row], None]
 
 
 class Display:
@@ -45,7 +31,7 @@ class Display:
         stream = sys.stdout if stream is None else stream
         self.live = _is_terminal(stream) if live is None else live
         self._stream = _past_the_buffer(stream)
-        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._dropped = 0
         self._closed = False
         self._thread = threading.Thread(target=self._write_all, name="display", daemon=True)

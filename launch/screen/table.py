@@ -2,20 +2,19 @@
 
 import queue
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from launch.screen.display import Row, _Item
+from launch.screen.row import Item, Row
 
 _STYLES = {"running": "green", "done": "dim", "failed": "bold red", "restarting": "yellow"}
 
 
-def show_live(stream: TextIO, items: "queue.SimpleQueue[_Item]") -> None:
+def show_live(stream: TextIO, items: "queue.SimpleQueue[Item]") -> None:
     """Draws until None comes: notes above, the latest table below."""
     console = Console(file=stream, highlight=False)
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
@@ -32,7 +31,7 @@ def show_live(stream: TextIO, items: "queue.SimpleQueue[_Item]") -> None:
                 live.update(render(item), refresh=True)
 
 
-def render(rows: "Sequence[Row]") -> Table:
+def render(rows: Sequence[Row]) -> Table:
     """The table of all tasks; the last line takes what room is left."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for name in ("task", "host", "state"):

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from launch.record.outcome import Outcome
 from launch.record.progress import Progress, read_progress
-from launch.screen.display import Row
+from launch.screen.row import Row
 from launch.supervise.supervisor import TaskState
 
 _LAST_LINES = 12

@@ -38,6 +38,7 @@ def run_with_agents(
     transport: Transport,
     display: Display,
     adapt: Optional[Callable[[Job], Job]] = None,
+    containers: Optional[Message] = None,
 ) -> Outcome:
     """Sees a job through; whatever happens, no agent is left behind.
 
@@ -47,6 +48,7 @@ def run_with_agents(
       transport: the way to the hosts.
       display: what the user sees.
       adapt: changes the tasks' commands once every port is known, for backends that wrap them.
+      containers: what agents must know of containers; None where tasks are plain processes.
 
     Raises:
       LaunchError: a variable to pass is not set here.
@@ -60,7 +62,7 @@ def run_with_agents(
         events.put(("", None, {"event": "signal", "signum": signum}))
 
     passed = passed_values(job.cluster.passed)
-    connections = Connections(job.cluster, folder.run_id, transport, events)
+    connections = Connections(job.cluster, folder.run_id, transport, events, containers)
     with handling(note):
         try:
             if connections.open_all(lambda: bool(signals)):
@@ -282,6 +284,6 @@ class _Run:
             "gpus": task.devices.gpus,
             "share": task.devices.share,
             "port": task.port,
-            "log": self._transport.log_path(self._folder, task.name),
+            "log": self._transport.log_path(self._folder.log_path(task.name), self._folder.run_id),
             "last": task.task_type == "ps",
         }

@@ -5,28 +5,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Optional, Protocol, TypeVar, runtime_checkable
+from typing import Optional, TypeVar
 
-from launch.backends import backend_named
-from launch.backends.docker.run import engine_of, records_on_host
+from launch.backends.base import ContainerNeeds, InContainers, OnHosts, Scheduler
+from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 from launch.connect.agent_client import Conversation
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
-from launch.verbs.facts import Facts, cells, columns, folder_of, problems, trains
+from launch.verbs.facts import Facts, cells, columns, problems
 
 T = TypeVar("T")
 
 CODE = (SCRIPT, "cifar10")
-
-
-@runtime_checkable
-class Scheduler(Protocol):
-    """A backend that chooses the hosts itself, and can be asked about a job beforehand."""
-
-    def check(self, job: Job) -> list[str]:
-        """What it says about such a job; LaunchError if it would never start."""
 
 
 def check(job: Job) -> int:
@@ -34,21 +26,24 @@ def check(job: Job) -> int:
     backend = backend_named(job.cluster.backend)
     if isinstance(backend, Scheduler):
         return _ask_scheduler(backend, job)
+    if not isinstance(backend, OnHosts):
+        raise LaunchError(f"check looks at hosts; {job.cluster.backend} chooses them only later")
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    facts = gather(job, transport_of(job))
+    containers = _containers(backend, job)
+    facts = gather(job, backend.transport, containers)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for column in columns(job):
+    for column in columns(containers):
         table.add_column(column, no_wrap=True)
     for host in job.cluster.hosts:
-        table.add_row(*(Text(cell) for cell in cells(job, host, facts[host.name])))
+        table.add_row(*(Text(cell) for cell in cells(host, facts[host.name], containers)))
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = 200  # a file has room
     console.print(table)
-    wrong = problems(job, facts)
+    wrong = problems(job, facts, containers)
     for problem in wrong:
         print(f"problem: {problem}")
     if not wrong:
@@ -66,26 +61,25 @@ def _ask_scheduler(scheduler: Scheduler, job: Job) -> int:
     return 0
 
 
-def refuse_problems(job: Job) -> None:
+def refuse_problems(job: Job, backend: OnHosts) -> None:
     """The same before a start.
 
     Raises:
       HostError: something is wrong; names all of it.
     """
-    wrong = problems(job, gather(job, transport_of(job)))
+    containers = _containers(backend, job)
+    wrong = problems(job, gather(job, backend.transport, containers), containers)
     if wrong:
         raise HostError("\n       ".join([*wrong, "to start all the same: --no-check"]))
 
 
-def transport_of(job: Job) -> Transport:
-    """The way to the job's hosts; LaunchError for a backend that has none."""
-    transport = backend_named(job.cluster.backend).transport
-    if transport is None:
-        raise LaunchError(f"check looks at hosts; {job.cluster.backend} chooses them only later")
-    return transport
+def _containers(backend: object, job: Job) -> Optional[ContainerNeeds]:
+    return backend.containers(job) if isinstance(backend, InContainers) else None
 
 
-def gather(job: Job, transport: Transport) -> dict[str, Facts]:
+def gather(
+    job: Job, transport: Transport, containers: Optional[ContainerNeeds]
+) -> dict[str, Facts]:
     """Asks all hosts, side by side; by host name."""
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
@@ -111,7 +105,7 @@ def gather(job: Job, transport: Transport) -> dict[str, Facts]:
 
         def look(host: Host) -> None:
             asked = time.time()
-            answer = agents[host.name].ask(_questions(job, host))
+            answer = agents[host.name].ask(_questions(job, host, containers))
             facts[host.name].found = answer
             facts[host.name].clock_secs = answer["clock"] - asked
 
@@ -138,17 +132,16 @@ def gather(job: Job, transport: Transport) -> dict[str, Facts]:
     return facts
 
 
-def _questions(job: Job, host: Host) -> dict[str, object]:
-    engine = engine_of(job.cluster)
-    records = folder_of(job, "data") if engine is None else records_on_host(job)
+def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> dict[str, object]:
+    records = job.folder("data") if containers is None else containers.records
     return {
         "do": "look",
         "cwd": host.workdir,
-        "python": host.python if engine is None else None,
+        "python": host.python if containers is None else None,
         "code": CODE,
-        "engine": engine,
-        "image": job.cluster.docker.image,
-        "data": records if trains(host) else None,
+        "engine": None if containers is None else containers.engine,
+        "image": None if containers is None else containers.image,
+        "data": records if host.trains else None,
         "ports": _ports(job, host),
     }
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from launch.cluster.model import LEADS, Host
+from launch.backends.base import ContainerNeeds
+from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install -r requirements.txt"
@@ -32,17 +33,15 @@ class Facts:
     not_dialled: Sequence[Sequence[Any]] = ()
 
 
-def trains(host: Host) -> bool:
-    """Whether the host reads training data."""
-    return host.count(*LEADS, "worker", "evaluator") > 0
-
-
-def problems(job: Job, facts: Mapping[str, Facts]) -> list[str]:
+def problems(
+    job: Job, facts: Mapping[str, Facts], containers: Optional[ContainerNeeds] = None
+) -> list[str]:
     """Everything that is wrong, each with the way to mend it.
 
     Args:
       job: what is to run.
       facts: by host name.
+      containers: what the hosts must have for them; None where tasks are plain processes.
     """
     found: list[str] = []
     for host in job.cluster.hosts:
@@ -50,20 +49,19 @@ def problems(job: Job, facts: Mapping[str, Facts]) -> list[str]:
         if theirs.unreachable is not None:
             found.append(theirs.unreachable)
             continue
-        found += [f"{host.name}: {problem}" for problem in _of_one(job, host, theirs)]
+        found += [f"{host.name}: {problem}" for problem in _of_one(job, host, theirs, containers)]
     return found + _differences(job, facts)
 
 
-def _of_one(job: Job, host: Host, facts: Facts) -> list[str]:
+def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
     found = facts.found
-    in_containers = job.cluster.backend == "docker"
-    wrong = _of_engine(job, found) if in_containers else _of_python(host, found)
-    if trains(host) and found["data"] is None and in_containers:
-        place = job.cluster.docker.data or f"{host.workdir}/data"
-        wrong.append(f"no records in {place}; prepare or copy them, or name `docker: {{data: }}`")
-    elif trains(host) and found["data"] is None:
-        place = folder_of(job, "data")
-        wrong.append(f"no records in {place}; prepare or copy them, or name --data-dir")
+    if containers is None:
+        wrong, place, key = _of_python(host, found), job.folder("data"), "--data-dir"
+    else:
+        wrong, key = _of_engine(containers, found), f"`{containers.data_key}`"
+        place = containers.data or f"{host.workdir}/data"
+    if host.trains and found["data"] is None:
+        wrong.append(f"no records in {place}; prepare or copy them, or name {key}")
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [
         f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
@@ -91,11 +89,11 @@ def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
     return wrong
 
 
-def _of_engine(job: Job, found: Mapping[str, Any]) -> list[str]:
+def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str]:
     if found["engine_error"] is not None:
         return [found["engine_error"]]
     if found["image"] is None:
-        return [f"it has no image {job.cluster.docker.image}; {_IMAGE}"]
+        return [f"it has no image {containers.image}; {_IMAGE}"]
     return []
 
 
@@ -112,7 +110,7 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
         values = [
             (host.name, _value(facts[host.name].found, key))
             for host in job.cluster.hosts
-            if key != "data" or trains(host)
+            if key != "data" or host.trains
         ]
         known = [(host_name, value) for host_name, value in values if value is not None]
         wrong += [
@@ -131,42 +129,27 @@ def _value(found: Mapping[str, Any], key: str) -> Optional[str]:
     return value
 
 
-def folder_of(job: Job, name: str) -> str:
-    """The training's data or output folder, by its arguments; relative to the working directory.
-
-    Args:
-      job: has the arguments.
-      name: `data` or `output`.
-    """
-    chosen = name
-    for argument, following in zip(job.arguments, [*job.arguments[1:], ""]):
-        flag, equals, value = argument.partition("=")
-        if flag.replace("_", "-") == f"--{name}-dir":
-            chosen = value if equals else following
-    return chosen
-
-
-def columns(job: Job) -> list[str]:
+def columns(containers: Optional[ContainerNeeds] = None) -> list[str]:
     """The head of the table."""
-    inside = ["engine", "image"] if job.cluster.backend == "docker" else list(_ON_HOST)
+    inside = list(_ON_HOST) if containers is None else ["engine", "image"]
     return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
 
 
-def cells(job: Job, host: Host, facts: Facts) -> list[str]:
+def cells(host: Host, facts: Facts, containers: Optional[ContainerNeeds] = None) -> list[str]:
     """The host's row in the table."""
     if facts.unreachable is not None:
-        return [host.name, "no", *[""] * (len(columns(job)) - 2)]
+        return [host.name, "no", *[""] * (len(columns(containers)) - 2)]
     found = facts.found
-    if job.cluster.backend == "docker":
-        inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
-    else:
+    if containers is None:
         inside = [word or "missing" for word in (*(found["versions"] or _UNKNOWN), found["code"])]
+    else:
+        inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
     taken = [str(port) for port, reason in found["ports"] if reason]
     return [
         host.name,
         "yes",
         *inside,
-        found["data"] or ("missing" if trains(host) else "not needed"),
+        found["data"] or ("missing" if host.trains else "not needed"),
         f"{','.join(taken)} taken" if taken else "free",
         f"{len(facts.not_dialled)} unreachable" if facts.not_dialled else "all",
         str(len(found["gpus"])),

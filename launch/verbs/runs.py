@@ -6,33 +6,22 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
-from launch.backends import backend_named
+from launch.backends.base import Lasting
+from launch.backends.registry import backend_named
 from launch.cluster.model import LEADS
 from launch.errors import HostError, LaunchError
-from launch.record.run_folder import Record, RunFolder, all_runs, find, state_dir
+from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 
 _LOOK_SECS = 0.2
 _ASK_SECS = 5.0  # for a scheduler, which has others to serve
-
-
-@runtime_checkable
-class Lasting(Protocol):
-    """A backend whose jobs outlive their launcher."""
-
-    def going_on(self, record: Record) -> str:
-        """Where the run's job stands, in words; empty once it is over."""
-
-    def stop(self, record: Record, *, now: bool) -> None:
-        """Ends it in order, or without saving, and waits until it has ended."""
 
 
 def status(options: argparse.Namespace) -> int:
     """Shows where each task stands; 0 while it runs or if it ended well, else the job's code."""
     from rich.console import Console
 
-    from launch.screen.display import Row
+    from launch.screen.row import Row
     from launch.screen.table import render
 
     folder = find(state_dir(options.state_dir), options.run)
@@ -59,11 +48,11 @@ def status(options: argparse.Namespace) -> int:
 
 def _without_launcher(folder: RunFolder) -> str:
     """Where a job that outlived its launcher stands, in words; empty if there is none."""
+    if folder.status().get("exit_code") is not None:
+        return ""
     record = folder.record()
     backend = backend_named(record["backend"])
-    if not isinstance(backend, Lasting) or folder.status().get("exit_code") is not None:
-        return ""
-    return backend.going_on(record)
+    return backend.going_on(record) if isinstance(backend, Lasting) else ""
 
 
 def logs(options: argparse.Namespace) -> int:
@@ -115,12 +104,13 @@ def stop(options: argparse.Namespace) -> int:
     """Asks a run's launcher to end it, as Ctrl-C would, and waits until it has."""
     folder = find(state_dir(options.state_dir), options.run)
     pid = folder.launcher_pid()
-    backend = backend_named(folder.record()["backend"])
-    if pid is None and isinstance(backend, Lasting) and backend.going_on(folder.record()):
-        backend.stop(folder.record(), now=options.now)
-        print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
-        return 0
     if pid is None:
+        record = folder.record()
+        backend = backend_named(record["backend"])
+        if isinstance(backend, Lasting) and backend.going_on(record):
+            backend.stop(record, now=options.now)
+            print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
+            return 0
         raise HostError(
             f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
             f"python -m launch clean --run {folder.run_id}"
@@ -152,12 +142,17 @@ def clean(options: argparse.Namespace) -> int:
         if (folder.path / "clean").exists() and not options.run:
             continue
         record = folder.record()
+        try:
+            backend = backend_named(record["backend"])
+        except LaunchError as error:  # it is that of a program which knows more of them
+            failures.append(f"run {folder.run_id}: {error}")
+            continue
         lasting = "" if options.run else _without_launcher(folder)
         if lasting:
             print(f"run {folder.run_id}: goes on: {lasting}; to end it: stop --run {folder.run_id}")
             continue
         try:
-            ended = backend_named(record["backend"]).clean(record)
+            ended = backend.clean(record)
         except HostError as error:
             failures.append(f"run {folder.run_id}: {error}")
             continue

@@ -3,7 +3,8 @@
 import argparse
 import dataclasses
 
-from launch.backends import backend_named
+from launch.backends.base import CopiesCode, OnHosts
+from launch.backends.registry import backend_named
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
@@ -22,15 +23,13 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
     job = make_job(cluster, options.arguments)
     backend = backend_named(cluster.backend)
     if cluster.sync:
-        if cluster.backend != "ssh":
+        if not isinstance(backend, CopiesCode):
             raise LaunchError(f"sync copies code over ssh; leave it out for {cluster.backend}")
-        from launch.connect.sync import sync_code
-
-        sync_code(cluster.hosts)
-    if cluster.backend != "local" and backend.transport is not None and not options.no_check:
+        backend.copy_code(cluster.hosts)
+    if isinstance(backend, OnHosts) and backend.is_checked_first and not options.no_check:
         from launch.verbs.check import refuse_problems
 
-        refuse_problems(job)
+        refuse_problems(job, backend)
     folder = RunFolder.create(state_dir(options.state_dir), job)
     display = Display(live=False if options.lines else None)
     try:

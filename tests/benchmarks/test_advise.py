@@ -6,6 +6,7 @@ import pytest
 from benchmarks.advise_report import Result, best_of, ranked
 from benchmarks.advised_ways import Way, as_yaml, ways_on_hosts, ways_on_this_machine
 from benchmarks.jobs import Figures
+from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster, Host, Limits, Ports
@@ -82,7 +83,7 @@ def test_the_winners_command_can_be_run_as_it_stands(tmp_path: Path) -> None:
     assert not file.exists()
     way = ways_on_hosts(from_hosts("a,b"))[-1]
     assert way.command([], file) == f"python -m launch up --cluster {file} -- "
-    assert read_cluster(str(file)).hosts == way.cluster.hosts
+    assert read_cluster(str(file), KINDS).hosts == way.cluster.hosts
 
 
 def test_a_cluster_file_that_was_advised_says_the_same(tmp_path: Path) -> None:
@@ -109,11 +110,11 @@ def test_a_cluster_file_that_was_advised_says_the_same(tmp_path: Path) -> None:
     for one in (cluster, dataclasses.replace(cluster, ports=Ports(None), gpus_per_task=None)):
         file = tmp_path / "cluster.yaml"
         file.write_text(as_yaml(one))
-        assert dataclasses.replace(read_cluster(str(file)), source=one.source) == one
+        assert dataclasses.replace(read_cluster(str(file), KINDS), source=one.source) == one
 
 
 @pytest.mark.parametrize("port", [2222, 4000])
 def test_a_first_port_is_kept(tmp_path: Path, port: int) -> None:
     cluster = dataclasses.replace(from_hosts("a"), ports=Ports(port))
     (tmp_path / "cluster.yaml").write_text(as_yaml(cluster))
-    assert read_cluster(str(tmp_path / "cluster.yaml")).ports == Ports(port)
+    assert read_cluster(str(tmp_path / "cluster.yaml"), KINDS).ports == Ports(port)

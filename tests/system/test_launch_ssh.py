@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from launch.backends.ssh.sync import sync_code
 from launch.cluster.model import Host
-from launch.connect.sync import sync_code
 from launch.errors import HostError
 from tests.launch.launcher import (
     ROOT,

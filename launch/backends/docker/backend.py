@@ -7,9 +7,14 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from launch.backends import Document, local, ssh
+from launch.backends.base import ContainerNeeds
 from launch.backends.docker import run as docker_run
+from launch.backends.docker.settings import settings_of
+from launch.backends.local.backend import TRANSPORT as LOCAL
+from launch.backends.ssh.transport import TRANSPORT as SSH
+from launch.cluster import show
 from launch.cluster.model import Host
+from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.connect.sweep import sweep
 from launch.connect.transport import Transport
@@ -37,39 +42,60 @@ def is_here(host: Host) -> bool:
 
 def _command(host: Host, command: Sequence[str], line: str) -> list[str]:
     if is_here(host):
-        return local.TRANSPORT.command(host, [sys.executable, *command[1:]], line)
-    return ssh.TRANSPORT.command(host, command, line)
+        return LOCAL.command(host, [sys.executable, *command[1:]], line)
+    return SSH.command(host, command, line)
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
-    transport = local.TRANSPORT if is_here(host) else ssh.TRANSPORT
+    transport = LOCAL if is_here(host) else SSH
     return transport.explain(host, code, errors)
 
 
-TRANSPORT = Transport(_command, _explain, ssh.TRANSPORT.log_path, keeps_logs=False)
+TRANSPORT = Transport(_command, _explain, SSH.log_path, keeps_logs=False)
 
 
 class Docker:
     """Containers here and on other machines."""
 
     transport = TRANSPORT
+    is_checked_first = True
 
     def plan(self, job: Job) -> list[Document]:
         """The `docker run` lines of each host."""
         return docker_run.documents(job)
 
+    def plan_text(self, job: Job) -> str:
+        """Every task, by the `docker run` of its shell line."""
+        return show.as_text(docker_run.for_people(job), docker_run.line)
+
+    def plan_json(self, job: Job) -> str:
+        """Every task, by a `docker run` that wants nothing but a user."""
+        return show.as_json(docker_run.for_programs(job))
+
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs a container for each task, under an agent on each host."""
         docker_run.check_folders(job)
-        folder.add(engine=docker_run.engine_of(job.cluster))
+        folder.add(engine=settings_of(job.cluster).engine)
         return run_with_agents(
             job,
             folder,
             TRANSPORT,
             display,
             adapt=lambda ready: docker_run.for_agents(ready, folder.run_id),
+            containers=docker_run.agent_setup(job.cluster),
         )
 
     def clean(self, record: Record) -> list[str]:
         """Removes containers, and ends processes, on every host that carry the run's mark."""
         return sweep(record, TRANSPORT)
+
+    def containers(self, job: Job) -> ContainerNeeds:
+        """The engine, the image and the folders that its hosts must have."""
+        settings = settings_of(job.cluster)
+        return ContainerNeeds(
+            engine=settings.engine,
+            image=settings.image,
+            records=docker_run.records_on_host(job),
+            data=settings.data,
+            data_key="docker: {data: }",
+        )

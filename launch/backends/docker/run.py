@@ -4,31 +4,25 @@ import posixpath
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Optional
 
 from launch.agent.containers import DATA, OUTPUT, gpu_words, mount
 from launch.agent.processes import RUN
-from launch.backends import Document
+from launch.agent.protocol import Message
+from launch.backends.docker.settings import settings_of
 from launch.cluster.model import Cluster, Host
-from launch.cluster.show import reached, refuse_free_ports, shell_command, variables
+from launch.cluster.show import Document, reached, refuse_free_ports, shell_command, variables
 from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
-from launch.verbs.facts import folder_of, trains
 
 _CODE = posixpath.dirname(DATA)  # in the image; its working directory, too
 _USER = "--user=$(id -u):$(id -g)"
 _MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
 
 
-def engine_of(cluster: Cluster) -> Optional[str]:
-    """The container engine of the hosts; None where tasks are plain processes."""
-    return cluster.docker.engine if cluster.backend == "docker" else None
-
-
-def agent_setup(cluster: Cluster) -> Optional[dict[str, Any]]:
-    """What an agent must know of containers; None where tasks are plain processes."""
-    engine = engine_of(cluster)
-    return None if engine is None else {"engine": engine, "mounts": _mounts(cluster)}
+def agent_setup(cluster: Cluster) -> Message:
+    """What an agent must know of containers."""
+    return {"engine": settings_of(cluster).engine, "mounts": _mounts(cluster)}
 
 
 def for_agents(job: Job, run_id: str) -> Job:
@@ -70,7 +64,7 @@ def documents(job: Job) -> list[Document]:
     for host in job.cluster.hosts:
         tasks = job.on(host)
         lines = [f"{shell_command(task, variables(job), line(task))} &" for task in tasks]
-        if trains(host):
+        if host.trains:
             lines.insert(0, f"mkdir -p {_quoted(_here(host, _output(job.cluster)))}")
         names = ", ".join(task.name for task in tasks)
         found.append(Document(f"{reached(host)}: {names}", "\n".join([*lines, "wait"])))
@@ -86,10 +80,10 @@ def check_folders(job: Job) -> None:
     for host in job.cluster.hosts:
         if set(host.workdir) & set(',"'):
             raise LaunchError(f'{host.workdir}: engines mount no folder with , or "; move it')
-    if any(option.startswith(_MOUNTING) for option in job.cluster.docker.options):
+    if any(option.startswith(_MOUNTING) for option in settings_of(job.cluster).options):
         return  # they may well be there
     for name, place in (("data", DATA), ("output", OUTPUT)):
-        chosen = folder_of(job, name)
+        chosen = job.folder(name)
         if _below(chosen, place) is None:
             raise LaunchError(
                 f"--{name}-dir {chosen}: in a container it is {place}; leave it out, and name the "
@@ -104,7 +98,7 @@ def records_on_host(job: Job) -> str:
       LaunchError: arguments name folders that no container has.
     """
     check_folders(job)
-    below = _below(folder_of(job, "data"), DATA) or "."
+    below = _below(job.folder("data"), DATA) or "."
     return posixpath.normpath(posixpath.join(_data(job.cluster), below))
 
 
@@ -116,11 +110,11 @@ def _below(folder: str, place: str) -> Optional[str]:
 
 
 def _data(cluster: Cluster) -> str:
-    return cluster.docker.data or "data"
+    return settings_of(cluster).data or "data"
 
 
 def _output(cluster: Cluster) -> str:
-    return cluster.docker.output or "output"
+    return settings_of(cluster).output or "output"
 
 
 def _mounts(cluster: Cluster) -> list[tuple[str, str, bool]]:
@@ -129,7 +123,7 @@ def _mounts(cluster: Cluster) -> list[tuple[str, str, bool]]:
 
 
 def _with_commands(job: Job, prefix: str, words: Callable[[Task], list[str]]) -> Job:
-    settings = job.cluster.docker
+    settings = settings_of(job.cluster)
 
     def command(task: Task) -> tuple[str, ...]:
         return (
@@ -157,7 +151,7 @@ def _details(job: Job, task: Task) -> list[str]:
         names.append("CUDA_VISIBLE_DEVICES")
     words = [f"--env={name}" for name in names]
     if task.devices.gpus:
-        words += gpu_words(job.cluster.docker.engine)
+        words += gpu_words(settings_of(job.cluster).engine)
     if task.task_type != "ps":
         words += [
             mount(_here(task.host, source), target, readonly=readonly)

@@ -1,7 +1,47 @@
-"""What `backend: docker` can be told."""
+"""The `docker:` section of a cluster file: what it can say, and how it is read.
 
+docker:                           # nothing must be there; each line shows its default or a use
+  image: cifar10                  # on every host: `docker save cifar10 | ssh node1 docker load`
+  engine: docker                  # or podman, or a path to one of them
+  data: /records                  # on the hosts; default: `data` in workdir
+  output: /results                # default: `output` in workdir
+  options: [--shm-size=1g]        # further words for `docker run`
+"""
+
+import re
 from dataclasses import dataclass
 from typing import Optional
+
+from launch.cluster import yaml_section as rules
+from launch.cluster.model import COMMAND_NAME, Cluster
+from launch.cluster.yaml_section import Section
+from launch.errors import LaunchError
+
+_IMAGE = rules.matching(
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*"), "an image, such as registry/cifar10:3"
+)
+_ENGINE = rules.matching(COMMAND_NAME, "docker, podman, or a path of letters, digits, / . _ + -")
+# Engines read a mount as a row of comma-separated values.
+_FOLDER = rules.matching(re.compile(r'[^\0\r\n,"]+'), 'a folder, without , and "')
+_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(=[^\0\r\n]+)?")
+
+# What the launcher itself says; or what would let a container outlive it, or show a secret.
+_OURS = {
+    "cidfile": "the launcher names containers itself",
+    "detach": "the launcher waits for its containers",
+    "entrypoint": "the image has the one entry point for all tasks",
+    "env": "say `environment:` or `pass_environment:`",
+    "env-file": "say `environment:` or `pass_environment:`",
+    "label-file": "the launcher finds containers by its own labels",
+    "name": "the launcher names containers itself",
+    "net": "tasks meet on the hosts' own network",
+    "network": "tasks meet on the hosts' own network",
+    "pull": "bring the image to the hosts beforehand",
+    "restart": "say `restarts:`",
+    "rm": "the launcher removes its containers",
+    "sig-proxy": "tasks save when they get a signal",
+    "user": "results belong to whoever runs the containers",
+}
 
 
 @dataclass(frozen=True)
@@ -23,3 +63,36 @@ class DockerSettings:
     data: Optional[str] = None
     output: Optional[str] = None
     options: tuple[str, ...] = ()
+
+
+def settings_of(cluster: Cluster) -> DockerSettings:
+    """What a cluster's description says; the defaults where it says nothing."""
+    found: DockerSettings = cluster.settings.get("docker", DockerSettings())
+    return found
+
+
+def read_settings(section: Section) -> DockerSettings:
+    """Reads and checks the section.
+
+    Raises:
+      LaunchError: with the file's line, the value, the rule and the way out.
+    """
+    plain = DockerSettings()
+    settings = DockerSettings(
+        image=section.take("image", _IMAGE, plain.image),
+        engine=section.take("engine", _ENGINE, plain.engine),
+        data=section.take("data", _FOLDER, None),
+        output=section.take("output", _FOLDER, None),
+        options=tuple(section.parse("options", node, _option) for node in section.items("options")),
+    )
+    section.finish()
+    return settings
+
+
+def _option(text: str) -> str:
+    match = _OPTION.fullmatch(text)
+    if not match:
+        raise LaunchError(f"must be words like --name or --name=value, got {text!r}")
+    if match[1] in _OURS:
+        raise LaunchError(f"cannot hold --{match[1]}: {_OURS[match[1]]}")
+    return text

@@ -4,11 +4,14 @@ The cluster runs the job, not this process: if the launcher is killed, the job g
 ends it.
 """
 
+import json
 import time
 
-from launch.backends import Document
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.settings import settings_of
+from launch.cluster import show
+from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.errors import HostError
 from launch.record.outcome import Outcome
@@ -22,20 +25,27 @@ _KINDS = "tfjobs.kubeflow.org,pods,services,networkpolicies.networking.k8s.io,se
 class Kubernetes:
     """Pods of a cluster that has Kubeflow's training operator."""
 
-    transport = None
-
     def plan(self, job: Job) -> list[Document]:
         """The manifest, for `kubectl apply -f -`; the values of variables are not in it."""
         text = manifests.as_yaml(manifests.planned(job))
         cluster = job.cluster
         names = sorted([*(name for name, _ in cluster.environment), *cluster.passed])
         if names:
-            secret = manifests.secret_name(cluster.kubernetes.name)
+            secret = manifests.secret_name(settings_of(cluster).name)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
             )
         return [Document("kubectl apply -f -", text)]
+
+    def plan_text(self, job: Job) -> str:
+        """The manifest: TF_CONFIG is the operator's to write."""
+        return f"# {show.counts(job)} (kubernetes)\n{show.as_documents(self.plan(job))}"
+
+    def plan_json(self, job: Job) -> str:
+        """The manifest, too."""
+        shown = {"manifests": manifests.planned(job), "environment": show.variables(job)}
+        return json.dumps({"backend": "kubernetes", **shown}, indent=2)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Creates the job, follows it to its end, and deletes it."""

@@ -1,7 +1,6 @@
 """What becomes of a TFJob: told what its pods do and what time it is, it says how the job ends.
 
-Pure. Starting and restarting are the operator's; `launch.backends.kubernetes.backend` does the
-telling.
+Pure. Starting and restarting are the operator's; `launch.backends.kubernetes.run` does the telling.
 """
 
 from collections.abc import Sequence

@@ -10,8 +10,7 @@ from typing import Any, Optional
 
 import yaml
 
-from launch.backends.kubernetes.read_settings import TAINT
-from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.backends.kubernetes.settings import TAINT, KubernetesSettings, settings_of
 from launch.cluster.model import FIRST_PORT, LEADS
 from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
@@ -42,7 +41,7 @@ def planned(job: Job) -> list[Manifest]:
     Raises:
       LaunchError: the description names hosts, which Kubernetes chooses.
     """
-    name = job.cluster.kubernetes.name
+    name = settings_of(job.cluster).name
     return [network_policy(job, name), tfjob(job, name)]
 
 
@@ -100,7 +99,7 @@ def tfjob(job: Job, name: str) -> Manifest:
         "spec": {
             "runPolicy": {
                 "cleanPodPolicy": clean,
-                "ttlSecondsAfterFinished": job.cluster.kubernetes.ttl_secs,
+                "ttlSecondsAfterFinished": settings_of(job.cluster).ttl_secs,
             },
             "tfReplicaSpecs": {
                 _ROLES[kind]: {
@@ -163,7 +162,7 @@ _Dumper.add_representer(str, _text)
 
 
 def _metadata(job: Job, name: str) -> Manifest:
-    namespace = job.cluster.kubernetes.namespace
+    namespace = settings_of(job.cluster).namespace
     found: Manifest = {"name": name, "labels": labels(name)}
     return found if namespace is None else {**found, "namespace": namespace}
 
@@ -174,7 +173,7 @@ def _port(task: Task) -> int:
 
 
 def _pod(job: Job, task: Task, name: str) -> Manifest:
-    settings, limits = job.cluster.kubernetes, job.cluster.limits
+    settings, limits = settings_of(job.cluster), job.cluster.limits
     serves = task.task_type == "ps"
     stop_secs = math.ceil(limits.stop_secs)
     hold_secs = 0 if task.task_type in (*LEADS, "evaluator") else _WORKER_HOLD_SECS
@@ -207,7 +206,7 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
 
 
 def _container(job: Job, task: Task, name: str) -> Manifest:
-    settings, cluster = job.cluster.kubernetes, job.cluster
+    settings, cluster = settings_of(job.cluster), job.cluster
     serves = task.task_type == "ps"
     gpus = 0 if serves else cluster.gpus_per_task or 0
     # A pod's own name may be late in the cluster's DNS, which also remembers that others have asked
@@ -251,7 +250,7 @@ def _hook(task: Task, hold_secs: int) -> Optional[list[str]]:
     if task.task_type == "worker":
         return ["sleep", str(_WORKER_HOLD_SECS)]
     if task.task_type == "ps":
-        source = files("launch").joinpath("kubernetes_hold.py").read_text("utf-8")
+        source = files("launch.backends.kubernetes").joinpath("hold.py").read_text("utf-8")
         return ["python", "-c", source, str(hold_secs)]
     return None
 

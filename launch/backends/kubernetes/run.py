@@ -14,6 +14,7 @@ from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl, Stream, connect, watch_events
 from launch.backends.kubernetes.logs import PodLogs
 from launch.backends.kubernetes.pods import read_pod
+from launch.backends.kubernetes.settings import settings_of
 from launch.cluster.tasks import Job
 from launch.errors import HostError
 from launch.record.outcome import Outcome
@@ -39,9 +40,10 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
       LaunchError: a variable to pass is not set here.
       HostError: the cluster does not take the job, or cannot be reached any more.
     """
+    settings = settings_of(job.cluster)
     passed = passed_values(job.cluster.passed)
-    manifest = manifests.tfjob(job, f"{job.cluster.kubernetes.name}-{folder.run_id}")
-    kubectl = connect(job.cluster.kubernetes)
+    manifest = manifests.tfjob(job, f"{settings.name}-{folder.run_id}")
+    kubectl = connect(settings)
     name = manifest["metadata"]["name"]
     place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
     folder.add(kubernetes=place)

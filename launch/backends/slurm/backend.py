@@ -10,13 +10,13 @@ import time
 from types import FrameType
 from typing import Optional
 
-from launch.backends import Document
 from launch.backends.slurm import commands
 from launch.backends.slurm.follow import Follower, output_path
 from launch.backends.slurm.script import NAME, options, script
+from launch.cluster import show
 from launch.cluster.model import Cluster
+from launch.cluster.show import Document
 from launch.cluster.tasks import Job
-from launch.connect.transport import Transport
 from launch.errors import HostError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
@@ -30,11 +30,17 @@ _LOOK_SECS = 0.5
 class Slurm:
     """One batch job."""
 
-    transport: Optional[Transport] = None
-
     def plan(self, job: Job) -> list[Document]:
         """The batch script."""
         return [Document(f"{NAME}.sbatch", script(job))]
+
+    def plan_text(self, job: Job) -> str:
+        """Every task."""
+        return show.as_text(job)
+
+    def plan_json(self, job: Job) -> str:
+        """Every task."""
+        return show.as_json(job)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Submits the batch script, and follows the job to its end."""

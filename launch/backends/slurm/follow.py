@@ -10,11 +10,13 @@ from typing import BinaryIO, Optional
 
 from launch.backends.slurm import commands
 from launch.backends.slurm.commands import JobState
+from launch.backends.slurm.settings import settings_of
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
-from launch.screen.display import Display, Row
+from launch.screen.display import Display
+from launch.screen.row import Row
 from launch.supervise.board import Board
 from launch.supervise.supervisor import TaskState
 
@@ -43,7 +45,7 @@ class Follower:
         self._job_id = job_id
         self._folder = folder
         self._display = display
-        self._pending_secs = job.cluster.slurm.pending_secs
+        self._pending_secs = settings_of(job.cluster).pending_secs
         self._waiting = {task.name: TaskState(task) for task in job.tasks}
         self._output = Tail(output_path(folder))
         self._last_lines = collections.deque[str](maxlen=_LAST_LINES)

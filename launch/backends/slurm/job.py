@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional
 
+from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
 from launch.backends.slurm.follow import ENDED_BY_SLURM
 from launch.cluster.cluster_file import read_cluster
@@ -58,7 +59,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     signal.signal(_NEAR_ITS_END, note)
     folder = RunFolder(Path(options.run)) if options.run else None
     try:
-        cluster = _on_its_nodes(read_cluster("/dev/stdin"))
+        cluster = _on_its_nodes(read_cluster("/dev/stdin", KINDS))
         values = passed_values([name for name in options.environment.split(",") if name])
         cluster = replace(cluster, environment=tuple(values.items()))
         job = make_job(cluster, words[split + 1 :])
@@ -122,8 +123,8 @@ def _transport(job: Job) -> Transport:
     return Transport(command, _explain, _log_path, keeps_logs=True)
 
 
-def _log_path(folder: RunFolder, task: str) -> str:
-    return str(folder.log_path(task).absolute())
+def _log_path(log: Path, run_id: str) -> str:
+    return str(log.absolute())
 
 
 def _explain(host: Host, code: int, errors: str) -> str:

@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 
-from launch.backends.slurm.read_settings import seconds_of
+from launch.backends.slurm.settings import seconds_of, settings_of
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import LEADS, TASK_TYPES, Cluster
 from launch.cluster.tasks import Job
@@ -49,7 +49,7 @@ def script(job: Job) -> str:
 
 def options(cluster: Cluster) -> list[str]:
     """What sbatch is asked for."""
-    slurm = cluster.slurm
+    slurm = settings_of(cluster)
     busiest = max(host.count(*TASK_TYPES) for host in cluster.hosts)
     found = [
         f"--job-name={NAME}",
@@ -116,4 +116,5 @@ def _gpus_per_node(cluster: Cluster) -> int:
 def _warning_secs(cluster: Cluster) -> int:
     """How long before its time limit the job is told of it: enough to save, not half the job."""
     secs = int(2 * cluster.limits.stop_secs) + _SAVE_SECS
-    return min(secs, seconds_of(cluster.slurm.time) // 2) if cluster.slurm.time else secs
+    limit = settings_of(cluster).time
+    return min(secs, seconds_of(limit) // 2) if limit else secs

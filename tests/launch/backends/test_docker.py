@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from launch.backends import backend_named
 from launch.backends.docker import run
-from launch.backends.docker.backend import is_here
-from launch.backends.docker.settings import DockerSettings
-from launch.cluster import show
+from launch.backends.docker.backend import Docker, is_here
+from launch.backends.docker.settings import DockerSettings, settings_of
+from launch.backends.registry import KINDS, backend_named
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
@@ -43,7 +42,9 @@ def make_cluster(*arguments: str, **settings: Any) -> Job:
         Host("ip0", "ip0", (("master", 1), ("ps", 1)), workdir="/lab"),
         Host("ip1", "ip1", (("worker", 1),), workdir="~/it's", user="alice", gpus=1),
     )
-    cluster = Cluster(hosts, "docker", docker=DockerSettings(**settings), passed=("TOKEN",))
+    cluster = Cluster(
+        hosts, "docker", settings={"docker": DockerSettings(**settings)}, passed=("TOKEN",)
+    )
     return make_job(cluster, arguments)
 
 
@@ -79,7 +80,6 @@ def test_agents_know_the_engine_and_what_to_mount() -> None:
         "engine": "podman",
         "mounts": [("/records", "/data/data", True), ("output", "/data/output", False)],
     }
-    assert run.agent_setup(Cluster(cluster.hosts)) is None
 
 
 def test_the_plan_is_lines_for_a_shell() -> None:
@@ -114,9 +114,9 @@ def test_a_ps_is_given_no_folders_and_no_gpu() -> None:
 
 
 def test_the_plan_shows_commands_in_every_form() -> None:
-    job = make_cluster()
-    assert '  command      docker run --user="$(id -u):$(id -g)" --env=TF' in show.as_text(job)
-    argv = json.loads(show.as_json(job))["tasks"][0]["argv"]
+    docker, job = backend_named("docker"), make_cluster()
+    assert '  command      docker run --user="$(id -u):$(id -g)" --env=TF' in docker.plan_text(job)
+    argv = json.loads(docker.plan_json(job))["tasks"][0]["argv"]
     assert argv[:3] == ["docker", "run", "--env=TF_CONFIG"]
     assert not any("$" in word for word in argv)
 
@@ -153,7 +153,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         "docker:\n  image: lab/cifar10@sha256:0a\n  engine: /opt/bin/podman\n  data: ~/records\n"
         "  output: results\n  options: [--shm-size=1g, --init]\n"
     )
-    assert read_cluster(write(tmp_path, text)).docker == DockerSettings(
+    assert settings_of(read_cluster(write(tmp_path, text), KINDS)) == DockerSettings(
         "lab/cifar10@sha256:0a", "/opt/bin/podman", "~/records", "results",
         ("--shm-size=1g", "--init"),
     )  # fmt: skip
@@ -174,7 +174,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
 )
 def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, error: str) -> None:
     with pytest.raises(LaunchError) as caught:
-        read_cluster(write(tmp_path, f"docker:\n  {text}\n"))
+        read_cluster(write(tmp_path, f"docker:\n  {text}\n"), KINDS)
     assert error in str(caught.value)
 
 
@@ -209,18 +209,19 @@ def test_this_machine_needs_no_ssh(host: str, here: bool) -> None:
 def test_check_tells_what_is_wrong_with_an_engine(second: dict[str, Any], problem: str) -> None:
     job = make_cluster(data="/records")
     facts = {"ip0": Facts(found=GOOD), "ip1": Facts(found={**GOOD, "gpus": ["A"], **second})}
-    (found,) = problems(job, facts)
+    (found,) = problems(job, facts, Docker().containers(job))
     assert found.startswith(problem)
 
 
 def test_check_shows_engines_and_images() -> None:
     job = make_cluster()
-    row = dict(zip(columns(job), cells(job, job.cluster.hosts[0], Facts(found=GOOD))))
+    host, containers = job.cluster.hosts[0], Docker().containers(job)
+    row = dict(zip(columns(containers), cells(host, Facts(found=GOOD), containers)))
     assert row["engine"] == "yes"
     assert row["image"] == "0123456789ab"
     assert "Python" not in row
-    unreachable = cells(job, job.cluster.hosts[0], Facts(unreachable="no"))
-    assert len(unreachable) == len(columns(job))
+    unreachable = cells(host, Facts(unreachable="no"), containers)
+    assert len(unreachable) == len(columns(containers))
 
 
 def lab(launcher: Launcher, engine: str) -> tuple[str, ...]:

@@ -12,13 +12,13 @@ from typing import Any, Optional
 import pytest
 import yaml
 
-from launch.backends import backend_named
 from launch.backends.kubernetes import hold, manifests
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl, stamped_lines, watch_events
 from launch.backends.kubernetes.logs import PodLog, PodLogs
 from launch.backends.kubernetes.pods import Pod, read_pod
-from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
+from launch.backends.registry import KINDS, backend_named
 from launch.cluster import show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import from_hosts, on_chosen_hosts
@@ -57,13 +57,15 @@ kubernetes:
 def read(folder: Path, text: str) -> Cluster:
     path = folder / "lab.yaml"
     path.write_text(text)
-    return read_cluster(str(path))
+    return read_cluster(str(path), KINDS)
 
 
 def small(**settings: Any) -> Cluster:
     """A master, a worker and a ps."""
-    hosts = on_chosen_hosts("kubernetes", {"master": 1, "worker": 1, "ps": 1}).hosts
-    return Cluster(hosts, backend="kubernetes", kubernetes=KubernetesSettings(**settings))
+    hosts = on_chosen_hosts(KINDS["kubernetes"], {"master": 1, "worker": 1, "ps": 1}).hosts
+    return Cluster(
+        hosts, backend="kubernetes", settings={"kubernetes": KubernetesSettings(**settings)}
+    )
 
 
 def tfjob(cluster: Cluster, *arguments: str, name: str = "cifar10") -> dict[str, Any]:
@@ -83,7 +85,7 @@ def container(job: dict[str, Any], role: str) -> dict[str, Any]:
 
 
 def test_everything_can_be_said(tmp_path: Path) -> None:
-    assert read(tmp_path, FULL).kubernetes == KubernetesSettings(
+    assert settings_of(read(tmp_path, FULL)) == KubernetesSettings(
         image="registry.example:5000/vision/cifar10:3",
         image_pull_policy="Always",
         image_pull_secrets=("registry-key",),
@@ -146,7 +148,7 @@ def test_the_training_operator_would_take_it(tmp_path: Path) -> None:
 
 
 def test_the_longest_names_are_short_enough() -> None:
-    hosts = on_chosen_hosts("kubernetes", {"chief": 1, "worker": 1000, "evaluator": 1}).hosts
+    hosts = on_chosen_hosts(KINDS["kubernetes"], {"chief": 1, "worker": 1000, "evaluator": 1}).hosts
     cluster = Cluster(hosts, backend="kubernetes")
     job = tfjob(cluster, name=f"{'a' * 30}-20260101-000000-ffff")
     assert check_operator_rules(job) == []
@@ -308,7 +310,8 @@ def test_variables_are_in_the_secret_alone(tmp_path: Path) -> None:
     cluster = read(tmp_path, FULL.replace("OMP_NUM_THREADS: 2", "OMP_NUM_THREADS: hidden"))
     job = make_job(cluster)
     backend = backend_named("kubernetes")
-    for shown in (show.as_text(job), show.as_json(job), show.as_documents(backend.plan(job))):
+    documents = show.as_documents(backend.plan(job))
+    for shown in (backend.plan_text(job), backend.plan_json(job), documents):
         assert "hidden" not in shown
         assert "OMP_NUM_THREADS" in shown
         assert "API_TOKEN" in shown
@@ -319,10 +322,13 @@ def test_variables_are_in_the_secret_alone(tmp_path: Path) -> None:
 
 def test_the_plan_is_what_kubectl_applies(tmp_path: Path) -> None:
     job = make_job(read(tmp_path, FULL), ["--train-batch-size=16"])
-    for text in (show.as_text(job), show.as_documents(backend_named("kubernetes").plan(job))):
+    backend = backend_named("kubernetes")
+    for text in (backend.plan_text(job), show.as_documents(backend.plan(job))):
         assert list(yaml.safe_load_all(text)) == manifests.planned(job)
-    assert json.loads(show.as_json(job))["manifests"] == manifests.planned(job)
-    assert show.as_text(job).startswith("# 1 chief, 3 worker, 2 ps, 1 evaluator (kubernetes)\n")
+    assert json.loads(backend.plan_json(job))["manifests"] == manifests.planned(job)
+    assert backend.plan_text(job).startswith(
+        "# 1 chief, 3 worker, 2 ps, 1 evaluator (kubernetes)\n"
+    )
 
 
 def test_hosts_are_refused() -> None:

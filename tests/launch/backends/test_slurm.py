@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from launch.backends.registry import KINDS
 from launch.backends.slurm.commands import JobState, field
 from launch.backends.slurm.follow import Tail, how_it_ended
 from launch.backends.slurm.job import cores_per_node
-from launch.backends.slurm.read_settings import seconds_of
 from launch.backends.slurm.script import description, options, script
-from launch.backends.slurm.settings import SlurmSettings
+from launch.backends.slurm.settings import SlurmSettings, seconds_of, settings_of
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import Cluster, Limits, Ports
@@ -55,14 +55,14 @@ CLUSTER
 def plain(**changes: object) -> Cluster:
     """A master, a worker and two ps on two nodes."""
     counts = {"master": 1, "worker": 1, "ps": 2}
-    cluster = on_chosen_hosts("slurm", counts, python=".venv/bin/python", workdir="/data")
+    cluster = on_chosen_hosts(KINDS["slurm"], counts, python=".venv/bin/python", workdir="/data")
     return replace(cluster, **changes)  # type: ignore[arg-type]
 
 
 def read(folder: Path, text: str) -> Cluster:
     path = folder / "lab.yaml"
     path.write_text(text)
-    return read_cluster(str(path))
+    return read_cluster(str(path), KINDS)
 
 
 def test_the_script_reads_as_it_runs() -> None:
@@ -75,7 +75,7 @@ def test_the_script_is_one_for_bash() -> None:
 
 
 def test_the_description_in_the_script_is_the_cluster(tmp_path: Path) -> None:
-    cluster = on_chosen_hosts("slurm", {"chief": 1, "worker": 3, "ps": 2, "evaluator": 1}, 3)
+    cluster = on_chosen_hosts(KINDS["slurm"], {"chief": 1, "worker": 3, "ps": 2, "evaluator": 1}, 3)
     cluster = replace(
         cluster,
         hosts=tuple(
@@ -111,7 +111,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
         "  time: 1:30:00\n  mem: 16G\n  cpus_per_task: 8\n  gpu_type: a100\n  exclusive: true\n"
         "  requeue: true\n  pending_secs: 60\n  options: [--constraint=ib, --mail-type=END]\n",
     )
-    assert cluster.slurm == SlurmSettings(
+    assert settings_of(cluster) == SlurmSettings(
         partition="gpu",
         account="lab",
         qos="high",
@@ -146,11 +146,13 @@ def test_settings_become_options(tmp_path: Path) -> None:
 
 def test_a_node_gets_the_cores_of_its_busiest_like() -> None:
     assert "--cpus-per-task=2" in options(plain())
-    assert "--cpus-per-task=12" in options(plain(slurm=SlurmSettings(cpus_per_task=6)))
+    assert "--cpus-per-task=12" in options(
+        plain(settings={"slurm": SlurmSettings(cpus_per_task=6)})
+    )
 
 
 def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
-    assert "--signal=B:USR1@60" in options(plain(slurm=SlurmSettings(time="2")))
+    assert "--signal=B:USR1@60" in options(plain(settings={"slurm": SlurmSettings(time="2")}))
     assert "--signal=B:USR1@20" in options(plain(limits=Limits(stop_secs=5)))
 
 

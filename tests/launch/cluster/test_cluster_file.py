@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host, Limits, Ports
 from launch.errors import LaunchError
@@ -45,7 +46,7 @@ limits:
 def read(folder: Path, text: str) -> Cluster:
     path = folder / "lab.yaml"
     path.write_text(text)
-    return read_cluster(str(path))
+    return read_cluster(str(path), KINDS)
 
 
 def test_everything_can_be_said(tmp_path: Path) -> None:
@@ -141,13 +142,13 @@ def test_what_it_does_not_know_is_refused_with_its_line(
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="nothing.yaml: No such file or directory; --cluster"):
-        read_cluster(str(tmp_path / "nothing.yaml"))
+        read_cluster(str(tmp_path / "nothing.yaml"), KINDS)
 
 
 def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "lab.yaml").write_bytes(b"hosts: \xff\xfe")
     with pytest.raises(LaunchError, match="lab.yaml"):
-        read_cluster(str(tmp_path / "lab.yaml"))
+        read_cluster(str(tmp_path / "lab.yaml"), KINDS)
 
 
 def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
     for number, block in enumerate(blocks):
         path = tmp_path / f"{number}.yaml"
         path.write_text(block, encoding="utf-8")
-        backends.append(read_cluster(str(path)).backend)
+        backends.append(read_cluster(str(path), KINDS).backend)
     assert backends == ["ssh", "slurm", "kubernetes"]
 
 
@@ -168,7 +169,7 @@ def test_the_documentation_shows_every_key(tmp_path: Path) -> None:
     unknown = tmp_path / "unknown.yaml"
     unknown.write_text("hosts: [node0]\nzzz: 1\n")
     with pytest.raises(LaunchError) as refused:
-        read_cluster(str(unknown))
+        read_cluster(str(unknown), KINDS)
     keys = str(refused.value).partition("known: ")[2].split(", ")
     assert len(keys) > 15
     page = PAGE.read_text(encoding="utf-8")

@@ -4,13 +4,14 @@ from typing import Optional
 
 import pytest
 
+from launch.backends.registry import KINDS
 from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Ports
 from launch.errors import LaunchError
 
 
 def roles(backend: str, nodes: Optional[int] = None, **counts: int) -> list[dict[str, int]]:
-    return [dict(host.roles) for host in on_chosen_hosts(backend, counts, nodes).hosts]
+    return [dict(host.roles) for host in on_chosen_hosts(KINDS[backend], counts, nodes).hosts]
 
 
 def test_by_default_each_trainer_has_a_node_and_the_ps_stand_beside_them() -> None:
@@ -39,5 +40,5 @@ def test_more_nodes_than_tasks_are_refused() -> None:
 
 
 def test_jobs_that_may_share_a_node_find_free_ports() -> None:
-    assert on_chosen_hosts("slurm", {"master": 1}).ports == Ports(low=None)
-    assert on_chosen_hosts("kubernetes", {"master": 1}).ports == Ports(low=2222)
+    assert on_chosen_hosts(KINDS["slurm"], {"master": 1}).ports == Ports(low=None)
+    assert on_chosen_hosts(KINDS["kubernetes"], {"master": 1}).ports == Ports(low=2222)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.backends import backend_named
+from launch.backends.registry import backend_named
 from launch.cluster import show
 from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster, Host

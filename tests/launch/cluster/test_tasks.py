@@ -104,3 +104,15 @@ def test_without_numbers_the_trainers_of_a_host_share_what_there_is() -> None:
     job = make_job(on_this_machine(workers=2, ps=1))
     assert [task.devices.share for task in job.tasks] == [(0, 3), (1, 3), (2, 3), None]
     assert job.tasks[1].devices.words() == "part 2 of 3 of the cores, the same part of the GPUs"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folder"),
+    [
+        ((), "data"),
+        (("--data-dir", "/records"), "/records"),
+        (("--x", "--data_dir=/my_records"), "/my_records"),
+    ],
+)
+def test_the_data_are_where_the_arguments_say(arguments: tuple[str, ...], folder: str) -> None:
+    assert make_job(from_hosts("a"), arguments).folder("data") == folder

@@ -6,7 +6,8 @@ import threading
 
 from rich.console import Console
 
-from launch.screen.display import Display, Row
+from launch.screen.display import Display
+from launch.screen.row import Row
 from launch.screen.table import render
 
 

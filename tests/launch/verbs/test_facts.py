@@ -7,7 +7,7 @@ import pytest
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
-from launch.verbs.facts import Facts, cells, folder_of, problems
+from launch.verbs.facts import Facts, cells, problems
 
 GOOD: dict[str, Any] = {
     "versions": ["3.11.7", "2.15.1"],
@@ -61,7 +61,7 @@ def test_each_problem_is_told_with_its_mend(second: dict[str, Any], problem: str
 def test_an_unreachable_host_is_one_problem() -> None:
     both = {"a": Facts(found=GOOD), "b": Facts(unreachable="b: no answer within 30 s")}
     assert problems(job(), both) == ["b: no answer within 30 s"]
-    assert cells(job(), job().cluster.hosts[1], both["b"])[:2] == ["b", "no"]
+    assert cells(job().cluster.hosts[1], both["b"])[:2] == ["b", "no"]
 
 
 def test_a_clock_that_is_off_is_a_problem() -> None:
@@ -82,15 +82,3 @@ def test_more_gpus_than_are_there_is_a_problem() -> None:
     cluster = Cluster(job().cluster.hosts, gpus_per_task=2)
     found = problems(make_job(cluster), facts(gpus=["A", "B"]))
     assert found == ["a: 2 GPUs asked for, 0 there; see gpus, gpus_per_task"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "folder"),
-    [
-        ((), "data"),
-        (("--data-dir", "/records"), "/records"),
-        (("--x", "--data_dir=/my_records"), "/my_records"),
-    ],
-)
-def test_the_data_are_where_the_arguments_say(arguments: tuple[str, ...], folder: str) -> None:
-    assert folder_of(job(*arguments), "data") == folder

@@ -1,10 +1,11 @@
 """Every task is a process on this machine, under one agent."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from launch.backends import Document
+from launch.cluster import show
 from launch.cluster.model import Host
-from launch.cluster.show import shell_documents
+from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.connect.sweep import sweep
 from launch.connect.transport import Transport
@@ -22,8 +23,8 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return f"the agent ended with exit code {code}: {errors or 'without a word'}"
 
 
-def _log_path(folder: RunFolder, task: str) -> str:
-    return str(folder.log_path(task).absolute())
+def _log_path(log: Path, run_id: str) -> str:
+    return str(log.absolute())
 
 
 TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=True)
@@ -33,10 +34,19 @@ class Local:
     """Processes here."""
 
     transport = TRANSPORT
+    is_checked_first = False
 
     def plan(self, job: Job) -> list[Document]:
         """A shell line that runs all tasks."""
-        return shell_documents(job)
+        return show.shell_documents(job)
+
+    def plan_text(self, job: Job) -> str:
+        """Every task."""
+        return show.as_text(job)
+
+    def plan_json(self, job: Job) -> str:
+        """Every task."""
+        return show.as_json(job)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs the tasks as descendants of this process."""

@@ -5,17 +5,10 @@ at a terminal is refused instead, so that nothing ever hangs.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from launch.backends import Document
 from launch.cluster.model import Host
-from launch.cluster.show import shell_documents
-from launch.cluster.tasks import Job
-from launch.connect.sweep import sweep
 from launch.connect.transport import Transport
-from launch.record.outcome import Outcome
-from launch.record.run_folder import Record, RunFolder
-from launch.screen.display import Display
-from launch.supervise.run import run_with_agents
 
 OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 
@@ -57,26 +50,8 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return f"{last} (ssh exit code {code})"
 
 
-def _log_path(folder: RunFolder, task: str) -> str:
-    return f"~/.local/state/cifar10-launch/hosts/{folder.run_id}/{task.replace('/', '-')}.log"
+def _log_path(log: Path, run_id: str) -> str:
+    return f"~/.local/state/cifar10-launch/hosts/{run_id}/{log.name}"
 
 
 TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False)
-
-
-class Ssh:
-    """Processes on other machines."""
-
-    transport = TRANSPORT
-
-    def plan(self, job: Job) -> list[Document]:
-        """A shell line for each host."""
-        return shell_documents(job)
-
-    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
-        """Runs the tasks under an agent on each host."""
-        return run_with_agents(job, folder, TRANSPORT, display)
-
-    def clean(self, record: Record) -> list[str]:
-        """Ends processes on every host that carry the run's mark."""
-        return sweep(record, TRANSPORT)

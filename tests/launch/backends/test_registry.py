@@ -1,0 +1,205 @@
+"""Backends by name, one from outside the tree among them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from launch.backends import registry
+from launch.backends.base import Backend
+from launch.cli import main
+from launch.cluster import show
+from launch.cluster.kind import Kind
+from launch.cluster.model import Ports
+from launch.cluster.show import Document
+from launch.cluster.tasks import Job, Task
+from launch.cluster.yaml_section import Section, whole
+from launch.errors import LaunchError
+from launch.record.outcome import Outcome
+from launch.record.run_folder import Record, RunFolder
+from launch.screen.display import Display
+
+FILE = "backend: yard\ntasks: {master: 1, worker: 1}\nworkdir: /data\nyard:\n  cranes: 3\n"
+
+
+@dataclass(frozen=True)
+class YardSettings:
+    cranes: int = 1
+
+
+def read_settings(section: Section) -> YardSettings:
+    found = YardSettings(section.take("cranes", whole(1, 9), 1))
+    section.finish()
+    return found
+
+
+def cranes(job: Job) -> int:
+    settings: YardSettings = job.cluster.settings.get("yard", YardSettings())
+    return settings.cranes
+
+
+class Yard:
+    """A scheduler whose jobs all end by the same accident."""
+
+    def plan(self, job: Job) -> list[Document]:
+        lines = [f"lift --cranes={cranes(job)} {task.name}" for task in job.tasks]
+        return [Document("yard.sh", "\n".join(lines))]
+
+    def plan_text(self, job: Job) -> str:
+        def lifted(task: Task) -> str:
+            return f"lift {show.command(task)}"
+
+        return show.as_text(job, lifted)
+
+    def plan_json(self, job: Job) -> str:
+        return show.as_json(job)
+
+    def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
+        for task in job.tasks:
+            display.task_line(task.name, task.host.name, f"{cranes(job)} cranes")
+        outcome = Outcome(3, "a crane fell", "worker/0")
+        folder.write_status({"tasks": [], "exit_code": 3, "reason": outcome.reason})
+        return outcome
+
+    def clean(self, record: Record) -> list[str]:
+        return [f"swept the yard of {record['backend']}"]
+
+
+class Outside:
+    """What a package outside the tree has where ours have a folder's `__init__`."""
+
+    KIND = Kind("yard", chooses_hosts=True, default_ports=Ports(4000), read_settings=read_settings)
+
+    def load(self) -> Backend:
+        return Yard()
+
+
+@pytest.fixture
+def yard() -> Iterator[None]:
+    registry.register(Outside())
+    yield
+    if "yard" in registry.KINDS:
+        registry.unregister("yard")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "lab.yaml"
+    path.write_text(FILE)
+    return str(path)
+
+
+def without_launchers(state: Path) -> None:
+    """Makes it look as if the launchers of all runs, which are this process, had ended."""
+    for path in state.glob("*/run.json"):
+        record = json.loads(path.read_text())
+        record["launcher"]["started"] = "0"
+        path.write_text(json.dumps(record))
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    code = main(words)
+    captured = capsys.readouterr()
+    return code, captured.out + captured.err
+
+
+@pytest.mark.usefixtures("yard")
+def test_a_backend_from_outside_the_tree_shows_its_plan(
+    capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    code, output = run(capsys, "plan", "--cluster", file, "--shell")
+    assert code == 0
+    assert output == "# yard.sh\nlift --cranes=3 master/0\nlift --cranes=3 worker/0\n"
+    _, output = run(capsys, "plan", "--cluster", file, "--", "--x=1")
+    assert output.startswith("1 master, 1 worker on 2 hosts (yard)\n\nmaster/0 on node0\n")
+    assert "  command      lift cd /data && python3 cifar10_main.py --x=1\n" in output
+    _, output = run(capsys, "plan", "--cluster", file, "--json")
+    shown = json.loads(output)
+    assert shown["backend"] == "yard"
+    assert [task["port"] for task in shown["tasks"]] == [4000, 4000]
+
+
+@pytest.mark.usefixtures("yard")
+def test_a_backend_from_outside_the_tree_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
+    code, output = run(capsys, "plan", "--on", "yard", "--ps", "1", "--nodes", "1", "--shell")
+    assert (code, output) == (0, "# yard.sh\nlift --cranes=1 master/0\nlift --cranes=1 ps/0\n")
+
+
+@pytest.mark.usefixtures("yard")
+def test_its_section_of_a_cluster_file_is_checked_as_strictly(
+    capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    Path(file).write_text(FILE.replace("cranes: 3", "crane: 3"))
+    code, output = run(capsys, "plan", "--cluster", file)
+    assert code == 2
+    assert output == f"error: {file}:5: yard knows no crane; did you mean cranes?\n"
+    Path(file).write_text("hosts: [node0]\nyard: {cranes: 0}\n")
+    code, output = run(capsys, "plan", "--cluster", file)
+    assert output == f"error: {file}:2: cranes must be a whole number from 1 to 9, got '0'\n"
+
+
+@pytest.mark.usefixtures("yard")
+def test_a_job_runs_on_a_backend_from_outside_the_tree(
+    capsys: pytest.CaptureFixture[str], file: str, tmp_path: Path
+) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    code, output = run(capsys, "up", "--cluster", file, *state)
+    assert code == 3
+    assert "[master/0 node0] 3 cranes\n[worker/0 node1] 3 cranes\n" in output
+    assert output.splitlines()[-1] == "exit code 3: a crane fell"
+
+
+@pytest.mark.usefixtures("yard")
+def test_a_backend_can_be_taken_away_again(
+    capsys: pytest.CaptureFixture[str], file: str, tmp_path: Path
+) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    run(capsys, "up", "--cluster", file, *state)
+    registry.unregister("yard")
+    rule = "must be one of local, ssh, docker, slurm, kubernetes, got 'yard'"
+    code, output = run(capsys, "plan", "--cluster", file)
+    assert (code, output) == (2, f"error: {file}:1: backend {rule}\n")
+    with pytest.raises(SystemExit):
+        main(["plan", "--on", "yard"])
+    capsys.readouterr()
+
+
+def test_a_name_can_be_taken_once() -> None:
+    class Another(Outside):
+        KIND = Kind("ssh")
+
+    with pytest.raises(ValueError, match="there is a backend ssh already; choose another name"):
+        registry.register(Another())
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    rule = "a backend must be one of local, ssh, docker, slurm, kubernetes, got 'cloud'"
+    with pytest.raises(LaunchError, match=rule):
+        registry.backend_named("cloud")
+
+
+@pytest.mark.parametrize("name", ["local", "ssh", "docker", "slurm", "kubernetes"])
+def test_each_backend_is_found_by_the_name_of_its_kind(name: str) -> None:
+    assert registry.KINDS[name].name == name
+    assert type(registry.backend_named(name)).__module__ == f"launch.backends.{name}.backend"
+
+
+@pytest.mark.usefixtures("yard")
+def test_runs_of_a_backend_that_is_gone_are_told_of_and_hold_nothing_up(
+    capsys: pytest.CaptureFixture[str], file: str, tmp_path: Path
+) -> None:
+    state = ("--state-dir", str(tmp_path))
+    run(capsys, "up", "--cluster", file, *state)
+    without_launchers(tmp_path)
+    code, output = run(capsys, "clean", *state)
+    assert (code, output.endswith(": swept the yard of yard\n")) == (0, True)
+    run(capsys, "up", "--cluster", file, *state)
+    without_launchers(tmp_path)
+    registry.unregister("yard")
+    code, output = run(capsys, "status", *state)
+    assert (code, output.endswith(": exit code 3: a crane fell\n")) == (3, True)
+    code, output = run(capsys, "clean", *state)
+    assert code == 1
+    assert ": a backend must be one of local, ssh, docker, slurm, kubernetes, got 'yard'" in output
