@@ -21,7 +21,8 @@ def input_fn(data_dir, split, batch_size):
         keys["label"] = tf.io.FixedLenFeature([], tf.int64)
         features = tf.io.parse_example(serialized, keys)
         pixels = tf.reshape(tf.io.decode_raw(features["image"], tf.uint8), [-1, 3, 32, 32])
-        return tf.cast(tf.transpose(pixels, [0, 2, 3, 1]), tf.float32) / 127.5 - 1, features["label"]
+        images = tf.cast(tf.transpose(pixels, [0, 2, 3, 1]), tf.float32) / 127.5 - 1
+        return images, features["label"]
 
     data = tf.data.TFRecordDataset(tf.io.gfile.glob(f"{data_dir}/{split}*.tfrecords"))
     if split == "train":
@@ -40,7 +41,7 @@ def network(images, training):
 
 
 def average_gradients(towers):
-    """A list of (gradient, variable) a tower -> one list, with the mean gradient of each variable."""
+    """A list of (gradient, variable) a tower -> one list, with each variable's mean gradient."""
     return [
         (tf.add_n([gradient for gradient, _ in pairs]) / len(pairs), pairs[0][1])
         for pairs in zip(*towers)
@@ -68,12 +69,11 @@ def model_fn(features, labels, mode, params):
         device = f"/gpu:{tower % gpus}" if gpus else "/cpu:0"
         # The first tower makes the variables, the others take the same ones.
         with tf.device(device), tf.variable_scope(tf.get_variable_scope(), reuse=tower > 0):
-            with tf.name_scope(f"tower_{tower}"):
-                logits = network(images, training=True)
-                losses.append(tf.losses.sparse_softmax_cross_entropy(classes, logits))
-                gradients.append(optimizer.compute_gradients(losses[-1]))
-                if tower == 0:  # The moving statistics follow one tower's images.
-                    statistics = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+            logits = network(images, training=True)
+            losses.append(tf.losses.sparse_softmax_cross_entropy(classes, logits))
+            gradients.append(optimizer.compute_gradients(losses[-1]))
+            if tower == 0:  # The moving statistics follow one tower's images.
+                statistics = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     with tf.control_dependencies(statistics):
         train_op = optimizer.apply_gradients(average_gradients(gradients), step)
     return tf.estimator.EstimatorSpec(mode, loss=tf.add_n(losses) / len(losses), train_op=train_op)
@@ -85,7 +85,7 @@ def main():
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--output-dir", default="output-minimal")
     parser.add_argument("--towers", type=int, default=2)
-    parser.add_argument("--train-batch-size", type=int, default=128, help="a multiple of the towers")
+    parser.add_argument("--train-batch-size", type=int, default=128)
     parser.add_argument("--train-steps", type=int, default=400)
     parser.add_argument("--learning-rate", type=float, default=0.1)
     flags = parser.parse_args()

@@ -1,0 +1,1 @@
+"""Short programs to read beside the pipeline."""
