@@ -35,7 +35,7 @@ def network(images, training):
     x = images
     for filters in (32, 64, 128):
         x = tf.layers.conv2d(x, filters, 3, padding="same", use_bias=False)
-        x = tf.nn.relu(tf.layers.batch_normalization(x, training=training))
+        x = tf.nn.relu(tf.layers.batch_normalization(x, momentum=0.9, training=training))
         x = tf.layers.max_pooling2d(x, 2, 2)
     return tf.layers.dense(tf.reduce_mean(x, [1, 2]), 10)
 

@@ -32,7 +32,7 @@ def test_two_towers_learn_from_our_records(root: Path, tmp_path: Path) -> None:
     assert losses[0] > 2.0
     figures = re.search(r"eval accuracy ([0-9.]+) at step ([0-9]+)", done.stdout)
     assert figures is not None, done.stdout
-    assert float(figures[1]) > 0.25  # By chance 0.1.
+    assert float(figures[1]) > 0.2  # By chance 0.1.
     assert figures[2] == "60"
 
 
