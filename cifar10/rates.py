@@ -37,8 +37,8 @@ _MUON = Rate(1.6, 2048, 1.6)
 # Adam divides a gradient by its size, so noise does not lengthen its steps.
 _ADAM = Rate(0.001, None)
 
-# Unless --warmup-epochs says otherwise: this share of the run, but no more steps than these.
-WARMUP_SHARE, MOST_WARMUP_STEPS = 0.02, 50
+# Unless --warmup-epochs says otherwise: these steps, but no more than this share of the run.
+WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
 
 
 def base_rate(config: TrainConfig) -> Rate:
@@ -75,4 +75,4 @@ def warmup_steps(config: TrainConfig, steps_per_epoch: float, total_steps: float
     """
     if config.warmup_epochs is not None:
         return config.warmup_epochs * steps_per_epoch
-    return min(WARMUP_SHARE * total_steps, MOST_WARMUP_STEPS)
+    return min(WARMUP_STEPS, MOST_WARMUP_SHARE * total_steps)

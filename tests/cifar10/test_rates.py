@@ -67,7 +67,7 @@ def test_warmup_epochs_count_the_steps_of_an_epoch():
     assert warmup_steps(TrainConfig(warmup_epochs=1.5), 100.0, 300) == 150
 
 
-def test_without_warmup_epochs_it_is_a_fiftieth_of_the_run_and_at_most_fifty_steps():
-    assert [warmup_steps(TrainConfig(), 100.0, total) for total in (100, 2500, 80_000)] == [
-        *(2, 50, 50),
+def test_without_warmup_epochs_it_is_fifty_steps_and_at_most_a_quarter_of_the_run():
+    assert [warmup_steps(TrainConfig(), 100.0, total) for total in (88, 200, 80_000)] == [
+        *(22, 50, 50),
     ]
