@@ -17,19 +17,23 @@ class Rate(NamedTuple):
       value: the learning rate.
       images: of the global step that it is for; None: it is the same for all.
       most: it grows no further than this; None: there is no limit.
+      most_stale: likewise, where a gradient is of weights that are a step old.
     """
 
     value: float
     images: Optional[int]
     most: Optional[float] = None
+    most_stale: Optional[float] = None
 
 
 # For momentum and Nesterov, by model. However little noise there is, a step that is too long for
-# the curvature of the loss diverges (Shallue et al. 2018, arXiv:1811.03600).
+# the curvature of the loss diverges (Shallue et al. 2018, arXiv:1811.03600): on a quadratic loss of
+# curvature h, with momentum m, at a rate above 2 (1 + m) / h; above (1 - m) / h where the gradient
+# is of the weights before the last update, 38 times less with momentum .9.
 _MOMENTUM = {
-    "resnet": Rate(0.1, 128, 0.8),  # 0.1: He et al. 2015, arXiv:1512.03385, section 4.2
-    "resnet_v2": Rate(0.1, 128, 0.8),
-    "fastnet": Rate(0.1, 128, 0.8),
+    "resnet": Rate(0.1, 128, 0.8, 0.02),  # 0.1: He et al. 2015, arXiv:1512.03385, section 4.2
+    "resnet_v2": Rate(0.1, 128, 0.8, 0.02),
+    "fastnet": Rate(0.1, 128, 0.8, 0.02),
     "mlp": Rate(0.01, 128, 0.02),
 }
 # Goes with --muon-rate, whose default is for as many images.
@@ -37,8 +41,8 @@ _MUON = Rate(1.6, 2048, 1.6)
 # Adam divides a gradient by its size, so noise does not lengthen its steps.
 _ADAM = Rate(0.001, None)
 
-# Unless --warmup-epochs says otherwise: this share of the run, but no more steps than these.
-WARMUP_SHARE, MOST_WARMUP_STEPS = 0.02, 50
+# Unless --warmup-epochs says otherwise: these steps, but no more than this share of the run.
+WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
 
 
 def base_rate(config: TrainConfig) -> Rate:
@@ -52,16 +56,20 @@ def base_rate(config: TrainConfig) -> Rate:
     return default._replace(images=config.learning_rate_batch or default.images)
 
 
-def highest_rate(config: TrainConfig, examples_per_step: int) -> float:
+def highest_rate(config: TrainConfig, examples_per_step: int, staleness: int = 0) -> float:
     """The learning rate at the top of the schedule.
 
     Args:
       config: rate, model and optimizer.
       examples_per_step: images of a global step.
+      staleness: updates of others between the weights that a gradient is of and its own update: 0,
+        or in asynchronous training one for each other trainer.
     """
-    value, images, most = base_rate(config)
+    value, images, most, most_stale = base_rate(config)
     if images is not None:
         value *= examples_per_step / images
+    if staleness and most_stale is not None:
+        most = most_stale / staleness
     return value if most is None else min(value, most)
 
 
@@ -75,4 +83,4 @@ def warmup_steps(config: TrainConfig, steps_per_epoch: float, total_steps: float
     """
     if config.warmup_epochs is not None:
         return config.warmup_epochs * steps_per_epoch
-    return min(WARMUP_SHARE * total_steps, MOST_WARMUP_STEPS)
+    return min(WARMUP_STEPS, MOST_WARMUP_SHARE * total_steps)

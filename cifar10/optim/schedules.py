@@ -25,6 +25,7 @@ def learning_rate(
     num_examples: int,
     total_examples: int,
     examples_per_step: int,
+    staleness: int = 0,
 ) -> Any:
     """Returns the learning rate of a step, a float32 scalar.
 
@@ -34,6 +35,7 @@ def learning_rate(
       num_examples: images in the training split, that is in an epoch.
       total_examples: images seen when training ends.
       examples_per_step: images of a global step, of all towers and synchronous trainers.
+      staleness: of the gradients, see `rates.highest_rate`.
     """
     # Whole numbers are divided in float64, which counts more images than float32.
     epochs = examples_seen / num_examples
@@ -55,7 +57,7 @@ def learning_rate(
     # The first step takes a small step, not none.
     risen = (examples_seen / examples_per_step + 1.0) / max(1.0, warmup_steps)
     factor *= tf.minimum(1.0, tf.cast(risen, tf.float32))
-    return rates.highest_rate(config, examples_per_step) * factor
+    return rates.highest_rate(config, examples_per_step, staleness) * factor
 
 
 def _triangular(progress: Any) -> Any:

@@ -41,7 +41,9 @@ def _learning(params: ModelParams) -> dict[str, Any]:
     """How the rate and the weights begin, where that was left to the model."""
     config, chosen = params.config, {}
     if config.learning_rate is None:
-        chosen["learning_rate"] = highest_rate(config, params.examples_per_step)
+        chosen["learning_rate"] = highest_rate(
+            config, params.examples_per_step, params.place.staleness
+        )
         chosen["learning_rate_batch"] = params.examples_per_step
     if config.warmup_epochs is None:
         steps_per_epoch = params.num_examples / params.examples_per_step

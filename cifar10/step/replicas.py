@@ -53,6 +53,11 @@ class Replication:
         """Whether this process initialises, saves and, when synchronous, updates."""
         return self.replica == 0
 
+    @property
+    def staleness(self) -> int:
+        """Updates of others between the weights that a gradient is of and its own, about."""
+        return 0 if self.replicas_to_aggregate else self.num_replicas - 1
+
     def batch_size(self, train_batch_size: int) -> int:
         """Images that this process takes a step; the flag counts those of a machine."""
         return train_batch_size * self.num_machines

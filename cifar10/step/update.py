@@ -84,6 +84,7 @@ class Update:
                 settings.num_examples,
                 settings.total_steps * self._examples,
                 self._examples,
+                self._replication.staleness,
             )
 
     def build(

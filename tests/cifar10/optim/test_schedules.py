@@ -97,10 +97,10 @@ def test_warmup_begins_with_the_same_share_of_the_rate_for_the_same_images_a_ste
 
 @pytest.mark.parametrize(
     ("total_epochs", "steps"),
-    # 100 steps an epoch: a fiftieth of the run, and 50 steps at most.
-    [(10, 20), (25, 50), (100, 50)],
+    # 100 steps an epoch.
+    [(1, 25), (2, 50), (100, 50)],
 )
-def test_warmup_takes_a_fiftieth_of_a_short_run_and_fifty_steps_of_a_long_one(total_epochs, steps):
+def test_warmup_takes_a_quarter_of_a_short_run_and_fifty_steps_of_a_long_one(total_epochs, steps):
     settings = {"warmup_epochs": None, "schedule": "constant", "examples_per_step": 450}
     rates = [rate_at(step / 100, total_epochs, **settings) for step in (0, steps - 2, steps - 1)]
     assert rates == pytest.approx([0.1 / steps, 0.1 * (steps - 1) / steps, 0.1], rel=1e-4)

@@ -12,6 +12,7 @@ from cifar10.run import environment
 from cifar10.step import devices
 from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import ModelParams
+from cifar10.step.replicas import Replication
 
 
 def test_every_setting_is_there_by_name():
@@ -36,8 +37,11 @@ def test_what_was_left_to_fit_the_model_and_the_step_is_given_as_it_was():
     params = ModelParams(config, plan_devices(config), num_examples=6_400, total_steps=1_000)
     described = environment.describe_config(params)
     assert (described["learning_rate"], described["learning_rate_batch"]) == (0.05, 64)
-    assert described["warmup_epochs"] == 0.2  # a fiftieth of ten epochs
+    assert described["warmup_epochs"] == 0.5  # 50 steps
     assert described["residual_scale"] == pytest.approx(3**-0.5)
+    asynchronous = Replication(("/cpu:0",), ("/cpu:0",), num_replicas=3)
+    described = environment.describe_config(dataclasses.replace(params, replication=asynchronous))
+    assert described["learning_rate"] == 0.01
 
 
 def test_what_was_said_is_given_as_it_was_said():

@@ -335,20 +335,21 @@ def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
 
 
 @pytest.mark.parametrize(
-    ("settings", "batch_size", "examples_per_step"),
+    ("settings", "batch_size", "examples_per_step", "staleness"),
     [
-        ({}, 12, 12),
-        ({"num_machines": 3}, 36, 36),
-        ({"num_replicas": 3}, 12, 12),
-        ({"num_replicas": 3, "replicas_to_aggregate": 3}, 12, 36),
-        ({"num_replicas": 3, "replicas_to_aggregate": 2}, 12, 24),
+        ({}, 12, 12, 0),
+        ({"num_machines": 3}, 36, 36, 0),
+        ({"num_replicas": 3}, 12, 12, 2),
+        ({"num_replicas": 3, "replicas_to_aggregate": 3}, 12, 36, 0),
+        ({"num_replicas": 3, "replicas_to_aggregate": 2}, 12, 24, 0),
     ],
     ids=["alone", "in-graph", "asynchronous", "synchronous", "with a backup"],
 )
 def test_a_step_stands_for_the_images_that_its_update_has_seen(
-    settings, batch_size, examples_per_step
+    settings, batch_size, examples_per_step, staleness
 ):
     replication = Replication(("/cpu:0",), ("/cpu:0",), **settings)
+    assert replication.staleness == staleness
     assert replication.batch_size(12) == batch_size
     assert replication.examples_per_step(12) == examples_per_step
 

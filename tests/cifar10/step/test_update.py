@@ -136,6 +136,19 @@ def test_machines_that_one_process_drives_count_their_images_and_set_the_rate(se
     assert step.take() == StepReport(1, 2 * BATCH, RATE / 2, False)
 
 
+@pytest.mark.parametrize(
+    ("aggregate", "rate"), [(None, 0.02 / 2), (3, 3 * 0.1)], ids=["asynchronous", "synchronous"]
+)
+def test_the_default_rate_goes_by_the_images_of_a_step_and_the_age_of_gradients(
+    session, aggregate, rate
+):
+    place = Replication(("/cpu:0",), ("/cpu:0",), num_replicas=3, replicas_to_aggregate=aggregate)
+    settings = {"train_batch_size": BATCH, "learning_rate_batch": BATCH}
+    config = TrainConfig(schedule="constant", warmup_epochs=0.0, **settings)
+    step = Step(session, config, make_plan(1), place)
+    assert session.run(step.update.rate) == pytest.approx(rate)
+
+
 def test_the_rate_is_that_of_the_images_seen_before_the_step(session):
     # 1,000 images an epoch: the first of these steps is the last one before epoch 82.
     config = TrainConfig(**{**SETTINGS, "schedule": "staged"})
