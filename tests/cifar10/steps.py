@@ -1,6 +1,7 @@
 """Builds and runs training steps for tests, on logical CPU devices that stand in for GPUs."""
 
 import contextlib
+import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,9 +101,13 @@ def build(
 ) -> tuple[Any, Any, Any]:
     """Builds a TRAIN graph in the default one; see `training`.
 
+    The rate does not rise first, unless the settings say so: a few steps are to move the weights.
+
     Returns:
       Its spec, and where images and labels are fed.
     """
+    if config.warmup_epochs is None:
+        config = dataclasses.replace(config, warmup_epochs=0.0)
     tf.train.create_global_step()
     images = tf.placeholder(tf.uint8, [config.train_batch_size, 32, 32, 3])
     labels = tf.placeholder(tf.int64, [config.train_batch_size])

@@ -96,7 +96,7 @@ def train_together(
 
 @pytest.mark.usefixtures("_prompt_sessions")
 def test_synchronous_replicas_train_what_one_process_trains_with_the_joint_batch(target):
-    settings = {"model": "mlp", "learning_rate": 0.01}
+    settings = {"model": "mlp", "learning_rate": 0.01, "warmup_epochs": 0.0}
     batches = make_batches(5)
     together = train_together(target, TrainConfig(train_batch_size=HALF, **settings), batches)
     with steps.training(TrainConfig(train_batch_size=12, **settings), make_plan(1)) as run:
