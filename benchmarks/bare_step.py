@@ -17,7 +17,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config import flags
 from cifar10.step.devices import plan_devices
-from cifar10.step.model_fn import ModelParams, model_fn
+from cifar10.step.model_fn import model_fn
+from cifar10.step.params import ModelParams
 
 _WARM_UP, _STEPS = 5, 30
 

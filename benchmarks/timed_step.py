@@ -9,7 +9,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.step.devices import plan_devices, size_thread_pools
-from cifar10.step.model_fn import ModelParams, build_step
+from cifar10.step.model_fn import build_step
+from cifar10.step.params import ModelParams
 
 
 class Trainer:

@@ -22,9 +22,11 @@ from benchmarks.bare_step import fixed_batch
 from cifar10.cluster.shutdown import task_device
 from cifar10.config import flags
 from cifar10.models import build
+from cifar10.models.layers import Layers
 from cifar10.step import towers, training_step
 from cifar10.step.devices import DevicePlan, plan_devices
-from cifar10.step.model_fn import ModelParams, model_fn
+from cifar10.step.model_fn import model_fn
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 from cifar10.weights.separate import SeparateVariables
 
@@ -74,13 +76,13 @@ def _packed(config: Any, plan: DevicePlan, num_ps: int) -> Any:
 def _plain(config: Any, plan: DevicePlan, num_ps: int) -> Any:
     """One tower, one variable a weight, one update a variable."""
     place = tf.train.replica_device_setter(num_ps, worker_device=_MASTER)
-    params = ModelParams(config, plan)
     with tf.device(_MASTER):
         images, labels = fixed_batch(config.train_batch_size)
         (tower,) = towers.build_towers(
             build(config),
-            lambda **shared: _layers(params, shared),
-            tf.cast(images, tf.float32),
+            Layers(training=True, data_format=plan.data_format),
+            lambda part: tf.cast(part, tf.float32),
+            images,
             labels,
             ["/cpu:0"],
             [SeparateVariables(place)],
@@ -88,12 +90,6 @@ def _plain(config: Any, plan: DevicePlan, num_ps: int) -> Any:
         loss = tf.losses.sparse_softmax_cross_entropy(labels, tower.logits)
         step = tf.train.get_global_step()
         return tf.train.MomentumOptimizer(0.1, 0.9).minimize(loss, step), step
-
-
-def _layers(params: ModelParams, shared: dict[str, Any]) -> Any:
-    from cifar10.models.layers import Layers
-
-    return Layers(training=True, data_format=params.plan.data_format, **shared)
 
 
 def _sizes(graph: Any) -> dict[str, int]:

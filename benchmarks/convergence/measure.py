@@ -17,7 +17,7 @@ from cifar10.input.records import RecordSet
 from cifar10.run import environment
 from cifar10.schema import TRAIN
 from cifar10.step.devices import plan_devices
-from cifar10.step.model_fn import ModelParams
+from cifar10.step.params import ModelParams
 
 
 def measure(

@@ -65,6 +65,17 @@ class Layers:
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
 
+    def for_tower(
+        self,
+        source: VariableSource,
+        cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
+        early: Optional[tf.Tensor] = None,
+    ) -> "Layers":
+        """The layers of one tower: the same settings, with variables and statistics of its own."""
+        return dataclasses.replace(
+            self, source=source, cross_tower_mean=cross_tower_mean, early=early, statistics=[]
+        )
+
     def variable(
         self, name: str, shape: Sequence[int], initializer: Any, kind: Optional[str]
     ) -> tf.Tensor:

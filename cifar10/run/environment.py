@@ -13,8 +13,8 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.models.resnet import default_residual_scale
 from cifar10.step.devices import DevicePlan
-from cifar10.step.model_fn import ModelParams
 from cifar10.step.own_convolutions import has_own_convolutions
+from cifar10.step.params import ModelParams
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
 

@@ -17,7 +17,8 @@ from cifar10.output import model_settings
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.schema import CLASS_NAMES, TRAIN
 from cifar10.step.devices import DevicePlan, plan_devices, size_thread_pools
-from cifar10.step.model_fn import ModelParams, model_fn
+from cifar10.step.model_fn import model_fn
+from cifar10.step.params import ModelParams
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _assemble(
     return Job(config, plan, params, estimator, class_names, records, node)
 
 
-def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) -> Any:
+def make_trainer(job: Job) -> Any:
     """The Estimator that trains, in its cluster if it has one.
 
     It is made anew for training alone, since what it is told of the cluster is not for the
@@ -149,12 +150,10 @@ def make_trainer(job: Job, should_end_all: Callable[[], bool] = lambda: True) ->
 
     Args:
       job: what to train.
-      should_end_all: when a master's training ends, whether that of its whole cluster does.
     """
     config, plan = job.config, job.plan
     params = dataclasses.replace(
         job.params,
-        should_end_all=should_end_all,
         fuses=config.model == "fastnet"
         and activations.compiles(plan.tower_devices[0], plan.session_config, config.verbose),
     )

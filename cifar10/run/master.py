@@ -124,7 +124,7 @@ class _Run:
 
     def _train_on(self) -> None:
         job = self._job
-        trainer = make_trainer(job, lambda: not self._stop.requested)
+        trainer = make_trainer(job)
         every = trainer.config.save_checkpoints_steps
         saver = training.SaverHook(trainer.model_dir, every, job.config.log_place)
         keep_all = functools.partial(keep, self._history, job.config.log_place)
@@ -165,6 +165,7 @@ class _Run:
     def _train_hooks(self, checkpoint_steps: int) -> list[Any]:
         config, job = self._job.config, self._job
         result = [
+            training.EndAllHook(self._stop),
             ResumeHook(config.output_place, config.log_place, self._history),
             ProgressHook(
                 self._progress,

@@ -1,7 +1,8 @@
-"""Means over towers: on the CPU, or over a machine's GPUs by NCCL; the same means either way.
+"""The towers' gradients, and their mean, where the weights are.
 
-Each way puts together what a machine's towers found, and says on which devices the sum then is.
-What crosses to other machines is `update`'s business.
+Each way to sum puts together what a machine's towers found, on the CPU or over its GPUs by NCCL,
+and says on which devices the sum then is; the means are the same. What crosses to other machines is
+a part of the gradient for each piece of the weights.
 
 **Why an all-reduce, and not a reduce and a broadcast.** All gradients of a tower are one flat
 vector, so one op an update does. With the weights on the GPUs (`--variable-strategy GPU`), each GPU
@@ -13,14 +14,137 @@ an op like others, and the one that its own `MirroredStrategy` is built on.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Callable
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.optim import optimizers
+from cifar10.step.params import ModelParams
+from cifar10.step.state import TrainingState
 from cifar10.step.towers import machine_of
 
 # The values of one machine's towers, and the towers' devices -> the sum, by devices that hold it.
 Sum = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
+
+
+def tower_gradients(
+    losses: Sequence[tf.Tensor], copies: Sequence[tf.Tensor], scale: Any = None
+) -> list[tf.Tensor]:
+    """Differentiates each tower's loss by its own copy of the weights.
+
+    One call for all towers: where they share batch statistics, a tower's loss reaches the copies
+    of the others too.
+
+    Args:
+      losses: G scalars, the mean loss of each tower.
+      copies: G copies of the weights, float32 [size].
+      scale: a tf.mixed_precision.LossScale, by which losses are multiplied and gradients divided,
+        so that fp16 does not lose small ones; or None.
+
+    Returns:
+      G gradients, float32 [size], each on its tower's device.
+    """
+    scaled = losses if scale is None else _on_towers(losses, copies, lambda loss: loss * scale())
+    gradients = tf.gradients(scaled, copies, colocate_gradients_with_ops=True)
+    if any(gradient is None for gradient in gradients):
+        raise ValueError("the loss does not depend on the weights")
+    if scale is None:
+        return gradients
+    return _on_towers(gradients, copies, lambda gradient: gradient / scale())
+
+
+def _on_towers(
+    values: Sequence[tf.Tensor],
+    copies: Sequence[tf.Tensor],
+    function: Callable[[tf.Tensor], tf.Tensor],
+) -> list[tf.Tensor]:
+    """Applies a function to each tower's value where the tower is."""
+    results = []
+    for value, copy in zip(values, copies):
+        with tf.device(copy.device):
+            results.append(function(value))
+    return results
+
+
+def average_gradients(
+    gradients: Sequence[tf.Tensor],
+    copies: Sequence[tf.Tensor],
+    state: TrainingState,
+    params: ModelParams,
+) -> list[tf.Tensor]:
+    """The mean of the towers' gradients, with the decay of the weights, where the weights are.
+
+    Args:
+      gradients: float32 [size] a tower.
+      copies: float32 [size], each tower's copy of the weights.
+      state: has the weights.
+      params: has the towers' devices.
+
+    Returns:
+      float32 [size of the piece] a piece of the weights, on the piece's device.
+    """
+    machines = mean_by_machine(gradients, params.place.tower_devices, params.plan.reduction)
+    copy_on = {copy.device: copy for copy in reversed(copies)}
+    sent = []  # by machine: device -> a part a piece
+    for index, held in enumerate(machines):
+        # The first machine adds the decay, once for all of them.
+        decayed = {device: copy_on.get(device, copies[0]) for device in held} if index == 0 else {}
+        sent.append(
+            {
+                device: _cut(mean, decayed.get(device), state, params)
+                for device, mean in held.items()
+            }
+        )
+    means = []
+    for number, piece in enumerate(state.weights.pieces):
+        parts = [nearest(held, piece.device)[number] for held in sent]
+        with tf.device(piece.device):
+            means.append(tf.add_n([tf.cast(part, tf.float32) for part in parts]))
+    return means
+
+
+def _cut(
+    gradient: tf.Tensor,
+    decayed: Optional[tf.Tensor],
+    state: TrainingState,
+    params: ModelParams,
+) -> list[tf.Tensor]:
+    """Makes a machine's gradient ready to be sent: a part a piece, of the type that crosses.
+
+    Args:
+      gradient: float32 [size].
+      decayed: float32 [size], the weights, where their decay is to be added; else None.
+      state: has the weights' layout and pieces.
+      params: has decay and type.
+    """
+    config, layout = params.config, state.layout
+    with tf.device(gradient.device):
+        gradient = optimizers.scale_offsets(config, gradient, layout)
+        if decayed is not None:
+            extent = optimizers.decaying(config, layout)
+            gradient = optimizers.add_decay(config, gradient, decayed, extent)
+        return [tf.cast(part, params.place.transfer_dtype) for part in state.weights.cut(gradient)]
+
+
+def average_moments(
+    moments: Sequence[tf.Tensor], state: TrainingState, params: ModelParams
+) -> list[tf.Tensor]:
+    """The mean of what the towers' batch-norm layers saw, where the moving statistics are.
+
+    Args:
+      moments: float32 [2 * channels] a tower, see `towers.tower_moments`.
+      state: has the statistics.
+      params: has the towers' devices.
+
+    Returns:
+      One tensor, float32 [2 * channels]; none for a model without batch normalisation.
+    """
+    if state.statistics is None:
+        return []
+    machines = mean_by_machine(moments, params.place.tower_devices, params.plan.reduction)
+    device = state.statistics.pieces[0].device
+    with tf.device(device):
+        return [tf.add_n([nearest(held, device) for held in machines])]
 
 
 def mean_by_machine(
@@ -52,8 +176,8 @@ def mean_by_machine(
     return found
 
 
-def nearest(held: Mapping[str, tf.Tensor], device: str) -> tf.Tensor:
-    """The tensor that is on `device`; the first one where none is."""
+def nearest(held: Mapping[str, Any], device: str) -> Any:
+    """What is on `device`; the first of what there is where nothing is."""
     return held.get(device, next(iter(held.values())))
 
 

@@ -7,7 +7,6 @@ steps, so nothing is left waiting at the end. In-graph: one process builds the t
 machines, and nothing here is needed.
 """
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
@@ -260,30 +259,16 @@ class OverFlag:
             known = tf.raw_ops.VarIsInitializedOp(resource=self.variable.handle)
             return tf.boolean_mask(tf.constant(["training_over"]), [tf.logical_not(known)])
 
-    def hook(self, should_raise: Callable[[], bool], rendezvous: Optional[Rendezvous]) -> Any:
-        """The chief's hook: raises the flag when its training ends, if `should_raise` says so."""
-        return _OverHook(self.variable, should_raise, rendezvous)
+    def raised(self, rendezvous: Optional[Rendezvous]) -> Any:
+        """The chief's op that says so; whoever waits in a round goes on.
 
-
-class _OverHook(tf.train.SessionRunHook):
-    def __init__(
-        self, variable: Any, should_raise: Callable[[], bool], rendezvous: Optional[Rendezvous]
-    ) -> None:
-        self._variable, self._should_raise = variable, should_raise
-        self._rendezvous = rendezvous
-
-    def begin(self) -> None:
-        with tf.device(self._variable.device):
-            raised = self._variable.assign(1)
+        Args:
+          rendezvous: where synchronous replicas wait.
+        """
+        with tf.device(self._device):
+            raised = self.variable.assign(1)
             with tf.control_dependencies([raised]):
-                self._raise = self._rendezvous.close_round() if self._rendezvous else raised.op
-
-    def end(self, session: Any) -> None:
-        if not self._should_raise():
-            return
-        with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
-            # A parameter server that has gone has heard of the end, as has everyone else.
-            session.run(self._raise)
+                return rendezvous.close_round() if rendezvous else raised.op
 
 
 class RendezvousHook(tf.train.SessionRunHook):
@@ -332,11 +317,10 @@ class SharedState:
         found = [self.over.missing()] if self.over else []
         return found + ([self.rendezvous.missing()] if self.rendezvous else [])
 
-    def chief_hooks(self, should_end_all: Callable[[], bool]) -> list[Any]:
-        """The chief's hooks.
+    def end_all(self) -> Optional[Any]:
+        """The chief's op that ends the training of all replicas; None for a process alone."""
+        return self.over.raised(self.rendezvous) if self.over and self.is_chief else None
 
-        Args:
-          should_end_all: when its training ends, whether that of all replicas does.
-        """
-        found = [self.rendezvous.hook()] if self.rendezvous else []
-        return found + ([self.over.hook(should_end_all, self.rendezvous)] if self.over else [])
+    def chief_hooks(self) -> list[Any]:
+        """The chief's hooks."""
+        return [self.rendezvous.hook()] if self.rendezvous else []

@@ -1,7 +1,7 @@
 """Towers: split a batch, run the model on each part, hand out weights, combine statistics."""
 
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -21,21 +21,25 @@ class Tower(NamedTuple):
 
 def build_towers(
     model: Model,
-    make_layers: Callable[..., Layers],
+    layers: Layers,
+    standardise: Callable[[tf.Tensor], tf.Tensor],
     images: tf.Tensor,
     labels: tf.Tensor,
     devices: Sequence[str],
     sources: Sequence[VariableSource],
+    early: Optional[tf.Tensor] = None,
 ) -> list[Tower]:
     """Runs the model once a tower, each on its device, on its part of the batch.
 
     Args:
-      model: (Layers, images) -> logits.
-      make_layers: makes one tower's Layers; takes `cross_tower_mean` and `source`.
+      model: (Layers, images float32 [n, 32, 32, 3]) -> logits float32 [n, 10].
+      layers: their settings; each tower gets its own.
+      standardise: uint8 [n, 32, 32, 3] -> what the model takes.
       images: uint8 [N, 32, 32, 3]; N need not be a multiple of the towers.
       labels: int64 [N].
       devices: of the towers.
       sources: where each tower has its variables from.
+      early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
 
     Returns:
       The towers.
@@ -46,10 +50,10 @@ def build_towers(
     lockstep = Lockstep(len(devices))
 
     def build(index: int) -> Tower:
-        layers = make_layers(cross_tower_mean=lockstep.cross_tower_mean, source=sources[index])
+        own = layers.for_tower(sources[index], lockstep.cross_tower_mean, early)
         with tf.device(devices[index]), tf.name_scope(f"tower_{index}"), model_scope():
-            logits = model(layers, image_parts[index])
-        return Tower(layers, logits, label_parts[index])
+            logits = model(own, standardise(image_parts[index]))
+        return Tower(own, logits, label_parts[index])
 
     return lockstep.run(build)
 

@@ -1,18 +1,19 @@
-"""The graph of one training step: weights to towers, towers to losses, `update`, and its report."""
+"""One training step, from a batch to new weights: read this file from top to bottom."""
 
-import functools
 from collections.abc import Mapping
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.models import Model
 from cifar10.models.layers import Layers
 from cifar10.step import saving, towers
-from cifar10.step.counters import examples_seen
+from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.losses import cross_entropy
-from cifar10.step.replicas import SharedState
-from cifar10.step.update import StepSettings, Update, pack
+from cifar10.step.params import ModelParams
+from cifar10.step.standardise import standardiser
+from cifar10.step.state import TrainingState
+from cifar10.step.update import apply_update
 from cifar10.weights.packed import Layout, Slices
 from cifar10.weights.spec import Recorder
 
@@ -20,8 +21,9 @@ from cifar10.weights.spec import Recorder
 LOSS, ACCURACY = "step_loss", "step_accuracy"
 REPORT = "step_report"  # for `StepReport.of`
 OVER = "training_is_over"  # whether the chief has ended training, without a step
-# Collection of what the chief runs when it ends training early, before it saves.
-EARLY_END = "early_end"
+# Collections of what the chief runs when it ends training: early, before it saves; and so that all
+# replicas end theirs, too.
+EARLY_END, END_ALL = "early_end", "end_all"
 
 
 class StepReport(NamedTuple):
@@ -55,105 +57,96 @@ class Step(NamedTuple):
     """The graph of a training step.
 
     Attributes:
-      settings: that it was built with.
       loss: of the batch, a scalar.
       train_op: takes the step.
-      update: what ends it.
-      shared: what the replicas share.
+      state: what it changes.
+      params: that it was built with.
     """
 
-    settings: StepSettings
     loss: tf.Tensor
     train_op: Any
-    update: Update
-    shared: SharedState
+    state: TrainingState
+    params: ModelParams
 
     def spec(self) -> Any:
         """What Estimator trains with, a saver too: a tf.estimator.EstimatorSpec for TRAIN."""
-        saveables, config = self.update.saveables(), self.settings.config
+        shared = self.state.shared
         return tf.estimator.EstimatorSpec(
             tf.estimator.ModeKeys.TRAIN,
             loss=self.loss,
             train_op=self.train_op,
-            scaffold=saving.make_scaffold(saveables, self.shared, config),
-            training_chief_hooks=self.shared.chief_hooks(self.settings.should_end_all),
+            scaffold=saving.make_scaffold(self.state.saveables(), shared, self.params.config),
+            training_chief_hooks=shared.chief_hooks(),
         )
 
 
+def build(model: Model, images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> Step:
+    """Builds the graph of a training step.
+
+    Args:
+      model: (Layers, standardised images float32 [n, 32, 32, 3]) -> logits float32 [n, 10].
+      images: the batch, uint8 [N, 32, 32, 3].
+      labels: int64 [N].
+      params: settings, devices, facts about the data.
+    """
+    place, layers = params.place, params.layers(training=True)
+    state = TrainingState(lay_out(model, layers, params.values_from_data), params)
+    rendezvous = state.shared.rendezvous
+
+    # 1. The weights are read once, float32 [size], and copied to every tower. A gradient must not
+    #    claim a later round than its weights are of, so the round is read first.
+    with tf.control_dependencies([rendezvous.current] if rendezvous else []):
+        pieces = state.weights.read(place.transfer_dtype)
+    copies = towers.copies_of_weights(pieces, place.tower_devices)
+
+    # 2. Each tower turns its part of the batch into logits, float32 [N / towers, 10], and those
+    #    into a mean loss.
+    parts = towers.build_towers(
+        model,
+        layers,
+        standardiser(params.channel_mean, params.channel_deviation),
+        images,
+        labels,
+        place.tower_devices,
+        [_slices(state.layout, copy) for copy in copies],
+        _early(state, params),
+    )
+    smoothing = params.config.label_smoothing
+    losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
+    loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
+    accuracy = tf.identity(tf.add_n(accuracies) / len(accuracies), ACCURACY)
+
+    # 3. Each tower's gradient, float32 [size], and their mean, in a part a piece of the weights,
+    #    where the piece is; and likewise what the batch-norm layers saw.
+    scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
+    gradients = tower_gradients(losses, copies, scale)
+    mean = average_gradients(gradients, copies, state, params)
+    moments = average_moments([towers.tower_moments(one) for one in parts], state, params)
+
+    # 4. New weights, statistics and counters.
+    done = apply_update(state, mean, moments, parts, params, scale)
+
+    _keep_for_hooks(state)
+    tf.summary.scalar("loss", loss)
+    tf.summary.scalar("accuracy", accuracy)
+    tf.summary.scalar("learning_rate", state.rate)
+    return Step(loss, _report(done, state), state, params)
+
+
 def lay_out(
-    model: Model,
-    make_layers: Callable[..., Layers],
-    values_from_data: Optional[Mapping[str, Any]] = None,
+    model: Model, layers: Layers, values_from_data: Optional[Mapping[str, Any]] = None
 ) -> Layout:
     """Asks a model for its variables, in a graph that nobody will run.
 
     Args:
       model: (Layers, float32 [N, 32, 32, 3]) -> logits.
-      make_layers: makes one tower's Layers.
+      layers: their settings.
       values_from_data: first values that were made from the data, by name.
     """
     recorder = Recorder()
     with tf.Graph().as_default(), towers.model_scope():
-        layers = make_layers(cross_tower_mean=lambda tensor: tensor, source=recorder)
-        model(layers, tf.zeros([1, 32, 32, 3]))
+        model(layers.for_tower(recorder, lambda tensor: tensor), tf.zeros([1, 32, 32, 3]))
     return Layout(recorder.specs, values_from_data)
-
-
-def build(
-    model: Model,
-    layout: Layout,
-    make_layers: Callable[..., Layers],
-    batch: tuple[tf.Tensor, tf.Tensor],
-    settings: StepSettings,
-) -> Step:
-    """Builds the step.
-
-    Args:
-      model: (Layers, images) -> logits.
-      layout: of the model's variables.
-      make_layers: makes one tower's Layers.
-      batch: images uint8 [N, 32, 32, 3] and labels int64 [N].
-      settings: see there.
-    """
-    replication = settings.replication
-    packed = pack(layout, replication)
-    shared = SharedState(replication)
-    # A gradient must not claim a later round than its weights are of, so the round is read first.
-    with tf.control_dependencies([shared.rendezvous.current] if shared.rendezvous else []):
-        pieces = packed.weights.read(replication.transfer_dtype)
-    copies = towers.copies_of_weights(pieces, replication.tower_devices)
-    parts = towers.build_towers(
-        model,
-        functools.partial(make_layers, early=_early(layout, settings)),
-        *batch,
-        replication.tower_devices,
-        [_slices(packed.layout, copy) for copy in copies],
-    )
-    smoothing = settings.config.label_smoothing
-    losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
-    loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
-    accuracy = tf.identity(tf.add_n(accuracies) / len(accuracies), ACCURACY)
-    update = Update(settings, packed, shared)
-    done = update.build(losses, copies, parts)
-    early_end = update.early_end()
-    if early_end is not None:
-        tf.add_to_collection(EARLY_END, early_end)
-    if shared.over:
-        tf.cast(shared.over.variable.read_value(), tf.bool, OVER)
-    tf.summary.scalar("loss", loss)
-    tf.summary.scalar("accuracy", accuracy)
-    tf.summary.scalar("learning_rate", update.rate)
-    train_op = _report(done, update.rate, shared, replication.variable_devices[0])
-    return Step(settings, loss, train_op, update, shared)
-
-
-def _report(done: Any, rate: tf.Tensor, shared: SharedState, device: str) -> Any:
-    """Ends the step: what hooks want to know comes with the answer of its last device."""
-    with tf.device(device), tf.control_dependencies([done]):
-        over = shared.over.variable.read_value() if shared.over else tf.constant(0, tf.int64)
-        step, seen = tf.train.get_global_step(), examples_seen(device)
-        figures = (step.read_value(), seen.read_value(), rate, over)
-        return tf.stack([tf.cast(one, tf.float64) for one in figures], name=REPORT).op
 
 
 def _slices(layout: Layout, copy: tf.Tensor) -> Slices:
@@ -161,14 +154,13 @@ def _slices(layout: Layout, copy: tf.Tensor) -> Slices:
         return Slices(layout.weights, copy)
 
 
-def _early(layout: Layout, settings: StepSettings) -> Optional[tf.Tensor]:
+def _early(state: TrainingState, params: ModelParams) -> Optional[tf.Tensor]:
     """Whether the weights of the first epochs still train; None where there are none."""
-    if not layout.has_early:
+    if not state.layout.has_early:
         return None
-    device = settings.replication.variable_devices[0]
-    with tf.device(device):
-        end = int(settings.config.whitening_bias_epochs * settings.num_examples)
-        return examples_seen(device).read_value() < end
+    with tf.device(state.device):
+        end = int(params.config.whitening_bias_epochs * params.num_examples)
+        return state.seen.read_value() < end
 
 
 def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
@@ -177,3 +169,21 @@ def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor
         losses = cross_entropy(tower.labels, tower.logits, smoothing)
         is_right = tf.equal(tf.argmax(tower.logits, axis=1), tower.labels)
         return tf.reduce_mean(losses), tf.reduce_mean(tf.cast(is_right, tf.float32))
+
+
+def _keep_for_hooks(state: TrainingState) -> None:
+    """Puts where hooks find it what ends training, and whether it has ended."""
+    for name, op in ((EARLY_END, state.early_end()), (END_ALL, state.shared.end_all())):
+        if op is not None:
+            tf.add_to_collection(name, op)
+    if state.shared.over:
+        tf.cast(state.shared.over.variable.read_value(), tf.bool, OVER)
+
+
+def _report(done: Any, state: TrainingState) -> Any:
+    """Ends the step: what hooks want to know comes with the answer of its last device."""
+    over_flag = state.shared.over
+    with tf.device(state.device), tf.control_dependencies([done]):
+        over = over_flag.variable.read_value() if over_flag else tf.constant(0, tf.int64)
+        figures = (state.step.read_value(), state.seen.read_value(), state.rate, over)
+        return tf.stack([tf.cast(one, tf.float64) for one in figures], name=REPORT).op

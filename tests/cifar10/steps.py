@@ -13,9 +13,13 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 
 BATCH = 12
+
+# Mean and deviation of channels that leave images as they are.
+AS_THEY_ARE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 
 def make_plan(num_towers: int, num_pieces: Optional[int] = None) -> DevicePlan:
@@ -111,7 +115,7 @@ def build(
     tf.train.create_global_step()
     images = tf.placeholder(tf.uint8, [config.train_batch_size, 32, 32, 3])
     labels = tf.placeholder(tf.int64, [config.train_batch_size])
-    params = model_fn.ModelParams(
+    params = ModelParams(
         config, plan, 1000, 100, replication=replication, values_from_data=values or {}
     )
     spec = model_fn.model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params)

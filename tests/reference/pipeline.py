@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 from tests.cifar10 import steps
 from tests.reference.trajectory import Batch
@@ -59,7 +60,7 @@ def train(
 
 def logits_in_evaluation(config: TrainConfig, plan: DevicePlan, saved: Values, images: Any) -> Any:
     """Logits that a checkpoint's weights and moving statistics give, [N, 10]."""
-    params = model_fn.ModelParams(config, plan)
+    params = ModelParams(config, plan)
     with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
         path = _write(pathlib.Path(folder), saved)
         mode = tf.estimator.ModeKeys.PREDICT

@@ -8,6 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.step import model_fn
+from cifar10.step.params import ModelParams
 from tests.reference import networks, rules, trajectory
 from tests.reference.cases import CASES, Case, draw_batches, drawn
 from tests.reference.rules import Values
@@ -26,7 +27,7 @@ def draw_values(case: Case) -> Values:
     with tf.Graph().as_default():
         images, params = (
             tf.zeros([1, 32, 32, 3], tf.uint8),
-            model_fn.ModelParams(case.config, case.plan),
+            ModelParams(case.config, case.plan),
         )
         model_fn.model_fn(images, None, tf.estimator.ModeKeys.PREDICT, params)
         shapes = {one.op.name: one.shape for one in tf.global_variables()}

@@ -1,5 +1,6 @@
 """Session hooks: when training ends early, and what comes between a checkpoint and validation."""
 
+import contextlib
 import time
 from typing import Any, Callable, Optional
 
@@ -101,6 +102,29 @@ class TimeLimitHook(tf.train.SessionRunHook):
         """Makes of the weights what a run ends with."""
         if self.reached and not self._stop.requested:
             session.run(self._early_end)
+
+
+class EndAllHook(tf.train.SessionRunHook):
+    """Ends the training of all replicas with the chief's, unless a signal is what ends it.
+
+    Args:
+      stop: says whether a signal came: then the others wait for the chief to come back.
+    """
+
+    def __init__(self, stop: StopRequest) -> None:
+        self._stop = stop
+
+    def begin(self) -> None:
+        """Finds what ends training in the graph that is about to run."""
+        self._end_all = tf.get_collection(training_step.END_ALL)
+
+    def end(self, session: Any) -> None:
+        """Tells all replicas."""
+        if self._stop.requested:
+            return
+        with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
+            # A parameter server that has gone has heard of the end, as has everyone else.
+            session.run(self._end_all)
 
 
 class LastStepHook(tf.train.SessionRunHook):

@@ -20,6 +20,7 @@ from cifar10.run import parameter_server
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.step import model_fn
 from cifar10.step.devices import plan_devices
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 from tests.cifar10.cluster_processes import free_ports
 from tests.cifar10.flag_effects.rows import Row
@@ -92,9 +93,7 @@ def towers_on_gpus_in_graph(config: TrainConfig) -> list[str]:
 
 def sent_in_bfloat16(config: TrainConfig) -> dict[str, int]:
     """Casts in the training graph where weights are read, and where gradients leave."""
-    params = model_fn.ModelParams(
-        config, plan_devices(config), 10, 10, replication=_replication(config)
-    )
+    params = ModelParams(config, plan_devices(config), 10, 10, replication=_replication(config))
     images, labels = np.zeros((_BATCH, 32, 32, 3), np.uint8), np.zeros(_BATCH, np.int64)
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.optim import muon
 from cifar10.step import model_fn, training_step
+from cifar10.step.params import ModelParams
 from cifar10.step.training_step import StepReport
 from cifar10.weights.spec import KERNEL, Spec
 from tests.cifar10.flag_effects.rows import Row
@@ -32,7 +33,7 @@ Saved = dict[str, np.ndarray]
 @contextlib.contextmanager
 def _training(config: TrainConfig) -> Iterator[Training]:
     """A training graph at its first step, and its session."""
-    params = model_fn.ModelParams(config, make_plan(1), _IMAGES, _STEPS, fuses=False)
+    params = ModelParams(config, make_plan(1), _IMAGES, _STEPS, fuses=False)
     with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
         tf.set_random_seed(config.seed)
         tf.train.create_global_step()

@@ -15,6 +15,7 @@ from tensorflow.python.framework import kernels
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
+from cifar10.step.params import ModelParams
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 
@@ -68,7 +69,7 @@ def step_ops(plan: DevicePlan, config: TrainConfig) -> list[Any]:
     with tf.device("/cpu:0"):  # as Estimator does with the input
         images = tf.placeholder(tf.uint8, [BATCH, 32, 32, 3])
         labels = tf.placeholder(tf.int64, [BATCH])
-    params = model_fn.ModelParams(config, plan, 1000, 100)
+    params = ModelParams(config, plan, 1000, 100)
     spec = model_fn.model_fn(images, labels, tf.estimator.ModeKeys.TRAIN, params)
     return list({op.name: op for op in steps.ops_before(spec.train_op)}.values())
 

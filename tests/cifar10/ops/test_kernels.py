@@ -15,6 +15,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.ops import convolution
 from cifar10.ops.kernels import build, library
 from cifar10.step import model_fn
+from cifar10.step.params import ModelParams
 from tests.cifar10.steps import make_plan
 
 SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
@@ -246,7 +247,7 @@ def test_what_does_not_fit_is_left_to_others(shape, kernel, changed):
 def resnet_ops(mode: str) -> list[str]:
     """The types of a ResNet-8's ops, in a plan that has our convolutions."""
     plan = dataclasses.replace(make_plan(2), own_kernels=True)
-    params = model_fn.ModelParams(TrainConfig(num_layers=8), plan)
+    params = ModelParams(TrainConfig(num_layers=8), plan)
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()
         images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)

@@ -11,7 +11,7 @@ from cifar10.host.cpu import count_cores
 from cifar10.run import environment
 from cifar10.step import devices
 from cifar10.step.devices import plan_devices
-from cifar10.step.model_fn import ModelParams
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 
 

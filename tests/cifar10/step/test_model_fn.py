@@ -9,14 +9,16 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
+from cifar10.step.params import ModelParams
+from cifar10.step.standardise import standardiser
 from tests.cifar10.steps import make_plan
 
-PARAMS = model_fn.ModelParams(TrainConfig(model="mlp"), make_plan(2), 1000, 100)
+PARAMS = ModelParams(TrainConfig(model="mlp"), make_plan(2), 1000, 100)
 IMAGES = np.random.default_rng(0).integers(0, 256, (7, 32, 32, 3), np.uint8)
 LABELS = np.arange(7, dtype=np.int64)
 
 
-def build(mode: str, params: model_fn.ModelParams = PARAMS, count: int = 4) -> Any:
+def build(mode: str, params: ModelParams = PARAMS, count: int = 4) -> Any:
     labels = None if mode == "infer" else tf.constant(LABELS[:count])
     return model_fn.model_fn(tf.constant(IMAGES[:count]), labels, mode, params)
 
@@ -142,12 +144,9 @@ def test_a_batch_smaller_than_the_towers_is_predicted_like_any_other():
 
 
 def test_images_are_standardised_by_the_channels_of_the_training_split():
-    def identity(layers, images):
-        return images
-
     with tf.Graph().as_default(), tf.Session() as session:
-        model = model_fn._standardised(identity, (10.0, 20.0, 30.0), (1.0, 2.0, 4.0))
-        found = session.run(model(None, tf.constant(IMAGES)))
+        standardise = standardiser((10.0, 20.0, 30.0), (1.0, 2.0, 4.0))
+        found = session.run(standardise(tf.constant(IMAGES)))
     expected = [(IMAGES[..., 0] - 10.0), (IMAGES[..., 1] - 20.0) / 2, (IMAGES[..., 2] - 30.0) / 4]
     np.testing.assert_array_equal(found, np.stack(expected, axis=-1))
 

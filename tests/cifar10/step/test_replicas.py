@@ -243,14 +243,13 @@ def test_nothing_that_replicas_share_gets_into_a_checkpoint():
 
 
 class Flagged:
-    """A graph with the flag, and its hook where it is the chief's."""
+    """A graph with the flag, and with what raises it where it is the chief's."""
 
-    def __init__(self, target: str, should_raise: bool = True) -> None:
+    def __init__(self, target: str) -> None:
         with tf.Graph().as_default() as graph:
             self.flag = OverFlag("/cpu:0")
             self._value, self._missing = self.flag.variable.read_value(), self.flag.missing()
-            self.hook = self.flag.hook(lambda: should_raise, None)
-            self.hook.begin()
+            self.raised = self.flag.raised(None)
         self.session = tf.Session(target, graph)
 
     @property
@@ -267,21 +266,14 @@ def test_the_end_of_the_chiefs_training_raises_the_flag_for_all(target):
     assert worker.missing == ["training_over"]
     chief.session.run(chief.flag.variable.initializer)
     assert (worker.missing, worker.is_up) == ([], False)
-    chief.hook.end(chief.session)
+    chief.session.run(chief.raised)
     assert worker.is_up
-
-
-def test_a_chief_that_will_be_back_leaves_the_flag_down(target):
-    chief, worker = Flagged(target, should_raise=False), Flagged(target)
-    chief.session.run(chief.flag.variable.initializer)
-    chief.hook.end(chief.session)
-    assert not worker.is_up
 
 
 def test_a_chief_that_starts_again_lowers_the_flag(target):
     chief, worker = Flagged(target), Flagged(target)
     chief.session.run(chief.flag.variable.initializer)
-    chief.hook.end(chief.session)
+    chief.session.run(chief.raised)
     again = Flagged(target)
     again.session.run(again.flag.variable.initializer)
     assert not worker.is_up
@@ -291,14 +283,13 @@ def test_the_end_releases_a_worker_that_waits_for_its_round(target):
     chief, worker = Replica(target, place(0)), Replica(target, place(1))
     with chief.graph.as_default():
         flag = OverFlag("/cpu:0")
-        hook = flag.hook(lambda: True, chief.meeting)
-        hook.begin()
+        raised = flag.raised(chief.meeting)
     chief.session.run(flag.variable.initializer)
     chief.begin()
     with at_the_same_time(lambda: worker.step(1.0)) as ended:
         wait_for_gradient(chief)
         assert not ended.wait(QUIET_SECS)
-        hook.end(chief.session)
+        chief.session.run(raised)
 
 
 def test_a_worker_whose_gradient_comes_after_the_end_does_not_wait(target):
@@ -331,7 +322,13 @@ def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
         shared = SharedState(replication)
         assert (shared.over is not None, shared.rendezvous is not None) == (over, rendezvous)
         assert len(shared.initializers()) == len(shared.missing()) == over + rendezvous
-        assert len(shared.chief_hooks(lambda: True)) == over + rendezvous
+        assert len(shared.chief_hooks()) == rendezvous
+        assert (shared.end_all() is not None) == over
+
+
+def test_a_worker_ends_nobodys_training():
+    with tf.Graph().as_default():
+        assert SharedState(place(1, 2)).end_all() is None
 
 
 @pytest.mark.parametrize(

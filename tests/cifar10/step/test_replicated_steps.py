@@ -12,6 +12,7 @@ from cifar10.cluster import server
 from cifar10.config.train_config import TrainConfig
 from cifar10.run.hooks import training
 from cifar10.step import model_fn
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
@@ -38,7 +39,7 @@ class Trainer:
             tf.train.create_global_step()
             self._images = tf.placeholder(tf.uint8, [HALF, 32, 32, 3])
             self._labels = tf.placeholder(tf.int64, [HALF])
-            params = model_fn.ModelParams(config, make_plan(1), 1000, 100, replication=replication)
+            params = ModelParams(config, make_plan(1), 1000, 100, replication=replication)
             self.spec = model_fn.model_fn(
                 self._images, self._labels, tf.estimator.ModeKeys.TRAIN, params
             )

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 from tests.cifar10 import steps
 from tests.cifar10.steps import BATCH, make_batches, make_plan
@@ -22,7 +23,7 @@ COUNTERS: dict[str, list[int]] = {"global_step": [], "examples_seen": []}
 
 def evaluation_graph(config: TrainConfig) -> list[Any]:
     """Builds an EVAL graph in the graph at hand; returns its variables."""
-    params = model_fn.ModelParams(config, make_plan(1))
+    params = ModelParams(config, make_plan(1))
     images, labels = tf.zeros([2, 32, 32, 3], tf.uint8), tf.zeros([2], tf.int64)
     model_fn.model_fn(images, labels, tf.estimator.ModeKeys.EVAL, params)
     return list(tf.global_variables())
@@ -132,7 +133,7 @@ def test_saved_moving_statistics_are_each_layers_own(tmp_path):
         path = run.save(tmp_path)
         (loss,) = run.step((images, labels), [run.spec.loss])
     with tf.Graph().as_default(), tf.Session() as session:
-        params = model_fn.ModelParams(config, make_plan(1))
+        params = ModelParams(config, make_plan(1))
         batch = (tf.constant(images), tf.constant(labels))
         spec = model_fn.model_fn(*batch, tf.estimator.ModeKeys.EVAL, params)
         tf.train.Saver().restore(session, path)
@@ -217,7 +218,7 @@ def test_only_the_chiefs_machine_writes_and_reads_the_files():
     with tf.Graph().as_default() as graph, tf.device("/job:master/task:0"):
         tf.train.create_global_step()
         batch = (tf.zeros([BATCH, 32, 32, 3], tf.uint8), tf.zeros([BATCH], tf.int64))
-        params = model_fn.ModelParams(config, make_plan(1), 1000, 100, replication=place)
+        params = ModelParams(config, make_plan(1), 1000, 100, replication=place)
         model_fn.model_fn(*batch, tf.estimator.ModeKeys.TRAIN, params)
         files = [op for op in graph.get_operations() if op.type in ("SaveV2", "RestoreV2")]
         homes = {one.op.name: one.device for one in tf.trainable_variables()}

@@ -1,7 +1,6 @@
 """N towers, or N pieces of the weights, train what one does; a step reads and pushes once."""
 
 import dataclasses
-import functools
 from typing import Any, Optional
 
 import numpy as np
@@ -12,9 +11,9 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.models.layers import Layers
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 from cifar10.step.training_step import StepReport
-from cifar10.step.update import StepSettings
 from cifar10.weights.spec import EARLY
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
@@ -139,11 +138,9 @@ def build_step(
     **settings: Any,
 ) -> training_step.Step:
     """A step of a model of the test's own."""
-    config = TrainConfig(train_batch_size=BATCH, **settings)
-    make_layers = functools.partial(Layers, True, norm_decay=decay)
-    layout = training_step.lay_out(model, make_layers)
-    built_with = StepSettings(config, place or Replication.alone(plan), False, 100, 9)
-    return training_step.build(model, layout, make_layers, batch, built_with)
+    config = TrainConfig(train_batch_size=BATCH, batch_norm_decay=decay, **settings)
+    params = ModelParams(config, plan, 100, 9, *steps.AS_THEY_ARE, replication=place)
+    return training_step.build(model, *batch, params)
 
 
 def statistics() -> Any:
@@ -317,7 +314,7 @@ def test_a_step_summarises_its_loss_its_accuracy_and_its_rate():
         step = build_step(mean_colours, make_plan(1), batch, schedule="constant", learning_rate=0.5)
         session.run(tf.global_variables_initializer())
         names = (training_step.LOSS, training_step.ACCURACY)
-        fetches = [tf.summary.merge_all(), *(f"{name}:0" for name in names), step.update.rate]
+        fetches = [tf.summary.merge_all(), *(f"{name}:0" for name in names), step.state.rate]
         text, *expected = session.run(fetches)
     values = tf.Summary.FromString(text).value
     found = {value.tag: value.simple_value for value in values}
@@ -340,7 +337,7 @@ def test_every_trainer_of_a_cluster_sees_its_end():
         tf.train.create_global_step()
         batch = tuple(map(tf.constant, ONE_BATCH))
         step = build_step(mean_colours, make_plan(1), batch, place=place(1, None))
-        flag = step.shared.over.variable
+        flag = step.state.shared.over.variable
         session.run([tf.global_variables_initializer(), flag.initializer])
         for value in (0, 1):
             flag.load(value, session)
@@ -350,12 +347,15 @@ def test_every_trainer_of_a_cluster_sees_its_end():
             assert over == StepReport.of(found).over == value
 
 
-@pytest.mark.parametrize(("place", "hooks"), [(None, 0), (place(0, None), 1), (place(0, 2), 2)])
-def test_a_chief_has_the_hooks_of_what_its_replicas_share(place, hooks):
+@pytest.mark.parametrize(
+    ("place", "hooks", "ends"), [(None, 0, 0), (place(0, None), 0, 1), (place(0, 2), 1, 1)]
+)
+def test_a_chief_begins_rounds_and_ends_what_its_replicas_share(place, hooks, ends):
     with tf.Graph().as_default():
         tf.train.create_global_step()
         batch = tuple(map(tf.constant, ONE_BATCH))
         spec = build_step(mean_colours, make_plan(1), batch, place=place).spec()
+        assert len(tf.get_collection(training_step.END_ALL)) == ends
     assert len(spec.training_chief_hooks) == hooks
 
 

@@ -1,7 +1,6 @@
 """From gradients to new weights, against softmax regression in numpy."""
 
 import dataclasses
-import functools
 from typing import Any, Optional
 
 import numpy as np
@@ -12,10 +11,11 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.models.layers import Layers
 from cifar10.step import gradients, training_step
 from cifar10.step.devices import DevicePlan
+from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 from cifar10.step.training_step import StepReport
-from cifar10.step.update import StepSettings
 from cifar10.weights.spec import OFFSET
+from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 
 BATCH, RATE, DECAY = 12, 0.5, 0.25
@@ -68,18 +68,14 @@ class Step:
     ) -> None:
         self.session = session
         tf.train.create_global_step()
-        make_layers = functools.partial(Layers, True)
-        layout = training_step.lay_out(model, make_layers)
-        place = place or Replication.alone(plan)
-        settings = StepSettings(config, place, plan.loss_scaling, num_examples, 9)
-        batch = (tf.constant(PIXELS), tf.constant(LABELS))
-        built = training_step.build(model, layout, make_layers, batch, settings)
-        self.update, self._train_op = built.update, built.train_op
-        self._saved = [spec for one in built.update.saveables() for spec in one.specs]
+        params = ModelParams(config, plan, num_examples, 9, *steps.AS_THEY_ARE, replication=place)
+        built = training_step.build(model, tf.constant(PIXELS), tf.constant(LABELS), params)
+        self.state, self._train_op = built.state, built.train_op
+        self._saved = [spec for one in built.state.saveables() for spec in one.specs]
         self.names = [spec.name for spec in self._saved]
         session.run(tf.global_variables_initializer())
         self.pieces = tf.trainable_variables()
-        values = np.concatenate([WEIGHTS, np.zeros(layout.weights.size - WEIGHTS.size)])
+        values = np.concatenate([WEIGHTS, np.zeros(built.state.layout.weights.size - WEIGHTS.size)])
         for piece in self.pieces:
             piece.load(values[: piece.shape[0]], session)
             values = values[piece.shape[0] :]
@@ -146,7 +142,7 @@ def test_the_default_rate_goes_by_the_images_of_a_step_and_the_age_of_gradients(
     settings = {"train_batch_size": BATCH, "learning_rate_batch": BATCH}
     config = TrainConfig(schedule="constant", warmup_epochs=0.0, **settings)
     step = Step(session, config, make_plan(1), place)
-    assert session.run(step.update.rate) == pytest.approx(rate)
+    assert session.run(step.state.rate) == pytest.approx(rate)
 
 
 def test_the_rate_is_that_of_the_images_seen_before_the_step(session):
@@ -188,7 +184,7 @@ def test_the_average_is_pulled_after_the_update_of_its_step(session):
 
 def test_training_that_ends_early_ends_with_the_average(session):
     step = Step(session, TrainConfig(**SETTINGS, lookahead_steps=2), make_plan(1))
-    early_end = step.update.early_end()
+    early_end = step.state.early_end()
     average = -WEIGHTS
     step.load("packed/weights_0/Lookahead", average)
     step.take()
