@@ -48,8 +48,10 @@ def learning_rate(
         factor = 1.0 - progress
     elif config.schedule == "cosine":
         factor = 0.5 * (1.0 + tf.cos(math.pi * progress))
-    else:
+    elif config.schedule == "constant":
         factor = tf.constant(1.0)
+    else:
+        raise ValueError(f"no schedule {config.schedule!r}; it needs a branch here")
     steps_per_epoch, total_steps = (
         count / examples_per_step for count in (num_examples, total_examples)
     )

@@ -1,1 +1,1 @@
-"""What `python -m launch` can be asked to do, one module each."""
+"""The verbs of `python -m launch`: `up`, `check` (with `facts`), and `runs` for existing runs."""
