@@ -3,7 +3,7 @@
 An arrow leads from a room to one that it may import; those that follow from others are left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from textwrap import fill
@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path as LinePath
 
 from tests.rooms import PACKAGES, ROOMS, Room, floors
 from tests.shell import ROOT
@@ -45,16 +46,16 @@ def draw(package: str, path: Path) -> None:
         for column, room in enumerate(row)
     }
     rooms = [room for row in rows for room in row]
-    size = (widest * _ACROSS, len(rows) * _UP)
+    size = (widest * _ACROSS + 0.3, len(rows) * _UP)
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=size)
         axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_xlim(-0.1, size[0] - 0.1)
+        axes.set_xlim(-0.3, size[0] - 0.3)
         axes.set_ylim(-0.2, size[1] - 0.2)
         axes.axis("off")
         for room in rooms:
             for below in _without_detours(room.name):
-                _draw_arrow(axes, places[room.name], places[below])
+                _draw_arrow(axes, places[room.name], places[below], [*places.values()])
         for room in rooms:
             _draw_box(axes, room, places[room.name])
         path.parent.mkdir(exist_ok=True)
@@ -96,15 +97,35 @@ def _without_detours(name: str) -> list[str]:
     ]
 
 
-def _draw_arrow(
-    axes: mpl.axes.Axes, above: tuple[float, float], below: tuple[float, float]
-) -> None:
+def _draw_arrow(axes: Axes, above: _Place, below: _Place, places: Sequence[_Place]) -> None:
+    """Draws an arrow that goes between the boxes of the floors on its way."""
     start = (above[0] + _WIDTH / 2, above[1])
     end = (below[0] + _WIDTH / 2, below[1] + _HEIGHT)
-    arrow = FancyArrowPatch(
-        start, end, arrowstyle="-|>", mutation_scale=9, color="0.55", lw=0.9, shrinkA=0, shrinkB=0
+    points = [start]
+    floor = above[1] - _UP
+    while floor > below[1] + _UP / 2:
+        share = (start[1] - floor) / (start[1] - end[1])
+        straight = start[0] + share * (end[0] - start[0])
+        across = min(_gaps(places, floor), key=lambda gap: abs(gap - straight))
+        points += [(across, floor + _HEIGHT), (across, floor)]
+        floor -= _UP
+    axes.add_patch(
+        FancyArrowPatch(
+            path=LinePath([*points, end]),
+            arrowstyle="-|>",
+            mutation_scale=9,
+            color="0.55",
+            lw=0.9,
+            joinstyle="round",
+        )
     )
-    axes.add_patch(arrow)
+
+
+def _gaps(places: Sequence[_Place], floor: float) -> list[float]:
+    """Where an arrow can pass a floor: between its boxes, and beside them."""
+    lefts = sorted(x for x, y in places if abs(y - floor) < _UP / 2)
+    half = (_ACROSS - _WIDTH) / 2
+    return [*(left - half for left in lefts), lefts[-1] + _WIDTH + half]
 
 
 def _draw_box(axes: Axes, room: Room, place: _Place) -> None:
