@@ -17,7 +17,8 @@ class Rate(NamedTuple):
       value: the learning rate.
       images: of the global step that it is for; None: it is the same for all.
       most: it grows no further than this; None: there is no limit.
-      most_stale: likewise, where a gradient is of weights that are a step old.
+      most_stale: likewise, where a gradient is of weights that are one update old; where they are
+        older, divided by the number of updates.
     """
 
     value: float
@@ -26,10 +27,12 @@ class Rate(NamedTuple):
     most_stale: Optional[float] = None
 
 
-# For momentum and Nesterov, by model. However little noise there is, a step that is too long for
-# the curvature of the loss diverges (Shallue et al. 2018, arXiv:1811.03600): on a quadratic loss of
-# curvature h, with momentum m, at a rate above 2 (1 + m) / h; above (1 - m) / h where the gradient
-# is of the weights before the last update, 38 times less with momentum .9.
+# For momentum and Nesterov, by model. A step that is too long for the curvature of the loss
+# diverges, however little noise there is (Shallue et al. 2018, arXiv:1811.03600). On a quadratic loss
+# of curvature h, momentum m diverges at a rate above 2 (1 + m) / h, and above (1 - m) / h where the
+# gradient is of the weights one update earlier: 38 times less for m = .9. Where it is of those k
+# updates earlier, the limit is about (1 - m) / (k h). Nesterov's momentum of .9 diverges above
+# 1.36 / h and .25 / h.
 _MOMENTUM = {
     "resnet": Rate(0.1, 128, 0.8, 0.02),  # 0.1: He et al. 2015, arXiv:1512.03385, section 4.2
     "resnet_v2": Rate(0.1, 128, 0.8, 0.02),
