@@ -29,10 +29,10 @@ class Rate(NamedTuple):
 
 # For momentum and Nesterov, by model. A step that is too long for the curvature of the loss
 # diverges, however little noise there is (Shallue et al. 2018, arXiv:1811.03600). On a quadratic
-# loss of curvature h, momentum m diverges at a rate above 2 (1 + m) / h, and above (1 - m) / h where
-# the gradient is of the weights one update earlier: 38 times less for m = .9. Where it is of those
-# k updates earlier, the limit is about (1 - m) / (k h). Nesterov's momentum of .9 diverges above
-# 1.36 / h and .25 / h.
+# loss of curvature h, momentum m diverges at a rate above 2 (1 + m) / h, and above (1 - m) / h
+# where the gradient is of the weights one update earlier: 38 times less for m = .9. Where it is of
+# those k updates earlier, the limit is about (1 - m) / (k h). Nesterov's momentum of .9 diverges
+# above 1.36 / h and .25 / h.
 _MOMENTUM = {
     "resnet": Rate(0.1, 128, 0.8, 0.02),  # 0.1: He et al. 2015, arXiv:1512.03385, section 4.2
     "resnet_v2": Rate(0.1, 128, 0.8, 0.02),
