@@ -40,7 +40,7 @@ def test_what_was_left_to_fit_the_model_and_the_step_is_given_as_it_was():
     assert described["residual_scale"] == pytest.approx(3**-0.5)
     asynchronous = Replication(("/cpu:0",), ("/cpu:0",), num_replicas=3)
     described = environment.describe_config(dataclasses.replace(params, replication=asynchronous))
-    assert described["learning_rate"] == 0.01
+    assert described["learning_rate"] == pytest.approx(0.022)  # of 20 layers and two others
 
 
 def test_what_was_said_is_given_as_it_was_said():

@@ -51,6 +51,9 @@ def test_the_rate_grows_with_the_images_as_far_as_the_model_bears(settings, imag
         ({}, 1, 0.02),
         ({}, 4, 0.005),
         ({"model": "resnet_v2"}, 1, 0.02),
+        ({"num_layers": 20}, 1, 0.044),
+        ({"num_layers": 8}, 1, 0.1),
+        ({"num_layers": 8}, 2, 0.055),
         ({"model": "fastnet"}, 2, 0.01),
         # As without: the MLP's is low enough, Adam's goes by no size of the gradient.
         ({"model": "mlp"}, 1, 0.01),
