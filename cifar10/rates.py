@@ -47,8 +47,9 @@ _MUON = Rate(1.6, 2048, 1.6)
 # Adam divides a gradient by its size, so noise does not lengthen its steps.
 _ADAM = Rate(0.001, None)
 
-# Unless --warmup-epochs says otherwise: these steps, but no more than this share of the run.
-WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
+# Unless --warmup-epochs says otherwise: these steps, but no more than this share of the run. Of
+# them a ResNet of fewer than 44 layers needs fewer, in proportion.
+WARMUP_STEPS, MOST_WARMUP_SHARE, _LAYERS_OF_WARMUP = 50, 0.25, 44
 
 
 def base_rate(config: TrainConfig) -> Rate:
@@ -93,4 +94,5 @@ def warmup_steps(config: TrainConfig, steps_per_epoch: float, total_steps: float
     """
     if config.warmup_epochs is not None:
         return config.warmup_epochs * steps_per_epoch
-    return min(WARMUP_STEPS, MOST_WARMUP_SHARE * total_steps)
+    depth = min(1.0, config.layers / _LAYERS_OF_WARMUP) if config.is_resnet else 1.0
+    return depth * min(WARMUP_STEPS, MOST_WARMUP_SHARE * total_steps)

@@ -87,6 +87,14 @@ def test_warmup_epochs_count_the_steps_of_an_epoch():
     assert warmup_steps(TrainConfig(warmup_epochs=1.5), 100.0, 300) == 150
 
 
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [({"num_layers": 8}, 100 / 11), ({"num_layers": 110}, 50), ({"model": "mlp"}, 50)],
+)
+def test_a_shallow_resnet_needs_fewer_steps(settings, steps):
+    assert warmup_steps(TrainConfig(**settings), 100.0, 80_000) == pytest.approx(steps)
+
+
 def test_without_warmup_epochs_it_is_fifty_steps_and_at_most_a_quarter_of_the_run():
     assert [warmup_steps(TrainConfig(), 100.0, total) for total in (88, 200, 80_000)] == [
         *(22, 50, 50),
