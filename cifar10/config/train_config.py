@@ -147,8 +147,8 @@ class TrainConfig:
     )
     warmup_epochs: Optional[float] = _flag(
         None,
-        "epochs over which the learning rate rises from 0 (default: 50 steps, but at most a "
-        "quarter of the run)",
+        "epochs over which the learning rate rises from 0 (default: 50 steps, fewer of "
+        "shallow ResNets, but at most a quarter of the run)",
         group="training",
     )
     momentum: float = _flag(0.9, "momentum of momentum, nesterov and muon", group="training")

@@ -19,6 +19,10 @@ from cifar10.host.signals import Stay, StopRequest
 from cifar10.step.devices import DevicePlan
 from cifar10.step.replicas import Replication
 
+# How long a worker waits for the session of a master that answers: it may be busy with its graph,
+# whatever --cluster-timeout says of tasks that do not answer.
+_LEAST_SESSION_SECS = 60
+
 
 @dataclasses.dataclass
 class ClusterSession:
@@ -143,7 +147,9 @@ class ClusterSession:
             return tf.estimator.RunConfig(
                 session_config=self._session_config(),
                 device_fn=_training_devices(self.cluster),
-                session_creation_timeout_secs=int(self.config.cluster_timeout) + 1,
+                session_creation_timeout_secs=max(
+                    _LEAST_SESSION_SECS, int(self.config.cluster_timeout) + 1
+                ),
                 **settings,
             )
 

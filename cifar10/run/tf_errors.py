@@ -15,6 +15,7 @@ from cifar10.input.pipeline import BAD_RECORD
 _PARSE_ERROR = re.compile(r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]")
 _RESTORE_ERROR = re.compile(r"RestoreV2|Restoring from checkpoint failed")
 _OTHER_MODEL = re.compile(r"Key \S+ not found in checkpoint")
+_NO_SESSION = "Session was not ready after waiting"  # of a worker, for its master
 _AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
 
 
@@ -25,7 +26,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
     Raises:
       DataError: a record is damaged or not what the schema says.
       UserError: a disk is full, memory is short, or a checkpoint is damaged or of another model.
-      TrainingError: the loss is not a number any more.
+      TrainingError: the loss is not a number any more, or the master begins no session.
     """
     try:
         yield
@@ -35,6 +36,11 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
             f"with another --output-dir than {config.output_place}"
         ) from error
     except tf.errors.OpError as error:
+        if _NO_SESSION in error.message:
+            raise TrainingError(
+                "the master answers, but it has begun no session in time; see what it says, and "
+                f"raise --cluster-timeout, which is {config.cluster_timeout:g} s"
+            ) from error
         explained = _explain(config, error)
         if explained is None:
             raise

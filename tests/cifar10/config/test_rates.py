@@ -51,6 +51,9 @@ def test_the_rate_grows_with_the_images_as_far_as_the_model_bears(settings, imag
         ({}, 1, 0.02),
         ({}, 4, 0.005),
         ({"model": "resnet_v2"}, 1, 0.02),
+        ({"num_layers": 20}, 1, 0.044),
+        ({"num_layers": 8}, 1, 0.1),
+        ({"num_layers": 8}, 2, 0.055),
         ({"model": "fastnet"}, 2, 0.01),
         # As without: the MLP's is low enough, Adam's goes by no size of the gradient.
         ({"model": "mlp"}, 1, 0.01),
@@ -82,6 +85,14 @@ def test_muons_rate_of_kernels_is_for_the_images_of_the_fast_recipe():
 
 def test_warmup_epochs_count_the_steps_of_an_epoch():
     assert warmup_steps(TrainConfig(warmup_epochs=1.5), 100.0, 300) == 150
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [({"num_layers": 8}, 100 / 11), ({"num_layers": 110}, 50), ({"model": "mlp"}, 50)],
+)
+def test_a_shallow_resnet_needs_fewer_steps(settings, steps):
+    assert warmup_steps(TrainConfig(**settings), 100.0, 80_000) == pytest.approx(steps)
 
 
 def test_without_warmup_epochs_it_is_fifty_steps_and_at_most_a_quarter_of_the_run():

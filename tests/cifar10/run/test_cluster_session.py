@@ -223,6 +223,12 @@ def test_one_of_each_is_said_in_the_singular(job):
     )
 
 
+@pytest.mark.parametrize(("timeout", "secs"), [(3.0, 60), (300.0, 301)])
+def test_a_worker_waits_a_minute_for_a_master_that_answers_or_longer(job, timeout, secs):
+    config = job.node("worker", cluster_timeout=timeout).run_config()
+    assert config.session_creation_timeout_secs == secs
+
+
 def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "as it was")
     node = job.node("master", cluster_timeout=20.0)
@@ -230,7 +236,6 @@ def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job
     assert (master.master, master.is_chief, master.task_type) == (node.target, True, "worker")
     assert master.cluster_spec.as_dict() == {}
     assert master.model_dir == "/nowhere"
-    assert master.session_creation_timeout_secs == 21
     filters = list(master.session_config.device_filters)
     assert filters == ["/job:ps", "/job:master/task:0"]
     worker = job.node("worker", 1).run_config()

@@ -89,6 +89,16 @@ def test_a_full_disk_is_named_with_a_way_out():
     assert message.startswith(f"out of space or memory: {text}; free some")
 
 
+def test_a_master_that_begins_no_session_is_named_with_a_way_out():
+    error = tf.errors.DeadlineExceededError(
+        None, None, "Session was not ready after waiting 4 secs."
+    )
+    assert message_of(TrainingError, fail, error) == (
+        "the master answers, but it has begun no session in time; see what it says, and raise "
+        "--cluster-timeout, which is 300 s"
+    )
+
+
 def test_a_loss_that_is_not_a_number_names_the_learning_rate():
     message = message_of(TrainingError, fail, tf.train.NanLossDuringTrainingError())
     assert message == (
