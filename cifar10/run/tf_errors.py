@@ -38,8 +38,8 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
     except tf.errors.OpError as error:
         if _NO_SESSION in error.message:
             raise TrainingError(
-                "the master answers, but it has begun no session in time; see what it says, and "
-                f"raise --cluster-timeout, which is {config.cluster_timeout:g} s"
+                "the master answers, but it has begun no session for a minute and for "
+                f"--cluster-timeout {config.cluster_timeout:g}; see what it says, or raise that"
             ) from error
         explained = _explain(config, error)
         if explained is None:

@@ -44,7 +44,9 @@ def main() -> int:
     if "env" in options:
         print(f"{options['env']}={os.environ.get(options['env'])}", flush=True)
     if "print" in options:
-        print(options["print"], flush=True)
+        # In one write, so that tasks that share a pipe do not mix their lines; print makes two.
+        sys.stdout.write(f"{options['print']}\n")
+        sys.stdout.flush()
     for i in range(int(options.get("flood", 0))):
         print(f"line {i} {'x' * 100}")
     sys.stdout.flush()

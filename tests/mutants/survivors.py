@@ -172,6 +172,13 @@ SURVIVORS: tuple[Survivor, ...] = (
         "TensorFlow makes the same constant of a plain number",
     ),
     Survivor(
+        "cifar10/config/rates.py",
+        "warmup_steps",
+        "depth = min(1.0, config.layers / _LAYERS_OF_WARMUP) if config.is_resnet else 1.0",
+        "config.is_resnet -> True",
+        "others may have no --num-layers, so their number is the default, 44",
+    ),
+    Survivor(
         "cifar10/input/augment.py",
         "",
         'def render(pixels: Any, drawn: Any, fill: str = "zeros", cutout: int = 0) -> Any:',

@@ -363,8 +363,7 @@ def test_the_lines_of_a_plan_run_as_they_stand(lab: Lab) -> None:
         timeout=60,
         check=False,
     )
-    # Two tasks write to one pipe, a line and its end in two writes.
-    assert done.stdout.count("a $(b) 'c'") == 2, done.stderr
+    assert done.stdout.count("a $(b) 'c'\n") == 2, done.stderr
     assert "step 10/10" in done.stdout
     assert lab.containers() == []
 

@@ -65,6 +65,10 @@ def test_the_older_gradients_are_the_less_the_rate_grows(settings, staleness, ra
     assert highest_rate(TrainConfig(**settings), 128, staleness) == pytest.approx(rate)
 
 
+def test_an_mlp_bears_the_same_rate_however_old_gradients_are():
+    assert highest_rate(TrainConfig(model="mlp"), 1024, 2) == pytest.approx(0.02)
+
+
 def test_a_given_rate_is_taken_as_it_is():
     assert [rate_for(images, learning_rate=3.0) for images in (16, 128, 4096)] == [3, 3, 3]
 
