@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.optim import optimizers
 from cifar10.step.params import ModelParams
 from cifar10.step.state import TrainingState
-from cifar10.step.towers import machine_of
+from cifar10.step.towers import Tower, machine_of, tower_moments
 
 # The values of one machine's towers, and the towers' devices -> the sum, by devices that hold it.
 Sum = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
@@ -127,20 +127,22 @@ def _cut(
 
 
 def average_moments(
-    moments: Sequence[tf.Tensor], state: TrainingState, params: ModelParams
+    parts: Sequence[Tower], state: TrainingState, params: ModelParams
 ) -> list[tf.Tensor]:
     """The mean of what the towers' batch-norm layers saw, where the moving statistics are.
 
     Args:
-      moments: float32 [2 * channels] a tower, see `towers.tower_moments`.
+      parts: the towers.
       state: has the statistics.
       params: has the towers' devices.
 
     Returns:
-      One tensor, float32 [2 * channels]; none for a model without batch normalisation.
+      One tensor, float32 [2 * channels], see `towers.tower_moments`; none for a model without batch
+      normalisation.
     """
     if state.statistics is None:
         return []
+    moments = [tower_moments(one) for one in parts]
     machines = mean_by_machine(moments, params.place.tower_devices, params.plan.reduction)
     device = state.statistics.pieces[0].device
     with tf.device(device):
@@ -165,8 +167,8 @@ def mean_by_machine(
     for index, device in enumerate(devices):
         machines.setdefault(machine_of(device), []).append(index)
     found = []
-    for towers in machines.values():
-        sums = SUMS[how]([values[one] for one in towers], [devices[one] for one in towers])
+    for own in machines.values():
+        sums = SUMS[how]([values[one] for one in own], [devices[one] for one in own])
         means = {}
         for total in sums:
             with tf.device(total.device):

@@ -121,7 +121,7 @@ def build(model: Model, images: tf.Tensor, labels: tf.Tensor, params: ModelParam
     scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
     gradients = tower_gradients(losses, copies, scale)
     mean = average_gradients(gradients, copies, state, params)
-    moments = average_moments([towers.tower_moments(one) for one in parts], state, params)
+    moments = average_moments(parts, state, params)
 
     # 4. New weights, statistics and counters.
     done = apply_update(state, mean, moments, parts, params, scale)

@@ -2,7 +2,7 @@
 
 import signal
 import time
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import Stopped, TrainingOver
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.run.hooks.training import (
+    EndAllHook,
     FollowChiefHook,
     LastStepHook,
     PauseListener,
@@ -134,6 +135,50 @@ def test_the_last_checkpoint_of_a_run_that_its_time_limit_ends_has_what_ends_a_r
     train(EarlyEnd(), hook(), SaverHook(str(tmp_path), 1000))
     latest = tf.train.latest_checkpoint(str(tmp_path))
     assert tf.train.load_variable(latest, "global_step") == saved_at
+
+
+class EndsAll(tf.train.SessionRunHook):
+    """Puts an op where the chief's hook looks for what ends the training of all replicas."""
+
+    def __init__(self, build: Callable[[], Any]) -> None:
+        self._build = build
+
+    def begin(self) -> None:
+        tf.add_to_collection(training_step.END_ALL, self._build())
+
+
+@pytest.mark.parametrize(
+    ("stop", "ended"), [(StopRequest(), 1), (stopped(), 0)], ids=["last step", "signal"]
+)
+def test_the_chief_ends_the_training_of_all_unless_a_signal_ends_its_own(stop, ended):
+    times: list[int] = []
+    ops = EndsAll(lambda: tf.py_func(lambda: times.append(1) or 0, [], tf.int64))
+    train(ops, EndAllHook(stop))
+    assert len(times) == ended
+
+
+def test_a_process_that_trains_alone_has_nobody_to_tell_of_its_end():
+    assert train(EndAllHook(StopRequest())) == 20
+
+
+class LostSession:
+    """A session whose parameter server has gone."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def run(self, _: Any) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize("kind", [tf.errors.UnavailableError, tf.errors.AbortedError])
+def test_a_parameter_server_that_has_gone_needs_no_word_of_the_end(kind):
+    with tf.Graph().as_default():
+        hook = EndAllHook(StopRequest())
+        hook.begin()
+        hook.end(LostSession(kind(None, None, "Socket closed")))
+        with pytest.raises(tf.errors.InternalError):
+            hook.end(LostSession(tf.errors.InternalError(None, None, "another fault")))
 
 
 def test_a_worker_ends_with_the_chief():
