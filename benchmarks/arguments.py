@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from benchmarks.errors import BenchmarkError
 from cifar10.config import flags
-from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.config.train_config import TrainConfig
+from cifar10.settings import flag_name
 
 # What a benchmark of clusters decides for each run.
 _VARIED = (

@@ -18,7 +18,8 @@ from typing import NamedTuple, Optional, TypeVar
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.task import Used, read_used
-from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.config.train_config import TrainConfig
+from cifar10.settings import flag_name
 from launch.backends.local.backend import TRANSPORT
 from launch.cluster.model import LEADS, Cluster
 from launch.cluster.tasks import Job, make_job

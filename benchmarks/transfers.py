@@ -19,10 +19,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from benchmarks.bare_step import fixed_batch
+from cifar10 import models
 from cifar10.cluster.shutdown import task_device
 from cifar10.config import flags
-from cifar10.models import build
-from cifar10.models.layers import Layers
+from cifar10.ops.layers import Layers
 from cifar10.step import towers, training_step
 from cifar10.step.devices import DevicePlan, plan_devices
 from cifar10.step.model_fn import model_fn
@@ -79,7 +79,7 @@ def _plain(config: Any, plan: DevicePlan, num_ps: int) -> Any:
     with tf.device(_MASTER):
         images, labels = fixed_batch(config.train_batch_size)
         (tower,) = towers.build_towers(
-            build(config),
+            models.network(config),
             Layers(training=True, data_format=plan.data_format),
             lambda part: tf.cast(part, tf.float32),
             images,

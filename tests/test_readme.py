@@ -17,7 +17,8 @@ import pytest
 from PIL import Image
 
 from cifar10 import schema
-from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.config.train_config import TrainConfig
+from cifar10.settings import flag_name
 from tests import readme, shell
 
 # These start the suites, so no test can run them: CI does, in these words.

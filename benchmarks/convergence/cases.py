@@ -94,7 +94,9 @@ def find(name: str, precision: str = "fp32", more_words: tuple[str, ...] = ()) -
 def _images(name: str, config: TrainConfig) -> int:
     if name == "resnet8":
         return _IMAGES_OF_SMALL
-    return _IMAGES_BY_LAYERS // config.layers if config.is_resnet else _IMAGES[config.model]
+    if config.model in _IMAGES:
+        return _IMAGES[config.model]
+    return _IMAGES_BY_LAYERS // config.layers
 
 
 def _flag_of(word: str) -> str:

@@ -11,8 +11,9 @@ from typing import Optional
 from cifar10.cluster import tf_config
 from cifar10.cluster.normalize import CHIEF, normalise, show
 from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster
-from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.settings import flag_name
 
 TF_CONFIG, FLAGS = "TF_CONFIG", "the flags"
 

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, Optional
 
 from cifar10.config import recipes
-from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.settings import flag_name, flag_of
 
 _GIVEN = "_given"  # where the parser notes which flags it has met
+# The headings of --help, in this order.
+GROUPS = ("job", "places", "model", "training", "devices", "cluster", "reporting")
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
 # Flags that are gone -> what to do instead.
@@ -122,25 +125,23 @@ def _make_parser() -> argparse.ArgumentParser:
         help="print the settings of a recipe (default: of all recipes), and end",
     )
     types = typing.get_type_hints(TrainConfig)
-    groups: dict[str, Any] = {}
+    groups = {group: parser.add_argument_group(group) for group in GROUPS}
     for field in dataclasses.fields(TrainConfig):
-        text, group = field.metadata["help"], field.metadata["group"]
-        if group not in groups:
-            groups[group] = parser.add_argument_group(group)
+        flag = flag_of(field)
         if field.name == "images":
-            groups[group].add_argument("images", nargs="*", metavar="IMAGE", help=text)
+            groups[flag.group].add_argument("images", nargs="*", metavar="IMAGE", help=flag.help)
             continue
-        names = [flag_name(field.name), *("--" + alias for alias in field.metadata["aliases"])]
+        names = [flag_name(field.name), *("--" + alias for alias in flag.aliases)]
         kind = _value_type(types[field.name])
-        groups[group].add_argument(
+        groups[flag.group].add_argument(
             *names,
             action=_StoreOnce,
             dest=field.name,
             type=_parse_bool if kind is bool else kind,
             default=field.default,
-            choices=field.metadata["choices"] or None,
-            metavar=None if field.metadata["choices"] else kind.__name__.upper(),
-            help=text if field.default is None else f"{text} (default: {field.default})",
+            choices=flag.choices or None,
+            metavar=None if flag.choices else kind.__name__.upper(),
+            help=flag.help if field.default is None else f"{flag.help} (default: {field.default})",
         )
     return parser
 

@@ -3,53 +3,26 @@
 A rate fits a number of images: the mean gradient of more images is less noisy, so a step may go
 further in proportion to them (Goyal et al. 2017, arXiv:1706.02677, section 2.1). What counts are
 the images of a global step, those of all towers and of all synchronous trainers.
+
+It fits a model, too. A step that is too long for the curvature of the loss diverges, however little
+noise there is (Shallue et al. 2018, arXiv:1811.03600). On a quadratic loss of curvature h, momentum
+m diverges at a rate above 2 (1 + m) / h, and above (1 - m) / h where the gradient is of the weights
+one update earlier: 38 times less for m = .9. Where it is of those k updates earlier, the limit is
+about (1 - m) / (k h). Nesterov's momentum of .9 diverges above 1.36 / h and .25 / h.
 """
 
-from typing import NamedTuple, Optional
-
+from cifar10 import models
 from cifar10.config.train_config import TrainConfig
+from cifar10.models.base import Rate
 
-
-class Rate(NamedTuple):
-    """A learning rate and the steps that it is for.
-
-    Attributes:
-      value: the learning rate.
-      images: of the global step that it is for; None: it is the same for all.
-      most: it grows no further than this; None: there is no limit.
-      most_stale: likewise, where a gradient is of weights that are one update old; where they are
-        older, divided by the number of updates.
-    """
-
-    value: float
-    images: Optional[int]
-    most: Optional[float] = None
-    most_stale: Optional[float] = None
-
-
-# For momentum and Nesterov, by model. A step that is too long for the curvature of the loss
-# diverges, however little noise there is (Shallue et al. 2018, arXiv:1811.03600). On a quadratic
-# loss of curvature h, momentum m diverges at a rate above 2 (1 + m) / h, and above (1 - m) / h
-# where the gradient is of the weights one update earlier: 38 times less for m = .9. Where it is of
-# those k updates earlier, the limit is about (1 - m) / (k h). Nesterov's momentum of .9 diverges
-# above 1.36 / h and .25 / h.
-_MOMENTUM = {
-    "resnet": Rate(0.1, 128, 0.8),  # 0.1: He et al. 2015, arXiv:1512.03385, section 4.2
-    "resnet_v2": Rate(0.1, 128, 0.8),
-    "fastnet": Rate(0.1, 128, 0.8, 0.02),
-    "mlp": Rate(0.01, 128, 0.02),
-}
-# Deeper networks have a larger curvature: with one update between, ResNet-44 learns best at .02 or
-# less, and ResNet-8 still does at .1.
-_MOST_STALE_BY_LAYERS = 0.02 * 44
 # Goes with --muon-rate, whose default is for as many images.
 _MUON = Rate(1.6, 2048, 1.6)
 # Adam divides a gradient by its size, so noise does not lengthen its steps.
 _ADAM = Rate(0.001, None)
 
-# Unless --warmup-epochs says otherwise: these steps, but no more than this share of the run. Of
-# them a ResNet of fewer than 44 layers needs fewer, in proportion.
-WARMUP_STEPS, MOST_WARMUP_SHARE, _LAYERS_OF_WARMUP = 50, 0.25, 44
+# Unless --warmup-epochs says otherwise: these steps, but no more than this share of the run. Some
+# models need fewer of them.
+WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
 
 
 def base_rate(config: TrainConfig) -> Rate:
@@ -61,9 +34,7 @@ def base_rate(config: TrainConfig) -> Rate:
     elif config.optimizer == "muon":
         default = _MUON
     else:
-        default = _MOMENTUM[config.model]
-        if config.is_resnet:
-            default = default._replace(most_stale=_MOST_STALE_BY_LAYERS / config.layers)
+        default = models.find(config.model).rate(config)
     return default._replace(images=config.learning_rate_batch or default.images)
 
 
@@ -94,5 +65,5 @@ def warmup_steps(config: TrainConfig, steps_per_epoch: float, total_steps: float
     """
     if config.warmup_epochs is not None:
         return config.warmup_epochs * steps_per_epoch
-    depth = min(1.0, config.layers / _LAYERS_OF_WARMUP) if config.is_resnet else 1.0
-    return depth * min(WARMUP_STEPS, MOST_WARMUP_SHARE * total_steps)
+    share = models.find(config.model).warmup_share(config)
+    return share * min(WARMUP_STEPS, MOST_WARMUP_SHARE * total_steps)

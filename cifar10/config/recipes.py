@@ -5,11 +5,11 @@ are those of `cifar10.config.train_config.TrainConfig`.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from cifar10 import schema
+from cifar10 import models, schema
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,29 +123,38 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
 
 # A setting that is given takes the place of the other one.
 _INSTEAD = {"train_steps": "train_epochs", "train_epochs": "train_steps"}
-# They are for the recipe's model and optimizer, and for those that learn at the same rates.
+# They are for the recipe's model and optimizer, and for those that learn at the same rates: models
+# of one class do.
 _RATES = ("learning_rate", "learning_rate_batch")
-_SAME_RATES = {"resnet_v2": "resnet", "nesterov": "momentum"}
-# What a recipe's setting, or a value of it, is for: it is left out where the flags say something
-# else.
-_RESNETS, _NORMALISED = ("resnet", "resnet_v2"), ("resnet", "resnet_v2", "fastnet")
+_SAME_RATES = {"nesterov": "momentum"}
 _WITH_MOMENTUM = ("momentum", "nesterov", "muon")
-_MUON: Mapping[str, tuple[Any, ...]] = {"model": _NORMALISED, "batch_norm": ("tower", "sync")}
-_FOR: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "num_layers": {"model": _RESNETS},
-    "residual_scale": {"model": _RESNETS},
-    "whitening_bias_epochs": {"model": ("fastnet",)},
-    "batch_norm_decay": {"model": _NORMALISED, "batch_norm": ("tower", "sync")},
-    "batch_norm_epsilon": {"model": _NORMALISED, "batch_norm": ("tower", "sync")},
-    "norm_bias_rate": {"model": _NORMALISED, "optimizer": _WITH_MOMENTUM},
-    "momentum": {"optimizer": _WITH_MOMENTUM},
-    "optimizer muon": _MUON,
-    "muon_rate": {"optimizer": ("muon",), **_MUON},
-    "muon_momentum": {"optimizer": ("muon",), **_MUON},
-    "crop_padding": {"use_distortion_for_training": (True,)},
-    "crop_fill": {"use_distortion_for_training": (True,), "crop_padding": range(1, schema.HEIGHT)},
-    "flip": {"use_distortion_for_training": (True,)},
-}
+
+
+def _needs() -> Mapping[str, Mapping[str, Collection[Any]]]:
+    """What a recipe's setting, or a value of it, is for: by the names of other settings.
+
+    It is left out where the flags say something else.
+    """
+    has_norm = models.names_where(lambda model: model.normalises)
+    fits_muon = models.names_where(lambda model: model.normalises and model.convolves)
+    normalised = {"model": has_norm, "batch_norm": ("tower", "sync")}
+    muon = {"model": fits_muon, "batch_norm": ("tower", "sync")}
+    return {
+        **{name: {"model": owners} for name, owners in models.owners().items()},
+        "batch_norm_decay": normalised,
+        "batch_norm_epsilon": normalised,
+        "norm_bias_rate": {"model": has_norm, "optimizer": _WITH_MOMENTUM},
+        "momentum": {"optimizer": _WITH_MOMENTUM},
+        "optimizer muon": muon,
+        "muon_rate": {"optimizer": ("muon",), **muon},
+        "muon_momentum": {"optimizer": ("muon",), **muon},
+        "crop_padding": {"use_distortion_for_training": (True,)},
+        "crop_fill": {
+            "use_distortion_for_training": (True,),
+            "crop_padding": range(1, schema.HEIGHT),
+        },
+        "flip": {"use_distortion_for_training": (True,)},
+    }
 
 
 def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,21 +164,26 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
       name: of the recipe.
       given: settings that the command line has, with their values.
     """
-    recipe = RECIPES[name].settings
+    recipe, all_needs = RECIPES[name].settings, _needs()
 
     def keeps_rates(choice: str) -> bool:
         asked, own = given.get(choice, recipe[choice]), recipe[choice]
-        return bool(_SAME_RATES.get(asked, asked) == _SAME_RATES.get(own, own))
+        return bool(_rates_of(choice, asked) == _rates_of(choice, own))
 
     def applies(setting: str, value: Any) -> bool:
         if setting in given or _INSTEAD.get(setting) in given:
             return False
         if setting in _RATES and not all(map(keeps_rates, ("model", "optimizer"))):
             return False
-        needs = {**_FOR.get(setting, {}), **_FOR.get(f"{setting} {value}", {})}
-        return all(given.get(other, values[0]) in values for other, values in needs.items())
+        needs = {**all_needs.get(setting, {}), **all_needs.get(f"{setting} {value}", {})}
+        return all(given[other] in values for other, values in needs.items() if other in given)
 
     return {setting: value for setting, value in recipe.items() if applies(setting, value)}
+
+
+def _rates_of(choice: str, value: str) -> Any:
+    """The same for models, and for optimizers, that learn at the same rates."""
+    return type(models.find(value)) if choice == "model" else _SAME_RATES.get(value, value)
 
 
 def describe(name: str) -> str:

@@ -1,30 +1,67 @@
-"""The registry of models: functions of (Layers, images) -> logits, without devices or flags."""
+"""The models by name: a line each for those here, and `register` for others."""
 
-import functools
+import dataclasses
+from collections.abc import Mapping
 from typing import Any, Callable
 
-from cifar10.config.train_config import TrainConfig
-from cifar10.models.fastnet import fastnet
-from cifar10.models.layers import Layers
-from cifar10.models.mlp import mlp
-from cifar10.models.resnet import resnet, resnet_v2
+from cifar10.models import fastnet, mlp, resnet
+from cifar10.models.base import Model, Network
 
-# Layers, images float32 [N, 32, 32, 3], standardised -> logits float32 [N, 10].
-Model = Callable[[Layers, Any], Any]
-
-
-def _of_resnets(config: TrainConfig) -> dict[str, Any]:
-    return {"num_layers": config.layers, "residual_scale": config.residual_scale}
-
-
-REGISTRY: dict[str, Callable[[TrainConfig], Model]] = {
-    "resnet": lambda config: functools.partial(resnet, **_of_resnets(config)),
-    "resnet_v2": lambda config: functools.partial(resnet_v2, **_of_resnets(config)),
-    "fastnet": lambda _: fastnet,
-    "mlp": lambda config: functools.partial(mlp, hidden_units=config.units),
-}
+_MODELS: tuple[Model, ...] = (
+    resnet.V1,
+    resnet.V2,
+    fastnet.MODEL,
+    mlp.MODEL,
+)
+_REGISTRY: dict[str, Model] = {}
+NAMES = _REGISTRY.keys()  # also of those that are registered later
 
 
-def build(config: TrainConfig) -> Model:
-    """Returns the model that `config` names."""
-    return REGISTRY[config.model](config)
+def register(model: Model) -> None:
+    """Adds a model: from now on `--model` knows it.
+
+    Raises:
+      ValueError: there is one of that name.
+    """
+    if model.name in _REGISTRY:
+        raise ValueError(f"there is a model {model.name} already; choose another name")
+    _REGISTRY[model.name] = model
+
+
+def unregister(name: str) -> None:
+    """Takes a model away again."""
+    del _REGISTRY[name]
+
+
+def find(name: str) -> Model:
+    """The model of this name.
+
+    Raises:
+      LookupError: there is none.
+    """
+    if name not in _REGISTRY:
+        raise LookupError(f"a model must be one of {', '.join(NAMES)}, got {name!r}")
+    return _REGISTRY[name]
+
+
+def network(config: Any) -> Network:
+    """The network that a `TrainConfig` names."""
+    return find(config.model).network(config)
+
+
+def owners() -> Mapping[str, tuple[str, ...]]:
+    """Settings that not all models have -> the models that have them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for model in _REGISTRY.values():
+        for field in dataclasses.fields(model.settings):
+            found[field.name] = (*found.get(field.name, ()), model.name)
+    return found
+
+
+def names_where(holds: Callable[[Model], bool]) -> tuple[str, ...]:
+    """The models of which something holds."""
+    return tuple(name for name, model in _REGISTRY.items() if holds(model))
+
+
+for _model in _MODELS:
+    register(_model)

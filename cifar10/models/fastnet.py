@@ -5,50 +5,25 @@ whitens patches, three groups of two 3x3 convolutions, batch normalisation witho
 a head whose logits are divided by nine. Two million weights, 0.71 GFLOP a training image.
 """
 
-from collections.abc import Sequence
-from typing import Any, Optional
+import dataclasses
+from typing import Any, Callable
 
-import tensorflow.compat.v1 as tf
-
-from cifar10.models.layers import Layers
+from cifar10.models.base import Layers, Model, Network, Rate
 from cifar10.schema import NUM_CLASSES
+from cifar10.settings import setting
 
 WHITENING_SIZE = 2
 GROUP_FILTERS = (64, 256, 256)
 _LOGIT_FACTOR = 1 / 9
 
 
-class PartialIdentity:
-    """As many filters as there are inputs pass the inputs on; the others are uniform.
+@dataclasses.dataclass(frozen=True)
+class FastnetSettings:
+    """The settings of fastnet alone."""
 
-    Args:
-      seed: of the others.
-    """
-
-    def __init__(self, seed: Optional[int] = None) -> None:
-        self._seed = seed
-
-    def __call__(self, shape: Sequence[int], dtype: Any = tf.float32) -> Any:
-        """Returns a kernel, [height, width, inputs, filters]."""
-        height, width, inputs, filters = shape
-        passed = min(inputs, filters)
-        around = [(side // 2, side - 1 - side // 2) for side in (height, width)]
-        identity = tf.pad(tf.eye(inputs, passed)[None, None], [*around, (0, 0), (0, 0)])
-        return tf.concat([identity, _uniform(self._seed)(shape, dtype)[..., passed:]], axis=3)
-
-    def get_config(self) -> dict[str, Any]:
-        """What makes the same one again."""
-        return {"seed": self._seed}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "PartialIdentity":
-        """Makes one from `get_config`."""
-        return cls(**config)
-
-
-def _uniform(seed: Optional[int] = None) -> Any:
-    """Between plus and minus 1 / sqrt(fan in)."""
-    return tf.variance_scaling_initializer(1 / 3, "fan_in", "uniform", seed=seed)
+    whitening_bias_epochs: float = setting(
+        3.0, "epochs that the bias of fastnet's first layer trains", group="model", at_least=0
+    )
 
 
 def fastnet(layers: Layers, images: Any) -> Any:
@@ -65,12 +40,43 @@ def fastnet(layers: Layers, images: Any) -> Any:
     for group, filters in enumerate(
         GROUP_FILTERS
     ):  # [N, 15, 15, 64], [.. 7, 7, 256], [.. 3, 3, ..]
-        with tf.variable_scope(f"group_{group}"):
-            x = layers.conv(x, filters, 3, initializer=PartialIdentity(), after_early=group == 0)
+        with layers.scope(f"group_{group}"):
+            x = layers.conv(
+                x, filters, 3, initializer=layers.partial_identity(), after_early=group == 0
+            )
             x = layers.gelu(layers.batch_norm(layers.max_pool(x, 2), scale=False))
-            x = layers.conv(x, filters, 3, initializer=PartialIdentity())
+            x = layers.conv(x, filters, 3, initializer=layers.partial_identity())
             x = layers.gelu(layers.batch_norm(x, scale=False))
-    with tf.variable_scope("head"):
-        x = tf.cast(layers.max_pool(x, 3), tf.float32)  # [N, 1, 1, 256]
-        x = tf.reshape(x, [-1, GROUP_FILTERS[-1]])
-        return _LOGIT_FACTOR * layers.dense(x, NUM_CLASSES, initializer=_uniform(), bias=False)
+    with layers.scope("head"):
+        x = layers.flatten(layers.to_float32(layers.max_pool(x, 3)))  # [N, 256]
+        head = layers.dense(x, NUM_CLASSES, initializer=layers.uniform(), bias=False)
+        return _LOGIT_FACTOR * head
+
+
+class Fastnet(Model):
+    """fastnet, which begins with principal components of the training images."""
+
+    name = "fastnet"
+    settings = FastnetSettings
+    fuses = True
+
+    def title(self, config: Any) -> str:
+        """It has one size."""
+        return self.name
+
+    def network(self, config: Any) -> Network:
+        """`fastnet`."""
+        return fastnet
+
+    def rate(self, config: Any) -> Rate:
+        """A ResNet's, but for asynchronous training."""
+        return Rate(0.1, 128, 0.8, 0.02)
+
+    def first_values(self, sample: Callable[[int], Any]) -> dict[str, Any]:
+        """The projection of the first layer."""
+        from cifar10.models import whitening  # NumPy is not for --help
+
+        return whitening.first_values(sample, WHITENING_SIZE)
+
+
+MODEL = Fastnet()

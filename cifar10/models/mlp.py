@@ -1,11 +1,28 @@
 """A multi-layer perceptron with one hidden layer, for tests of everything but convolutions."""
 
-from typing import Any
+import dataclasses
+import functools
+from typing import Any, Optional
 
-import tensorflow.compat.v1 as tf
+from cifar10.models.base import Layers, Model, Network, Rate
+from cifar10.schema import NUM_CLASSES
+from cifar10.settings import setting
 
-from cifar10.models.layers import Layers
-from cifar10.schema import IMAGE_BYTES, NUM_CLASSES
+_HIDDEN_UNITS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class MlpSettings:
+    """The settings of an mlp alone."""
+
+    hidden_units: Optional[int] = setting(
+        None, f"hidden units of the mlp (default: {_HIDDEN_UNITS})", group="model", at_least=1
+    )
+
+    @property
+    def units(self) -> int:
+        """Hidden units, default included."""
+        return _HIDDEN_UNITS if self.hidden_units is None else self.hidden_units
 
 
 def mlp(layers: Layers, images: Any, hidden_units: int) -> Any:
@@ -19,6 +36,33 @@ def mlp(layers: Layers, images: Any, hidden_units: int) -> Any:
     Returns:
       Logits float32 [N, 10].
     """
-    x = tf.reshape(tf.cast(images, layers.compute_dtype), [-1, IMAGE_BYTES])
+    x = layers.flatten(layers.cast(images))  # [N, 3072]
     x = layers.relu(layers.dense(x, hidden_units))
-    return layers.dense(tf.cast(x, tf.float32), NUM_CLASSES)
+    return layers.dense(layers.to_float32(x), NUM_CLASSES)
+
+
+class Mlp(Model):
+    """The multi-layer perceptron."""
+
+    name = "mlp"
+    settings = MlpSettings
+    convolves = normalises = False
+
+    def title(self, config: Any) -> str:
+        """E.g. `MLP, 100 hidden units`."""
+        return f"MLP, {config.units} hidden units"
+
+    def network(self, config: Any) -> Network:
+        """`mlp` with this many hidden units."""
+        return functools.partial(mlp, hidden_units=config.units)
+
+    def rate(self, config: Any) -> Rate:
+        """Without normalisation it bears a tenth of a ResNet's."""
+        return Rate(0.01, 128, 0.02)
+
+    def shape(self, config: Any) -> dict[str, Any]:
+        """The hidden units."""
+        return {"hidden_units": config.units}
+
+
+MODEL = Mlp()

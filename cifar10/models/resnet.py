@@ -4,16 +4,49 @@ v1: He et al. 2015, arXiv:1512.03385, section 4.2, with parameter-free shortcuts
 v2: He et al. 2016, arXiv:1603.05027: normalisation and ReLU before each convolution.
 """
 
+import dataclasses
 import functools
 from typing import Any, Callable, Optional
 
-import tensorflow.compat.v1 as tf
-
-from cifar10.models.layers import Layers, he_initializer
+from cifar10.models.base import Layers, Model, Network, Rate
 from cifar10.schema import NUM_CLASSES
+from cifar10.settings import setting
 
 STAGE_FILTERS = (16, 32, 64)
 Block = Callable[[Layers, Any, int, int, float], Any]
+
+_DEPTHS = "6n+2 (8, 14, 20, 32, 44, ...)"
+_NUM_LAYERS = 44
+# Deeper networks have a larger curvature: with one update between, ResNet-44 learns best at .02 or
+# less, and ResNet-8 still does at .1.
+_MOST_STALE_BY_LAYERS = 0.02 * 44
+# A ResNet of fewer layers needs less warm-up, in proportion.
+_LAYERS_OF_WARMUP = 44
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetSettings:
+    """The settings of ResNets alone."""
+
+    num_layers: Optional[int] = setting(
+        None, f"layers of a resnet, 6n+2 (default: {_NUM_LAYERS})", group="model"
+    )
+    residual_scale: Optional[float] = setting(
+        None,
+        "first scale of what each block of a resnet adds to its shortcut (default: 1 / the square "
+        "root of the blocks of a stage)",
+        group="model",
+        at_least=0,
+    )
+
+    @property
+    def layers(self) -> int:
+        """Layers, default included."""
+        return _NUM_LAYERS if self.num_layers is None else self.num_layers
+
+
+def _is_depth(num_layers: int) -> bool:
+    return num_layers >= 8 and num_layers % 6 == 2
 
 
 def default_residual_scale(num_layers: int) -> float:
@@ -38,7 +71,7 @@ def _block_v2(layers: Layers, x: Any, filters: int, strides: int, scale: float) 
     y = layers.relu(layers.batch_norm(x))
     y = layers.conv(y, filters, 3, strides)
     y = layers.relu(layers.batch_norm(y))
-    y = layers.conv(y, filters, 3, initializer=he_initializer(scale))
+    y = layers.conv(y, filters, 3, initializer=layers.he(scale))
     return y + _shortcut(layers, x, filters, strides)
 
 
@@ -69,11 +102,11 @@ def _resnet(
     Raises:
       ValueError: num_layers is not 6n+2.
     """
-    if num_layers < 8 or num_layers % 6 != 2:
-        raise ValueError(f"num_layers must be 6n+2 (8, 14, 20, 32, 44, ...), got {num_layers}")
+    if not _is_depth(num_layers):
+        raise ValueError(f"num_layers must be {_DEPTHS}, got {num_layers}")
     if residual_scale is None:
         residual_scale = default_residual_scale(num_layers)
-    with tf.variable_scope("stem"):
+    with layers.scope("stem"):
         x = layers.conv(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
         if not preactivation:
             x = layers.relu(layers.batch_norm(x))
@@ -81,10 +114,10 @@ def _resnet(
         STAGE_FILTERS
     ):  # [N, 32, 32, 16], [N, 16, 16, 32], [N, 8, 8, 64]
         for index in range(num_layers // 6):
-            with tf.variable_scope(f"stage_{stage}/block_{index}"):
+            with layers.scope(f"stage_{stage}/block_{index}"):
                 strides = 2 if stage and not index else 1
                 x = block(layers, x, filters, strides, residual_scale)
-    with tf.variable_scope("head"):
+    with layers.scope("head"):
         if preactivation:
             x = layers.relu(layers.batch_norm(x))
         x = layers.global_average_pool(x)  # float32 [N, 64]
@@ -93,3 +126,55 @@ def _resnet(
 
 resnet = functools.partial(_resnet, block=_block_v1, preactivation=False)
 resnet_v2 = functools.partial(_resnet, block=_block_v2, preactivation=True)
+
+
+class ResNet(Model):
+    """ResNets of either form.
+
+    Args:
+      name: value of `--model`.
+      version: for people.
+      build: `resnet` or `resnet_v2`.
+    """
+
+    settings = ResNetSettings
+
+    def __init__(self, name: str, version: str, build: Callable[..., Any]) -> None:
+        self.name, self._version, self._build = name, version, build
+
+    def title(self, config: Any) -> str:
+        """E.g. `ResNet-44 v1`."""
+        return f"ResNet-{config.layers} {self._version}"
+
+    def network(self, config: Any) -> Network:
+        """The ResNet of this depth."""
+        return functools.partial(
+            self._build, num_layers=config.layers, residual_scale=config.residual_scale
+        )
+
+    def rate(self, config: Any) -> Rate:
+        """0.1 for 128 images (He et al. 2015, arXiv:1512.03385, section 4.2)."""
+        return Rate(0.1, 128, 0.8, _MOST_STALE_BY_LAYERS / config.layers)
+
+    def warmup_share(self, config: Any) -> float:
+        """Less where it is shallow."""
+        return min(1.0, float(config.layers) / _LAYERS_OF_WARMUP)
+
+    def shape(self, config: Any) -> dict[str, Any]:
+        """The layers."""
+        return {"num_layers": config.layers}
+
+    def in_force(self, config: Any) -> dict[str, Any]:
+        """The first scale of the blocks, too."""
+        scale = config.residual_scale
+        chosen = default_residual_scale(config.layers) if scale is None else scale
+        return {**self.shape(config), "residual_scale": chosen}
+
+    def refusal(self, config: Any) -> Optional[str]:
+        """No ResNet of basic blocks has any other depth."""
+        if _is_depth(config.layers):
+            return None
+        return f"--num-layers must be {_DEPTHS}, got {config.layers}"
+
+
+V1, V2 = ResNet("resnet", "v1", resnet), ResNet("resnet_v2", "v2", resnet_v2)

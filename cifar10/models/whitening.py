@@ -9,8 +9,6 @@ from typing import Any, Callable
 
 import numpy as np
 
-from cifar10.config.train_config import TrainConfig
-from cifar10.models.fastnet import WHITENING_SIZE
 from cifar10.schema import CHANNELS
 
 PROJECTION = "model/whitening/projection"
@@ -18,17 +16,15 @@ _SAMPLE = 5_000  # images: more do not change the components
 _LEAST_EIGENVALUE = 5e-4  # added to each, so that what hardly varies is not blown up
 
 
-def values_from_data(config: TrainConfig, sample: Callable[[int], Any]) -> dict[str, Any]:
-    """What a model needs of the data before it trains: values by the names of the variables.
+def first_values(sample: Callable[[int], Any], size: int) -> dict[str, Any]:
+    """The projection, by the name of its variable.
 
     Args:
-      config: names the model.
       sample: that many of the training images, or all there are; standardised, float32
         [n, 32, 32, 3].
+      size: side of a patch.
     """
-    if config.model != "fastnet":
-        return {}
-    return {PROJECTION: whitening_projection(sample(_SAMPLE), WHITENING_SIZE)}
+    return {PROJECTION: whitening_projection(sample(_SAMPLE), size)}
 
 
 def whitening_projection(images: Any, size: int) -> Any:

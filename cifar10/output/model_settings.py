@@ -10,19 +10,19 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10 import models
+from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
 from cifar10.schema import CLASS_NAMES
+from cifar10.settings import flag_name
 
 _NAME = "model.json"
 
 # Setting -> how the configuration has it.
 _SETTINGS: dict[str, Callable[[TrainConfig], Any]] = {
     "model": lambda config: config.model,
-    "num_layers": lambda config: config.layers if config.is_resnet else None,
-    "hidden_units": lambda config: config.units if config.model == "mlp" else None,
     "batch_norm": lambda config: config.batch_norm,
     "batch_norm_epsilon": lambda config: config.batch_norm_epsilon,
     "optimizer": lambda config: config.optimizer,
@@ -39,6 +39,7 @@ def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
       ConfigError: there are checkpoints of another model.
     """
     settings = {name: get(config) for name, get in _SETTINGS.items()}
+    settings.update(models.find(config.model).shape(config))
     path = _path(config)
     place = config.output_place
     if tf.io.gfile.exists(path) and (checkpoints.latest(place) or checkpoints.best(place)):

@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf2
 
+from cifar10 import models
 from cifar10.config.rates import highest_rate, warmup_steps
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import count_cores, cpu_name
-from cifar10.models.resnet import default_residual_scale
 from cifar10.step.devices import DevicePlan
 from cifar10.step.own_convolutions import has_own_convolutions
 from cifar10.step.params import ModelParams
@@ -25,8 +25,7 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
     session = plan.session_config
     chosen = {
         **_learning(params),
-        "num_layers": config.layers if config.is_resnet else None,
-        "hidden_units": config.units if config.model == "mlp" else None,
+        **models.find(config.model).in_force(config),
         "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
         "num_towers": plan.num_towers,
         "data_format": plan.data_format,
@@ -49,8 +48,6 @@ def _learning(params: ModelParams) -> dict[str, Any]:
         steps_per_epoch = params.num_examples / params.examples_per_step
         steps = warmup_steps(config, steps_per_epoch, params.total_steps)
         chosen["warmup_epochs"] = steps / steps_per_epoch
-    if config.is_resnet and config.residual_scale is None:
-        chosen["residual_scale"] = default_residual_scale(config.layers)
     return chosen
 
 

@@ -6,6 +6,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
@@ -154,7 +155,7 @@ def make_trainer(job: Job) -> Any:
     config, plan = job.config, job.plan
     params = dataclasses.replace(
         job.params,
-        fuses=config.model == "fastnet"
+        fuses=models.find(config.model).fuses
         and activations.compiles(plan.tower_devices[0], plan.session_config, config.verbose),
     )
     settings = {

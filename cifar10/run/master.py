@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
@@ -14,7 +15,6 @@ from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.input.sample import sample_images
-from cifar10.models.whitening import values_from_data
 from cifar10.output import checkpoints, model_settings, run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
@@ -80,8 +80,8 @@ def train_and_evaluate(
 def _with_values_from_data(job: Job) -> Job:
     """Adds what the model needs of the data; the chief alone gives variables their first values."""
     with clear_errors(job.config):
-        values = values_from_data(
-            job.config, lambda count: sample_images(job.records, job.config.seed, count)
+        values = models.find(job.config.model).first_values(
+            lambda count: sample_images(job.records, job.config.seed, count)
         )
     return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
 

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.config.train_config import TrainConfig
+from cifar10.settings import flag_name
 
 # A tower with fewer images than this spends its time on the overhead of ops.
 _MIN_IMAGES_A_TOWER = 8

@@ -4,8 +4,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.input import augment
-from cifar10.models import build
 from cifar10.step import towers, training_step
 from cifar10.step.losses import cross_entropy
 from cifar10.step.metrics import confusion_matrix
@@ -60,7 +60,7 @@ def build_step(images: Any, labels: Any, params: ModelParams) -> training_step.S
       params: settings, devices, data statistics.
     """
     channel_variables(params, params.place.variable_devices[0])  # for the checkpoint
-    return training_step.build(build(params.config), images, labels, params)
+    return training_step.build(models.network(params.config), images, labels, params)
 
 
 def _logits(images: Any, params: ModelParams) -> Any:
@@ -71,7 +71,7 @@ def _logits(images: Any, params: ModelParams) -> Any:
     mean, deviation = channel_variables(params, plan.variable_devices[0])
     source = SeparateVariables(plan.variable_devices[0])
     parts = towers.build_towers(
-        build(params.config),
+        models.network(params.config),
         params.layers(training=False),
         standardiser(mean.read_value(), deviation.read_value()),
         filled,

@@ -5,10 +5,10 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.config.train_config import TrainConfig
-from cifar10.models import build
-from cifar10.models.layers import Layers
 from cifar10.ops.convolution import fits_kernels
+from cifar10.ops.layers import Layers
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.weights.spec import Recorder
 
@@ -24,17 +24,15 @@ def has_own_convolutions(config: TrainConfig, data_format: str) -> bool:
       data_format: of its images, `channels_last` or `channels_first`.
     """
     # Without the settings that shapes do not depend on, so that each model is built once.
-    model = TrainConfig(
-        model=config.model, num_layers=config.num_layers, hidden_units=config.hidden_units
-    )
-    return _has_own_convolutions(model, data_format)
+    shape = models.find(config.model).shape(config)
+    return _has_own_convolutions(TrainConfig(model=config.model, **shape), data_format)
 
 
 @functools.cache
 def _has_own_convolutions(config: TrainConfig, data_format: str) -> bool:
     with tf.Graph().as_default() as graph:
         layers = Layers(training=True, data_format=data_format, source=Recorder())
-        build(config)(layers, tf.zeros([1, HEIGHT, WIDTH, CHANNELS]))
+        models.network(config)(layers, tf.zeros([1, HEIGHT, WIDTH, CHANNELS]))
         return any(_is_own(op) for op in graph.get_operations() if op.type == "Conv2D")
 
 

@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
-from cifar10.models.layers import Layers
 from cifar10.ops.convolution import ConvAlgorithms
+from cifar10.ops.layers import Layers
 from cifar10.step.devices import DevicePlan
 from cifar10.step.replicas import Replication
 

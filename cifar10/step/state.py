@@ -4,7 +4,8 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.optim import optimizers, schedules
+from cifar10.optim import optimizers
+from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.lookahead import Lookahead
 from cifar10.step import saving
 from cifar10.step.counters import examples_seen
@@ -45,7 +46,7 @@ class TrainingState:
         self.shared = SharedState(place)
         self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
         with tf.device(self.device):
-            self.rate = schedules.learning_rate(
+            self.rate = learning_rate(
                 config,
                 self.seen.read_value(),
                 params.num_examples,

@@ -5,8 +5,8 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.models import Model
-from cifar10.models.layers import Layers
+from cifar10.models.base import Network
+from cifar10.ops.layers import Layers
 from cifar10.step.lockstep import Lockstep
 from cifar10.weights.spec import VariableSource
 
@@ -20,7 +20,7 @@ class Tower(NamedTuple):
 
 
 def build_towers(
-    model: Model,
+    model: Network,
     layers: Layers,
     standardise: Callable[[tf.Tensor], tf.Tensor],
     images: tf.Tensor,

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.models import Model
-from cifar10.models.layers import Layers
+from cifar10.models.base import Network
+from cifar10.ops.layers import Layers
 from cifar10.step import saving, towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.losses import cross_entropy
@@ -80,7 +80,7 @@ class Step(NamedTuple):
         )
 
 
-def build(model: Model, images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> Step:
+def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> Step:
     """Builds the graph of a training step.
 
     Args:
@@ -134,7 +134,7 @@ def build(model: Model, images: tf.Tensor, labels: tf.Tensor, params: ModelParam
 
 
 def lay_out(
-    model: Model, layers: Layers, values_from_data: Optional[Mapping[str, Any]] = None
+    model: Network, layers: Layers, values_from_data: Optional[Mapping[str, Any]] = None
 ) -> Layout:
     """Asks a model for its variables, in a graph that nobody will run.
 

@@ -32,7 +32,7 @@ class Survivor(NamedTuple):
 
 
 _SUPERVISOR, _LOOKAHEAD = "launch/supervise/supervisor.py", "cifar10/optim/lookahead.py"
-_METRICS, _LAYERS = "cifar10/step/metrics.py", "cifar10/models/layers.py"
+_METRICS, _LAYERS = "cifar10/step/metrics.py", "cifar10/ops/layers.py"
 _RESOURCE = "TensorFlow 2 makes resource variables by default, also in graphs"
 _STARTS_FIRST = "`start` sets it before anything reads it; this is its type"
 _NOBODY_READS = "the value of a branch is read by nobody: what counts is that it is done"
@@ -170,13 +170,6 @@ SURVIVORS: tuple[Survivor, ...] = (
         "base = tf.constant(limit, tf.uint64)",
         "tf.constant(limit, tf.uint64) -> (limit)",
         "TensorFlow makes the same constant of a plain number",
-    ),
-    Survivor(
-        "cifar10/config/rates.py",
-        "warmup_steps",
-        "depth = min(1.0, config.layers / _LAYERS_OF_WARMUP) if config.is_resnet else 1.0",
-        "config.is_resnet -> True",
-        "others may have no --num-layers, so their number is the default, 44",
     ),
     Survivor(
         "cifar10/input/augment.py",
@@ -355,35 +348,35 @@ SURVIVORS: tuple[Survivor, ...] = (
         "it keeps zeros from being divided by zero; any small number does",
     ),
     Survivor(
-        "cifar10/models/layers.py",
+        "cifar10/ops/layers.py",
         "Layers",
         "norm_decay: float = 0.997",
         "0.997 -> 1.994",
         "model_fn always says it; the default is for tests",
     ),
     Survivor(
-        "cifar10/models/layers.py",
+        "cifar10/ops/layers.py",
         "Layers",
         'norm: str = "tower"',
         '"tower" -> "tower_"',
         "model_fn always says it; the default is for tests",
     ),
     Survivor(
-        "cifar10/models/layers.py",
+        "cifar10/ops/layers.py",
         "Layers",
         "norm_epsilon: float = 1e-5",
         "1e-5 -> 2e-05",
         "model_fn always says it; the default is for tests",
     ),
     Survivor(
-        "cifar10/models/layers.py",
+        "cifar10/ops/layers.py",
         "Layers",
         "fuses: bool = False",
         "False -> True",
         "model_fn always says it; the default is for tests",
     ),
     Survivor(
-        "cifar10/models/layers.py",
+        "cifar10/ops/layers.py",
         "Layers",
         "bf16_on_cpu: bool = False",
         "False -> True",

@@ -12,7 +12,10 @@ _STEP = (
 _REFERENCE = "tests/reference/test_training_step.py"
 
 TARGETS: dict[str, tuple[str, ...]] = {
-    "cifar10/models/__init__.py": ("tests/cifar10/models/test_models.py",),
+    "cifar10/models/__init__.py": (
+        "tests/cifar10/models/test_registry.py",
+        "tests/cifar10/models/test_models.py",
+    ),
     "cifar10/models/fastnet.py": (
         "tests/cifar10/models/test_fastnet.py",
         "tests/cifar10/models/test_models.py",
@@ -20,7 +23,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     ),
     "cifar10/models/mlp.py": ("tests/cifar10/models/test_models.py", _REFERENCE),
     "cifar10/models/resnet.py": ("tests/cifar10/models/test_models.py", _REFERENCE),
-    "cifar10/models/layers.py": ("tests/cifar10/models/test_layers.py", _REFERENCE),
+    "cifar10/ops/layers.py": ("tests/cifar10/ops/test_layers.py", _REFERENCE),
     "cifar10/step/gradients.py": ("tests/cifar10/step/test_gradients.py", *_STEP),
     "cifar10/step/update.py": _STEP,
     "cifar10/optim/optimizers.py": (
@@ -33,7 +36,11 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "tests/cifar10/step/test_update.py",
     ),
     "cifar10/config/rates.py": ("tests/cifar10/config/test_rates.py",),
-    "cifar10/optim/schedules.py": ("tests/cifar10/optim/test_schedules.py",),
+    "cifar10/optim/learning_rate.py": ("tests/cifar10/optim/test_learning_rate.py",),
+    "cifar10/schedules.py": (
+        "tests/cifar10/test_schedules.py",
+        "tests/cifar10/optim/test_learning_rate.py",
+    ),
     "cifar10/input/augment.py": ("tests/cifar10/input/test_augment.py",),
     "cifar10/step/training_step.py": _STEP,
     "cifar10/step/metrics.py": ("tests/cifar10/step/test_metrics.py",),

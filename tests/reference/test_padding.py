@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.models.layers import Layers
+from cifar10.ops.layers import Layers
 
 
 @pytest.mark.parametrize(

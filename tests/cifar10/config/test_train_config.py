@@ -7,8 +7,10 @@ from typing import Any, Optional
 
 import pytest
 
+from cifar10.config.flags import GROUPS
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.settings import flag_of
 
 NUMBERS = (int, float, Optional[int], Optional[float])
 
@@ -49,8 +51,8 @@ def test_a_config_cannot_be_changed():
 
 def test_every_setting_says_what_it_is():
     for field in dataclasses.fields(TrainConfig):
-        assert field.metadata["help"], field.name
-        assert field.metadata["group"], field.name
+        assert flag_of(field).help, field.name
+        assert flag_of(field).group in GROUPS, field.name
 
 
 @pytest.mark.parametrize(
@@ -61,10 +63,10 @@ def test_every_setting_says_what_it_is():
         ({"model": "vgg"}, "--model must be one of resnet, resnet_v2, fastnet, mlp, got vgg"),
         ({"learning_rate": math.nan}, "--learning-rate must be above 0, got nan"),
         ({"train_epochs": math.inf}, "--train-epochs must be above 0, got inf"),
-        ({"cutout": 33}, "--cutout must be at most 32, got 33"),
-        ({"crop_padding": 32}, "--crop-padding must be below 32, got 32"),
+        ({"cutout": 33}, "--cutout must be at least 0 and at most 32, got 33"),
+        ({"crop_padding": 32}, "--crop-padding must be at least 0 and below 32, got 32"),
         ({"recipe": "slow"}, "--recipe must be one of fast, airbench94, tutorial, resnet20, "),
-        ({"seed": 2**31}, "--seed must be below 2**31, got 2147483648"),
+        ({"seed": 2**31}, "--seed must be at least 0 and below 2147483648, got 2147483648"),
         ({"data_dir": ""}, "--data-dir must not be empty; leave it out for the default"),
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
         (
@@ -89,7 +91,7 @@ RANGES = {
     ),
     "at least 0": (
         *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
-        *("weight_decay", "seed", "task_index", "cutout", "crop_padding"),
+        *("weight_decay", "task_index"),
         *("lookahead_steps", "norm_bias_rate", "residual_scale", "whitening_bias_epochs"),
     ),
     "above 0": (
@@ -97,12 +99,18 @@ RANGES = {
         *("max_minutes", "cluster_timeout"),
     ),
     "at least 0 and below 1": ("momentum", "muon_momentum", "batch_norm_decay", "label_smoothing"),
+    "at least 0 and below 32": ("crop_padding",),
+    "at least 0 and at most 32": ("cutout",),
+    "at least 0 and below 2147483648": ("seed",),
 }
 FIRST_TOO_FAR = {
     "at least 1": (0,),
     "at least 0": (-1,),
     "above 0": (0,),
     "at least 0 and below 1": (1, -1e-9),
+    "at least 0 and below 32": (32, -1),
+    "at least 0 and at most 32": (33, -1),
+    "at least 0 and below 2147483648": (2**31, -1),
 }
 
 
@@ -131,7 +139,7 @@ def test_a_setting_with_choices_takes_no_other():
         *("job_name", "replication", "ps_transfer"),
     }
     fields = dataclasses.fields(TrainConfig)
-    assert {field.name for field in fields if field.metadata["choices"]} == with_choices
+    assert {field.name for field in fields if flag_of(field).choices} == with_choices
     for name in with_choices:
         settings: dict[str, Any] = {name: "another"}
         with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} must be one of "):

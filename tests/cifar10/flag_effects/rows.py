@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
-from cifar10.config.train_config import TrainConfig, flag_name
+from cifar10.config.train_config import TrainConfig
+from cifar10.settings import flag_name
 
 
 @dataclasses.dataclass(frozen=True)

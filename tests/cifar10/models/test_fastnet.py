@@ -8,8 +8,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.recipes import RECIPES
 from cifar10.config.train_config import TrainConfig
-from cifar10.models.fastnet import PartialIdentity, fastnet
-from cifar10.models.layers import Layers
+from cifar10.models.fastnet import fastnet
+from cifar10.ops.initializers import PartialIdentity
+from cifar10.ops.layers import Layers
 from cifar10.weights.spec import KERNEL, Recorder
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_batches, make_plan

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from cifar10.config.train_config import TrainConfig
-from cifar10.models.whitening import PROJECTION, values_from_data, whitening_projection
+from cifar10 import models
+from cifar10.models.whitening import PROJECTION, whitening_projection
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,12 @@ def test_fastnets_projection_is_made_from_5000_images(images):
         asked.append(count)
         return images
 
-    values = values_from_data(TrainConfig(model="fastnet"), sample)
+    values = models.find("fastnet").first_values(sample)
     assert asked == [5000]
     assert list(values) == [PROJECTION]
     np.testing.assert_array_equal(values[PROJECTION], whitening_projection(images, 2))
 
 
 def test_other_models_need_nothing_of_the_data():
-    assert values_from_data(TrainConfig(), None) == {}
+    for name in ("resnet", "resnet_v2", "mlp"):
+        assert models.find(name).first_values(pytest.fail) == {}

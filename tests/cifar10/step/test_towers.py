@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.models.layers import Layers, NormStatistics
+from cifar10.ops.layers import Layers, NormStatistics
 from cifar10.step import towers
 
 

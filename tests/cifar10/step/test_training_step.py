@@ -8,7 +8,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.models.layers import Layers
+from cifar10.ops.layers import Layers
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.models.layers import Layers, he_initializer
+from cifar10.ops.initializers import he
+from cifar10.ops.layers import Layers
 from cifar10.weights.packed import Section, Slices
 from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Recorder
 
@@ -319,7 +320,7 @@ def test_relu_in_bf16_on_a_cpu_has_a_gradient_of_integers(on_cpu: bool):
 @pytest.mark.parametrize("scale", [1.0, 0.25, 0.0])
 def test_a_kernel_begins_with_hes_deviation_times_its_scale(scale: float) -> None:
     with tf.Graph().as_default(), tf.Session() as session:
-        values = session.run(he_initializer(scale)([3, 3, 16, 256], tf.float32))
+        values = session.run(he(scale)([3, 3, 16, 256], tf.float32))
     # 36,864 numbers, with a mean of 0 and a deviation of sqrt(2 / inputs); n=1.
     assert values.std() == pytest.approx(scale * (2 / (3 * 3 * 16)) ** 0.5, rel=0.02)
     assert values.mean() == pytest.approx(0, abs=2e-3)

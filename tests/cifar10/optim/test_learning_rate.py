@@ -4,7 +4,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.optim.schedules import learning_rate
+from cifar10.optim.learning_rate import learning_rate
 
 NUM_EXAMPLES = 45_000
 

@@ -6,10 +6,12 @@ trains, the layout and type of tensors, how towers share statistics, and how a v
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.ops import initializers
 from cifar10.ops.activations import gelu, relu
 from cifar10.ops.convolution import ConvAlgorithms, convolve
 from cifar10.weights.separate import SeparateVariables
@@ -22,13 +24,6 @@ class NormStatistics(NamedTuple):
     mean: tf.Tensor  # [channels]
     variance: tf.Tensor  # [channels], population variance (divided by count)
     count: tf.Tensor  # scalar: values a channel
-
-
-def he_initializer(scale: float = 1.0) -> Any:
-    """He's initialisation of a kernel before a ReLU (arXiv:1502.01852), times `scale`."""
-    if scale == 0:
-        return tf.zeros_initializer()
-    return tf.variance_scaling_initializer(2.0 * scale**2, "fan_in", "truncated_normal")
 
 
 @dataclasses.dataclass
@@ -95,11 +90,28 @@ class Layers:
         full_name = f"{scope}/{name}" if scope else name
         return self.source.get(Spec(full_name, tuple(map(int, shape)), initializer, kind))
 
+    def scope(self, name: str) -> AbstractContextManager[Any]:
+        """Variables inside have names that begin with this one."""
+        scope: AbstractContextManager[Any] = tf.variable_scope(name)
+        return scope
+
     def cast_images(self, images: tf.Tensor) -> tf.Tensor:
         """[N, 32, 32, 3] float32 -> this tower's layout and type."""
         if self.data_format == "channels_first":
             images = tf.transpose(images, [0, 3, 1, 2])
         return tf.cast(images, self.compute_dtype)
+
+    def cast(self, x: tf.Tensor) -> tf.Tensor:
+        """Any tensor -> this tower's type; its layout stays."""
+        return tf.cast(x, self.compute_dtype)
+
+    def to_float32(self, x: tf.Tensor) -> tf.Tensor:
+        """Any tensor -> float32."""
+        return tf.cast(x, tf.float32)
+
+    def flatten(self, x: tf.Tensor) -> tf.Tensor:
+        """[N, ...] -> [N, features]."""
+        return tf.reshape(x, [-1, x.shape[1:].num_elements()])
 
     def conv(
         self,
@@ -127,7 +139,7 @@ class Layers:
         """
         with tf.variable_scope(None, "conv"):
             channels = x.shape[self._channel_axis]
-            initializer = initializer or he_initializer()
+            initializer = initializer or self.he()
             shape = [kernel, kernel, channels, filters]
             weights = tf.cast(
                 self.variable("kernel", shape, initializer, KERNEL), self.compute_dtype
@@ -237,6 +249,18 @@ class Layers:
                 y, mean, variance = self._fused(x, gamma, beta, tf.cast(count, tf.float32))
             self.statistics.append(NormStatistics(mean, variance, count))
             return y
+
+    def he(self, scale: float = 1.0) -> Any:
+        """He's initialisation of a kernel before a ReLU, times `scale`."""
+        return initializers.he(scale)
+
+    def partial_identity(self) -> Any:
+        """As many filters as there are inputs pass the inputs on; the others are uniform."""
+        return initializers.PartialIdentity()
+
+    def uniform(self) -> Any:
+        """Between plus and minus 1 / sqrt(fan in)."""
+        return initializers.uniform()
 
     def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, count: tf.Tensor) -> Any:
         y, mean, variance = tf.nn.fused_batch_norm(

@@ -1,0 +1,166 @@
+"""Models by name, one from outside the tree among them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cifar10 import models
+from cifar10.config import flags
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.models.base import Layers, Model, Network, Rate
+from tests.cifar10 import program
+
+# A package of somebody else's: one module has a model and a schedule, and starts the program.
+OUTSIDE = """
+import sys
+
+from cifar10 import main, models, schedules
+from cifar10.models.base import Model
+
+
+def conv_pool(layers, images):
+    x = layers.relu(layers.conv(layers.cast_images(images), 8, 3, strides=2))
+    return layers.dense(layers.global_average_pool(x), 10)
+
+
+class ConvPool(Model):
+    name = "conv_pool"
+    normalises = False
+
+    def title(self, config):
+        return "one convolution"
+
+    def network(self, config):
+        return conv_pool
+
+
+@schedules.schedule("half of the rate in the second half")
+def halves(progress):
+    return 1.0 - 0.5 * (progress.share // 0.5)
+
+
+models.register(ConvPool())
+sys.exit(main.main())
+"""
+
+
+class Linear(Model):
+    """A model with no layer but the last."""
+
+    name = "linear"
+    convolves = normalises = False
+
+    def title(self, config: Any) -> str:
+        return "linear"
+
+    def network(self, config: Any) -> Network:
+        def network(layers: Layers, images: Any) -> Any:
+            return layers.dense(layers.flatten(images), 10)
+
+        return network
+
+    def rate(self, config: Any) -> Rate:
+        return Rate(0.004, 128)
+
+
+@pytest.fixture
+def linear() -> Iterator[None]:
+    models.register(Linear())
+    yield
+    models.unregister("linear")
+
+
+def test_a_flag_can_name_every_model_of_the_registry(linear: None) -> None:
+    assert list(models.NAMES) == ["resnet", "resnet_v2", "fastnet", "mlp", "linear"]
+    for name in models.NAMES:
+        assert flags.parse(["--model", name]).model == name
+        assert models.find(name).name == name
+
+
+def test_a_name_stands_for_one_model(linear: None) -> None:
+    with pytest.raises(ValueError, match="there is a model linear already"):
+        models.register(Linear())
+
+
+def test_a_model_that_was_taken_away_is_unknown() -> None:
+    with pytest.raises(ConfigError, match="invalid choice: 'linear'"):
+        flags.parse(["--model=linear"])
+    with pytest.raises(LookupError, match="resnet, resnet_v2, fastnet, mlp, got 'linear'"):
+        models.find("linear")
+
+
+def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:
+    for words, rule in (
+        (["--num-layers=8"], "--num-layers is for --model resnet or resnet_v2, got --model linear"),
+        (["--hidden-units=8"], "--hidden-units is for --model mlp, got --model linear"),
+        (["--batch-norm=sync"], "--batch-norm is for batch normalisation; --model linear has none"),
+        (["--data-format=channels_last"], "--data-format is for convolutions, got --model linear"),
+        (["--optimizer=muon"], "--optimizer muon is for convolutions with batch normalisation"),
+    ):
+        with pytest.raises(ConfigError) as refusal:
+            flags.parse(["--model=linear", *words])
+        assert str(refusal.value).startswith(rule)
+
+
+def test_a_recipe_leaves_out_what_is_not_for_the_model_that_is_asked_for(linear: None) -> None:
+    config = flags.parse(["--recipe=tutorial", "--model=linear"])
+    assert (config.num_layers, config.residual_scale, config.batch_norm_decay) == (
+        None,
+        None,
+        0.997,
+    )
+    assert (config.learning_rate, config.schedule) == (None, "staged")  # The rate is a ResNet's.
+    assert flags.parse(["--recipe=tutorial", "--model=resnet_v2"]).learning_rate == 0.1
+    assert flags.parse(["--recipe=fast", "--model=linear"]).optimizer == "momentum"
+
+
+def test_settings_have_the_models_that_they_are_for() -> None:
+    assert models.owners() == {
+        "num_layers": ("resnet", "resnet_v2"),
+        "residual_scale": ("resnet", "resnet_v2"),
+        "whitening_bias_epochs": ("fastnet",),
+        "hidden_units": ("mlp",),
+    }
+
+
+def test_settings_in_force_have_no_gap() -> None:
+    def in_force(**settings: Any) -> Any:
+        config = TrainConfig(**settings)
+        return models.find(config.model).in_force(config)
+
+    assert in_force() == {"num_layers": 44, "residual_scale": 7**-0.5}
+    assert in_force(num_layers=8, residual_scale=0.0) == {"num_layers": 8, "residual_scale": 0.0}
+    assert in_force(model="mlp") == {"hidden_units": 100}
+    assert in_force(model="fastnet") == {}
+
+
+@pytest.mark.slow
+def test_a_model_and_a_schedule_from_outside_the_tree_train(root: Path, tmp_path: Path) -> None:
+    records = program.make_records(tmp_path / "data", 200)
+    script = tmp_path / "outside.py"
+    script.write_text(OUTSIDE)
+    done = subprocess.run(
+        [sys.executable, str(script), "--model=conv_pool", "--schedule=halves", "--train-steps=6"]
+        + ["--train-batch-size=20", "--learning-rate=0.1", "--warmup-epochs=0", "--log-steps=1"]
+        + [f"--data-dir={records}", f"--output-dir={tmp_path / 'output'}"],
+        env={**program.environment(), "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "output" / "result.json").read_text())
+    assert result["model"] == "one convolution"
+    assert result["configuration"]["schedule"] == "halves"
+    # 6 steps: the first three at the highest rate, the others at half of it.
+    rates = {row["step"]: row["learning_rate"] for row in result["history"]["train"]}
+    assert rates
+    for step, rate in rates.items():
+        assert rate == pytest.approx(0.1 if step <= 3 else 0.05), step

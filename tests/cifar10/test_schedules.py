@@ -1,0 +1,54 @@
+"""Schedules by name; what each does is in tests/cifar10/optim/test_learning_rate.py."""
+
+from collections.abc import Iterator
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import schedules
+from cifar10.config import flags
+from cifar10.errors import ConfigError
+from cifar10.schedules import Progress, schedule
+
+
+@pytest.fixture
+def steep() -> Iterator[None]:
+    @schedule("down to 0 at once")
+    def steep(progress: Progress) -> tf.Tensor:
+        return (1.0 - progress.share) ** 4
+
+    yield
+    schedules.unregister("steep")
+
+
+def test_a_flag_can_name_every_schedule_of_the_registry(steep: None) -> None:
+    names = ["staged", "cosine", "linear", "triangular", "constant", "steep"]
+    assert list(schedules.NAMES) == names
+    for name in names:
+        assert flags.parse(["--schedule", name]).schedule == name
+
+
+def test_a_schedule_is_found_by_the_name_of_its_function(steep: None) -> None:
+    progress = Progress(share=tf.constant(0.5), epochs=tf.constant(3.0, tf.float64))
+    assert float(schedules.factor("steep", progress)) == 0.0625
+    assert float(schedules.factor("linear", progress)) == 0.5
+
+
+def test_help_says_what_each_schedule_does(steep: None) -> None:
+    assert schedules.described().endswith("; steep: down to 0 at once")
+    assert "linear: to 0 at the end; triangular: from x.2 up" in schedules.described()
+
+
+def test_a_name_stands_for_one_schedule(steep: None) -> None:
+    with pytest.raises(ValueError, match="there is a schedule steep already"):
+
+        @schedule("another")
+        def steep(progress: Progress) -> tf.Tensor:
+            return progress.share
+
+
+def test_a_schedule_that_was_taken_away_is_unknown() -> None:
+    with pytest.raises(ConfigError, match="invalid choice: 'steep'"):
+        flags.parse(["--schedule=steep"])
+    with pytest.raises(LookupError, match="linear, triangular, constant, got 'steep'"):
+        schedules.factor("steep", Progress(tf.constant(0.5), tf.constant(1.0)))
