@@ -158,7 +158,7 @@ SHARED = {"data_prep": ("cifar10.schema",)}
 LIGHT = (
     "cifar10.cluster.address_check",
     "cifar10.cluster.liveness",
-    "cifar10.cluster.normalize",
+    "cifar10.cluster.normalise",
     "cifar10.cluster.resolve",
     "cifar10.cluster.spec",
     "cifar10.cluster.tf_config",

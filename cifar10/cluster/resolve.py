@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Optional
 
 from cifar10.cluster import tf_config
-from cifar10.cluster.normalize import CHIEF, normalise, show
+from cifar10.cluster.normalise import CHIEF, normalise, show
 from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError

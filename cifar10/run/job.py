@@ -32,7 +32,7 @@ class Job:
     estimator: Any  # tf.estimator.Estimator
     class_names: tuple[str, ...]
     given_records: Optional[RecordSet] = None
-    node: Optional[ClusterSession] = None  # its place in a cluster
+    cluster_session: Optional[ClusterSession] = None  # its place in a cluster
     has_evaluator: bool = False  # a separate process validates, and makes the figures
 
     @property
@@ -55,12 +55,12 @@ class Job:
 
     def stay_for_the_master(self, stop: StopRequest) -> Optional[Stay]:
         """How long a signal leaves this worker of a cluster to its master."""
-        return self.node.stay_for_the_master(stop) if self.node else None
+        return self.cluster_session.stay_for_the_master(stop) if self.cluster_session else None
 
     def tell_end(self) -> None:
         """Tells the cluster, if there is one, that this process trains no more."""
-        if self.node:
-            self.node.tell_end()
+        if self.cluster_session:
+            self.cluster_session.tell_end()
 
     @property
     def num_examples(self) -> int:
@@ -113,9 +113,9 @@ def join_job(
     """
     plan = plan_devices(config, cluster.host_share)
     size_thread_pools(plan.session_config)
-    node = ClusterSession(config, cluster, plan)
-    node.join(check)
-    return _assemble(config, plan, tuple(records.manifest["class_names"]), records, node)
+    session = ClusterSession(config, cluster, plan)
+    session.join(check)
+    return _assemble(config, plan, tuple(records.manifest["class_names"]), records, session)
 
 
 def _assemble(
@@ -123,9 +123,9 @@ def _assemble(
     plan: DevicePlan,
     class_names: tuple[str, ...],
     records: Optional[RecordSet],
-    node: Optional[ClusterSession] = None,
+    cluster_session: Optional[ClusterSession] = None,
 ) -> Job:
-    replication = node.replication() if node else None
+    replication = cluster_session.replication() if cluster_session else None
     params = ModelParams(config, plan, replication=replication)
     if records is not None:
         num_examples = records.counts.get(TRAIN, 1)
@@ -140,7 +140,7 @@ def _assemble(
         model_dir=config.output_place, session_config=plan.session_config
     )
     estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
-    return Job(config, plan, params, estimator, class_names, records, node)
+    return Job(config, plan, params, estimator, class_names, records, cluster_session)
 
 
 def make_trainer(job: Job) -> Any:
@@ -169,8 +169,8 @@ def make_trainer(job: Job) -> Any:
         # The graph is made from code whenever it is needed; a checkpoint holds the values.
         "checkpoint_save_graph_def": False,
     }
-    if job.node:
-        run_config = job.node.run_config(**settings)
+    if job.cluster_session:
+        run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
     return tf.estimator.Estimator(model_fn, config=run_config, params=params)

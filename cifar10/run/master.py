@@ -220,8 +220,8 @@ def say_what_trains(job: Job, start_step: int) -> None:
     records, config, place = job.records, job.config, job.params.place
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
     say(f"{config.model_title}, {job.plan.summary}, batch {config.train_batch_size}")
-    if job.node:
-        say(job.node.describe(place))
+    if job.cluster_session:
+        say(job.cluster_session.describe(place))
     say(f"data: {records.manifest['source']['kind']}, {numbers} ({config.data_place})")
     verb = f"continuing at step {start_step:,}" if start_step else "training"
     say(f"{verb} to step {job.total_steps:,}; output: {config.output_place}")

@@ -47,7 +47,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
         "configuration": environment.describe_config(job.params),
-        "cluster": job.node.as_dict(job.params.place) if job.node else None,
+        "cluster": job.cluster_session.as_dict(job.params.place) if job.cluster_session else None,
         "versions": environment.versions(),
         "hardware": environment.hardware(),
         "data": job.records.manifest,

@@ -24,10 +24,10 @@ CPU = "device:CPU:0"
 
 
 class Job:
-    """A master, two workers and two parameter servers, of which a test makes nodes."""
+    """A master, two workers and two parameter servers, of which a test makes sessions."""
 
     def __init__(self) -> None:
-        self._nodes: list[ClusterSession] = []
+        self._sessions: list[ClusterSession] = []
         ports = iter(free_ports(5))
         counts = {"master": 1, "worker": 2, "ps": 2}
         self.addresses = {
@@ -38,15 +38,15 @@ class Job:
     def cluster(self, job: str, index: int = 0) -> Cluster:
         return Cluster(self.addresses, job, index, has_evaluator=False, source="TF_CONFIG")
 
-    def node(self, job: str, index: int = 0, towers: int = 1, **settings: Any) -> ClusterSession:
+    def session(self, job: str, index: int = 0, towers: int = 1, **settings: Any) -> ClusterSession:
         config = TrainConfig(train_batch_size=12, **settings)
-        node = ClusterSession(config, self.cluster(job, index), make_plan(towers, 1))
-        self._nodes.append(node)
-        return node
+        session = ClusterSession(config, self.cluster(job, index), make_plan(towers, 1))
+        self._sessions.append(session)
+        return session
 
     def end(self) -> None:
-        for node in self._nodes:
-            node._monitor.stop()
+        for session in self._sessions:
+            session._monitor.stop()
 
     @contextlib.contextmanager
     def listening(self, job: str) -> Iterator[None]:
@@ -62,7 +62,7 @@ class Job:
 
 @pytest.fixture
 def job(monkeypatch):
-    """A node starts its server and looks often at the others; both is over with the test."""
+    """A session starts its server and looks often at the others; both is over with the test."""
     monkeypatch.setattr(monitored_session.sm, "SessionManager", monitored_session.sm.SessionManager)
     found = Job()
     yield found
@@ -74,7 +74,7 @@ def no_check() -> None:
 
 
 class Guards:
-    """What a node asks its watch to end the process for; a test's process cannot be ended."""
+    """What a session asks its watch to end the process for; a test's process cannot be ended."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.found: list[tuple[list[str], Any]] = []
@@ -96,13 +96,13 @@ def guards(monkeypatch):
 
 def test_an_asynchronous_master_waits_for_the_parameter_servers_and_not_for_workers(job, guards):
     with job.listening("ps"):
-        job.node("master", sync=False, cluster_timeout=20.0).join(no_check)
+        job.session("master", sync=False, cluster_timeout=20.0).join(no_check)
     assert guards.found == [(["ps/0", "ps/1"], None)]
 
 
 def test_a_worker_waits_for_the_master_too(job, guards):
     with job.listening("ps"), pytest.raises(TrainingError) as missed:
-        job.node("worker", 1, cluster_timeout=1.0).join(no_check)
+        job.session("worker", 1, cluster_timeout=1.0).join(no_check)
     (master,) = job.addresses["master"]
     assert str(missed.value).startswith(f"master/0 ({master}) has not answered for 1 s")
     assert guards.found == []
@@ -110,14 +110,14 @@ def test_a_worker_waits_for_the_master_too(job, guards):
 
 def test_a_parameter_server_that_stays_away_is_named(job, guards):
     with pytest.raises(TrainingError) as missed:
-        job.node("master", cluster_timeout=0.5).join(no_check)
+        job.session("master", cluster_timeout=0.5).join(no_check)
     one, other = job.addresses["ps"]
     assert str(missed.value).startswith(f"ps/0 ({one}), ps/1 ({other}) have not answered")
 
 
 def test_an_in_graph_master_needs_everybody(job, guards):
     with job.listening("ps"), job.listening("worker"):
-        job.node("master", replication="in-graph", cluster_timeout=20.0).join(no_check)
+        job.session("master", replication="in-graph", cluster_timeout=20.0).join(no_check)
     assert [(sorted(labels), least) for labels, least in guards.found] == [
         (["ps/0", "ps/1", "worker/0", "worker/1"], None)
     ]
@@ -127,9 +127,9 @@ def test_an_in_graph_master_needs_everybody(job, guards):
 def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients(
     job, guards, aggregate, workers
 ):
-    node = job.node("master", replicas_to_aggregate=aggregate, cluster_timeout=20.0)
+    session = job.session("master", replicas_to_aggregate=aggregate, cluster_timeout=20.0)
     with job.listening("ps"):
-        node.join(no_check)
+        session.join(no_check)
     assert guards.found == [
         (["ps/0", "ps/1"], None),
         (["worker/0", "worker/1"], workers),
@@ -138,7 +138,7 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
 
 def test_a_synchronous_worker_needs_no_other_worker(job, guards):
     with job.listening("ps"), job.listening("master"):
-        job.node("worker", cluster_timeout=20.0).join(no_check)
+        job.session("worker", cluster_timeout=20.0).join(no_check)
     assert [sorted(labels) for labels, _ in guards.found] == [["master/0", "ps/0", "ps/1"]]
 
 
@@ -150,7 +150,7 @@ def test_others_that_have_gone_are_no_loss_once_training_is_over(job, guards):
             raise raised[0]
 
     with job.listening("ps"):
-        job.node("master", cluster_timeout=20.0).join(check)
+        job.session("master", cluster_timeout=20.0).join(check)
     assert guards.is_over() is False
     raised.append(TrainingOver(7))
     assert guards.is_over() is True
@@ -159,7 +159,7 @@ def test_others_that_have_gone_are_no_loss_once_training_is_over(job, guards):
 
 
 def test_asynchronous_trainers_share_the_parameter_servers(job):
-    place = job.node("worker", 1, towers=2, sync=False).replication()
+    place = job.session("worker", 1, towers=2, sync=False).replication()
     assert dataclasses.asdict(place) == {
         "variable_devices": (f"/job:ps/task:0/{CPU}", f"/job:ps/task:1/{CPU}"),
         "tower_devices": ("/job:worker/task:1/cpu:0", "/job:worker/task:1/cpu:1"),
@@ -173,20 +173,20 @@ def test_asynchronous_trainers_share_the_parameter_servers(job):
 
 
 def test_synchronous_trainers_wait_for_all_gradients_or_for_as_many_as_asked(job):
-    place = job.node("master", ps_transfer="bf16").replication()
+    place = job.session("master", ps_transfer="bf16").replication()
     assert (place.replica, place.replicas_to_aggregate, place.transfer_dtype) == (0, 3, tf.bfloat16)
-    assert job.node("worker", replicas_to_aggregate=2).replication().replicas_to_aggregate == 2
+    assert job.session("worker", replicas_to_aggregate=2).replication().replicas_to_aggregate == 2
 
 
 def test_without_parameter_servers_the_weights_are_the_masters(job):
     del job.addresses["ps"]
-    assert job.node("worker").replication().variable_devices == (f"/job:master/task:0/{CPU}",)
+    assert job.session("worker").replication().variable_devices == (f"/job:master/task:0/{CPU}",)
 
 
 def test_an_in_graph_master_has_towers_on_every_machine(job):
     for task, index in (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)):
         server.start(job.cluster(task, index), tf.ConfigProto())
-    place = job.node("master", towers=2, replication="in-graph").replication()
+    place = job.session("master", towers=2, replication="in-graph").replication()
     machines = ("/job:master/task:0", "/job:worker/task:0", "/job:worker/task:1")
     assert place.tower_devices == tuple(f"{one}/{CPU}" for one in machines for _ in range(2))
     assert (place.num_machines, place.num_replicas, place.replicas_to_aggregate) == (3, 1, None)
@@ -200,13 +200,13 @@ def test_an_in_graph_master_has_towers_on_every_machine(job):
         ({"replicas_to_aggregate": 2}, "synchronous, 2 of 3 gradients an update", 24),
     ],
 )
-def test_a_node_says_what_it_is_and_how_it_trains(job, settings, how, images):
-    node = job.node("worker", 1, **settings)
-    place = node.replication()
-    assert node.describe(place) == (
+def test_a_session_says_what_it_is_and_how_it_trains(job, settings, how, images):
+    session = job.session("worker", 1, **settings)
+    place = session.replication()
+    assert session.describe(place) == (
         f"worker/1 of 3 trainers and 2 parameter servers, {how}, {images} images a global step"
     )
-    assert node.as_dict(place) == {
+    assert session.as_dict(place) == {
         "task": "worker/1",
         "tasks": {job: list(tasks) for job, tasks in job.addresses.items()},
         "replication": "between-graph",
@@ -217,28 +217,28 @@ def test_a_node_says_what_it_is_and_how_it_trains(job, settings, how, images):
 
 def test_one_of_each_is_said_in_the_singular(job):
     job.addresses = {"master": job.addresses["master"], "ps": job.addresses["ps"][:1]}
-    node = job.node("master")
-    assert node.describe(node.replication()).startswith(
+    session = job.session("master")
+    assert session.describe(session.replication()).startswith(
         "master/0 of 1 trainer and 1 parameter server, "
     )
 
 
 @pytest.mark.parametrize(("timeout", "secs"), [(3.0, 60), (300.0, 301)])
 def test_a_worker_waits_a_minute_for_a_master_that_answers_or_longer(job, timeout, secs):
-    config = job.node("worker", cluster_timeout=timeout).run_config()
+    config = job.session("worker", cluster_timeout=timeout).run_config()
     assert config.session_creation_timeout_secs == secs
 
 
 def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", "as it was")
-    node = job.node("master", cluster_timeout=20.0)
-    master = node.run_config(model_dir="/nowhere")
-    assert (master.master, master.is_chief, master.task_type) == (node.target, True, "worker")
+    session = job.session("master", cluster_timeout=20.0)
+    master = session.run_config(model_dir="/nowhere")
+    assert (master.master, master.is_chief, master.task_type) == (session.target, True, "worker")
     assert master.cluster_spec.as_dict() == {}
     assert master.model_dir == "/nowhere"
     filters = list(master.session_config.device_filters)
     assert filters == ["/job:ps", "/job:master/task:0"]
-    worker = job.node("worker", 1).run_config()
+    worker = job.session("worker", 1).run_config()
     assert (worker.is_chief, worker.task_type, worker.task_id) == (False, "worker", 1)
     assert worker.cluster_spec.as_dict() == {job: list(v) for job, v in job.addresses.items()}
     assert list(worker.session_config.device_filters) == ["/job:ps", "/job:worker/task:1"]
@@ -246,18 +246,18 @@ def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job
 
 
 def test_an_in_graph_session_concerns_every_task(job):
-    config = job.node("master", replication="in-graph").run_config()
+    config = job.session("master", replication="in-graph").run_config()
     assert list(config.session_config.device_filters) == []
 
 
 def test_the_environment_is_left_without_tf_config_where_it_had_none(job, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    job.node("worker").run_config()
+    job.session("worker").run_config()
     assert "TF_CONFIG" not in os.environ
 
 
 def test_only_the_training_graph_is_placed_in_the_cluster(job):
-    place = job.node("worker", 1).run_config().device_fn
+    place = job.session("worker", 1).run_config().device_fn
     devices = []
     for _ in ("training", "evaluation"):
         with tf.Graph().as_default(), tf.device(place):
@@ -273,9 +273,9 @@ def test_only_the_training_graph_is_placed_in_the_cluster(job):
 def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replication, told):
     tasks = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)]
     targets = {task: server.start(job.cluster(*task), tf.ConfigProto()).target for task in tasks}
-    node = job.node("master", replication=replication)
-    node.tell_end()
-    node.tell_end()
+    session = job.session("master", replication=replication)
+    session.tell_end()
+    session.tell_end()
     heard = {}
     for task, target in targets.items():
         config = server.with_filters(tf.ConfigProto(), [f"/job:{task[0]}/task:{task[1]}"])
@@ -288,4 +288,4 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
 
 def test_a_port_that_is_taken_is_an_error_that_names_task_and_address(job):
     with job.listening("master"), pytest.raises(ConfigError, match="^master/0 cannot serve at 127"):
-        job.node("master")
+        job.session("master")

@@ -154,7 +154,7 @@ def train(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
     ) -> None:
         changed = dataclasses.replace(config, **settings)
         job = make_job(changed, open_records(changed.data_place))
-        job = dataclasses.replace(job, node=place)
+        job = dataclasses.replace(job, cluster_session=place)
         monkeypatch.setattr(worker, "join_job", lambda *_: job)
         monkeypatch.setattr(worker, "make_trainer", lambda job: Trainer(over_at, after_step))
         worker.train(changed, CLUSTER, stop)

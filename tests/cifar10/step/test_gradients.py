@@ -13,7 +13,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.step import gradients as reduction
+from cifar10.step import gradients
 from cifar10.step.devices import DevicePlan
 from tests.cifar10 import steps
 from tests.cifar10.steps import BATCH, make_batches, make_plan
@@ -38,7 +38,7 @@ def all_reduce_without_nccl(values: Sequence[Any]) -> list[Any]:
 
 @pytest.fixture
 def _no_nccl(monkeypatch):
-    monkeypatch.setattr(reduction, "all_reduce", all_reduce_without_nccl)
+    monkeypatch.setattr(gradients, "all_reduce", all_reduce_without_nccl)
 
 
 def values_of(*numbers: float) -> list[Any]:
@@ -51,7 +51,7 @@ def all_reduces(ops: Sequence[Any]) -> list[Any]:
 
 def test_on_cpus_a_machine_has_one_sum_and_a_single_value_stays_where_it_is():
     with tf.Graph().as_default():
-        machines = reduction.mean_by_machine(values_of(3.0, 6.0, 9.0), TWO_MACHINES)
+        machines = gradients.mean_by_machine(values_of(3.0, 6.0, 9.0), TWO_MACHINES)
         assert [list(held) for held in machines] == [
             ["/job:worker/task:0/device:CPU:0"],
             ["/job:worker/task:1/device:GPU:0"],
@@ -62,11 +62,11 @@ def test_the_machines_sum_up_to_the_mean_over_all_towers():
     with tf.Graph().as_default(), tf.Session() as session:
         ((mean,),) = (
             held.values()
-            for held in reduction.mean_by_machine(values_of(3.0, 6.0, 9.0), ["/cpu:0"] * 3)
+            for held in gradients.mean_by_machine(values_of(3.0, 6.0, 9.0), ["/cpu:0"] * 3)
         )
         np.testing.assert_allclose(session.run(mean), [6.0, 60.0], rtol=1e-6)
         ((alone,),) = (
-            held.values() for held in reduction.mean_by_machine(values_of(3.0), ["/cpu:0"])
+            held.values() for held in gradients.mean_by_machine(values_of(3.0), ["/cpu:0"])
         )
         assert session.run(alone).tolist() == [3.0, 30.0]
 
@@ -74,7 +74,7 @@ def test_the_machines_sum_up_to_the_mean_over_all_towers():
 def test_an_all_reduce_is_an_op_a_gpu_under_one_name():
     with tf.Graph().as_default() as graph:
         devices = ["/gpu:0", "/gpu:1", "/gpu:2"]
-        (held,) = reduction.mean_by_machine(values_of(1.0, 2.0, 3.0), devices, "nccl")
+        (held,) = gradients.mean_by_machine(values_of(1.0, 2.0, 3.0), devices, "nccl")
         ops = all_reduces(graph.get_operations())
     assert list(held) == ["/device:GPU:0", "/device:GPU:1", "/device:GPU:2"]
     assert [op.device for op in ops] == list(held)
@@ -89,7 +89,7 @@ def test_an_all_reduce_is_an_op_a_gpu_under_one_name():
 def test_two_all_reduces_of_a_graph_have_names_of_their_own():
     with tf.Graph().as_default() as graph:
         for _ in range(2):
-            reduction.mean_by_machine(values_of(1.0, 2.0), ["/gpu:0", "/gpu:1"], "nccl")
+            gradients.mean_by_machine(values_of(1.0, 2.0), ["/gpu:0", "/gpu:1"], "nccl")
         names = [op.get_attr("shared_name") for op in all_reduces(graph.get_operations())]
     assert len(names) == 4
     assert [names.count(name) for name in names] == [2, 2, 2, 2]
@@ -98,7 +98,7 @@ def test_two_all_reduces_of_a_graph_have_names_of_their_own():
 def test_towers_of_one_gpu_are_summed_there_first():
     with tf.Graph().as_default() as graph:
         devices = ["/gpu:0", "/gpu:1", "/gpu:0", "/gpu:1"]
-        reduction.mean_by_machine(values_of(1.0, 2.0, 3.0, 4.0), devices, "nccl")
+        gradients.mean_by_machine(values_of(1.0, 2.0, 3.0, 4.0), devices, "nccl")
         ops = all_reduces(graph.get_operations())
     sums = [op.inputs[0].op for op in ops]
     assert [(op.type, op.device, len(op.inputs)) for op in sums] == [
@@ -112,14 +112,14 @@ def test_towers_of_one_gpu_are_summed_there_first():
 def test_whoever_needs_one_gpus_sum_makes_all_gpus_take_part(position):
     # NCCL would wait for ever for a GPU whose op was pruned.
     with tf.Graph().as_default():
-        (held,) = reduction.mean_by_machine(values_of(1.0, 2.0), ["/gpu:0", "/gpu:1"], "nccl")
+        (held,) = gradients.mean_by_machine(values_of(1.0, 2.0), ["/gpu:0", "/gpu:1"], "nccl")
         before = steps.ops_before(list(held.values())[position].op)
     assert len(all_reduces(before)) == 2
 
 
 def test_gpus_of_different_machines_are_not_reduced_together():
     with tf.Graph().as_default() as graph:
-        machines = reduction.mean_by_machine(values_of(3.0, 6.0, 9.0), TWO_MACHINES, "nccl")
+        machines = gradients.mean_by_machine(values_of(3.0, 6.0, 9.0), TWO_MACHINES, "nccl")
         ops = all_reduces(graph.get_operations())
     assert [len(held) for held in machines] == [2, 1]
     assert [op.device for op in ops] == [
@@ -136,7 +136,7 @@ def test_gpus_of_different_machines_are_not_reduced_together():
 def test_every_device_gets_the_same_mean(devices):
     config = tf.ConfigProto(device_count={"CPU": 3})
     with tf.Graph().as_default(), tf.Session(config=config) as session:
-        (held,) = reduction.mean_by_machine(values_of(3.0, 6.0, 9.0), devices, "nccl")
+        (held,) = gradients.mean_by_machine(values_of(3.0, 6.0, 9.0), devices, "nccl")
         assert len(held) == len(set(devices))
         for mean in session.run(list(held.values())):
             np.testing.assert_allclose(mean, [6.0, 60.0], rtol=1e-6)
@@ -144,8 +144,8 @@ def test_every_device_gets_the_same_mean(devices):
 
 def test_the_nearest_tensor_is_the_devices_own_or_the_first():
     held = {"/device:GPU:0": "a", "/device:GPU:1": "b"}
-    assert reduction.nearest(held, "/device:GPU:1") == "b"
-    assert reduction.nearest(held, "/device:CPU:0") == "a"
+    assert gradients.nearest(held, "/device:GPU:1") == "b"
+    assert gradients.nearest(held, "/device:CPU:0") == "a"
 
 
 def with_nccl(plan: DevicePlan, *devices: str) -> DevicePlan:
