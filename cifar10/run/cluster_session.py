@@ -17,7 +17,7 @@ from cifar10.errors import ConfigError, Stopped, TrainingOver
 from cifar10.host.console import say
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.step.devices import DevicePlan
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 
 # How long a worker waits for the session of a master that answers: it may be busy with its graph,
 # whatever --cluster-timeout says of tasks that do not answer.

@@ -11,7 +11,9 @@ from typing import Any, Callable, Optional
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.step.replicas import OverFlag, Rendezvous, Replication, SharedState
+from cifar10.step.replicas import OverFlag, SharedState
+from cifar10.step.replication import Replication
+from cifar10.step.sync_replicas import Rendezvous
 from tests.cifar10.cluster_processes import free_ports
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 from tests.cifar10.steps import make_plan

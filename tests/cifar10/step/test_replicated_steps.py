@@ -13,7 +13,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.run.hooks import training
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 from tests.cifar10.steps import make_batches, make_plan
