@@ -1,11 +1,12 @@
 """What the replicas of a cluster share beside the weights: the end of training, a meeting place."""
 
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.replication import Replication
-from cifar10.step.sync_replicas import Rendezvous, shared_counter
+from cifar10.step.sync_replicas import Averaged, Rendezvous, shared_counter
 
 
 class OverFlag:
@@ -44,17 +45,20 @@ class SharedState:
 
     Args:
       replication: this process's place.
+      averaged: what synchronous replicas push in each step.
 
     Attributes:
       over: says that training is over; None for a process that trains alone.
       rendezvous: where synchronous replicas meet; None for others.
     """
 
-    def __init__(self, replication: Replication) -> None:
+    def __init__(self, replication: Replication, averaged: Sequence[Averaged]) -> None:
         self.is_chief = replication.is_chief
         several = replication.num_replicas > 1
         self.over = OverFlag(replication.variable_devices[0]) if several else None
-        self.rendezvous = Rendezvous(replication) if replication.replicas_to_aggregate else None
+        self.rendezvous: Optional[Rendezvous] = None
+        if replication.replicas_to_aggregate:
+            self.rendezvous = Rendezvous(replication, averaged)
 
     def initializers(self) -> list[Any]:
         """For the chief: ops that set everything anew."""

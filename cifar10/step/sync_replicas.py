@@ -6,13 +6,25 @@ waiting at the end.
 """
 
 from collections.abc import Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.replication import Replication
 
 _UPDATES_OF_A_SESSION = 2**40  # at most; at a thousand a second it lasts for 34 years
+
+
+class Averaged(NamedTuple):
+    """A value that replicas have the mean of, a gradient for example.
+
+    Attributes:
+      shape: of the value, all of it known.
+      device: where it is accumulated.
+    """
+
+    shape: Any
+    device: str
 
 
 class Rendezvous:
@@ -38,49 +50,56 @@ class Rendezvous:
 
     Args:
       replication: this process's place.
+      averaged: the values that replicas push in each step, in order.
     """
 
-    def __init__(self, replication: Replication) -> None:
+    def __init__(self, replication: Replication, averaged: Sequence[Averaged]) -> None:
         self._replication = replication
+        self._averaged = tuple(averaged)
         self._device = replication.variable_devices[0]
-        self._accumulators: list[Any] = []
         with tf.device(self._device):
             self.round = shared_counter("sync_round")
             self.current = self.round.read_value()
             # As a flag that is raised by one and lowered by another, however often it was raised.
             self._wakes = [
-                self._accumulator(f"wake_{replica}", [])
+                _accumulator(f"wake_{replica}", [])
                 for replica in range(1, replication.num_replicas)
             ]
+        self._accumulators = []
+        for index, (shape, device) in enumerate(self._averaged):
+            with tf.device(device):
+                self._accumulators.append(_accumulator(f"sum_{index}", shape))
 
-    def _accumulator(self, name: str, shape: Sequence[int]) -> Any:
-        return tf.ConditionalAccumulator(tf.float32, shape, shared_name=name, name=name)
-
-    def mean(self, values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-        """Pushes this replica's values; on the chief, waits for those of enough replicas.
+    def push(self, values: Sequence[tf.Tensor]) -> tf.Operation:
+        """Pushes this replica's values of a step.
 
         Args:
-          values: float32 tensors of fixed shapes.
-          devices: where each of them is accumulated.
+          values: float32, of the shapes of `averaged`.
 
         Returns:
-          The means, one a value; on other replicas than the chief, none.
+          The op after which they are in; `mean` and `wait` come after it.
         """
         pushes = []
-        for index, (value, device) in enumerate(zip(values, devices)):
+        for value, (_, device), accumulator in zip(values, self._averaged, self._accumulators):
             with tf.device(device):
-                accumulator = self._accumulator(f"sum_{index}", value.shape)
                 pushes.append(accumulator.apply_grad(tf.identity(value), self.current))
-            self._accumulators.append(accumulator)
-        self.pushed = tf.group(*pushes)
-        if not self._replication.is_chief:
-            return []
+        return tf.group(*pushes)
+
+    def mean(self, pushed: tf.Operation) -> list[tf.Tensor]:
+        """The chief's wait for the values of enough replicas.
+
+        Args:
+          pushed: has put the chief's own values in.
+
+        Returns:
+          The means, float32, of the shapes of `averaged`.
+        """
         means = []
-        with tf.control_dependencies([self.pushed]):
-            for value, device, accumulator in zip(values, devices, self._accumulators):
+        with tf.control_dependencies([pushed]):
+            for (shape, device), accumulator in zip(self._averaged, self._accumulators):
                 with tf.device(device):
                     taken = accumulator.take_grad(self._replication.replicas_to_aggregate)
-                taken.set_shape(value.shape)
+                taken.set_shape(shape)
                 means.append(taken)
         return means
 
@@ -91,10 +110,11 @@ class Rendezvous:
             with tf.control_dependencies([closed]):
                 return tf.group(*self._raise_wakes())
 
-    def wait(self, over: Optional[Any] = None) -> Any:
+    def wait(self, pushed: tf.Operation, over: Optional[Any] = None) -> tf.Operation:
         """Another replica's end of a step: waits until the round of its gradient is over.
 
         Args:
+          pushed: has put the replica's own values in.
           over: variable that is not 0 once training is over, when no round ends any more.
         """
         wake = self._wakes[self._replication.replica - 1]
@@ -106,7 +126,7 @@ class Rendezvous:
             with tf.control_dependencies([wake.take_grad(1)]):
                 return look()
 
-        with tf.device(self._device), tf.control_dependencies([self.pushed]):
+        with tf.device(self._device), tf.control_dependencies([pushed]):
             no = tf.constant(0, tf.int64)
             return tf.while_loop(
                 lambda current, ended: tf.equal(current, self.current) & tf.equal(ended, 0),
@@ -193,6 +213,10 @@ class RendezvousHook(tf.train.SessionRunHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Runs it."""
         session.run(self._reset)
+
+
+def _accumulator(name: str, shape: Any) -> Any:
+    return tf.ConditionalAccumulator(tf.float32, shape, shared_name=name, name=name)
 
 
 def shared_counter(name: str) -> Any:
