@@ -75,5 +75,5 @@ class SharedState:
         return self.over.raised(self.rendezvous) if self.over and self.is_chief else None
 
     def chief_hooks(self) -> list[Any]:
-        """The chief's hooks."""
-        return [self.rendezvous.hook()] if self.rendezvous else []
+        """The chief's hooks; none for the others."""
+        return [self.rendezvous.hook()] if self.rendezvous and self.is_chief else []

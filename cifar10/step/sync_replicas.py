@@ -6,7 +6,7 @@ waiting at the end.
 """
 
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -60,7 +60,8 @@ class Rendezvous:
         with tf.device(self._device):
             self.round = shared_counter("sync_round")
             self.current = self.round.read_value()
-            # As a flag that is raised by one and lowered by another, however often it was raised.
+            # Each serves one replica as a flag: the chief raises it at the end of a round, and the
+            # replica that waits for it lowers it, however often it was raised.
             self._wakes = [
                 _accumulator(f"wake_{replica}", [])
                 for replica in range(1, replication.num_replicas)
@@ -155,9 +156,9 @@ class Rendezvous:
 
     def hook(self) -> "RendezvousHook":
         """The chief's hook: every session of the chief begins a new round."""
-        return RendezvousHook(self._reset)
+        return RendezvousHook(self._reset())
 
-    def _reset(self) -> Any:
+    def _reset(self) -> tf.Operation:
         """Forgets gradients of earlier rounds, begins a session's first one, wakes who waits."""
         number, noted = self._count_session()
         first = number * _UPDATES_OF_A_SESSION
@@ -200,15 +201,11 @@ class RendezvousHook(tf.train.SessionRunHook):
     """Begins a round that no earlier session of the chief had, whenever a session is created.
 
     Args:
-      build: makes the op that does so, in the graph that is about to run.
+      reset: the op that does so.
     """
 
-    def __init__(self, build: Callable[[], Any]) -> None:
-        self._build = build
-
-    def begin(self) -> None:
-        """Builds the reset."""
-        self._reset = self._build()
+    def __init__(self, reset: tf.Operation) -> None:
+        self._reset = reset
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Runs it."""

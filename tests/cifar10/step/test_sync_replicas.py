@@ -62,7 +62,6 @@ class Replica:
                 with tf.control_dependencies([self.total.assign_add(mean)]):
                     self._step = self.meeting.close_round()
                 self._hook = self.meeting.hook()
-                self._hook.begin()
                 self._initializers = [self.total.initializer, self.meeting.initializer]
             else:
                 over = self.flag.variable if self.flag else None
