@@ -46,11 +46,12 @@ _CIFAR10 = _rooms(
     ("__init__", "the package's name", "", STDLIB),
     ("schema", "facts about the data, once: counts, names, shapes", "", STDLIB),
     ("errors", "mistakes of a user, failures, signals", "", STDLIB),
+    ("tf_internals", "what TensorFlow and Estimator do not promise", "", ANYTHING),
     ("weights", "what layers ask for, and how it is stored", "", ANYTHING),
     ("config", "settings, their checks, flags, recipes", "schema errors", STDLIB),
     ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
     ("input", "records → batches of images", "schema errors", ANYTHING),
-    ("ops", "convolutions and activations of our own", "host", ANYTHING),
+    ("ops", "convolutions and activations of our own", "tf_internals host", ANYTHING),
     ("cluster", "who the tasks are, and whether they answer", "errors config host", ANYTHING),
     (
         "output",
@@ -58,7 +59,12 @@ _CIFAR10 = _rooms(
         "schema errors config host",
         ANYTHING,
     ),
-    ("optim", "schedules, update rules, averages of weights", "weights config", ANYTHING),
+    (
+        "optim",
+        "schedules, update rules, averages of weights",
+        "tf_internals weights config",
+        ANYTHING,
+    ),
     (
         "models",
         "images → logits",
@@ -68,16 +74,16 @@ _CIFAR10 = _rooms(
     (
         "step",
         "a batch → new weights, over towers and processes",
-        "schema errors weights config host input ops optim models",
+        "schema errors tf_internals weights config host input ops optim models",
         ANYTHING,
     ),
     (
         "run",
         "what each task does, from its start to its end",
-        "schema errors config host input ops cluster output models step",
+        "schema errors tf_internals config host input ops cluster output models step",
         ANYTHING,
     ),
-    ("main", "command line → exit code", "errors config host cluster run", LATE),
+    ("main", "command line → exit code", "errors tf_internals config host cluster run", LATE),
 )
 
 _DATA_PREP = (
@@ -159,6 +165,7 @@ LIGHT = (
     "cifar10.output.progress.text",
     "cifar10.output.report.page",
     "cifar10.step.cpu_setting",
+    "cifar10.tf_internals.native_log",
 )
 
 
