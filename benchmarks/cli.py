@@ -1,6 +1,5 @@
 """`python -m benchmarks NAME ...`: the command line. What a benchmark needs loads when it runs."""
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -8,6 +7,7 @@ from typing import Any, Optional
 
 from benchmarks.errors import BenchmarkError
 from cifar10.errors import UserError
+from cifar10.tf_internals import native_log
 from launch.errors import LaunchError
 
 # Name -> what it measures.
@@ -39,7 +39,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print("\n".join(f"  {name:<12} {text}" for name, text in BENCHMARKS.items()))
         return 0 if words else 2
     name, *rest = words
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    native_log.silence()
     # As by Ctrl-C, so that a benchmark ends what it has started.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

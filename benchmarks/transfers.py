@@ -27,7 +27,7 @@ from cifar10.step import towers, training_step
 from cifar10.step.devices import DevicePlan, plan_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 from cifar10.weights.separate import SeparateVariables
 
 _MASTER = "/job:master/task:0"

@@ -18,6 +18,7 @@ from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.host.signals import StopRequest
+from cifar10.tf_internals import native_log
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -81,7 +82,7 @@ def _run(
 def _quieten(verbose: bool) -> None:
     """Silences TensorFlow's start-up; errors still come as exceptions."""
     if not verbose:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        native_log.silence()
         warnings.filterwarnings("ignore")
     import tensorflow.compat.v1 as tf
 

@@ -48,6 +48,7 @@ _CIFAR10 = _rooms(
     ("errors", "mistakes of a user, failures, signals", "", STDLIB),
     ("settings", "what a setting is: a field with a flag and a range", "", STDLIB),
     ("schedules", "how far training has come → a factor of the rate", "", LATE),
+    ("tf_internals", "what TensorFlow and Estimator do not promise", "", ANYTHING),
     ("weights", "what layers ask for, and how it is stored", "", ANYTHING),
     ("models", "images → logits, and what fits each model", "schema settings", NO_TENSORFLOW),
     (
@@ -58,7 +59,7 @@ _CIFAR10 = _rooms(
     ),
     ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
     ("input", "records → batches of images", "schema errors", ANYTHING),
-    ("ops", "layers, and the operations below them", "weights host", ANYTHING),
+    ("ops", "layers, and the operations below them", "tf_internals weights host", ANYTHING),
     (
         "cluster",
         "who the tasks are, and whether they answer",
@@ -74,22 +75,22 @@ _CIFAR10 = _rooms(
     (
         "optim",
         "the rate, update rules, averages of weights",
-        "schedules weights config",
+        "tf_internals schedules weights config",
         ANYTHING,
     ),
     (
         "step",
         "a batch → new weights, over towers and processes",
-        "schema errors settings weights models config host input ops optim",
+        "schema errors settings tf_internals weights models config host input ops optim",
         ANYTHING,
     ),
     (
         "run",
         "what each task does, from its start to its end",
-        "schema errors models config host input ops cluster output step",
+        "schema errors tf_internals models config host input ops cluster output step",
         ANYTHING,
     ),
-    ("main", "command line → exit code", "errors config host cluster run", LATE),
+    ("main", "command line → exit code", "errors tf_internals config host cluster run", LATE),
 )
 
 _DATA_PREP = (
@@ -171,6 +172,7 @@ LIGHT = (
     "cifar10.output.progress.text",
     "cifar10.output.report.page",
     "cifar10.step.cpu_setting",
+    "cifar10.tf_internals.native_log",
 )
 
 

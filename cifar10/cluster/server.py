@@ -3,12 +3,9 @@
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training import monitored_session, session_manager
 
 from cifar10.cluster.spec import Cluster
 from cifar10.errors import ConfigError
-
-_READY_WAIT_SECS = 0.5
 
 
 def start(cluster: Cluster, session_config: Any) -> Any:
@@ -55,16 +52,3 @@ def with_filters(session_config: Any, devices: list[str]) -> Any:
     del config.device_filters[:]
     config.device_filters.extend(devices)
     return config
-
-
-def look_often() -> None:
-    """Has a worker look every half second, not every half minute, whether the chief is ready.
-
-    Estimator makes the SessionManager itself and does not let its `recovery_wait_secs` be set.
-    """
-
-    class PromptSessionManager(session_manager.SessionManager):
-        def __init__(self, *args: Any, **settings: Any) -> None:
-            super().__init__(*args, **{"recovery_wait_secs": _READY_WAIT_SECS, **settings})
-
-    monitored_session.sm.SessionManager = PromptSessionManager

@@ -17,6 +17,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.host.console import say, silence_native_code
+from cifar10.tf_internals.output_buffer import with_own_buffer
 
 _SLOPE = math.sqrt(2.0 / math.pi)
 _CUBIC = 0.044715
@@ -58,21 +59,12 @@ def relu(x: tf.Tensor) -> tf.Tensor:
 @tf.RegisterGradient(_RELU_GRADIENT)
 def _relu_gradient(op: Any, upstream: tf.Tensor) -> tf.Tensor:
     y, zero, one = op.outputs[0], tf.zeros([], tf.int16), tf.ones([], tf.int16)
-    factor = _apart(
+    # With a buffer of its own, an op takes a fifth of the time: the loop for integers computes many
+    # numbers at once only where it sees that it does not read what it has written.
+    factor = with_own_buffer(
         tf.raw_ops.ClipByValue(t=tf.bitcast(y, tf.int16), clip_value_min=zero, clip_value_max=one)
     )
-    return tf.bitcast(_apart(tf.bitcast(upstream, tf.int16) * factor), y.dtype)
-
-
-def _apart(result: tf.Tensor) -> tf.Tensor:
-    """Has a result written to memory of its own, never over what it is computed from.
-
-    That takes a fifth of the time: the loop for integers computes many at once only where it sees
-    that it does not read what it has written.
-    """
-    never = tf.AttrValue(list=tf.AttrValue.ListValue(i=[-2, 0]))  # input (-2: none), output
-    result.op._set_attr("_forward_input", never)
-    return result
+    return tf.bitcast(with_own_buffer(tf.bitcast(upstream, tf.int16) * factor), y.dtype)
 
 
 def _forward(x: tf.Tensor) -> tf.Tensor:

@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.rates import base_rate
 from cifar10.config.train_config import TrainConfig
+from cifar10.tf_internals.optimizer_slots import OptimizerWithSlots
 from cifar10.weights.packed import Layout
 from cifar10.weights.spec import Spec
 
@@ -23,7 +24,7 @@ _ITERATIONS, _COEFFICIENTS = 3, (3.4445, -4.7750, 2.0315)
 _TINY = 1e-7
 
 
-class Muon(tf.train.Optimizer):
+class Muon(OptimizerWithSlots):
     """Applies gradients to the pieces of a flat vector of weights.
 
     Args:
@@ -39,10 +40,6 @@ class Muon(tf.train.Optimizer):
         self._sizes = [spec.size for spec in self._kernels]
         self._sizes.append(layout.weights.size - sum(self._sizes))
 
-    def _create_slots(self, var_list: Sequence[Any]) -> None:
-        for piece in var_list:
-            self._zeros_slot(piece, "momentum", self._name)
-
     def apply_gradients(
         self,
         grads_and_vars: Sequence[tuple[tf.Tensor, Any]],
@@ -57,8 +54,7 @@ class Muon(tf.train.Optimizer):
           name: of the op.
         """
         gradients, pieces = zip(*grads_and_vars)
-        self._create_slots(pieces)
-        slots = [self.get_slot(piece, "momentum") for piece in pieces]
+        slots = self.zeros_slots(pieces, "momentum")
         config = self._config
         momenta = [config.muon_momentum] * len(self._kernels) + [config.momentum]
         weights, direction, kept = [], [], []

@@ -17,7 +17,8 @@ from cifar10.errors import ConfigError, Stopped, TrainingOver
 from cifar10.host.console import say
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.step.devices import DevicePlan
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
+from cifar10.tf_internals import session_wait
 
 # How long a worker waits for the session of a master that answers: it may be busy with its graph,
 # whatever --cluster-timeout says of tasks that do not answer.
@@ -43,7 +44,7 @@ class ClusterSession:
     def __post_init__(self) -> None:
         """Starts the server and begins to look at the others."""
         self.target = server.start(self.cluster, self.plan.session_config).target
-        server.look_often()
+        session_wait.look_often()
         own = self.cluster.label
         addresses = {
             f"{job}/{index}": address
@@ -139,12 +140,13 @@ class ClusterSession:
         The master's knows no cluster, only where its sessions run: then Estimator evaluates in this
         process after each checkpoint, whatever the platform calls the master.
         """
-        tf_config: dict[str, Any] = {"session_master": self.target}
+        tf_config: dict[str, Any] = {}
         if not self.cluster.is_master:
             tf_config["cluster"] = {job: list(tasks) for job, tasks in self.cluster.jobs.items()}
             tf_config["task"] = {"type": self.cluster.task_type, "index": self.cluster.task_index}
         with _environment("TF_CONFIG", json.dumps(tf_config)):
-            return tf.estimator.RunConfig(
+            return _RunConfig(
+                self.target,
                 session_config=self._session_config(),
                 device_fn=_training_devices(self.cluster),
                 session_creation_timeout_secs=max(
@@ -203,6 +205,22 @@ class ClusterSession:
                 )
             towers += [gpus[number % len(gpus)] for number in range(count)]
         return tuple(towers)
+
+
+class _RunConfig(tf.estimator.RunConfig):
+    """Has training's sessions run on the server at `target`, whatever TF_CONFIG says.
+
+    Estimator asks the property `master` for it, and copies the object with its attributes.
+    """
+
+    def __init__(self, target: str, **settings: Any) -> None:
+        self.target = target
+        super().__init__(**settings)
+
+    @property
+    def master(self) -> str:
+        """The target of sessions."""
+        return self.target
 
 
 def _raises(check: Callable[[], None]) -> bool:

@@ -1,7 +1,6 @@
 """Turns TensorFlow's errors about the user's data and settings into one clear line each."""
 
 import contextlib
-import re
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -10,13 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, TrainingError, UserError
 from cifar10.input.pipeline import BAD_RECORD
-
-# What TensorFlow says of a record that is no tf.train.Example of ours.
-_PARSE_ERROR = re.compile(r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]")
-_RESTORE_ERROR = re.compile(r"RestoreV2|Restoring from checkpoint failed")
-_OTHER_MODEL = re.compile(r"Key \S+ not found in checkpoint")
-_NO_SESSION = "Session was not ready after waiting"  # of a worker, for its master
-_AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
+from cifar10.tf_internals import error_messages
 
 
 @contextlib.contextmanager
@@ -36,7 +29,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
             f"with another --output-dir than {config.output_place}"
         ) from error
     except tf.errors.OpError as error:
-        if _NO_SESSION in error.message:
+        if error_messages.is_session_timeout(error.message):
             raise TrainingError(
                 "the master answers, but it has begun no session for a minute and for "
                 f"--cluster-timeout {config.cluster_timeout:g}; see what it says, or raise that"
@@ -50,35 +43,29 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
 def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
     """The one clear line for an error of TensorFlow's; None if it is not the user's to mend."""
     message = error.message
-    if _RESTORE_ERROR.search(message):
+    if error_messages.is_failed_restore(message):
         return _checkpoint_error(config, message)
     if isinstance(error, tf.errors.DataLossError):
         return _data_error(config, "a file is damaged")
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(
-            f"out of space or memory: {_reason(message)}; free some, or use a smaller "
-            "--train-batch-size"
+            f"out of space or memory: {error_messages.reason(message)}; free some, or use a "
+            "smaller --train-batch-size"
         )
-    if BAD_RECORD in message:
-        rule = message[message.index(BAD_RECORD) :].splitlines()[0]
-        return _data_error(config, rule.split("]")[0].strip())
-    if _PARSE_ERROR.search(message):
+    broken_rule = error_messages.failed_assertion(message, BAD_RECORD)
+    if broken_rule:
+        return _data_error(config, broken_rule)
+    if error_messages.is_not_an_example(message):
         return _data_error(config, "a record is not an image with a label")
     return None
 
 
-def _reason(message: str) -> str:
-    """The line that says what happened: the one after the op's name, else the first."""
-    found = _AFTER_NODE.search(message)
-    return (found[1] if found else message.splitlines()[0]).strip()
-
-
 def _checkpoint_error(config: TrainConfig, message: str) -> UserError:
     place = config.output_place if config.checkpoint is None else config.place(config.checkpoint)
-    other = _OTHER_MODEL.search(message)
-    if other:
+    missing = error_messages.missing_variable(message)
+    if missing:
         return UserError(
-            f"the checkpoint in {place} is of another model ({other[0]}); give the flags that it "
+            f"the checkpoint in {place} is of another model ({missing}); give the flags that it "
             "was trained with"
         )
     return UserError(

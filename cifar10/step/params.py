@@ -11,7 +11,7 @@ from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.ops.convolution import ConvAlgorithms
 from cifar10.ops.layers import Layers
 from cifar10.step.devices import DevicePlan
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 
 
 @dataclasses.dataclass(frozen=True)

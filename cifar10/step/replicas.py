@@ -1,243 +1,12 @@
-"""Replicas: how the machines of a cluster share one training step.
+"""What the replicas of a cluster share beside the weights: the end of training, a meeting place."""
 
-Asynchronous: each replica reads the weights, pushes its gradient, and the parameter servers apply
-it at once. Synchronous: gradients meet in accumulators on the parameter servers; the chief's own
-step takes their mean, once enough are there, and applies it. There is no queue runner beside the
-steps, so nothing is left waiting at the end. In-graph: one process builds the towers of all
-machines, and nothing here is needed.
-"""
-
-import dataclasses
 from collections.abc import Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.step.devices import DevicePlan
-
-_UPDATES_OF_A_SESSION = 2**40  # at most; at a thousand a second it lasts for 34 years
-
-
-@dataclasses.dataclass(frozen=True)
-class Replication:
-    """A training process's place among those that train together; alone, it is the only one.
-
-    Attributes:
-      variable_devices: where the pieces of the weights live; counters live on the first.
-      tower_devices: of this process's towers, on other machines too when it is in-graph.
-      task_device: this process's job and task, empty when it is alone.
-      num_machines: machines that this process has towers on.
-      num_replicas: processes that train.
-      replica: which of them this is; replica 0 is the chief.
-      replicas_to_aggregate: gradients that a synchronous update waits for; None: asynchronous.
-      transfer_dtype: of weights and gradients between machines.
-    """
-
-    variable_devices: tuple[str, ...]
-    tower_devices: tuple[str, ...]
-    task_device: str = ""
-    num_machines: int = 1
-    num_replicas: int = 1
-    replica: int = 0
-    replicas_to_aggregate: Optional[int] = None
-    transfer_dtype: Any = tf.float32
-
-    @classmethod
-    def alone(cls, plan: DevicePlan) -> "Replication":
-        """One process on one machine."""
-        return cls(plan.variable_devices, plan.tower_devices)
-
-    @property
-    def is_chief(self) -> bool:
-        """Whether this process initialises, saves and, when synchronous, updates."""
-        return self.replica == 0
-
-    @property
-    def staleness(self) -> int:
-        """Updates of others between the weights that a gradient is of and its own, about."""
-        return 0 if self.replicas_to_aggregate else self.num_replicas - 1
-
-    def batch_size(self, train_batch_size: int) -> int:
-        """Images that this process takes a step; the flag counts those of a machine."""
-        return train_batch_size * self.num_machines
-
-    def examples_per_step(self, train_batch_size: int) -> int:
-        """Images that one global step stands for."""
-        return self.batch_size(train_batch_size) * (self.replicas_to_aggregate or 1)
-
-
-class Rendezvous:
-    """Where synchronous replicas meet: accumulators, and a round that all of them can wait for.
-
-    A round is a number that no two updates share, not even when the chief goes back to a
-    checkpoint: gradients carry the round whose weights they are of, and those of another round are
-    dropped. A replica whose gradient is in waits until the round is over.
-
-    An accumulator drops what is of an earlier round than its own, and takes all else. So a chief
-    that starts again has to begin above every round whose gradients may still be on their way. No
-    clock tells it which: this machine's may be behind that of the machine where it ran before. A
-    round therefore is the number of the chief's session, times 2^40, plus the updates in it, and
-    each device that holds gradients keeps the number of the session that last reset it. A chief
-    that begins asks them all, and takes one more than the highest number. That is enough:
-
-    - A gradient carries a round of the session that was the last when its step began. That session
-      had reset every device before anybody could read its rounds. So a device that has not been
-      started again since knows its number, or a later one.
-    - A device of a parameter server that was started again has forgotten. But no gradient of an
-      earlier step reaches it: TensorFlow ends a step with an error when one of its servers is not
-      the process any more that it was when the step began.
-
-    Args:
-      replication: this process's place.
-    """
-
-    def __init__(self, replication: Replication) -> None:
-        self._replication = replication
-        self._device = replication.variable_devices[0]
-        self._accumulators: list[Any] = []
-        with tf.device(self._device):
-            self.round = _shared_counter("sync_round")
-            self.current = self.round.read_value()
-            # As a flag that is raised by one and lowered by another, however often it was raised.
-            self._wakes = [
-                self._accumulator(f"wake_{replica}", [])
-                for replica in range(1, replication.num_replicas)
-            ]
-
-    def _accumulator(self, name: str, shape: Sequence[int]) -> Any:
-        return tf.ConditionalAccumulator(tf.float32, shape, shared_name=name, name=name)
-
-    def mean(self, values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-        """Pushes this replica's values; on the chief, waits for those of enough replicas.
-
-        Args:
-          values: float32 tensors of fixed shapes.
-          devices: where each of them is accumulated.
-
-        Returns:
-          The means, one a value; on other replicas than the chief, none.
-        """
-        pushes = []
-        for index, (value, device) in enumerate(zip(values, devices)):
-            with tf.device(device):
-                accumulator = self._accumulator(f"sum_{index}", value.shape)
-                pushes.append(accumulator.apply_grad(tf.identity(value), self.current))
-            self._accumulators.append(accumulator)
-        self.pushed = tf.group(*pushes)
-        if not self._replication.is_chief:
-            return []
-        means = []
-        with tf.control_dependencies([self.pushed]):
-            for value, device, accumulator in zip(values, devices, self._accumulators):
-                with tf.device(device):
-                    taken = accumulator.take_grad(self._replication.replicas_to_aggregate)
-                taken.set_shape(value.shape)
-                means.append(taken)
-        return means
-
-    def close_round(self) -> Any:
-        """The chief's end of an update: the next round begins, everyone may go on."""
-        with tf.device(self._device):
-            closed = self.round.assign_add(1)
-            with tf.control_dependencies([closed]):
-                return tf.group(*self._raise_wakes())
-
-    def wait(self, over: Optional[Any] = None) -> Any:
-        """Another replica's end of a step: waits until the round of its gradient is over.
-
-        Args:
-          over: variable that is not 0 once training is over, when no round ends any more.
-        """
-        wake = self._wakes[self._replication.replica - 1]
-
-        def look() -> list[tf.Tensor]:
-            return [self.round.read_value(), over.read_value() if over is not None else no]
-
-        def look_again(*_: tf.Tensor) -> list[tf.Tensor]:
-            with tf.control_dependencies([wake.take_grad(1)]):
-                return look()
-
-        with tf.device(self._device), tf.control_dependencies([self.pushed]):
-            no = tf.constant(0, tf.int64)
-            return tf.while_loop(
-                lambda current, ended: tf.equal(current, self.current) & tf.equal(ended, 0),
-                look_again,
-                look(),
-                parallel_iterations=1,
-            )[0].op
-
-    def _raise_wakes(self) -> list[Any]:
-        return [wake.apply_grad(tf.constant(0.0), 2**62) for wake in self._wakes]
-
-    @property
-    def initializer(self) -> Any:
-        """For the chief, before its hook runs: the round is 0, which stands for none."""
-        return self.round.initializer
-
-    def missing(self) -> tf.Tensor:
-        """What a replica has to wait for before its first step, as names; string [n]."""
-        with tf.device(self._device):
-            begun = tf.cond(
-                tf.raw_ops.VarIsInitializedOp(resource=self.round.handle),
-                lambda: self.round.read_value() > 0,
-                lambda: tf.constant(False),
-            )
-            return tf.boolean_mask(tf.constant(["sync_round"]), [tf.logical_not(begun)])
-
-    def hook(self) -> "RendezvousHook":
-        """The chief's hook: every session of the chief begins a new round."""
-        return RendezvousHook(self._reset)
-
-    def _reset(self) -> Any:
-        """Forgets gradients of earlier rounds, begins a session's first one, wakes who waits."""
-        number, noted = self._count_session()
-        first = number * _UPDATES_OF_A_SESSION
-        emptied = []
-        for accumulator in self._accumulators:
-            with tf.device(accumulator.accumulator_ref.device), tf.control_dependencies(noted):
-                waiting = accumulator.num_accumulated()
-                taken = tf.cond(
-                    waiting > 0,
-                    # Not their size, which is known without taking them.
-                    lambda one=accumulator, count=waiting: tf.reduce_sum(one.take_grad(count)),
-                    lambda: tf.constant(0.0),
-                )
-                with tf.control_dependencies([taken]):
-                    emptied.append(accumulator.set_global_step(first))
-        with tf.device(self._device), tf.control_dependencies([*noted, *emptied]):
-            begun = self.round.assign(first)
-            with tf.control_dependencies([begun]):
-                return tf.group(*self._raise_wakes())
-
-    def _count_session(self) -> tuple[tf.Tensor, list[Any]]:
-        """Finds this session's number, from 1, above all that the devices know of; notes it there.
-
-        Returns:
-          The number, and the ops that note it.
-        """
-        holding = [one.accumulator_ref.device for one in self._accumulators]
-        numbers, known = [], []
-        for index, device in enumerate(dict.fromkeys([self.round.device, *holding])):
-            with tf.device(device):
-                number = _shared_counter(f"sync_session_{index}")
-                is_known = tf.raw_ops.VarIsInitializedOp(resource=number.handle)
-                known.append(tf.cond(is_known, number.read_value, lambda: tf.constant(0, tf.int64)))
-            numbers.append(number)
-        own = tf.reduce_max(tf.stack(known)) + 1
-        return own, [number.assign(own).op for number in numbers]
-
-
-def _shared_counter(name: str) -> Any:
-    """An int64 of that name, 0 at first, for all replicas; in no collection and no checkpoint."""
-    return tf.get_variable(
-        name,
-        [],
-        tf.int64,
-        tf.zeros_initializer(),
-        trainable=False,
-        collections=[],
-        use_resource=True,
-    )
+from cifar10.step.replication import Replication
+from cifar10.step.sync_replicas import Averaged, Rendezvous, shared_counter
 
 
 class OverFlag:
@@ -251,7 +20,7 @@ class OverFlag:
         self._device = device
         with tf.device(device):
             # Every session of the chief lowers it.
-            self.variable = _shared_counter("training_over")
+            self.variable = shared_counter("training_over")
 
     def missing(self) -> tf.Tensor:
         """Its name as long as the chief has not lowered it; string [n]."""
@@ -271,41 +40,25 @@ class OverFlag:
                 return rendezvous.close_round() if rendezvous else raised.op
 
 
-class RendezvousHook(tf.train.SessionRunHook):
-    """Begins a round that no earlier session of the chief had, whenever a session is created.
-
-    Args:
-      build: makes the op that does so, in the graph that is about to run.
-    """
-
-    def __init__(self, build: Callable[[], Any]) -> None:
-        self._build = build
-
-    def begin(self) -> None:
-        """Builds the reset."""
-        self._reset = self._build()
-
-    def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs it."""
-        session.run(self._reset)
-
-
 class SharedState:
     """What the replicas of a cluster share beside the weights: the end, and their meeting place.
 
     Args:
       replication: this process's place.
+      averaged: what synchronous replicas push in each step.
 
     Attributes:
       over: says that training is over; None for a process that trains alone.
       rendezvous: where synchronous replicas meet; None for others.
     """
 
-    def __init__(self, replication: Replication) -> None:
+    def __init__(self, replication: Replication, averaged: Sequence[Averaged]) -> None:
         self.is_chief = replication.is_chief
         several = replication.num_replicas > 1
         self.over = OverFlag(replication.variable_devices[0]) if several else None
-        self.rendezvous = Rendezvous(replication) if replication.replicas_to_aggregate else None
+        self.rendezvous: Optional[Rendezvous] = None
+        if replication.replicas_to_aggregate:
+            self.rendezvous = Rendezvous(replication, averaged)
 
     def initializers(self) -> list[Any]:
         """For the chief: ops that set everything anew."""
@@ -322,5 +75,5 @@ class SharedState:
         return self.over.raised(self.rendezvous) if self.over and self.is_chief else None
 
     def chief_hooks(self) -> list[Any]:
-        """The chief's hooks."""
-        return [self.rendezvous.hook()] if self.rendezvous else []
+        """The chief's hooks; none for the others."""
+        return [self.rendezvous.hook()] if self.rendezvous and self.is_chief else []

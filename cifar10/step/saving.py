@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training.saving.saveable_object import SaveableObject, SaveSpec
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.step.replicas import SharedState
+from cifar10.tf_internals.saveable import NamedTensors
 from cifar10.weights.packed import FlatVariable
 
 
-class FlatSaveable(SaveableObject):
+class FlatSaveable(NamedTensors):
     """Saves a flat variable, or an optimizer's slots for it, as one tensor a layer.
 
     Args:
@@ -34,30 +34,28 @@ class FlatSaveable(SaveableObject):
             with tf.device(piece.device):
                 parts.append(piece.read_value())
         values = flat.section.unpack(flat.join(parts))
-        specs = [SaveSpec(value, "", name + suffix) for name, value in values.items()]
-        super().__init__(pieces[0], specs, flat.pieces[0].op.name + suffix)
+        named = {name + suffix: value for name, value in values.items()}
+        super().__init__(pieces[0], named, flat.pieces[0].op.name + suffix, self._join_and_assign)
 
-    def restore(self, restored_tensors: Sequence[Any], restored_shapes: Any) -> Any:
+    def _join_and_assign(self, restored: Sequence[tf.Tensor]) -> Any:
         """Joins the layers' tensors and assigns each piece its part."""
-        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in restored_tensors], 0)
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in restored], 0)
         return tf.group(
             *(piece.assign(part) for piece, part in zip(self._pieces, self._flat.cut(flat)))
         )
 
 
-class _PlainSaveable(SaveableObject):
+def _plain_saveable(variable: Any) -> NamedTensors:
     """Saves a variable through this machine, wherever it lives."""
-
-    def __init__(self, variable: Any) -> None:
-        self._variable = variable
-        name = variable.op.name
-        with tf.device(variable.device):
-            value = variable.read_value()
-        super().__init__(variable, [SaveSpec(tf.identity(value), "", name)], name)
-
-    def restore(self, restored_tensors: Sequence[Any], restored_shapes: Any) -> Any:
-        """Assigns the value."""
-        return self._variable.assign(tf.reshape(restored_tensors[0], self._variable.shape))
+    name = variable.op.name
+    with tf.device(variable.device):
+        value = variable.read_value()
+    return NamedTensors(
+        variable,
+        {name: tf.identity(value)},
+        name,
+        lambda restored: variable.assign(tf.reshape(restored[0], variable.shape)),
+    )
 
 
 def make_scaffold(flat: Sequence[FlatSaveable], shared: SharedState, config: TrainConfig) -> Any:
@@ -70,7 +68,7 @@ def make_scaffold(flat: Sequence[FlatSaveable], shared: SharedState, config: Tra
       config: how many checkpoints to keep.
     """
     covered = set().union(*(one.covers for one in flat))
-    plain = [_PlainSaveable(one) for one in tf.global_variables() if one.name not in covered]
+    plain = [_plain_saveable(one) for one in tf.global_variables() if one.name not in covered]
     saver = tf.train.Saver(
         [*flat, *plain], max_to_keep=config.keep_checkpoints, save_relative_paths=True
     )

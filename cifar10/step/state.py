@@ -11,6 +11,7 @@ from cifar10.step import saving
 from cifar10.step.counters import examples_seen
 from cifar10.step.params import ModelParams
 from cifar10.step.replicas import SharedState
+from cifar10.step.sync_replicas import Averaged
 from cifar10.weights.packed import FlatVariable, Layout
 
 
@@ -43,7 +44,10 @@ class TrainingState:
             self.statistics = FlatVariable(
                 "packed/statistics", layout.statistics, devices[:1], trainable=False
             )
-        self.shared = SharedState(place)
+        flats = [self.weights, *([self.statistics] if self.statistics else [])]
+        pieces = [piece for flat in flats for piece in flat.pieces]
+        # A gradient of each piece of the weights, and what the moving statistics are made from.
+        self.shared = SharedState(place, [Averaged(one.shape, one.device) for one in pieces])
         self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
         with tf.device(self.device):
             self.rate = learning_rate(
@@ -57,8 +61,6 @@ class TrainingState:
         self.optimizer = optimizers.build(config, self.rate, layout)
         self.lookahead: Optional[Lookahead] = None
         if config.lookahead_steps:
-            flats = [self.weights, *([self.statistics] if self.statistics else [])]
-            pieces = [piece for flat in flats for piece in flat.pieces]
             self.lookahead = Lookahead(config, pieces, params.total_steps)
 
     def early_end(self) -> Optional[Any]:

@@ -31,15 +31,14 @@ def apply_update(
       scale: the tf.mixed_precision.LossScale of fp16, which leaves steps out that overflow; or
         None.
     """
-    shared, devices = state.shared, [piece.device for piece in state.weights.pieces]
+    shared = state.shared
     if shared.rendezvous:
         # Synchronous replicas: the chief goes on with the mean of all, the others wait for it.
-        values = shared.rendezvous.mean(
-            [*gradients, *moments], [*devices, *(state.device for _ in moments)]
-        )
+        pushed = shared.rendezvous.push([*gradients, *moments])
         if not params.place.is_chief:
-            return shared.rendezvous.wait(shared.over.variable if shared.over else None)
-        gradients, moments = values[: len(devices)], values[len(devices) :]
+            return shared.rendezvous.wait(pushed, shared.over.variable if shared.over else None)
+        values = shared.rendezvous.mean(pushed)
+        gradients, moments = values[: len(gradients)], values[len(gradients) :]
     # They read the step before it is counted.
     updates = [_update_statistics(state, seen, parts, params) for seen in moments]
     # From here on everything is where the variables are: not even a constant has to cross.

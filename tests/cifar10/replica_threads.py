@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 
 WAIT_SECS = 60.0  # for what has to happen
 

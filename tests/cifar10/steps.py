@@ -14,7 +14,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 
 BATCH = 12
 

@@ -230,15 +230,15 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "cifar10/step/update.py",
         "apply_update",
-        "return shared.rendezvous.wait(shared.over.variable if shared.over else None)",
+        "return shared.rendezvous.wait(pushed, shared.over.variable if shared.over else None)",
         "shared.over -> True",
         "who is not the chief has others beside it, and so a flag",
     ),
     Survivor(
         "cifar10/step/update.py",
         "apply_update",
-        "gradients, moments = values[: len(devices)], values[len(devices) :]",
-        "len(devices) -> nothing",
+        "gradients, moments = values[: len(gradients)], values[len(gradients) :]",
+        "len(gradients) -> nothing",
         "gradients are paired with the weights' pieces; what is beyond has no partner",
     ),
     Survivor(

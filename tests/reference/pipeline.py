@@ -15,7 +15,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 from tests.cifar10 import steps
 from tests.reference.trajectory import Batch
 
@@ -195,7 +195,7 @@ class _Trainer:
         hooks = list(self._spec.training_chief_hooks)
         with self._graph.as_default(), tf.train.MonitoredSession(creator, hooks) as session:
             # A Saver takes no monitored session.
-            raw = session._tf_sess()
+            raw = session.run_step_fn(lambda step_context: step_context.session)
             run = steps.Training(self._spec, self._images, self._labels, raw)
             _begin(run, first)
             has_begun.set()

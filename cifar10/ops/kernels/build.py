@@ -19,6 +19,7 @@ from typing import Optional
 
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
+from cifar10.tf_internals import native_log
 
 _COMPILERS = ("c++", "g++", "clang++")
 # What INSTRUCTIONS may be in winograd.cc, and what compilers call it; the poorest first, since the
@@ -76,7 +77,7 @@ def _compiler() -> Optional[str]:
 
 
 def _build(compiler: str, path: pathlib.Path) -> None:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    native_log.silence()
     import tensorflow as tf2  # Here, since it takes seconds to load.
 
     path.parent.mkdir(exist_ok=True)

@@ -10,6 +10,7 @@ from cifar10.errors import TrainingOver
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.step import training_step
 from cifar10.step.training_step import StepReport
+from cifar10.tf_internals.saver_hook import CheckpointSaver
 
 
 class StepClock:
@@ -173,7 +174,16 @@ class FollowChiefHook(LastStepHook):
             raise TrainingOver(int(step))
 
 
-class SaverHook(tf.train.CheckpointSaverHook):
+class _LastSave(tf.train.CheckpointSaverListener):
+    """Notes the step of the newest checkpoint."""
+
+    step = 0
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        self.step = global_step_value
+
+
+class SaverHook(CheckpointSaver):
     """Saves as Estimator's own hook, but asks no parameter server for the step after each step.
 
     The checkpoint of the last step is left to the end of the session, so that what follows it, its
@@ -189,16 +199,13 @@ class SaverHook(tf.train.CheckpointSaverHook):
     """
 
     def __init__(self, folder: str, save_steps: int, log_folder: Optional[str] = None) -> None:
-        super().__init__(folder, save_steps=save_steps, save_graph_def=False)
-        self._folder, self._log_folder = folder, log_folder or folder
+        self._save_steps, self._last_save = save_steps, _LastSave()
+        super().__init__(folder, save_steps, log_folder, [self._last_save])
         self.at_end = False
 
     def begin(self) -> None:
         """Finds the step's report in the graph that is about to run."""
-        # Estimator's own hook opens its event file in the folder that it has at this moment.
-        self._checkpoint_dir = self._log_folder
         super().begin()
-        self._checkpoint_dir = self._folder
         self._report = training_step.report_tensor()
 
     def before_run(self, run_context: Any) -> Any:
@@ -208,7 +215,8 @@ class SaverHook(tf.train.CheckpointSaverHook):
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Saves a checkpoint that is due, unless a hook before this one has asked for the end."""
         step = StepReport.of(run_values.results).step
-        if self._timer.should_trigger_for_step(step) and not run_context.stop_requested:
+        is_due = step >= self._last_save.step + self._save_steps
+        if is_due and not run_context.stop_requested:
             super().after_run(
                 run_context, tf.train.SessionRunValues(step, run_values.options, None)
             )

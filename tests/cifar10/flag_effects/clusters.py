@@ -21,7 +21,7 @@ from cifar10.run.cluster_session import ClusterSession
 from cifar10.step import model_fn
 from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 from tests.cifar10.cluster_processes import free_ports
 from tests.cifar10.flag_effects.rows import Row
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import kernels
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.step import model_fn
@@ -18,14 +17,14 @@ from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
+from tests.cifar10.tf_internals.private import registered_kernels
 
 BATCH = 64
 
 
 @functools.cache
 def gpu_kernels(op_type: str) -> list[Any]:
-    found = kernels.get_registered_kernels_for_op(op_type).kernel
-    return [one for one in found if one.device_type in ("GPU", "DEFAULT")]
+    return [one for one in registered_kernels(op_type) if one.device_type in ("GPU", "DEFAULT")]
 
 
 def kernels_of(op: Any) -> list[Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training import monitored_session
 
 from cifar10.cluster import server, shutdown
 from cifar10.cluster.liveness import LivenessMonitor
@@ -17,6 +16,7 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.run.cluster_session import ClusterSession
+from cifar10.tf_internals import session_wait
 from tests.cifar10.cluster_processes import free_ports
 from tests.cifar10.steps import make_plan
 
@@ -63,7 +63,7 @@ class Job:
 @pytest.fixture
 def job(monkeypatch):
     """A session starts its server and looks often at the others; both is over with the test."""
-    monkeypatch.setattr(monitored_session.sm, "SessionManager", monitored_session.sm.SessionManager)
+    monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
     found = Job()
     yield found
     found.end()
@@ -240,9 +240,18 @@ def test_the_masters_estimator_knows_no_cluster_and_a_workers_knows_its_task(job
     assert filters == ["/job:ps", "/job:master/task:0"]
     worker = job.session("worker", 1).run_config()
     assert (worker.is_chief, worker.task_type, worker.task_id) == (False, "worker", 1)
+    assert worker.master.startswith("grpc://localhost:")  # its own server, by no address of others
     assert worker.cluster_spec.as_dict() == {job: list(v) for job, v in job.addresses.items()}
     assert list(worker.session_config.device_filters) == ["/job:ps", "/job:worker/task:1"]
     assert os.environ["TF_CONFIG"] == "as it was"
+
+
+@pytest.mark.parametrize("task_type", ["master", "worker"])
+def test_estimator_has_its_sessions_on_the_trainers_own_server(job, tmp_path, task_type):
+    session = job.session(task_type, cluster_timeout=20.0)
+    config = session.run_config(model_dir=str(tmp_path))
+    estimator = tf.estimator.Estimator(lambda features: None, config=config)
+    assert (estimator.config.master, estimator.config.evaluation_master) == (session.target, "")
 
 
 def test_an_in_graph_session_concerns_every_task(job):

@@ -12,7 +12,7 @@ from cifar10.run.job import Job, checkpoint_steps, make_job, open_output
 from cifar10.run.master import say_what_trains
 from cifar10.step import devices
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 from tests.cifar10.steps import make_plan
 
 

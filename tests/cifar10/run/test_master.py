@@ -21,7 +21,7 @@ from cifar10.run.hooks import training
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, make_job
 from cifar10.step.counters import examples_seen
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 from tests.cifar10 import record_files
 
 

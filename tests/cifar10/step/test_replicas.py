@@ -1,245 +1,19 @@
-"""Replicas in threads, on one server: how they meet, wait, start again and end."""
-
-import json
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Callable, Optional
+"""What replicas share: the flag that ends their training, and a place to meet."""
 
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.step.replicas import OverFlag, Rendezvous, Replication, SharedState
-from tests.cifar10.cluster_processes import free_ports
-from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
-from tests.cifar10.steps import make_plan
+from cifar10.step.replicas import OverFlag, SharedState
+from cifar10.step.sync_replicas import Averaged
+from tests.cifar10.replica_threads import place
 
-QUIET_SECS = 0.3  # for what must not
+AVERAGED = [Averaged((2,), "/cpu:0")]
 
 
 @pytest.fixture
 def target() -> str:
     """A server of the test's own, since variables on a server outlive sessions."""
     return str(tf.train.Server.create_local_server().target)
-
-
-class Replica:
-    """A replica that pushes what it is fed; the chief adds the mean to a variable `total`.
-
-    Args:
-      target: of its server.
-      replication: its place.
-      flagged: whether it shares the flag that says that training is over.
-      holders: the devices where gradients are accumulated, each the whole one.
-      hold: is called in each step between the round's reading and the gradient's pushing.
-    """
-
-    def __init__(
-        self,
-        target: str,
-        replication: Replication,
-        flagged: bool = False,
-        holders: Sequence[str] = ("/cpu:0",),
-        hold: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.graph = tf.Graph()
-        with self.graph.as_default(), tf.device(replication.task_device):
-            self.flag = OverFlag("/cpu:0") if flagged else None
-            self.total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
-            self.meeting = Rendezvous(replication)
-            self._value = tf.placeholder(tf.float32, [2])
-            with tf.control_dependencies([self.meeting.current]):
-                held = tf.py_func(hold, [], [])
-            with tf.control_dependencies([held]):
-                value = tf.identity(self._value)
-            means = self.meeting.mean([value for _ in holders], holders)
-            if replication.is_chief:
-                with tf.control_dependencies([self.total.assign_add(means[0])]):
-                    self._step = self.meeting.close_round()
-                self._hook = self.meeting.hook()
-                self._hook.begin()
-                self._initializers = [self.total.initializer, self.meeting.initializer]
-            else:
-                self._step = self.meeting.wait(self.flag.variable if self.flag else None)
-            self._missing = self.meeting.missing()
-            self._count = tf.stack([one.num_accumulated() for one in self.meeting._accumulators])
-        self.session = tf.Session(target, self.graph)
-
-    def begin(self) -> None:
-        """What a session of the chief does first."""
-        self.session.run(self._initializers)
-        self._hook.after_create_session(self.session, None)
-
-    def step(self, value: float, as_of_round: Optional[int] = None) -> None:
-        self.session.run(self._step, self._feed(value, as_of_round))
-
-    def push(self, value: float, as_of_round: Optional[int] = None) -> None:
-        """Pushes a gradient without waiting for the end of the round."""
-        self.session.run(self.meeting.pushed, self._feed(value, as_of_round))
-
-    def _feed(self, value: float, as_of_round: Optional[int]) -> dict[Any, Any]:
-        feed: dict[Any, Any] = {self._value: [value, 10.0 * value]}
-        return feed if as_of_round is None else {**feed, self.meeting.current: as_of_round}
-
-    @property
-    def round(self) -> int:
-        return int(self.session.run(self.meeting.round))
-
-    @property
-    def waiting_gradients(self) -> int:
-        return int(self.session.run(self._count).max())
-
-    @property
-    def missing(self) -> list[str]:
-        return [name.decode() for name in self.session.run(self._missing)]
-
-
-@pytest.fixture
-def pair(target: str) -> Iterator[tuple[Replica, Replica]]:
-    """A chief that has begun, and a worker."""
-    chief, worker = Replica(target, place(0)), Replica(target, place(1))
-    chief.begin()
-    yield chief, worker
-    for replica in (chief, worker):
-        replica.session.close()
-
-
-def wait_for_gradient(replica: Replica) -> None:
-    """Waits until a gradient is in, so that whoever pushed it waits for its round."""
-    until = time.monotonic() + WAIT_SECS
-    while not replica.waiting_gradients:
-        assert time.monotonic() < until, "no gradient came"
-        time.sleep(0.01)
-
-
-def test_a_synchronous_update_is_the_mean_of_both_replicas(pair):
-    chief, worker = pair
-    first = chief.round
-
-    def train() -> None:
-        for _ in range(50):
-            worker.step(3.0)
-
-    with at_the_same_time(train):
-        for _ in range(50):
-            chief.step(1.0)
-    assert chief.session.run(chief.total).tolist() == [50 * 2.0, 50 * 20.0]
-    assert chief.round == worker.round == first + 50
-    assert chief.waiting_gradients == 0
-
-
-def test_the_chief_waits_for_as_many_gradients_as_it_aggregates(pair):
-    chief, worker = pair
-    with at_the_same_time(lambda: chief.step(1.0)) as ended:
-        assert not ended.wait(QUIET_SECS)
-        worker.push(5.0)
-    assert chief.session.run(chief.total).tolist() == [3.0, 30.0]
-
-
-def test_a_worker_waits_until_its_round_is_over(pair):
-    chief, worker = pair
-    with at_the_same_time(lambda: worker.step(1.0)) as ended:
-        wait_for_gradient(chief)
-        assert not ended.wait(QUIET_SECS)
-        chief.step(1.0)
-
-
-def test_a_gradient_of_an_earlier_round_is_dropped(pair):
-    chief, worker = pair
-    late = chief.round
-    for _ in range(2):
-        with at_the_same_time(lambda: worker.step(1.0)):
-            chief.step(1.0)
-    worker.push(1e6, as_of_round=late)
-    assert chief.waiting_gradients == 0
-    with at_the_same_time(lambda: worker.step(1.0)):
-        chief.step(3.0)
-    assert chief.session.run(chief.total).tolist() == [4.0, 40.0]
-
-
-def test_a_worker_whose_gradient_is_late_goes_on_at_once(pair):
-    chief, worker = pair
-    late = chief.round
-    with at_the_same_time(lambda: worker.step(1.0)):
-        chief.step(1.0)
-    with at_the_same_time(lambda: worker.step(1e6, as_of_round=late)) as ended:
-        assert ended.wait(WAIT_SECS)
-
-
-def test_with_a_backup_the_chief_does_not_wait_for_the_slowest(target):
-    chief, worker = Replica(target, place(0, aggregate=1)), Replica(target, place(1, aggregate=1))
-    chief.begin()
-    for _ in range(3):
-        chief.step(2.0)
-    assert chief.session.run(chief.total).tolist() == [6.0, 60.0]
-    # What comes in time counts as well as the chief's own.
-    worker.push(4.0)
-    chief.step(2.0)
-    assert chief.session.run(chief.total).tolist() == [9.0, 90.0]
-
-
-def test_a_chief_that_starts_again_releases_a_waiting_worker_and_forgets_its_gradient(target, pair):
-    chief, worker = pair
-    with at_the_same_time(lambda: worker.step(1e6)) as ended:
-        wait_for_gradient(chief)
-        assert not ended.wait(QUIET_SECS)
-        before = chief.round
-        chief.session.close()
-        again = Replica(target, place(0))
-        again.begin()
-        assert again.round > before
-    assert again.waiting_gradients == 0
-    with at_the_same_time(lambda: worker.step(1.0)):
-        again.step(3.0)
-    assert again.session.run(again.total).tolist() == [2.0, 20.0]
-
-
-def test_no_two_sessions_of_a_chief_share_a_round(pair):
-    chief, worker = pair
-    before = chief.round
-    for _ in range(20):
-        with at_the_same_time(lambda: worker.step(1.0)):
-            chief.step(1.0)
-    assert chief.round == before + 20
-    chief.begin()
-    assert chief.round > before + 20
-
-
-def test_a_chief_whose_clock_is_behind_begins_a_later_round_all_the_same(
-    target, pair, monkeypatch
-) -> None:
-    chief, worker = pair
-    for _ in range(3):
-        with at_the_same_time(lambda: worker.step(1.0)):
-            chief.step(1.0)
-    late = chief.round
-    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
-    monkeypatch.setattr(time, "time", lambda: 1.0)
-    again = Replica(target, place(0))
-    again.begin()
-    assert again.round > late
-    worker.push(1e6, as_of_round=late)
-    assert again.waiting_gradients == 0
-    with at_the_same_time(lambda: worker.step(1.0)):
-        again.step(3.0)
-    assert again.session.run(again.total).tolist() == [2.0, 20.0]
-
-
-def test_a_worker_waits_for_the_chief_to_begin_a_round(target):
-    chief, worker = Replica(target, place(0)), Replica(target, place(1))
-    assert worker.missing == ["sync_round"]
-    chief.session.run(chief.meeting.initializer)
-    assert worker.missing == ["sync_round"]
-    chief.begin()
-    assert worker.missing == []
-
-
-def test_nothing_that_replicas_share_gets_into_a_checkpoint():
-    with tf.Graph().as_default():
-        SharedState(place(0))
-        assert tf.global_variables() == []
 
 
 class Flagged:
@@ -279,33 +53,10 @@ def test_a_chief_that_starts_again_lowers_the_flag(target):
     assert not worker.is_up
 
 
-def test_the_end_releases_a_worker_that_waits_for_its_round(target):
-    chief, worker = Replica(target, place(0)), Replica(target, place(1))
-    with chief.graph.as_default():
-        flag = OverFlag("/cpu:0")
-        raised = flag.raised(chief.meeting)
-    chief.session.run(flag.variable.initializer)
-    chief.begin()
-    with at_the_same_time(lambda: worker.step(1.0)) as ended:
-        wait_for_gradient(chief)
-        assert not ended.wait(QUIET_SECS)
-        chief.session.run(raised)
-
-
-def test_a_worker_whose_gradient_comes_after_the_end_does_not_wait(target):
-    chief, worker = Replica(target, place(0)), Replica(target, place(1), flagged=True)
-    assert worker.flag is not None
-    with worker.graph.as_default():
-        ended = worker.flag.variable.assign(1)
-    worker.session.run(worker.flag.variable.initializer)
-    chief.begin()
-    with at_the_same_time(lambda: worker.step(1.0)) as step_ended:
-        wait_for_gradient(chief)
-        assert not step_ended.wait(QUIET_SECS)
-        chief.step(1.0)
-    worker.session.run(ended)
-    with at_the_same_time(lambda: worker.step(1.0)) as ended:
-        assert ended.wait(WAIT_SECS)
+def test_nothing_that_replicas_share_gets_into_a_checkpoint():
+    with tf.Graph().as_default():
+        SharedState(place(0), AVERAGED)
+        assert tf.global_variables() == []
 
 
 @pytest.mark.parametrize(
@@ -319,7 +70,7 @@ def test_a_worker_whose_gradient_comes_after_the_end_does_not_wait(target):
 )
 def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
     with tf.Graph().as_default():
-        shared = SharedState(replication)
+        shared = SharedState(replication, AVERAGED)
         assert (shared.over is not None, shared.rendezvous is not None) == (over, rendezvous)
         assert len(shared.initializers()) == len(shared.missing()) == over + rendezvous
         assert len(shared.chief_hooks()) == rendezvous
@@ -328,117 +79,4 @@ def test_replicas_share_no_more_than_they_need(replication, over, rendezvous):
 
 def test_a_worker_ends_nobodys_training():
     with tf.Graph().as_default():
-        assert SharedState(place(1, 2)).end_all() is None
-
-
-@pytest.mark.parametrize(
-    ("settings", "batch_size", "examples_per_step", "staleness"),
-    [
-        ({}, 12, 12, 0),
-        ({"num_machines": 3}, 36, 36, 0),
-        ({"num_replicas": 3}, 12, 12, 2),
-        ({"num_replicas": 3, "replicas_to_aggregate": 3}, 12, 36, 0),
-        ({"num_replicas": 3, "replicas_to_aggregate": 2}, 12, 24, 0),
-    ],
-    ids=["alone", "in-graph", "asynchronous", "synchronous", "with a backup"],
-)
-def test_a_step_stands_for_the_images_that_its_update_has_seen(
-    settings, batch_size, examples_per_step, staleness
-):
-    replication = Replication(("/cpu:0",), ("/cpu:0",), **settings)
-    assert replication.staleness == staleness
-    assert replication.batch_size(12) == batch_size
-    assert replication.examples_per_step(12) == examples_per_step
-
-
-def test_a_process_alone_is_the_chief_on_its_own_devices():
-    alone = Replication.alone(make_plan(2, 1))
-    assert alone.is_chief
-    assert alone.tower_devices == ("/cpu:0", "/cpu:1")
-    assert alone.variable_devices == ("/cpu:0",)
-    assert (alone.num_replicas, alone.replicas_to_aggregate, alone.task_device) == (1, None, "")
-
-
-# Parameter servers in processes of their own, which are killed and started again.
-
-SERVE = """
-import json, os, sys
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-import tensorflow.compat.v1 as tf
-server = tf.distribute.Server(json.loads(sys.argv[1]), job_name="ps", task_index=int(sys.argv[2]))
-print("serves", flush=True)
-server.join()
-"""
-
-
-class Servers:
-    """Two parameter servers; the trainers' server is the test's own."""
-
-    def __init__(self) -> None:
-        own, *ports = free_ports(3)
-        self._spec = {"trainer": [f"127.0.0.1:{own}"], "ps": [f"127.0.0.1:{p}" for p in ports]}
-        self._processes: dict[int, subprocess.Popen[str]] = {}
-        self.start(0, 1)
-        self.target = str(tf.distribute.Server(self._spec, "trainer", 0).target)
-
-    def start(self, *indices: int) -> None:
-        for index in indices:
-            words = [sys.executable, "-c", SERVE, json.dumps(self._spec), str(index)]
-            self._processes[index] = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        for index in indices:
-            output = self._processes[index].stdout
-            assert output is not None
-            assert output.readline() == "serves\n"
-
-    def end(self, *indices: int) -> None:
-        for index in indices:
-            with self._processes[index] as process:  # Waits for its end, and closes the pipe.
-                process.kill()
-
-    def replica(self, replica: int, hold: Callable[[], None] = lambda: None) -> Replica:
-        """One that has its round on ps/0, and gradients on both."""
-        homes = ("/job:ps/task:0/device:CPU:0", "/job:ps/task:1/device:CPU:0")
-        own = "/job:trainer/task:0/device:CPU:0"
-        replication = Replication(homes, (own,), own, 1, 2, replica, 2)
-        return Replica(self.target, replication, holders=homes, hold=hold)
-
-
-@pytest.fixture
-def servers() -> Iterator[Servers]:
-    found = Servers()
-    yield found
-    found.end(0, 1)
-
-
-def test_no_gradient_of_before_counts_once_a_parameter_server_was_started_again(
-    servers, monkeypatch
-) -> None:
-    reading, going_on = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        reading.set()
-        assert going_on.wait(WAIT_SECS)
-
-    chief, worker, held = servers.replica(0), servers.replica(1), servers.replica(1, hold)
-    chief.begin()
-    worker.push(2.0)
-    chief.step(2.0)
-    late, again = chief.round, servers.replica(0)
-
-    def push_while_the_server_of_the_round_starts_again() -> None:
-        with at_the_same_time(lambda: held.push(1e6)):
-            assert reading.wait(WAIT_SECS)
-            servers.end(0)
-            servers.start(0)
-            monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)  # The clock is behind.
-            again.begin()
-            going_on.set()
-
-    # TensorFlow ends the step that has begun with the old server, instead of sending its gradients.
-    with pytest.raises((tf.errors.AbortedError, tf.errors.UnavailableError)):
-        push_while_the_server_of_the_round_starts_again()
-    assert again.waiting_gradients == 0
-    # This server has forgotten its rounds, and the other one knows how high they may have been.
-    assert again.round > late
-    servers.replica(1).push(1e6, as_of_round=late)
-    assert again.waiting_gradients == 0
+        assert SharedState(place(1, 2), AVERAGED).end_all() is None

@@ -6,14 +6,13 @@ from typing import Any, Callable, Optional
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training import monitored_session
 
-from cifar10.cluster import server
 from cifar10.config.train_config import TrainConfig
 from cifar10.run.hooks import training
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
+from cifar10.tf_internals import session_wait
 from tests.cifar10 import steps
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 from tests.cifar10.steps import make_batches, make_plan
@@ -71,8 +70,8 @@ def follow() -> Any:
 @pytest.fixture
 def _prompt_sessions(monkeypatch):
     """As in a cluster's trainer, a worker looks often whether the chief is ready."""
-    monkeypatch.setattr(monitored_session.sm, "SessionManager", monitored_session.sm.SessionManager)
-    server.look_often()
+    monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
+    session_wait.look_often()
 
 
 def train_together(
@@ -87,7 +86,8 @@ def train_together(
     saved: dict[str, np.ndarray] = {}
 
     def save(session: Any) -> None:
-        raw = session._tf_sess()  # A Saver takes no monitored session.
+        # A Saver takes no monitored session.
+        raw = session.run_step_fn(lambda step_context: step_context.session)
         saved.update(steps.Training(trainers[0].spec, None, None, raw).saved())
 
     with at_the_same_time(lambda: trainers[1].train(halves[1])):
@@ -133,7 +133,7 @@ def test_asynchronous_replicas_share_weights_and_counters_and_end_together(targe
 
     def wait_for_the_worker(session: Any) -> None:
         until = time.monotonic() + WAIT_SECS
-        while counter(session._tf_sess(), "global_step") < 3 + 10 and time.monotonic() < until:
+        while counter(session, "global_step") < 3 + 10 and time.monotonic() < until:
             time.sleep(0.01)
 
     # The worker sees that training is over although it has batches left.

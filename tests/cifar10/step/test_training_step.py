@@ -12,7 +12,7 @@ from cifar10.ops.layers import Layers
 from cifar10.step import training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 from cifar10.step.training_step import StepReport
 from cifar10.weights.spec import EARLY
 from tests.cifar10 import steps
@@ -348,7 +348,8 @@ def test_every_trainer_of_a_cluster_sees_its_end():
 
 
 @pytest.mark.parametrize(
-    ("place", "hooks", "ends"), [(None, 0, 0), (place(0, None), 0, 1), (place(0, 2), 1, 1)]
+    ("place", "hooks", "ends"),
+    [(None, 0, 0), (place(0, None), 0, 1), (place(0, 2), 1, 1), (place(1, 2), 0, 0)],
 )
 def test_a_chief_begins_rounds_and_ends_what_its_replicas_share(place, hooks, ends):
     with tf.Graph().as_default():

@@ -12,7 +12,7 @@ from cifar10.ops.layers import Layers
 from cifar10.step import gradients, training_step
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
-from cifar10.step.replicas import Replication
+from cifar10.step.replication import Replication
 from cifar10.step.training_step import StepReport
 from cifar10.weights.spec import OFFSET
 from tests.cifar10 import steps

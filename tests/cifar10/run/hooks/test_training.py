@@ -21,6 +21,7 @@ from cifar10.run.hooks.training import (
     TimeLimitHook,
 )
 from cifar10.step import training_step
+from tests.cifar10.tf_internals.private import add_listener
 
 
 def stopped() -> StopRequest:
@@ -244,7 +245,7 @@ def test_what_was_measured_is_kept_before_the_checkpoint_is_there(tmp_path) -> N
         calls.append(f"keep before {len(list(tmp_path.glob('model.ckpt-*.index')))} more")
 
     listener._keep = keep
-    saver._listeners.append(listener)
+    add_listener(saver, listener)
     train(LastStepHook(2), saver)
     assert calls[:3] == ["keep before 0 more", "keep before 1 more", "keep before 2 more"]
 
@@ -276,7 +277,7 @@ class Saves(tf.train.CheckpointSaverListener):
 def test_the_last_checkpoint_is_left_to_the_end(tmp_path, total):
     saver = SaverHook(str(tmp_path), 4)
     saves = Saves(saver)
-    saver._listeners.append(saves)
+    add_listener(saver, saves)
     assert train(LastStepHook(total), saver) == total
     before = [(0, False), (4, False)] + [(8, False)] * (total == 9)
     assert saves.steps == [*before, (total, True)]

@@ -1,0 +1,34 @@
+"""What a process's place among others makes of a step."""
+
+import pytest
+
+from cifar10.step.replication import Replication
+from tests.cifar10.steps import make_plan
+
+
+@pytest.mark.parametrize(
+    ("settings", "batch_size", "examples_per_step", "staleness"),
+    [
+        ({}, 12, 12, 0),
+        ({"num_machines": 3}, 36, 36, 0),
+        ({"num_replicas": 3}, 12, 12, 2),
+        ({"num_replicas": 3, "replicas_to_aggregate": 3}, 12, 36, 0),
+        ({"num_replicas": 3, "replicas_to_aggregate": 2}, 12, 24, 0),
+    ],
+    ids=["alone", "in-graph", "asynchronous", "synchronous", "with a backup"],
+)
+def test_a_step_stands_for_the_images_that_its_update_has_seen(
+    settings, batch_size, examples_per_step, staleness
+):
+    replication = Replication(("/cpu:0",), ("/cpu:0",), **settings)
+    assert replication.staleness == staleness
+    assert replication.batch_size(12) == batch_size
+    assert replication.examples_per_step(12) == examples_per_step
+
+
+def test_a_process_alone_is_the_chief_on_its_own_devices():
+    alone = Replication.alone(make_plan(2, 1))
+    assert alone.is_chief
+    assert alone.tower_devices == ("/cpu:0", "/cpu:1")
+    assert alone.variable_devices == ("/cpu:0",)
+    assert (alone.num_replicas, alone.replicas_to_aggregate, alone.task_device) == (1, None, "")

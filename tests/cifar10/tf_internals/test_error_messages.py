@@ -1,0 +1,120 @@
+"""The real errors still say what is read from them."""
+
+from typing import Any
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.tf_internals import error_messages
+from cifar10.tf_internals.saveable import NamedTensors
+
+
+def message_of(*fetches: Any, feed: Any = None) -> str:
+    with tf.Session() as session, pytest.raises(tf.errors.OpError) as raised:
+        session.run(fetches, feed)
+    return str(raised.value.message)
+
+
+def example(**features: Any) -> bytes:
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+NUMBERS = tf.train.Feature(int64_list=tf.train.Int64List(value=[1, 2]))
+TEXT = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"cat"]))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"no example", example(), example(label=TEXT), example(label=NUMBERS)],
+    ids=["another message", "no feature", "another type", "another number of values"],
+)
+def test_a_record_that_is_no_example_of_ours_is_told_from_other_errors(record):
+    with tf.Graph().as_default():
+        feature = tf.io.FixedLenFeature([], tf.int64)
+        message = message_of(tf.io.parse_example(tf.constant([record]), {"label": feature}))
+    assert error_messages.is_not_an_example(message)
+    assert not error_messages.is_failed_restore(message)
+
+
+@pytest.fixture
+def saved(tmp_path) -> str:
+    """A checkpoint with the variable `kernel`, float32 [3]."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("kernel", [3], use_resource=True)
+        session.run(tf.global_variables_initializer())
+        return str(tf.train.Saver().save(session, f"{tmp_path}/model.ckpt"))
+
+
+def restoring(path: str, name: str, size: int = 3) -> str:
+    """The message of an error while a vector is restored, as training restores its own."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        vector = tf.get_variable(name, [size], use_resource=True)
+        saved_vector = NamedTensors(
+            vector,
+            {name: vector.read_value()},
+            name,
+            lambda restored: vector.assign(tf.reshape(restored[0], [size])),
+        )
+        with pytest.raises(tf.errors.OpError) as raised:
+            tf.train.Saver([saved_vector]).restore(session, path)
+    return str(raised.value.message)
+
+
+def test_a_variable_that_a_checkpoint_has_not_is_named(saved):
+    message = restoring(saved, "other/kernel")
+    assert error_messages.is_failed_restore(message)
+    found = error_messages.missing_variable(message)
+    assert found == "Key other/kernel not found in checkpoint"
+
+
+def test_a_variable_of_another_shape_is_a_failed_restore_with_no_missing_variable(saved):
+    message = restoring(saved, "kernel", size=4)
+    assert error_messages.is_failed_restore(message)
+    assert error_messages.missing_variable(message) is None
+
+
+def test_a_damaged_checkpoint_is_a_failed_restore(saved):
+    with open(f"{saved}.data-00000-of-00001", "wb") as file:
+        file.write(bytes(12))
+    assert error_messages.is_failed_restore(restoring(saved, "kernel"))
+
+
+def test_a_chief_that_makes_no_session_ready_is_told_from_other_errors():
+    target = tf.train.Server.create_local_server().target
+    with tf.Graph().as_default():
+        tf.get_variable("nobody_initializes_this", [])
+        # It waits less than TensorFlow does before it looks again, and so gives up at once.
+        with pytest.raises(tf.errors.DeadlineExceededError) as raised:
+            tf.train.MonitoredTrainingSession(target, is_chief=False, max_wait_secs=1)
+    assert error_messages.is_session_timeout(raised.value.message)
+    assert not error_messages.is_session_timeout("deadline exceeded")
+
+
+def failed_check() -> str:
+    with tf.Graph().as_default():
+        label = tf.placeholder(tf.int32, [])
+        rule = "bad record: a label must be in [0, 10)"
+        return message_of(tf.debugging.assert_less(label, 10, message=rule), feed={label: 12})
+
+
+def test_an_assertion_of_ours_is_found_and_said_without_what_tensorflow_adds():
+    message = failed_check()
+    found = error_messages.failed_assertion(message, "bad record")
+    assert found == "bad record: a label must be in [0, 10)"
+    assert error_messages.failed_assertion(message, "bad manifest") is None
+
+
+def test_the_reason_is_the_line_after_the_ops_name():
+    with tf.Graph().as_default():
+        size = tf.placeholder(tf.int32, [])
+        message = message_of(tf.reshape(tf.zeros([4]), [size]), feed={size: 3})
+    assert "\n" in message
+    assert error_messages.reason(message) == (
+        "Input to reshape is a tensor with 4 values, but the requested shape has 3"
+    )
+
+
+def test_an_error_without_an_op_gives_its_first_line_as_the_reason():
+    with pytest.raises(tf.errors.OpError) as raised:
+        tf.io.gfile.GFile("/dev/null/model.ckpt", "wb").write(b"")
+    assert error_messages.reason(raised.value.message) == "/dev/null/model.ckpt; Not a directory"

@@ -1,0 +1,140 @@
+"""Private API of TensorFlow and Estimator is used in one room, `cifar10/tf_internals`.
+
+What tests alone need of it is in `tests/cifar10/tf_internals`. A subclass of TensorFlow's that uses
+private names of its base is found there, since that takes TensorFlow itself.
+"""
+
+import ast
+import functools
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOMS = ("cifar10/tf_internals/", "tests/cifar10/tf_internals/")
+PUBLIC = ("tensorflow", "tensorflow.compat.v1")
+# Public for all their underscores: os._exit, and what a NamedTuple has.
+NO_PRIVATE_NAMES = {"_exit", "_asdict", "_fields", "_make", "_replace"}
+_PRIVATE = re.compile(r"_[A-Za-z]\w*")
+
+
+def violations(source: str, known: frozenset[str] = frozenset()) -> list[str]:
+    """Names what a file uses of others' private parts.
+
+    Args:
+      source: of the file.
+      known: private names of the modules that it imports of ours.
+    """
+    tree = ast.parse(source)
+    own = private_names(tree) | known | NO_PRIVATE_NAMES
+    found = [
+        f"{line}: import {name}"
+        for line, name in _imports(tree)
+        if name.split(".")[0] in ("tensorflow", "tensorflow_estimator") and name not in PUBLIC
+    ]
+    return found + [f"{line}: {name}" for line, name in _uses(tree) if name not in own]
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """The private names that a module defines: functions, classes, variables and attributes."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names |= {node.attr} if ast.unparse(node.value) == "self" else set()
+    return {name for name in names if _PRIVATE.fullmatch(name)}
+
+
+def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yields (line, private name) for `x._name`, and for functions that are given its text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _PRIVATE.fullmatch(node.attr):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("attr"):
+            for argument in node.args[1:2]:
+                if isinstance(argument, ast.Constant) and _PRIVATE.fullmatch(str(argument.value)):
+                    yield node.lineno, str(argument.value)
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yields (line, module); of `from a import b`, a, and a.b where that may be one of ours."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.lineno, node.module
+            if not node.module.startswith("tensorflow"):
+                for alias in node.names:
+                    yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def _known(root: Path, tree: ast.AST) -> frozenset[str]:
+    """The private names of our modules that a module imports."""
+    names: set[str] = set()
+    for _, module in _imports(tree):
+        path = root.joinpath(*module.split(".")).with_suffix(".py")
+        if path.is_file():
+            names |= _names_in(path)
+    return frozenset(names)
+
+
+@functools.cache
+def _names_in(path: Path) -> set[str]:
+    return private_names(ast.parse(path.read_text(encoding="utf-8")))
+
+
+@pytest.mark.slow
+def test_private_api_is_used_in_its_room_alone(root: Path) -> None:
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
+    files = subprocess.run(listed, cwd=root, capture_output=True, text=True, check=True).stdout
+    found = {}
+    for name in files.splitlines():
+        if name.startswith(ROOMS) or not (root / name).is_file():
+            continue
+        source = (root / name).read_text(encoding="utf-8")
+        wrong = violations(source, _known(root, ast.parse(source)))
+        if wrong:
+            found[name] = wrong
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import tensorflow.python.ops", ["1: import tensorflow.python.ops"]),
+        ("from tensorflow.python.training import a", ["1: import tensorflow.python.training"]),
+        ("def late():\n    import tensorflow_estimator", ["2: import tensorflow_estimator"]),
+        ("tensor.op._set_attr('a', b)", ["1: _set_attr"]),
+        ("class A(B):\n    def f(self):\n        return self._timer.step", ["3: _timer"]),
+        ("session._tf_sess().run(a)", ["1: _tf_sess"]),
+        ("getattr(hook, '_timer')", ["1: _timer"]),
+        ("monkeypatch.setattr(hook, '_timer', None)", ["1: _timer"]),
+    ],
+)
+def test_a_private_part_of_somebody_else_is_found(source: str, found: list[str]) -> None:
+    assert violations(source) == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import tensorflow as tf2\nimport tensorflow.compat.v1 as tf",
+        "class A:\n    def __init__(self):\n        self._a = 1\n    def b(self):\n        self._a",
+        "class A:\n    def _a(self): ...\nA()._a()",
+        "_A = 1",
+        "os._exit(1)\nrow._replace(a=1)._asdict()",
+        "a.__class__",
+    ],
+)
+def test_what_is_public_or_ones_own_is_not_found(source: str) -> None:
+    assert violations(source) == []
+
+
+def test_what_a_module_of_ours_defines_may_be_used_where_it_is_imported() -> None:
+    assert violations("stop._note()", frozenset({"_note"})) == []
