@@ -3,7 +3,6 @@
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Optional, TypeVar
 
@@ -12,8 +11,9 @@ from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 from launch.connect.agent_client import Conversation
+from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, below_each_other
 from launch.verbs.facts import Facts, cells, columns, problems
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def refuse_problems(job: Job, backend: OnHosts) -> None:
     containers = _containers(backend, job)
     wrong = problems(job, gather(job, backend.transport, containers), containers)
     if wrong:
-        raise HostError("\n       ".join([*wrong, "to start all the same: --no-check"]))
+        raise HostError(below_each_other([*wrong, "to start all the same: --no-check"]))
 
 
 def _containers(backend: object, job: Job) -> Optional[ContainerNeeds]:
@@ -83,25 +83,17 @@ def gather(
     """Asks all hosts, side by side; by host name."""
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
-    agents: dict[str, Conversation] = {}
-    with ExitStack() as stack, ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
+    with ExitStack() as stack:
 
-        def everywhere(ask: Callable[[Host], T]) -> list[Optional[T]]:
+        def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
             """Asks each host that has not failed yet; a failure is the host's last fact."""
+            reached = [host for host in hosts if facts[host.name].unreachable is None]
+            answers = everywhere(reached, ask)
+            for name, why in answers.failed.items():
+                facts[name].unreachable = why
+            return answers.found
 
-            def one(host: Host) -> Optional[T]:
-                if facts[host.name].unreachable is not None:
-                    return None
-                try:
-                    return ask(host)
-                except HostError as error:
-                    facts[host.name].unreachable = str(error)
-                    return None
-
-            return list(pool.map(one, hosts))
-
-        def connect(host: Host) -> None:
-            agents[host.name] = stack.enter_context(Conversation(transport, host))
+        agents = everyone(lambda host: stack.enter_context(Conversation(transport, host)))
 
         def look(host: Host) -> None:
             asked = time.time()
@@ -109,10 +101,9 @@ def gather(
             facts[host.name].found = answer
             facts[host.name].clock_secs = answer["clock"] - asked
 
-        everywhere(connect)
-        everywhere(look)
+        everyone(look)
         tokens = {host.name: secrets.token_hex(8) for host in hosts}
-        everywhere(
+        everyone(
             lambda host: agents[host.name].ask(
                 {"do": "listen", "ports": _ports(job, host), "token": tokens[host.name]}
             )
@@ -128,7 +119,7 @@ def gather(
             answer = agents[host.name].ask({"do": "dial", "targets": targets})
             facts[host.name].not_dialled = answer["failures"]
 
-        everywhere(dial)
+        everyone(dial)
     return facts
 
 
