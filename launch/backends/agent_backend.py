@@ -1,4 +1,4 @@
-"""What all backends have in common that run agents on the hosts."""
+"""What all backends have in common that run agents on the hosts, which can be checked first."""
 
 from launch.cluster import show
 from launch.cluster.show import Document

@@ -14,6 +14,7 @@ from launch.cluster.rules import matching, whole
 from launch.cluster.yaml_section import Node, Section, read, read_fields, read_settings
 from launch.errors import LaunchError
 
+_PLAIN = Host("", "", (), str(ROOT), python=default_python())  # of which nothing was said
 _HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 
 
@@ -59,7 +60,7 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     """Reads the hosts; what stands at the top of the file goes for each of them."""
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
-    base = _settings(top, Host("", "", (), str(ROOT), python=default_python()))
+    base = _settings(top, _PLAIN)
     with_roles = any(_has_roles(node) for node in hosts_node.value)
     hosts = []
     for position, node in enumerate(hosts_node.value):
@@ -75,7 +76,7 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
 
 def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
     """Hosts that a scheduler will choose, with the tasks dealt out to them."""
-    base = _settings(top, Host("", "", (), str(ROOT), python=default_python()))
+    base = _settings(top, _PLAIN)
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", whole(1, 10_000), None)
     try:

@@ -15,22 +15,13 @@ _LOOK_SECS = 0.1
 
 @dataclass(frozen=True)
 class Answers(Generic[T]):
-    """What hosts said, by their names, in their order.
-
-    Attributes:
-      found: the answers of those that gave one.
-      failed: why the others did not.
-    """
+    """What hosts said, by their names, in their order."""
 
     found: dict[str, T]
-    failed: dict[str, str]
+    failed: dict[str, str]  # why these gave no answer
 
     def of_all(self) -> dict[str, T]:
-        """The answers, if every host gave one.
-
-        Raises:
-          HostError: some did not; says why for each of them.
-        """
+        """The answers of all hosts; HostError with every failure if some gave none."""
         if self.failed:
             raise HostError(below_each_other(self.failed.values()))
         return self.found

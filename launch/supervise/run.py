@@ -13,8 +13,8 @@ from typing import Optional
 from launch.agent.protocol import Message
 from launch.cluster.ports import num_ports
 from launch.cluster.tasks import SCRIPT, Job, Task, make_job
-from launch.connect.connection import Link
-from launch.connect.fleet import Connections, Event
+from launch.connect.connections import Connections, Event
+from launch.connect.link import Link
 from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Outcome

@@ -31,15 +31,10 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Decider(Protocol):
-    """Who decides what becomes of the job.
+    """Who decides what becomes of the job."""
 
-    Attributes:
-      states: by task name.
-      outcome: set once the job is over.
-    """
-
-    states: dict[str, TaskState]
-    outcome: Optional[Outcome]
+    states: dict[str, TaskState]  # by task name
+    outcome: Optional[Outcome]  # set once the job is over
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """A task wrote a line; `stepped`: it told of a training step."""
@@ -102,9 +97,10 @@ class RunLoop(Generic[E]):
                 log.close()
         return replace(outcome, details=self._details(outcome.task))
 
-    def note(self, text: str) -> None:
-        """Tells the user."""
-        self._display.note(text)
+    def note(self, *texts: str) -> None:
+        """Tells the user, a line each."""
+        for text in texts:
+            self._display.note(text)
 
     def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
         """Keeps and shows what a task has written."""

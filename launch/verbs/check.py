@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Optional, TypeVar
 
-from launch.backends.base import ContainerNeeds, InContainers, OnHosts, Scheduler
+from launch.backends.agent_backend import AgentBackend
+from launch.backends.base import ContainerNeeds, InContainers, Scheduler
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
@@ -26,11 +27,12 @@ def check(job: Job) -> int:
     backend = backend_named(job.cluster.backend)
     if isinstance(backend, Scheduler):
         return _ask_scheduler(backend, job)
-    if not isinstance(backend, OnHosts):
+    if not isinstance(backend, AgentBackend):
         raise LaunchError(f"check looks at hosts; {job.cluster.backend} chooses them only later")
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from launch.screen.table import print_table
 
     containers = _containers(backend, job)
     facts = gather(job, backend.transport, containers)
@@ -39,10 +41,7 @@ def check(job: Job) -> int:
         table.add_column(column, no_wrap=True)
     for host in job.cluster.hosts:
         table.add_row(*(Text(cell) for cell in cells(host, facts[host.name], containers)))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # a file has room
-    console.print(table)
+    print_table(table)
     wrong = problems(job, facts, containers)
     for problem in wrong:
         print(f"problem: {problem}")
@@ -61,7 +60,7 @@ def _ask_scheduler(scheduler: Scheduler, job: Job) -> int:
     return 0
 
 
-def refuse_problems(job: Job, backend: OnHosts) -> None:
+def refuse_problems(job: Job, backend: AgentBackend) -> None:
     """The same before a start.
 
     Raises:

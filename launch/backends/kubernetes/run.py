@@ -160,10 +160,9 @@ class _TFJob:
         """Opens watches, looks at events, and deletes the job when it is time."""
         self._watch(now)
         self._look_at_events(now)
-        self._say(self._follower.tick(now))
+        self._loop.note(*self._follower.tick(now))
         if self._follower.wants_deletion:
-            words = ("delete", _TFJOBS, self._name, "--ignore-not-found", "--wait=false")
-            self._kubectl(*words)
+            self._kubectl("delete", _TFJOBS, self._name, "--ignore-not-found", "--wait=false")
             self._follower.deleted(time.monotonic())
 
     def has_lines_to_come(self) -> bool:
@@ -203,7 +202,7 @@ class _TFJob:
             self._follower.pod_gone(pod.task, pod.uid)
             self._logs.follow(replace(pod, state="ended"))
             return
-        self._say(self._follower.saw_pod(pod, now))
+        self._loop.note(*self._follower.saw_pod(pod, now))
         if pod.state == "running" or pod.code is not None:
             self._logs.follow(pod)
             self._logs.keep_reading(now)
@@ -230,8 +229,4 @@ class _TFJob:
                 task = state.task
                 pod = f"{self._name}-{task.task_type}-{task.index}"
                 if about == pod or (about == self._name and state.status == "waiting"):
-                    self._say(self._follower.warned(task.name, words))
-
-    def _say(self, notes: Sequence[str]) -> None:
-        for note in notes:
-            self._loop.note(note)
+                    self._loop.note(*self._follower.warned(task.name, words))

@@ -7,8 +7,8 @@ from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
-from launch.connect.connection import Link
 from launch.connect.everywhere import everywhere
+from launch.connect.link import Link
 from launch.connect.transport import Transport
 from launch.errors import HostError
 
