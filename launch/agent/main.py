@@ -216,7 +216,7 @@ class Agent:
         self._say("listening")
 
     def _reap(self) -> None:
-        """Reports the tasks that have ended, and buries adopted orphans."""
+        """Reports the tasks that have ended, and reaps orphaned processes."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -226,9 +226,9 @@ class Agent:
                 return
             task = next((task for task in self._tasks.values() if task.pid == pid), None)
             if task is not None:
-                self._bury(task, os.waitstatus_to_exitcode(status))
+                self._report_end(task, os.waitstatus_to_exitcode(status))
 
-    def _bury(self, task: Running, code: int) -> None:
+    def _report_end(self, task: Running, code: int) -> None:
         with contextlib.suppress(KeyError):  # its output was closed before
             self._selector.unregister(task.fd)
         self._forward(task, task.finish(code))

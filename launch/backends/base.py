@@ -7,7 +7,6 @@ from typing import Optional, Protocol, runtime_checkable
 from launch.cluster.model import Host
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
-from launch.connect.transport import Transport
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
@@ -47,19 +46,6 @@ class Backend(Protocol):
         Raises:
           HostError: a place could not be looked at.
         """
-
-
-@runtime_checkable
-class OnHosts(Protocol):
-    """A backend that runs agents on the hosts, which can be looked at before a job runs.
-
-    Attributes:
-      transport: the way to the hosts.
-      is_checked_first: whether `up` looks at them unasked.
-    """
-
-    transport: Transport
-    is_checked_first: bool
 
 
 @dataclass(frozen=True)

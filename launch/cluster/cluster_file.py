@@ -3,33 +3,19 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any
 
 import yaml
 
-from launch.cluster import yaml_section as rules
 from launch.cluster.host_list import ROOT, default_python, on_chosen_hosts, parse_name
 from launch.cluster.kind import Kind
-from launch.cluster.model import (
-    COMMAND_NAME,
-    FIRST_PORT,
-    HOST_NAME,
-    LEADS,
-    TASK_TYPES,
-    USER_NAME,
-    Cluster,
-    Host,
-    Limits,
-    Ports,
-    check_variable,
-)
-from launch.cluster.yaml_section import Node, Section
+from launch.cluster.model import HOST_NAME, LEADS, TASK_TYPES, Cluster, Host, Limits
+from launch.cluster.rules import matching, whole
+from launch.cluster.yaml_section import Node, Section, read, read_fields, read_settings
 from launch.errors import LaunchError
 
-_PATH = rules.matching(re.compile(r"[^\0\r\n]+"), "a path on one line")
-_USER = rules.matching(USER_NAME, "a user name of letters, digits, . _ -")
-_HOST = rules.matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
-_COMMAND = rules.matching(COMMAND_NAME, "a command or path of letters, digits, / . _ + -")
+_PLAIN = Host("", "", (), str(ROOT), python=default_python())  # of which nothing was said
+_HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 
 
 def read_cluster(path: str, kinds: Mapping[str, Kind]) -> Cluster:
@@ -42,7 +28,7 @@ def read_cluster(path: str, kinds: Mapping[str, Kind]) -> Cluster:
     Raises:
       LaunchError: `lab.yaml:12: ...`, with the value, the rule and the way out.
     """
-    top = rules.read(path)
+    top = read(path)
     kind = _kind(top, kinds)
     hosts_node = top.node_of("tasks" if kind.chooses_hosts else "hosts")
     if hosts_node is None:
@@ -53,42 +39,28 @@ def read_cluster(path: str, kinds: Mapping[str, Kind]) -> Cluster:
             else "hosts is missing; list the machines under it",
         )
     hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
-    environment, passed = _environment(top)
-    ports = top.take("ports", _ports, kind.default_ports)
-    limits = _limits(top.section("limits"))
-    restarts = top.take("restarts", rules.whole(0, 1_000_000), 0)
-    gpus_per_task = top.take("gpus_per_task", rules.whole(0, 64), None)
-    sync = top.take("sync", rules.yes_or_no, False)
-    settings = _backend_settings(top, kinds)
+    said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
+    limits = top.section("limits")
+    if limits is not None:
+        said["limits"] = read_settings(limits, Limits)
+    said["settings"] = _backend_settings(top, kinds)
     top.finish()
     try:
-        return Cluster(
-            hosts=hosts,
-            backend=kind.name,
-            ports=ports,
-            environment=environment,
-            passed=passed,
-            limits=limits,
-            restarts=restarts,
-            gpus_per_task=gpus_per_task,
-            sync=sync,
-            source=path,
-            settings=settings,
-        )
+        return Cluster(hosts=hosts, backend=kind.name, source=path, **said)
     except LaunchError as error:
         raise top.error(hosts_node, str(error)) from None
 
 
 def _kind(top: Section, kinds: Mapping[str, Kind]) -> Kind:
-    names = re.compile("|".join(map(re.escape, kinds)))
-    return kinds[top.take("backend", rules.matching(names, f"one of {', '.join(kinds)}"), "ssh")]
+    names = "|".join(map(re.escape, kinds))
+    return kinds[top.take("backend", matching(names, f"one of {', '.join(kinds)}"), "ssh")]
 
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     """Reads the hosts; what stands at the top of the file goes for each of them."""
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
-    base = _settings(top, Host("", "", (), str(ROOT), python=default_python()))
+    base = _settings(top, _PLAIN)
     with_roles = any(_has_roles(node) for node in hosts_node.value)
     hosts = []
     for position, node in enumerate(hosts_node.value):
@@ -104,9 +76,9 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
 
 def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
     """Hosts that a scheduler will choose, with the tasks dealt out to them."""
-    base = _settings(top, Host("", "", (), str(ROOT), python=default_python()))
+    base = _settings(top, _PLAIN)
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
-    nodes = top.take("nodes", rules.whole(1, 10_000), None)
+    nodes = top.take("nodes", whole(1, 10_000), None)
     try:
         cluster = on_chosen_hosts(kind, counts, nodes)
     except LaunchError as error:
@@ -139,18 +111,10 @@ def _host(top: Section, node: Node, base: Host) -> Host:
 
 def _settings(section: Section, base: Host) -> Host:
     """What can be said of one host, or at the top of all."""
-    workdir = section.take("workdir", _PATH, base.workdir)
-    python = base.python
-    if workdir != base.workdir and python == default_python():
-        python = "python3"  # This checkout's venv is in this checkout.
-    return replace(
-        base,
-        user=section.take("user", _USER, base.user),
-        python=section.take("python", _PATH, python),
-        workdir=workdir,
-        agent_python=section.take("agent_python", _COMMAND, base.agent_python),
-        gpus=section.take("gpus", rules.whole(0, 64), base.gpus),
-    )
+    said = read_fields(section, Host)
+    if said.get("workdir", base.workdir) != base.workdir and base.python == default_python():
+        base = replace(base, python="python3")  # This checkout's venv is in this checkout.
+    return replace(base, **said)
 
 
 def _roles(section: Section) -> tuple[tuple[str, int], ...]:
@@ -160,66 +124,18 @@ def _roles(section: Section) -> tuple[tuple[str, int], ...]:
 
 def _counts(roles: Section) -> tuple[tuple[str, int], ...]:
     """Task types and how many of each."""
-    found = [(role, roles.take(role, rules.whole(0, 1000), 0)) for role in TASK_TYPES]
+    found = [(role, roles.take(role, whole(0, 1000), 0)) for role in TASK_TYPES]
     roles.finish()
     if not any(count for _, count in found):
         raise roles.error(roles.node, f"{roles.name} must name a task, such as {LEADS[0]}: 1")
     return tuple((role, count) for role, count in found if count)
 
 
-def _ports(text: str) -> Ports:
-    rule = f"must be a first port, a range or `free` ({FIRST_PORT}, 2222-2299), got {text!r}"
-    if text == "free":
-        return Ports(low=None)
-    match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", text)
-    if not match:
-        raise LaunchError(rule)
-    low, high = int(match[1]), int(match[2]) if match[2] else None
-    if not 1 <= low <= (high or 65_534) <= 65_535:
-        raise LaunchError(f"{rule}; ports go from 1 to 65535, the lower one first")
-    return Ports(low, high)
-
-
-def _limits(section: Optional[Section]) -> Limits:
-    if section is None:
-        return Limits()
-    plain = Limits()
-    limits = Limits(
-        start_secs=section.take("start_secs", rules.seconds_or_off, plain.start_secs),
-        idle_secs=section.take("idle_secs", rules.seconds_or_off, plain.idle_secs),
-        grace_secs=section.take("grace_secs", rules.seconds, plain.grace_secs),
-        stop_secs=section.take("stop_secs", rules.seconds, plain.stop_secs),
-        lease_secs=section.take("lease_secs", rules.seconds, plain.lease_secs),
-    )
-    section.finish()
-    return limits
-
-
 def _backend_settings(top: Section, kinds: Mapping[str, Kind]) -> dict[str, Any]:
     """Reads the backends' own sections, whichever of them the job will run on."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, kind in kinds.items():
-        if kind.read_settings is not None:
-            section = top.section(name)
-            if section is not None:
-                found[name] = kind.read_settings(section)
+        section = None if kind.settings is None else top.section(name)
+        if kind.settings is not None and section is not None:
+            found[name] = read_settings(section, kind.settings)
     return found
-
-
-def _environment(top: Section) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Reads `environment` (values as they stand, never as YAML types) and `pass_environment`."""
-    section = top.section("environment")
-    values = []
-    for name, node in (section.rest() if section else {}).items():
-        top.parse("environment", _named(node, name), check_variable)
-        values.append((name, top.parse(name, node, str)))
-    passed = [
-        top.parse("pass_environment", node, check_variable)
-        for node in top.items("pass_environment")
-    ]
-    return tuple(values), tuple(passed)
-
-
-def _named(node: Node, name: str) -> Node:
-    """A scalar `name` where `node` stands: the key, for checking."""
-    return yaml.ScalarNode("tag:yaml.org,2002:str", name, node.start_mark, node.end_mark)

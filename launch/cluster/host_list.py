@@ -1,6 +1,7 @@
 """Descriptions without a file: a list of hosts, or this machine."""
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -132,7 +133,7 @@ def on_chosen_hosts(
 def parse_name(word: str) -> tuple[Optional[str], str]:
     """Splits `user@name`; LaunchError for what is neither."""
     user, at, name = word.rpartition("@")
-    if not HOST_NAME.fullmatch(name) or (at and not USER_NAME.fullmatch(user)):
+    if not re.fullmatch(HOST_NAME, name) or (at and not re.fullmatch(USER_NAME, user)):
         raise LaunchError(
             f"{word!r} is not a host: it must be NAME or USER@NAME, of letters, digits, . _ : -; "
             "separate hosts by commas"

@@ -6,9 +6,10 @@ is frozen and checked when it is made.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any, Optional
 
+from launch.cluster.rules import matching, seconds, seconds_or_off, setting, whole, yes_or_no
 from launch.errors import LaunchError
 
 LEADS = ("master", "chief")
@@ -16,15 +17,20 @@ TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
 
 FIRST_PORT = 2222  # trainers; a ps takes the next one: the layout that its users know
 
-HOST_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
-USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-COMMAND_NAME = re.compile(r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+HOST_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*"
+USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+COMMAND_NAME = r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*"
+
+_PATH = matching(r"[^\0\r\n]+", "a path on one line")
+_USER = matching(USER_NAME, "a user name of letters, digits, . _ -")
+_COMMAND = matching(COMMAND_NAME, "a command or path of letters, digits, / . _ + -")
 
 
 @dataclass(frozen=True)
 class Host:
     """A machine, and what it runs.
+
+    A cluster file can say its settings of one host, or at its top of all of them.
 
     Attributes:
       name: how it is reached: a name or address that ssh knows.
@@ -40,11 +46,11 @@ class Host:
     name: str
     address: str
     roles: tuple[tuple[str, int], ...]
-    workdir: str
-    user: Optional[str] = None
-    python: str = "python3"
-    agent_python: str = "python3"
-    gpus: Optional[int] = None
+    workdir: str = setting(MISSING, _PATH)
+    user: Optional[str] = setting(None, _USER)
+    python: str = setting("python3", _PATH)
+    agent_python: str = setting("python3", _COMMAND)
+    gpus: Optional[int] = setting(None, whole(0, 64))
 
     def count(self, *task_types: str) -> int:
         """How many tasks of these types it runs."""
@@ -71,6 +77,27 @@ class Ports:
 FREE_PORTS = Ports(low=None)  # where jobs of several people may share a host
 
 
+def _ports(text: str) -> Ports:
+    rule = f"must be a first port, a range or `free` ({FIRST_PORT}, 2222-2299), got {text!r}"
+    if text == "free":
+        return FREE_PORTS
+    match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", text)
+    if not match:
+        raise LaunchError(rule)
+    low, high = int(match[1]), int(match[2]) if match[2] else None
+    if not 1 <= low <= (high or 65_534) <= 65_535:
+        raise LaunchError(f"{rule}; ports go from 1 to 65535, the lower one first")
+    return Ports(low, high)
+
+
+def _variable(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
+        raise LaunchError(f"must be the name of a variable (letters, digits, _), got {text!r}")
+    if text == "TF_CONFIG" or text.startswith("LAUNCH_"):
+        raise LaunchError(f"cannot be {text}, which the launcher sets for each task; leave it out")
+    return text
+
+
 @dataclass(frozen=True)
 class Limits:
     """Time limits in seconds; None is no limit.
@@ -84,11 +111,11 @@ class Limits:
       lease_secs: without a sign of life between launcher and host, until either gives the other up.
     """
 
-    start_secs: Optional[float] = 600
-    idle_secs: Optional[float] = 1800
-    grace_secs: float = 30
-    stop_secs: float = 60
-    lease_secs: float = 30
+    start_secs: Optional[float] = setting(600, seconds_or_off)
+    idle_secs: Optional[float] = setting(1800, seconds_or_off)
+    grace_secs: float = setting(30, seconds)
+    stop_secs: float = setting(60, seconds)
+    lease_secs: float = setting(30, seconds)
 
 
 @dataclass(frozen=True)
@@ -107,13 +134,13 @@ class Cluster:
 
     hosts: tuple[Host, ...]
     backend: str = "ssh"
-    ports: Ports = Ports()
-    environment: tuple[tuple[str, str], ...] = ()
-    passed: tuple[str, ...] = ()
+    ports: Ports = setting(Ports(), _ports)
+    environment: tuple[tuple[str, str], ...] = setting((), str, key_rule=_variable)
+    passed: tuple[str, ...] = setting((), _variable, name="pass_environment")
     limits: Limits = Limits()
-    restarts: int = 0
-    gpus_per_task: Optional[int] = None
-    sync: bool = False
+    restarts: int = setting(0, whole(0, 1_000_000))
+    gpus_per_task: Optional[int] = setting(None, whole(0, 64))
+    sync: bool = setting(False, yes_or_no)
     source: str = "--hosts"
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -148,16 +175,3 @@ def _refuse_twice(what: str, names: Iterable[str]) -> None:
         if name in seen:
             raise LaunchError(f"{what} {name} stands there twice; once is the rule, with counts")
         seen.add(name)
-
-
-def check_variable(name: str) -> str:
-    """Returns the name of an environment variable that a task may be given.
-
-    Raises:
-      LaunchError: no such name, or one that the launcher sets itself.
-    """
-    if not VARIABLE.fullmatch(name):
-        raise LaunchError(f"{name!r} is not the name of a variable; take letters, digits and _")
-    if name == "TF_CONFIG" or name.startswith("LAUNCH_"):
-        raise LaunchError(f"{name} is set by the launcher for each task; leave it out")
-    return name

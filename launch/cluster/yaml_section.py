@@ -1,9 +1,9 @@
 """Reads YAML strictly: every key known, every value checked, every error with its line."""
 
+import dataclasses
 import difflib
-import re
 from collections.abc import Callable
-from typing import Optional, TypeVar
+from typing import Any, Optional, TypeVar, get_origin
 
 import yaml
 
@@ -20,20 +20,25 @@ class Section:
       path: the file's name, for messages.
       node: the YAML node, which must be a mapping.
       name: what the section is, for messages.
+
+    Attributes:
+      left: the keys that nobody has taken yet -> (node of the key, node of the value).
     """
 
     def __init__(self, path: str, node: Node, name: str) -> None:
         self.path = path
         self.node = node
         self.name = name
-        self._left: dict[str, tuple[Node, Node]] = {}
+        self.left: dict[str, tuple[Node, Node]] = {}
         self._known: list[str] = []
         if not isinstance(node, yaml.MappingNode):
             raise self.error(node, f"{name} must be a mapping (`key: value` lines)")
         for key, value in node.value:
-            if key.value in self._left:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self.error(key, f"a key of {name} must be one word")
+            if key.value in self.left:
                 raise self.error(key, f"{key.value} stands twice in {name}; keep one")
-            self._left[str(key.value)] = (key, value)
+            self.left[key.value] = (key, value)
 
     def error(self, node: Node, message: str) -> LaunchError:
         """An error about `node`: `lab.yaml:12: message`."""
@@ -58,23 +63,9 @@ class Section:
         node = self.node_of(key)
         return None if node is None else Section(self.path, node, key)
 
-    def items(self, key: str) -> list[Node]:
-        """The list under a key; empty if there is none."""
-        node = self.node_of(key)
-        if node is None:
-            return []
-        if not isinstance(node, yaml.SequenceNode):
-            raise self.error(node, f"{key} must be a list (`- value` lines)")
-        return list(node.value)
-
-    def rest(self) -> dict[str, Node]:
-        """Every key that was not taken, for mappings whose keys are free."""
-        left, self._left = self._left, {}
-        return {key: value for key, (_, value) in left.items()}
-
     def finish(self) -> None:
         """Refuses keys that nobody took."""
-        for key, (node, _) in self._left.items():
+        for key, (node, _) in self.left.items():
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._known)}"
             raise self.error(node, f"{self.name} knows no {key}; {hint}")
@@ -82,7 +73,52 @@ class Section:
     def node_of(self, key: str) -> Optional[Node]:
         """The node under a key, as it stands; None if there is none."""
         self._known.append(key)
-        return self._left.pop(key, (None, None))[1]
+        return self.left.pop(key, (None, None))[1]
+
+
+def read_settings(section: Section, settings: type[T]) -> T:
+    """Reads a whole section into a dataclass of settings.
+
+    Raises:
+      LaunchError: with the file's line, the value, the rule and the way out.
+    """
+    found = settings(**read_fields(section, settings))
+    section.finish()
+    return found
+
+
+def read_fields(section: Section, settings: type) -> dict[str, Any]:
+    """What a section says of those fields of a dataclass that are made with `rules.setting`.
+
+    Returns:
+      Field name -> value; what the section leaves out is left out.
+
+    Raises:
+      LaunchError: with the file's line, the value, the rule and the way out.
+    """
+    found = {}
+    for field in dataclasses.fields(settings):
+        if "rule" in field.metadata:
+            key = field.metadata["name"] or field.name
+            node = section.node_of(key)
+            if node is not None:
+                found[field.name] = _value(section, key, node, field)
+    return found
+
+
+def _value(section: Section, key: str, node: Node, field: "dataclasses.Field[Any]") -> Any:
+    """A field's value, by its type: a list, a mapping with free keys, or one value."""
+    rule, key_rule = field.metadata["rule"], field.metadata["key_rule"]
+    if get_origin(field.type) is not tuple:
+        return section.parse(key, node, rule)
+    if key_rule is None:
+        if not isinstance(node, yaml.SequenceNode):
+            raise section.error(node, f"{key} must be a list (`- value` lines)")
+        return tuple(section.parse(key, item, rule) for item in node.value)
+    pairs = Section(section.path, node, key).left.items()
+    for _, (name_node, _) in pairs:
+        section.parse(f"a key of {key}", name_node, key_rule)
+    return tuple((name, section.parse(name, value, rule)) for name, (_, value) in pairs)
 
 
 def read(path: str) -> Section:
@@ -108,44 +144,3 @@ def read(path: str) -> Section:
     if node is None:
         raise LaunchError(f"{path}:1: empty; it must at least list `hosts`")
     return Section(path, node, "the file")
-
-
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """A parser of whole numbers within [low, high]."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
-            raise LaunchError(f"must be a whole number from {low} to {high}, got {text!r}")
-        return int(text)
-
-    return parse
-
-
-def seconds(text: str) -> float:
-    """A parser of a time span."""
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", text) or float(text) <= 0:
-        raise LaunchError(f"must be a number of seconds above 0, got {text!r}")
-    return float(text)
-
-
-def seconds_or_off(text: str) -> Optional[float]:
-    """A parser of a time limit; `off` is none."""
-    return None if text == "off" else seconds(text)
-
-
-def yes_or_no(text: str) -> bool:
-    """A parser of a switch."""
-    if text not in ("true", "false"):
-        raise LaunchError(f"must be true or false, got {text!r}")
-    return text == "true"
-
-
-def matching(pattern: "re.Pattern[str]", rule: str) -> Callable[[str], str]:
-    """A parser of words; `rule` goes into the error."""
-
-    def parse(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise LaunchError(f"must be {rule}, got {text!r}")
-        return text
-
-    return parse

@@ -1,11 +1,11 @@
 """Ends what is left of a run, on every host of it, by the mark that its parts carry."""
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from launch.cluster.model import Host
 from launch.connect.agent_client import Conversation
+from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
 from launch.errors import HostError
 
@@ -24,30 +24,21 @@ def sweep(record: Mapping[str, Any], transport: Transport) -> list[str]:
     """
     hosts = [_host(entry) for entry in record["hosts"]]
 
-    def one(host: Host) -> Any:
+    def end_on(host: Host) -> list[str]:
         order = {
             "do": "sweep",
             "run": record["run"],
             "engine": record.get("engine"),
             "patience_secs": _PATIENCE_SECS,
         }
-        try:
-            with Conversation(transport, host) as agent:
-                answer = agent.ask(order)
-        except HostError as error:
-            return error
+        with Conversation(transport, host) as agent:
+            answer = agent.ask(order)
         if answer["error"] is not None:
-            return HostError(f"{host.name}: {answer['error']}")
+            raise HostError(f"{host.name}: {answer['error']}")
         return [*map(str, answer["pids"]), *(name[:12] for name in answer["containers"])]
 
-    with ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
-        results = list(zip(hosts, pool.map(one, hosts)))
-    failures = [str(result) for _, result in results if isinstance(result, HostError)]
-    if failures:
-        raise HostError("\n       ".join(failures))
-    return [
-        f"{host.name}: ended {len(found)} ({', '.join(found)})" for host, found in results if found
-    ]
+    ended = everywhere(hosts, end_on).of_all()
+    return [f"{name}: ended {len(ids)} ({', '.join(ids)})" for name, ids in ended.items() if ids]
 
 
 def _host(entry: Mapping[str, Any]) -> Host:

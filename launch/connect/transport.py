@@ -7,7 +7,7 @@ from pathlib import Path
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
 from launch.connect import bootstrap
-from launch.connect.connection import Link
+from launch.connect.link import Link
 from launch.errors import HostError
 
 OPEN_SECS = 30.0

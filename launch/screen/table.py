@@ -31,6 +31,14 @@ def show_live(stream: TextIO, items: "queue.SimpleQueue[Item]") -> None:
                 live.update(render(item), refresh=True)
 
 
+def print_table(table: Table) -> None:
+    """Prints a table once, on standard output."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # a file has room
+    console.print(table)
+
+
 def render(rows: Sequence[Row]) -> Table:
     """The table of all tasks; the last line takes what room is left."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)

@@ -3,17 +3,18 @@
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Optional, TypeVar
 
-from launch.backends.base import ContainerNeeds, InContainers, OnHosts, Scheduler
+from launch.backends.agent_backend import AgentBackend
+from launch.backends.base import ContainerNeeds, InContainers, Scheduler
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 from launch.connect.agent_client import Conversation
+from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
-from launch.errors import HostError, LaunchError
+from launch.errors import HostError, LaunchError, below_each_other
 from launch.verbs.facts import Facts, cells, columns, problems
 
 T = TypeVar("T")
@@ -26,11 +27,12 @@ def check(job: Job) -> int:
     backend = backend_named(job.cluster.backend)
     if isinstance(backend, Scheduler):
         return _ask_scheduler(backend, job)
-    if not isinstance(backend, OnHosts):
+    if not isinstance(backend, AgentBackend):
         raise LaunchError(f"check looks at hosts; {job.cluster.backend} chooses them only later")
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from launch.screen.table import print_table
 
     containers = _containers(backend, job)
     facts = gather(job, backend.transport, containers)
@@ -39,10 +41,7 @@ def check(job: Job) -> int:
         table.add_column(column, no_wrap=True)
     for host in job.cluster.hosts:
         table.add_row(*(Text(cell) for cell in cells(host, facts[host.name], containers)))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # a file has room
-    console.print(table)
+    print_table(table)
     wrong = problems(job, facts, containers)
     for problem in wrong:
         print(f"problem: {problem}")
@@ -61,7 +60,7 @@ def _ask_scheduler(scheduler: Scheduler, job: Job) -> int:
     return 0
 
 
-def refuse_problems(job: Job, backend: OnHosts) -> None:
+def refuse_problems(job: Job, backend: AgentBackend) -> None:
     """The same before a start.
 
     Raises:
@@ -70,7 +69,7 @@ def refuse_problems(job: Job, backend: OnHosts) -> None:
     containers = _containers(backend, job)
     wrong = problems(job, gather(job, backend.transport, containers), containers)
     if wrong:
-        raise HostError("\n       ".join([*wrong, "to start all the same: --no-check"]))
+        raise HostError(below_each_other([*wrong, "to start all the same: --no-check"]))
 
 
 def _containers(backend: object, job: Job) -> Optional[ContainerNeeds]:
@@ -83,25 +82,17 @@ def gather(
     """Asks all hosts, side by side; by host name."""
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
-    agents: dict[str, Conversation] = {}
-    with ExitStack() as stack, ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
+    with ExitStack() as stack:
 
-        def everywhere(ask: Callable[[Host], T]) -> list[Optional[T]]:
+        def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
             """Asks each host that has not failed yet; a failure is the host's last fact."""
+            reached = [host for host in hosts if facts[host.name].unreachable is None]
+            answers = everywhere(reached, ask)
+            for name, why in answers.failed.items():
+                facts[name].unreachable = why
+            return answers.found
 
-            def one(host: Host) -> Optional[T]:
-                if facts[host.name].unreachable is not None:
-                    return None
-                try:
-                    return ask(host)
-                except HostError as error:
-                    facts[host.name].unreachable = str(error)
-                    return None
-
-            return list(pool.map(one, hosts))
-
-        def connect(host: Host) -> None:
-            agents[host.name] = stack.enter_context(Conversation(transport, host))
+        agents = everyone(lambda host: stack.enter_context(Conversation(transport, host)))
 
         def look(host: Host) -> None:
             asked = time.time()
@@ -109,10 +100,9 @@ def gather(
             facts[host.name].found = answer
             facts[host.name].clock_secs = answer["clock"] - asked
 
-        everywhere(connect)
-        everywhere(look)
+        everyone(look)
         tokens = {host.name: secrets.token_hex(8) for host in hosts}
-        everywhere(
+        everyone(
             lambda host: agents[host.name].ask(
                 {"do": "listen", "ports": _ports(job, host), "token": tokens[host.name]}
             )
@@ -128,7 +118,7 @@ def gather(
             answer = agents[host.name].ask({"do": "dial", "targets": targets})
             facts[host.name].not_dialled = answer["failures"]
 
-        everywhere(dial)
+        everyone(dial)
     return facts
 
 

@@ -19,10 +19,8 @@ _ASK_SECS = 5.0  # for a scheduler, which has others to serve
 
 def status(options: argparse.Namespace) -> int:
     """Shows where each task stands; 0 while it runs or if it ended well, else the job's code."""
-    from rich.console import Console
-
     from launch.screen.row import Row
-    from launch.screen.table import render
+    from launch.screen.table import print_table, render
 
     folder = find(state_dir(options.state_dir), options.run)
     found = folder.status()
@@ -39,10 +37,7 @@ def status(options: argparse.Namespace) -> int:
         words = f"exit code {code}: {found['reason']}" if code else str(found["reason"])
     print(f"run {folder.run_id}: {words}")
     if found.get("tasks"):
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = 200  # a file has room
-        console.print(render([Row(**row) for row in found["tasks"]]))
+        print_table(render([Row(**row) for row in found["tasks"]]))
     return 0 if running or lasting else 1 if code is None else int(code)
 
 

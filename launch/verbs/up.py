@@ -3,7 +3,8 @@
 import argparse
 import dataclasses
 
-from launch.backends.base import CopiesCode, OnHosts
+from launch.backends.agent_backend import AgentBackend
+from launch.backends.base import CopiesCode
 from launch.backends.registry import backend_named
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import make_job
@@ -26,7 +27,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         if not isinstance(backend, CopiesCode):
             raise LaunchError(f"sync copies code over ssh; leave it out for {cluster.backend}")
         backend.copy_code(cluster.hosts)
-    if isinstance(backend, OnHosts) and backend.is_checked_first and not options.no_check:
+    if isinstance(backend, AgentBackend) and backend.is_checked_first and not options.no_check:
         from launch.verbs.check import refuse_problems
 
         refuse_problems(job, backend)

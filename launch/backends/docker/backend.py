@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from launch.backends.agent_backend import AgentBackend
 from launch.backends.base import ContainerNeeds
 from launch.backends.docker import run as docker_run
 from launch.backends.docker.settings import settings_of
@@ -16,10 +17,9 @@ from launch.cluster import show
 from launch.cluster.model import Host
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
-from launch.connect.sweep import sweep
 from launch.connect.transport import Transport
 from launch.record.outcome import Outcome
-from launch.record.run_folder import Record, RunFolder
+from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
 
@@ -54,11 +54,10 @@ def _explain(host: Host, code: int, errors: str) -> str:
 TRANSPORT = Transport(_command, _explain, SSH.log_path, keeps_logs=False)
 
 
-class Docker:
+class Docker(AgentBackend):
     """Containers here and on other machines."""
 
     transport = TRANSPORT
-    is_checked_first = True
 
     def plan(self, job: Job) -> list[Document]:
         """The `docker run` lines of each host."""
@@ -84,10 +83,6 @@ class Docker:
             adapt=lambda ready: docker_run.for_agents(ready, folder.run_id),
             containers=docker_run.agent_setup(job.cluster),
         )
-
-    def clean(self, record: Record) -> list[str]:
-        """Removes containers, and ends processes, on every host that carry the run's mark."""
-        return sweep(record, TRANSPORT)
 
     def containers(self, job: Job) -> ContainerNeeds:
         """The engine, the image and the folders that its hosts must have."""

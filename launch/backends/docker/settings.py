@@ -1,4 +1,4 @@
-"""The `docker:` section of a cluster file: what it can say, and how it is read.
+"""The `docker:` section of a cluster file: what it can say.
 
 docker:                           # nothing must be there; each line shows its default or a use
   image: cifar10                  # on every host: `docker save cifar10 | ssh node1 docker load`
@@ -12,18 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
-from launch.cluster import yaml_section as rules
 from launch.cluster.model import COMMAND_NAME, Cluster
-from launch.cluster.yaml_section import Section
+from launch.cluster.rules import matching, setting
 from launch.errors import LaunchError
 
-_IMAGE = rules.matching(
-    re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*"), "an image, such as registry/cifar10:3"
-)
-_ENGINE = rules.matching(COMMAND_NAME, "docker, podman, or a path of letters, digits, / . _ + -")
+_IMAGE = matching(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*", "an image, such as registry/cifar10:3")
+_ENGINE = matching(COMMAND_NAME, "docker, podman, or a path of letters, digits, / . _ + -")
 # Engines read a mount as a row of comma-separated values.
-_FOLDER = rules.matching(re.compile(r'[^\0\r\n,"]+'), 'a folder, without , and "')
-_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(=[^\0\r\n]+)?")
+_FOLDER = matching(r'[^\0\r\n,"]+', 'a folder, without , and "')
 
 # What the launcher itself says; or what would let a container outlive it, or show a secret.
 _OURS = {
@@ -44,6 +40,15 @@ _OURS = {
 }
 
 
+def _option(text: str) -> str:
+    match = re.fullmatch(r"--([a-z][a-z0-9-]*)(=[^\0\r\n]+)?", text)
+    if not match:
+        raise LaunchError(f"must be words like --name or --name=value, got {text!r}")
+    if match[1] in _OURS:
+        raise LaunchError(f"cannot hold --{match[1]}: {_OURS[match[1]]}")
+    return text
+
+
 @dataclass(frozen=True)
 class DockerSettings:
     """The `docker:` section of a cluster file.
@@ -58,41 +63,14 @@ class DockerSettings:
       options: further words for `docker run`, each as `--name` or `--name=value`.
     """
 
-    image: str = "cifar10"
-    engine: str = "docker"
-    data: Optional[str] = None
-    output: Optional[str] = None
-    options: tuple[str, ...] = ()
+    image: str = setting("cifar10", _IMAGE)
+    engine: str = setting("docker", _ENGINE)
+    data: Optional[str] = setting(None, _FOLDER)
+    output: Optional[str] = setting(None, _FOLDER)
+    options: tuple[str, ...] = setting((), _option)
 
 
 def settings_of(cluster: Cluster) -> DockerSettings:
     """What a cluster's description says; the defaults where it says nothing."""
     found: DockerSettings = cluster.settings.get("docker", DockerSettings())
     return found
-
-
-def read_settings(section: Section) -> DockerSettings:
-    """Reads and checks the section.
-
-    Raises:
-      LaunchError: with the file's line, the value, the rule and the way out.
-    """
-    plain = DockerSettings()
-    settings = DockerSettings(
-        image=section.take("image", _IMAGE, plain.image),
-        engine=section.take("engine", _ENGINE, plain.engine),
-        data=section.take("data", _FOLDER, None),
-        output=section.take("output", _FOLDER, None),
-        options=tuple(section.parse("options", node, _option) for node in section.items("options")),
-    )
-    section.finish()
-    return settings
-
-
-def _option(text: str) -> str:
-    match = _OPTION.fullmatch(text)
-    if not match:
-        raise LaunchError(f"must be words like --name or --name=value, got {text!r}")
-    if match[1] in _OURS:
-        raise LaunchError(f"cannot hold --{match[1]}: {_OURS[match[1]]}")
-    return text

@@ -5,7 +5,6 @@ Who may do what, and how a cluster is reached, is the user's own kubeconfig's bu
 
 import json
 import os
-import re
 import subprocess
 import tempfile
 import threading
@@ -14,45 +13,11 @@ from typing import Any, Optional
 
 from launch.agent.processes import die_with
 from launch.backends.kubernetes.settings import KubernetesSettings
+from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError
 
 _TIMEOUT_SECS = 60.0
 _LONGEST = 1 << 16  # bytes of one line
-_OPERATOR = (
-    "https://www.kubeflow.org/docs/components/trainer/legacy-v1/installation, or: kubectl apply "
-    "--server-side -k github.com/kubeflow/training-operator.git/manifests/overlays/standalone"
-    "?ref=v1.8.1"
-)
-
-# What kubectl says -> what it means, and the way out.
-_REASONS = (
-    (
-        r'no matches for kind "TFJob"|have a resource type "?tfjobs?',
-        f"the cluster knows no TFJob: install Kubeflow's training operator, {_OPERATOR}",
-    ),
-    (
-        r"current-context must exist|current-context is not set",
-        "kubectl has no current context; choose one: kubectl config use-context NAME, or say "
-        "`context:` under `kubernetes:`",
-    ),
-    (
-        r"context was not found|cannot locate context|context \S+ does not exist",
-        "the kubeconfig has no context {context}; see: kubectl config get-contexts",
-    ),
-    (
-        r'namespaces "[^"]*" not found',
-        "there is no namespace {namespace}; make it: kubectl create namespace {namespace}",
-    ),
-    (
-        r"Unauthorized|must be logged in|getting credentials",
-        "the cluster does not know you; log in again, then try: kubectl get pods",
-    ),
-    (
-        r"connection to the server|Unable to connect|connection refused|no such host|i/o timeout",
-        "the cluster does not answer; is it up, and is this the right context? try: kubectl "
-        "cluster-info",
-    ),
-)
 
 
 class Kubectl:
@@ -99,12 +64,10 @@ class Kubectl:
 
     def explain(self, errors: str) -> str:
         """What kubectl's standard error means, in one line."""
-        for pattern, meaning in _REASONS:
-            if re.search(pattern, errors):
-                where = {"context": self.context, "namespace": self.namespace}
-                return f"kubernetes: {meaning.format(**where)}"
-        lines = [line for line in errors.splitlines() if line.strip()]
-        return f"kubectl: {lines[-1] if lines else 'it failed without a word'}"
+        known = meaning("kubectl", errors, context=self.context, namespace=self.namespace)
+        if known is not None:
+            return f"kubernetes: {known}"
+        return f"kubectl: {last_line(errors, 'it failed without a word')}"
 
     def command(self, *words: str) -> list[str]:
         """The command line."""

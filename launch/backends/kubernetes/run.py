@@ -4,15 +4,15 @@ import json
 import queue
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from types import FrameType
-from typing import Any, Optional
+from typing import Any
 
-from launch.agent.log_file import LogFile
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl, Stream, connect, watch_events
 from launch.backends.kubernetes.logs import PodLogs
+from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.pods import read_pod
 from launch.backends.kubernetes.settings import settings_of
 from launch.cluster.tasks import Job
@@ -20,17 +20,15 @@ from launch.errors import HostError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.board import Board
-from launch.supervise.run import handling, passed_values
+from launch.supervise.run import passed_values
+from launch.supervise.run_loop import RunLoop, stop_signals
 
-_LOOK_SECS = 0.25
-_STATUS_SECS = 1.0
 _AGAIN_SECS = 1.0  # between the end of a watch and the next one
 _EVENTS_SECS = 10.0  # between two looks at why pods wait
-_LOGS_SECS = 5.0  # for the rest of the logs, once all pods have ended
 _BACKLOG = 10_000  # lines; a stream that is ahead of that waits
-_SHOWN = 4096  # characters of a line that are shown
 _TFJOBS, _PODS = "tfjobs.kubeflow.org", "pods"
+
+Event = tuple[Stream, Any]  # what a stream delivers; None at its end
 
 
 def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
@@ -47,101 +45,77 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
     name = manifest["metadata"]["name"]
     place = {"context": kubectl.context, "namespace": kubectl.namespace, "name": name}
     folder.add(kubernetes=place)
-    signals: list[int] = []
-
-    def note(signum: int, _: Optional[FrameType]) -> None:
-        signals.append(signum)
-
-    with handling(note):
-        one = _Run(job, name, kubectl, folder, display)
+    with stop_signals() as signals:
+        follower = Follower(job.tasks, job.cluster.limits, job.cluster.restarts, time.monotonic())
+        events: queue.Queue[Event] = queue.Queue(_BACKLOG)
+        loop = RunLoop(follower, folder, display, events, signals, keeps_logs=True)
+        secrets = [value for value in passed.values() if len(value) >= 6]
+        values = {**dict(job.cluster.environment), **passed}
+        helpers = [manifests.network_policy(job, name)]
+        if values:
+            helpers.append(manifests.secret(job, name, values))
+        tfjob = _TFJob(kubectl, manifest, helpers, follower, loop, secrets)
         try:
-            one.create(manifest, {**dict(job.cluster.environment), **passed})
-            outcome = one.follow(signals, [value for value in passed.values() if len(value) >= 6])
+            return loop.run(tfjob)
         finally:
-            one.close()
-        return outcome
+            tfjob.close(folder.run_id)
 
 
-class _Run:
+class _TFJob:
+    """Tells the follower what becomes of the TFJob, and deletes it when the follower says so.
+
+    Args:
+      kubectl: the cluster.
+      manifest: of the TFJob.
+      helpers: manifests of what its pods need from their first moment.
+      follower: decides how the job ends.
+      loop: takes the tasks' lines, and tells the user.
+      secrets: values that no log may hold.
+    """
+
     def __init__(
-        self, job: Job, name: str, kubectl: Kubectl, folder: RunFolder, display: Display
+        self,
+        kubectl: Kubectl,
+        manifest: Manifest,
+        helpers: Sequence[Manifest],
+        follower: Follower,
+        loop: RunLoop[Event],
+        secrets: Sequence[str],
     ) -> None:
-        self._job, self._name, self._kubectl = job, name, kubectl
-        self._folder, self._display = folder, display
-        cluster, now = job.cluster, time.monotonic()
-        self._follower = Follower(job.tasks, cluster.limits, cluster.restarts, now)
-        self._board = Board(self._follower.states)
-        self._events: queue.Queue[tuple[Stream, Any]] = queue.Queue(_BACKLOG)
+        self._kubectl, self._manifest, self._helpers = kubectl, manifest, helpers
+        self._name, self._secrets = manifest["metadata"]["name"], secrets
+        self._follower, self._loop = follower, loop
         self._logs = PodLogs(kubectl, self._put)
-        self._files: dict[str, LogFile] = {}
         self._watches: dict[str, Stream] = {}
         self._due = {_PODS: 0.0, _TFJOBS: 0.0}
-        self._next_events = now + _EVENTS_SECS
-        self._secrets: list[str] = []
+        self._next_events = time.monotonic() + _EVENTS_SECS
         self._has_job = False
 
-    def create(self, manifest: dict[str, Any], values: dict[str, str]) -> None:
-        """Creates all objects; policy and variables first: a pod needs both from its first moment.
+    def start(self) -> None:
+        """Creates all objects, the job last: its pods need the others from their first moment.
 
         Raises:
           HostError: the cluster refuses one of them.
         """
-        helpers = [manifests.network_policy(self._job, self._name)]
-        if values:
-            helpers.append(manifests.secret(self._job, self._name, values))
-        for one in helpers:
+        for one in self._helpers:
             self._kubectl("create", "--filename=-", given=json.dumps(one))
         uid = self._kubectl(
             "create",
             "--filename=-",
             "--output=jsonpath={.metadata.uid}",
-            given=json.dumps(manifest),
+            given=json.dumps(self._manifest),
         )
         self._has_job = True
         # From now on they go with the job, whoever deletes it.
         owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": self._name, "uid": uid}
         patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
-        for one in helpers:
+        for one in self._helpers:
             target = (one["kind"].lower(), one["metadata"]["name"])
             self._kubectl("patch", *target, "--type=merge", f"--patch={patch}")
         where = f"namespace {self._kubectl.namespace} of {self._kubectl.context}"
-        self._display.note(f"tfjob {self._name} in {where}")
+        self._loop.note(f"tfjob {self._name} in {where}")
 
-    def follow(self, signals: list[int], secrets: list[str]) -> Outcome:
-        """Follows the job to its end.
-
-        Args:
-          signals: those that have come.
-          secrets: values that no log may hold.
-
-        Raises:
-          HostError: the job could not be deleted.
-        """
-        self._secrets = secrets
-        follower, heeded, next_status = self._follower, 0, 0.0
-        while follower.outcome is None:
-            now = time.monotonic()
-            self._watch(now)
-            self._hear(_LOOK_SECS)
-            for signum in signals[heeded:]:
-                heeded += 1
-                self._heed(signum, heeded)
-            now = time.monotonic()
-            self._look_at_events(now)
-            self._say(follower.tick(now))
-            if follower.wants_deletion:
-                self._delete_job()
-            if now >= next_status:
-                next_status = now + _STATUS_SECS
-                self._show(None)
-        deadline = time.monotonic() + _LOGS_SECS
-        while not self._logs.are_complete and time.monotonic() < deadline:
-            self._logs.keep_reading(time.monotonic())
-            self._hear(0.05)
-        self._show(follower.outcome)
-        return replace(follower.outcome, details=self._details(follower.outcome.task))
-
-    def close(self) -> None:
+    def close(self, run_id: str) -> None:
         """Removes what is left in the cluster, and ends all streams."""
         selector = f"--selector={manifests.selector(self._name)}"
         kinds = "networkpolicies.networking.k8s.io,secrets"
@@ -149,12 +123,52 @@ class _Run:
         try:
             self._kubectl("delete", kinds, selector, "--ignore-not-found", "--wait=false")
         except HostError as error:
-            self._display.note(f"{error}; to end what is left: clean --run {self._folder.run_id}")
+            self._loop.note(f"{error}; to end what is left: clean --run {run_id}")
         for stream in self._watches.values():
             stream.close()
         self._logs.close()
-        for file in self._files.values():
-            file.close()
+
+    def handle(self, event: Event) -> None:
+        """Takes what a watch or a log has delivered."""
+        (stream, item), now = event, time.monotonic()
+        kind = next((kind for kind, one in self._watches.items() if one is stream), None)
+        if kind is None:
+            taken = self._logs.take(stream, item)
+            if taken is not None:
+                self._loop.take_lines(taken[0].task, taken[0].node, [self._masked(taken[1])])
+        elif item is None:
+            self._watch_ended(kind, now)
+        elif kind == _PODS:
+            self._take_pod(item[0], item[1], now)
+        elif item[0] == "DELETED":
+            self._follower.job_gone(now)
+        else:
+            self._follower.saw_job(item[1], now)
+
+    def stop(self, signum: int, count: int) -> None:
+        """Deletes the job; at once, when asked again."""
+        name = signal.Signals(signum).name
+        if count == 1:
+            self._loop.note(f"{name}: deleting the job; once more ends it at once")
+            self._follower.stop(f"stopped by {name}", 128 + signum, time.monotonic())
+            return
+        pods = f"--selector={manifests.pod_selector(self._name)}"
+        words = ("delete", "pods", pods, "--grace-period=1", "--wait=false", "--ignore-not-found")
+        self._kubectl(*words)
+
+    def tick(self, now: float) -> None:
+        """Opens watches, looks at events, and deletes the job when it is time."""
+        self._watch(now)
+        self._look_at_events(now)
+        self._loop.note(*self._follower.tick(now))
+        if self._follower.wants_deletion:
+            self._kubectl("delete", _TFJOBS, self._name, "--ignore-not-found", "--wait=false")
+            self._follower.deleted(time.monotonic())
+
+    def has_lines_to_come(self) -> bool:
+        """Whether the log of a pod that has ended was not read to its end."""
+        self._logs.keep_reading(time.monotonic())
+        return not self._logs.are_complete
 
     def _watch(self, now: float) -> None:
         """Opens what is missing: an API server ends each watch now and then, as networks do."""
@@ -168,32 +182,7 @@ class _Run:
         self._logs.keep_reading(now)
 
     def _put(self, stream: Stream, item: Any) -> None:
-        self._events.put((stream, item))
-
-    def _hear(self, secs: float) -> None:
-        """Waits a moment for events, and takes those that have come."""
-        try:
-            self._handle(*self._events.get(timeout=secs))
-            for _ in range(1000):
-                self._handle(*self._events.get_nowait())
-        except queue.Empty:
-            return
-
-    def _handle(self, stream: Stream, item: Any) -> None:
-        now = time.monotonic()
-        kind = next((kind for kind, one in self._watches.items() if one is stream), None)
-        if kind is None:
-            taken = self._logs.take(stream, item)
-            if taken is not None:
-                self._take_line(taken[0].task, taken[0].node, taken[1])
-        elif item is None:
-            self._watch_ended(kind, now)
-        elif kind == _PODS:
-            self._take_pod(item[0], item[1], now)
-        elif item[0] == "DELETED":
-            self._follower.job_gone(now)
-        else:
-            self._follower.saw_job(item[1], now)
+        self._loop.events.put((stream, item))
 
     def _watch_ended(self, kind: str, now: float) -> None:
         stream = self._watches.pop(kind)
@@ -203,7 +192,7 @@ class _Run:
         if kind == _TFJOBS and "NotFound" in errors:
             self._follower.job_gone(now)
         elif errors.strip() and not self._follower.verdict:
-            self._display.note(f"{self._kubectl.explain(errors)}; the job goes on, trying again")
+            self._loop.note(f"{self._kubectl.explain(errors)}; the job goes on, trying again")
 
     def _take_pod(self, event: str, found: dict[str, Any], now: float) -> None:
         pod = read_pod(found)
@@ -213,34 +202,15 @@ class _Run:
             self._follower.pod_gone(pod.task, pod.uid)
             self._logs.follow(replace(pod, state="ended"))
             return
-        self._say(self._follower.saw_pod(pod, now))
+        self._loop.note(*self._follower.saw_pod(pod, now))
         if pod.state == "running" or pod.code is not None:
             self._logs.follow(pod)
             self._logs.keep_reading(now)
 
-    def _take_line(self, task: str, node: str, line: str) -> None:
+    def _masked(self, line: str) -> str:
         for secret in self._secrets:
             line = line.replace(secret, "***")
-        if task not in self._files:
-            self._files[task] = LogFile(str(self._folder.log_path(task)))
-        self._files[task].write(f"{line}\n".encode())
-        stepped = self._board.take(task, [line[:_SHOWN]])
-        self._follower.heard(time.monotonic(), stepped=stepped)
-        self._display.task_line(task, node, line[:_SHOWN])
-
-    def _heed(self, signum: int, count: int) -> None:
-        name = signal.Signals(signum).name
-        if count == 1:
-            self._display.note(f"{name}: deleting the job; once more ends it at once")
-            self._follower.stop(f"stopped by {name}", 128 + signum, time.monotonic())
-            return
-        pods = f"--selector={manifests.pod_selector(self._name)}"
-        words = ("delete", "pods", pods, "--grace-period=1", "--wait=false", "--ignore-not-found")
-        self._kubectl(*words)
-
-    def _delete_job(self) -> None:
-        self._kubectl("delete", _TFJOBS, self._name, "--ignore-not-found", "--wait=false")
-        self._follower.deleted(time.monotonic())
+        return line
 
     def _look_at_events(self, now: float) -> None:
         """Why a pod does not come or start stands in the events, where its status says nothing."""
@@ -259,20 +229,4 @@ class _Run:
                 task = state.task
                 pod = f"{self._name}-{task.task_type}-{task.index}"
                 if about == pod or (about == self._name and state.status == "waiting"):
-                    self._say(self._follower.warned(task.name, words))
-
-    def _say(self, notes: list[str]) -> None:
-        for note in notes:
-            self._display.note(note)
-
-    def _show(self, outcome: Optional[Outcome]) -> None:
-        self._display.table(self._board.rows())
-        self._folder.write_status(self._board.status(outcome))
-
-    def _details(self, task: Optional[str]) -> tuple[str, ...]:
-        """A failed task's last lines, and where the rest is."""
-        if task is None:
-            return ()
-        lines = tuple(f"  | {line}" for line in self._board.last_lines(task))
-        log = self._folder.log_path(task)
-        return (*lines, f"  log: {log}") if log.exists() else lines
+                    self._loop.note(*self._follower.warned(task.name, words))

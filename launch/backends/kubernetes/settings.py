@@ -1,4 +1,4 @@
-"""The `kubernetes:` section of a cluster file: what it can say, and how it is read.
+"""The `kubernetes:` section of a cluster file: what it can say.
 
 kubernetes:                       # nothing must be there; each line shows its default or a use
   image: registry.example/cifar10:3                 # default: cifar10
@@ -17,52 +17,44 @@ kubernetes:                       # nothing must be there; each line shows its d
   ttl_secs: 86400                 # a finished job that nobody follows is removed then
 """
 
-import re
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Optional
 
-from launch.cluster import yaml_section as rules
 from launch.cluster.model import Cluster
-from launch.cluster.yaml_section import Section
-from launch.errors import LaunchError
+from launch.cluster.rules import matching, setting, whole
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = rf"({_DNS_NAME}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?"
 _LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
 _SAFE_PATH = r"/(?!.*(^|/)\.\.(/|$))[^\0\r\n:]*"
-TAINT = re.compile(
+TAINT = (
     rf"(?P<key>{_QUALIFIED})(=(?P<value>{_LABEL_VALUE}))?"
     r":(?P<effect>NoSchedule|PreferNoSchedule|NoExecute)"
 )
 
-
-def _rule(pattern: str, words: str) -> Callable[[str], str]:
-    return rules.matching(re.compile(pattern), words)
-
-
-_IMAGE = _rule(
+_IMAGE = matching(
     r"[a-z0-9][a-zA-Z0-9_.:/-]*(@sha256:[0-9a-f]{64})?", "an image, such as registry/cifar10:3"
 )
-_POLICY = _rule("Always|IfNotPresent|Never", "Always, IfNotPresent or Never")
-_NAME = _rule(_DNS_NAME, "a name of small letters, digits, - and .")
-_NAMESPACE = _rule(_LABEL, "a namespace of small letters, digits and -")
-_CONTEXT = _rule(r"[^\s-]\S*", "the name of a context (`kubectl config get-contexts`)")
-_JOB = _rule(
+_POLICY = matching("Always|IfNotPresent|Never", "Always, IfNotPresent or Never")
+_NAME = matching(_DNS_NAME, "a name of small letters, digits, - and .")
+_NAMESPACE = matching(_LABEL, "a namespace of small letters, digits and -")
+_CONTEXT = matching(r"[^\s-]\S*", "the name of a context (`kubectl config get-contexts`)")
+_JOB = matching(
     r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?",
     "at most 30 small letters, digits and -, a letter first (the run's id follows it)",
 )
-_VOLUME = _rule(
+_VOLUME = matching(
     rf"{_DNS_NAME}|{_SAFE_PATH}|{_DNS_NAME}:{_SAFE_PATH}",
     "a persistentVolumeClaim (records), a folder of the nodes (/records) or an NFS folder "
     "(server:/records)",
 )
-_CPU = _rule(r"[1-9][0-9]*m?|[0-9]+\.[0-9]{1,3}", "a number of cores, such as 4 or 500m")
-_MEMORY = _rule(r"[1-9][0-9]*([kMGT]|[KMGT]i)?", "an amount of memory, such as 8Gi")
-_RESOURCE = _rule(_QUALIFIED, "a resource, such as nvidia.com/gpu")
-_KEY = _rule(_QUALIFIED, "a node's label, such as kubernetes.io/arch")
-_VALUE = _rule(_LABEL_VALUE, "a label's value of letters, digits, - _ .")
-_TAINT = _rule(TAINT.pattern, "a taint as KEY:EFFECT or KEY=VALUE:EFFECT (gpu:NoSchedule)")
+_CPU = matching(r"[1-9][0-9]*m?|[0-9]+\.[0-9]{1,3}", "a number of cores, such as 4 or 500m")
+_MEMORY = matching(r"[1-9][0-9]*([kMGT]|[KMGT]i)?", "an amount of memory, such as 8Gi")
+_RESOURCE = matching(_QUALIFIED, "a resource, such as nvidia.com/gpu")
+_KEY = matching(_QUALIFIED, "a node's label, such as kubernetes.io/arch")
+_VALUE = matching(_LABEL_VALUE, "a label's value of letters, digits, - _ .")
+_TAINT = matching(TAINT, "a taint as KEY:EFFECT or KEY=VALUE:EFFECT (gpu:NoSchedule)")
 
 
 @dataclass(frozen=True)
@@ -91,70 +83,25 @@ class KubernetesSettings:
       ttl_secs: after so long the cluster removes a finished job whose launcher could not.
     """
 
-    image: str = "cifar10"
-    image_pull_policy: str = "IfNotPresent"
-    image_pull_secrets: tuple[str, ...] = ()
-    context: Optional[str] = None
-    namespace: Optional[str] = None
-    name: str = "cifar10"
-    data: str = "cifar10-data"
-    output: str = "cifar10-output"
-    cpu: Optional[str] = None
-    memory: Optional[str] = None
-    ps_cpu: Optional[str] = None
-    ps_memory: Optional[str] = None
-    gpu: str = "nvidia.com/gpu"
-    node_selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[str, ...] = ()
-    ttl_secs: int = 86_400
+    image: str = setting("cifar10", _IMAGE)
+    image_pull_policy: str = setting("IfNotPresent", _POLICY)
+    image_pull_secrets: tuple[str, ...] = setting((), _NAME)
+    context: Optional[str] = setting(None, _CONTEXT)
+    namespace: Optional[str] = setting(None, _NAMESPACE)
+    name: str = setting("cifar10", _JOB)
+    data: str = setting("cifar10-data", _VOLUME)
+    output: str = setting("cifar10-output", _VOLUME)
+    cpu: Optional[str] = setting(None, _CPU)
+    memory: Optional[str] = setting(None, _MEMORY)
+    ps_cpu: Optional[str] = setting(None, _CPU)
+    ps_memory: Optional[str] = setting(None, _MEMORY)
+    gpu: str = setting("nvidia.com/gpu", _RESOURCE)
+    node_selector: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_KEY)
+    tolerations: tuple[str, ...] = setting((), _TAINT)
+    ttl_secs: int = setting(86_400, whole(0, 10_000_000))
 
 
 def settings_of(cluster: Cluster) -> KubernetesSettings:
     """What a cluster's description says; the defaults where it says nothing."""
     found: KubernetesSettings = cluster.settings.get("kubernetes", KubernetesSettings())
     return found
-
-
-def read_settings(section: Section) -> KubernetesSettings:
-    """Reads and checks the section.
-
-    Raises:
-      LaunchError: with the file's line, the value, the rule and the way out.
-    """
-    plain = KubernetesSettings()
-    settings = KubernetesSettings(
-        image=section.take("image", _IMAGE, plain.image),
-        image_pull_policy=section.take("image_pull_policy", _POLICY, plain.image_pull_policy),
-        image_pull_secrets=_list(section, "image_pull_secrets", _NAME),
-        context=section.take("context", _CONTEXT, None),
-        namespace=section.take("namespace", _NAMESPACE, None),
-        name=section.take("name", _JOB, plain.name),
-        data=section.take("data", _VOLUME, plain.data),
-        output=section.take("output", _VOLUME, plain.output),
-        cpu=section.take("cpu", _CPU, None),
-        memory=section.take("memory", _MEMORY, None),
-        ps_cpu=section.take("ps_cpu", _CPU, None),
-        ps_memory=section.take("ps_memory", _MEMORY, None),
-        gpu=section.take("gpu", _RESOURCE, plain.gpu),
-        node_selector=_labels(section.section("node_selector")),
-        tolerations=_list(section, "tolerations", _TAINT),
-        ttl_secs=section.take("ttl_secs", rules.whole(0, 10_000_000), plain.ttl_secs),
-    )
-    section.finish()
-    return settings
-
-
-def _list(section: Section, key: str, parse: Callable[[str], str]) -> tuple[str, ...]:
-    return tuple(section.parse(key, node, parse) for node in section.items(key))
-
-
-def _labels(section: Optional[Section]) -> tuple[tuple[str, str], ...]:
-    if section is None:
-        return ()
-    found = section.rest()
-    for key, node in found.items():
-        try:
-            _KEY(key)
-        except LaunchError as error:
-            raise section.error(node, f"node_selector: {key} {error}") from None
-    return tuple((key, section.parse(key, node, _VALUE)) for key, node in found.items())

@@ -7,8 +7,6 @@ to follow it and to end it.
 import os
 import tempfile
 import time
-from types import FrameType
-from typing import Optional
 
 from launch.backends.slurm import commands
 from launch.backends.slurm.follow import Follower, output_path
@@ -21,7 +19,8 @@ from launch.errors import HostError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-from launch.supervise.run import handling, passed_values
+from launch.supervise.run import passed_values
+from launch.supervise.run_loop import stop_signals
 
 _END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
 _LOOK_SECS = 0.5
@@ -44,12 +43,7 @@ class Slurm:
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Submits the batch script, and follows the job to its end."""
-        stops: list[int] = []
-
-        def note(signum: int, _: Optional[FrameType]) -> None:
-            stops.append(signum)
-
-        with handling(note):
+        with stop_signals() as stops:
             job_id = _submit(job, folder)
             display.note(
                 f"Slurm job {job_id}: submitted; should this launcher end, it goes on: "

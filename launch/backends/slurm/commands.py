@@ -7,22 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError, LaunchError
 
 _ANSWER_SECS = 60
-
-# What Slurm says -> what it means, and the way out.
-_REFUSALS = (
-    ("invalid partition", "no such partition; `sinfo` lists them: `partition:` under `slurm:`"),
-    ("Invalid account", "not with this account or partition; see `account:` under `slurm:`"),
-    ("Invalid qos", "no such quality of service for this account; see `qos:` under `slurm:`"),
-    ("time limit is invalid", "longer than the partition lets a job run; shorten `time:`"),
-    ("More processors requested", "more cores than a node has; lower `cpus_per_task:`"),
-    ("Memory specification can not", "more memory than any node has; lower `mem:`"),
-    ("Invalid generic resource", "no such GPUs; see `gpu_type:`, `gpus_per_task:`"),
-    ("node configuration is not available", "no nodes with so many cores, GPUs or memory"),
-    ("Node count specification invalid", "more nodes than the partition has; lower `nodes:`"),
-)  # fmt: skip
 
 # How a job ended in Slurm -> what it means, and the way out.
 ENDS = {
@@ -34,13 +22,6 @@ ENDS = {
     "DEADLINE": "over its deadline in Slurm",
     "BOOT_FAIL": "{nodes} could not be started",
 }
-
-_UNREACHABLE = (
-    "Unable to contact",
-    "Socket timed out",
-    "Connection refused",
-    "configuration source",
-)
 
 
 @dataclass(frozen=True)
@@ -190,12 +171,11 @@ def _run(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> str
         raise HostError(f"{command[0]}: no answer within {_ANSWER_SECS} s") from None
     if done.returncode == 0:
         return done.stdout or done.stderr
-    lines = [re.sub(r"^\w+: (error|fatal): ", "", line) for line in done.stderr.splitlines()]
-    said = lines[-1] if lines else f"exit code {done.returncode}"
-    said = re.sub(r"^.*(failed|failure): ", "", said)
-    if any(words in done.stderr for words in _UNREACHABLE):
-        raise HostError(f"{command[0]}: {said}; does `sinfo` work here?")
-    for words, meaning in _REFUSALS:
-        if words.lower() in done.stderr.lower():
-            raise LaunchError(f"{command[0]}: {said}: {meaning}")
-    raise LaunchError(f"{command[0]}: {said}")
+    last = last_line(done.stderr, f"exit code {done.returncode}")
+    words = re.sub(r"^\w+: (error|fatal): ", "", last)
+    said = f"{command[0]}: {re.sub(r'^.*(failed|failure): ', '', words)}"
+    no_answer = meaning("slurmctld", done.stderr)
+    if no_answer is not None:
+        raise HostError(f"{said}; {no_answer}")
+    known = meaning("slurm", done.stderr)
+    raise LaunchError(f"{said}: {known}" if known else said)

@@ -17,8 +17,8 @@ from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.screen.row import Row
-from launch.supervise.board import Board
 from launch.supervise.supervisor import TaskState
+from launch.supervise.task_status import TaskStatusTable
 
 _LOOK_SECS = 0.2
 _SHOW_SECS = 1.0
@@ -170,7 +170,7 @@ class Follower:
         if self._state.state == "PENDING":
             for state in self._waiting.values():
                 state.last = self._words
-            self._folder.write_status(Board(self._waiting).status())
+            self._folder.write_status(TaskStatusTable(self._waiting).status())
         self._display.table([Row(**row) for row in self._folder.status().get("tasks", [])])
 
     def _outcome(self) -> Outcome:

@@ -19,6 +19,7 @@ from typing import Optional
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
 from launch.backends.slurm.follow import ENDED_BY_SLURM
+from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
@@ -31,15 +32,6 @@ from launch.supervise.run import passed_values, run_with_agents
 
 _NEAR_ITS_END = signal.SIGUSR1  # from Slurm, some time before the job's time limit
 _REQUEUE_SECS = 60.0
-
-# What srun says -> what it means, and the way out.
-_REASONS = (
-    ("No such file or directory", "it has no {python} on PATH; name one with `agent_python:`"),
-    ("needs Python 3.9", "its {python} is older than 3.9; name one with `agent_python:`"),
-    ("Node failure", "the node has failed"),
-    ("Invalid job id", "Slurm has ended the job"),
-    ("Job/step already completing", "Slurm has ended the job"),
-)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -128,11 +120,9 @@ def _log_path(log: Path, run_id: str) -> str:
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
-    for words, meaning in _REASONS:
-        if words in errors:
-            return meaning.format(python=host.agent_python)
-    last = errors.splitlines()[-1] if errors else "its step ended"
-    return f"{last} (srun exit code {code})"
+    last = last_line(errors, "its step ended")
+    known = meaning("srun", errors, python=host.agent_python)
+    return known or f"{last} (srun exit code {code})"
 
 
 def _explained(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:

@@ -1,4 +1,4 @@
-"""The `slurm:` section of a cluster file: what it can say, and how it is read.
+"""The `slurm:` section of a cluster file: what it can say.
 
 slurm:
   partition: gpu                # so also account, qos
@@ -16,15 +16,14 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
-from launch.cluster import yaml_section as rules
 from launch.cluster.model import Cluster
-from launch.cluster.yaml_section import Section
+from launch.cluster.rules import matching, seconds_or_off, setting, whole, yes_or_no
 from launch.errors import LaunchError
 
-_NAME = rules.matching(re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*"), "a name, as sbatch takes it")
-_MEM = rules.matching(re.compile(r"[0-9]+[KMGT]?"), "a size such as 16G, as sbatch takes it")
-_TIME = re.compile(r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?")
-_OPTION = re.compile(r"--([a-z][a-z-]*)(?:=[A-Za-z0-9_.,:;/+@%&|*\[\]()!=-]+)?")
+_NAME = matching(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*", "a name, as sbatch takes it")
+_MEM = matching(r"[0-9]+[KMGT]?", "a size such as 16G, as sbatch takes it")
+_TIME = r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?"
+_OPTION = r"--([a-z][a-z-]*)(?:=[A-Za-z0-9_.,:;/+@%&|*\[\]()!=-]+)?"
 
 # What the launcher says itself -> where the user says it.
 _OWN = {
@@ -37,6 +36,43 @@ _OWN = {
     **dict.fromkeys(("output", "error", "open-mode"), "--state-dir"),
     **dict.fromkeys(("job-name", "signal", "parsable", "wait", "array", "wrap"), "nothing"),
 }
+
+
+def seconds_of(time: str) -> int:
+    """A time limit of sbatch's, such as `90`, `1:30:00` or `2-12`, in seconds.
+
+    Raises:
+      LaunchError: it is none.
+    """
+    match = re.fullmatch(_TIME, time)
+    if not match:
+        raise LaunchError(
+            f"must be minutes, h:mm:ss or d-hh:mm:ss, as sbatch takes them, got {time!r}"
+        )
+    days, *parts = match.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    # Behind days, hours come first; else one number is minutes, and two are minutes and seconds.
+    weights = (3600, 60, 1) if days or len(numbers) == 3 else (60, 1)
+    return int(days or 0) * 86_400 + sum(n * w for n, w in zip(numbers, weights))
+
+
+def _time(text: str) -> str:
+    if seconds_of(text) < 60:
+        raise LaunchError(f"must be at least a minute (`time: 1` is one), got {text!r}")
+    return text
+
+
+def _option(text: str) -> str:
+    match = re.fullmatch(_OPTION, text)
+    if not match:
+        raise LaunchError(
+            f"must hold options as sbatch takes them (`--name=value`, without blanks), got {text!r}"
+        )
+    if match[1] in _OWN:
+        raise LaunchError(
+            f"must leave --{match[1]} to the launcher, which goes by {_OWN[match[1]]}"
+        )
+    return text
 
 
 @dataclass(frozen=True)
@@ -56,80 +92,20 @@ class SlurmSettings:
       options: further ones for sbatch, each `--name` or `--name=value`.
     """
 
-    partition: Optional[str] = None
-    account: Optional[str] = None
-    qos: Optional[str] = None
-    time: Optional[str] = None
-    mem: Optional[str] = None
-    cpus_per_task: int = 1
-    gpu_type: Optional[str] = None
-    exclusive: bool = False
-    requeue: bool = False
-    pending_secs: Optional[float] = None
-    options: tuple[str, ...] = ()
+    partition: Optional[str] = setting(None, _NAME)
+    account: Optional[str] = setting(None, _NAME)
+    qos: Optional[str] = setting(None, _NAME)
+    time: Optional[str] = setting(None, _time)
+    mem: Optional[str] = setting(None, _MEM)
+    cpus_per_task: int = setting(1, whole(1, 1024))
+    gpu_type: Optional[str] = setting(None, _NAME)
+    exclusive: bool = setting(False, yes_or_no)
+    requeue: bool = setting(False, yes_or_no)
+    pending_secs: Optional[float] = setting(None, seconds_or_off)
+    options: tuple[str, ...] = setting((), _option)
 
 
 def settings_of(cluster: Cluster) -> SlurmSettings:
     """What a cluster's description says; the defaults where it says nothing."""
     found: SlurmSettings = cluster.settings.get("slurm", SlurmSettings())
     return found
-
-
-def read_settings(section: Section) -> SlurmSettings:
-    """Reads and checks the section.
-
-    Raises:
-      LaunchError: with the file's line, the value, the rule and the way out.
-    """
-    settings = SlurmSettings(
-        partition=section.take("partition", _NAME, None),
-        account=section.take("account", _NAME, None),
-        qos=section.take("qos", _NAME, None),
-        time=section.take("time", _time, None),
-        mem=section.take("mem", _MEM, None),
-        cpus_per_task=section.take("cpus_per_task", rules.whole(1, 1024), 1),
-        gpu_type=section.take("gpu_type", _NAME, None),
-        exclusive=section.take("exclusive", rules.yes_or_no, False),
-        requeue=section.take("requeue", rules.yes_or_no, False),
-        pending_secs=section.take("pending_secs", rules.seconds_or_off, None),
-        options=tuple(section.parse("options", n, _option) for n in section.items("options")),
-    )
-    section.finish()
-    return settings
-
-
-def seconds_of(time: str) -> int:
-    """A time limit of sbatch's, such as `90`, `1:30:00` or `2-12`, in seconds.
-
-    Raises:
-      LaunchError: it is none.
-    """
-    match = _TIME.fullmatch(time)
-    if not match:
-        raise LaunchError(
-            f"must be minutes, h:mm:ss or d-hh:mm:ss, as sbatch takes them, got {time!r}"
-        )
-    days, *parts = match.groups()
-    numbers = [int(part) for part in parts if part is not None]
-    # Behind days, hours come first; else one number is minutes, and two are minutes and seconds.
-    weights = (3600, 60, 1) if days or len(numbers) == 3 else (60, 1)
-    return int(days or 0) * 86_400 + sum(n * w for n, w in zip(numbers, weights))
-
-
-def _time(text: str) -> str:
-    if seconds_of(text) < 60:
-        raise LaunchError(f"must be at least a minute (`time: 1` is one), got {text!r}")
-    return text
-
-
-def _option(text: str) -> str:
-    match = _OPTION.fullmatch(text)
-    if not match:
-        raise LaunchError(
-            f"must hold options as sbatch takes them (`--name=value`, without blanks), got {text!r}"
-        )
-    if match[1] in _OWN:
-        raise LaunchError(
-            f"must leave --{match[1]} to the launcher, which goes by {_OWN[match[1]]}"
-        )
-    return text

@@ -2,18 +2,18 @@
 
 import subprocess
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Optional
 
 from launch.backends.ssh.transport import OPTIONS, target
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
+from launch.connect.everywhere import everywhere
 from launch.errors import HostError
 
 # What a host needs for training; data and output stay where they are.
 _PARTS = ("cifar10", "data_prep", "cifar10_main.py", "requirements.txt")
 _SILENCE_SECS = 60
+_AT_ONCE = 16  # hosts: all of them share what this machine can send
 
 
 def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
@@ -22,10 +22,7 @@ def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
     Raises:
       HostError: it could not be copied; names each host that it could not be copied to.
     """
-    with ThreadPoolExecutor(max_workers=min(16, len(hosts))) as pool:
-        failures = [why for why in pool.map(lambda host: _copy(host, source), hosts) if why]
-    if failures:
-        raise HostError("\n       ".join(failures))
+    everywhere(hosts, lambda host: _copy(host, source), at_once=_AT_ONCE).of_all()
 
 
 def command(host: Host, source: Path) -> list[str]:
@@ -49,7 +46,7 @@ def command(host: Host, source: Path) -> list[str]:
     ]
 
 
-def _copy(host: Host, source: Path) -> Optional[str]:
+def _copy(host: Host, source: Path) -> None:
     try:
         done = subprocess.run(
             command(host, source),
@@ -60,8 +57,11 @@ def _copy(host: Host, source: Path) -> Optional[str]:
             start_new_session=True,
         )
     except FileNotFoundError:
-        return f"{host.name}: sync needs rsync here; install it, or leave sync out"
-    if done.returncode == 0:
-        return None
-    last = done.stderr.strip().splitlines()[:1] or ["no reason given"]
-    return f"{host.name}: rsync exit code {done.returncode}: {last[0]}; rsync must be there, too"
+        raise HostError(
+            f"{host.name}: sync needs rsync here; install it, or leave sync out"
+        ) from None
+    if done.returncode:
+        first = (done.stderr.strip().splitlines() or ["no reason given"])[0]
+        raise HostError(
+            f"{host.name}: rsync exit code {done.returncode}: {first}; rsync must be there, too"
+        )

@@ -120,7 +120,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         ("cpu: many", "cpu must be a number of cores, such as 4 or 500m, got 'many'"),
         ("memory: 8 GB", "memory must be an amount of memory, such as 8Gi, got '8 GB'"),
         ("image_pull_policy: always", "image_pull_policy must be Always, IfNotPresent or Never"),
-        ("node_selector: {'a b': c}", "node_selector: a b must be a node's label"),
+        ("node_selector: {'a b': c}", "a key of node_selector must be a node's label"),
         ("node_selector: {a: 'b c'}", "a must be a label's value"),
         ("tolerations: [gpu]", "tolerations must be a taint as KEY:EFFECT"),
         ("tolerations: [gpu:Never]", "tolerations must be a taint as KEY:EFFECT"),

@@ -13,9 +13,9 @@ from launch.cli import main
 from launch.cluster import show
 from launch.cluster.kind import Kind
 from launch.cluster.model import Ports
+from launch.cluster.rules import setting, whole
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job, Task
-from launch.cluster.yaml_section import Section, whole
 from launch.errors import LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
@@ -26,13 +26,7 @@ FILE = "backend: yard\ntasks: {master: 1, worker: 1}\nworkdir: /data\nyard:\n  c
 
 @dataclass(frozen=True)
 class YardSettings:
-    cranes: int = 1
-
-
-def read_settings(section: Section) -> YardSettings:
-    found = YardSettings(section.take("cranes", whole(1, 9), 1))
-    section.finish()
-    return found
+    cranes: int = setting(1, whole(1, 9))
 
 
 def cranes(job: Job) -> int:
@@ -70,7 +64,7 @@ class Yard:
 class Outside:
     """What a package outside the tree has where ours have a folder's `__init__`."""
 
-    KIND = Kind("yard", chooses_hosts=True, default_ports=Ports(4000), read_settings=read_settings)
+    KIND = Kind("yard", chooses_hosts=True, default_ports=Ports(4000), settings=YardSettings)
 
     def load(self) -> Backend:
         return Yard()

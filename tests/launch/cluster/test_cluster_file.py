@@ -117,8 +117,14 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
         ("hosts:\n  - a\nports: 70000\n", "lab.yaml:3: ports must be a first port"),
         ("hosts:\n  - a\nlimits: {idle_secs: no}\n", "idle_secs must be a number of seconds above"),
         ("hosts:\n  - a\nsync: yes\n", "lab.yaml:3: sync must be true or false, got 'yes'"),
-        ("hosts:\n  - a\nenvironment:\n  TF_CONFIG: x\n", "lab.yaml:4: environment TF_CONFIG is"),
-        ("hosts:\n  - a\npass_environment:\n  - a b\n", "lab.yaml:4: pass_environment 'a b' is no"),
+        (
+            "hosts:\n  - a\nenvironment:\n  TF_CONFIG: x\n",
+            "lab.yaml:4: a key of environment cannot be TF_CONFIG, which the launcher sets",
+        ),
+        (
+            "hosts:\n  - a\npass_environment:\n  - a b\n",
+            "lab.yaml:4: pass_environment must be the name of a variable",
+        ),
         ("hosts:\n  - a\nbackend: cloud\n", "lab.yaml:3: backend must be one of local, ssh"),
         ("hosts: [a\n", "not YAML"),
         ("hosts:\n  - name: a\n    roles: {ps: 1}\n", "lab.yaml:2: 0 masters: a cluster has exact"),

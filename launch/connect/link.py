@@ -91,9 +91,12 @@ class Link:
 
     def last_words(self) -> str:
         """The end of what came on standard error."""
-        end = self._errors.seek(0, 2)
-        self._errors.seek(max(0, end - _LAST_WORDS))
-        return self._errors.read().decode(errors="replace").strip()
+        try:
+            end = self._errors.seek(0, 2)
+            self._errors.seek(max(0, end - _LAST_WORDS))
+            return self._errors.read().decode(errors="replace").strip()
+        except ValueError:  # another thread has closed it since: nobody waits for the answer
+            return ""
 
     def close(self, patience_secs: float) -> None:
         """Closes the agent's standard input and sees the process out."""

@@ -13,11 +13,11 @@ from launch.supervise.supervisor import TaskState
 _LAST_LINES = 12
 
 
-class Board:
-    """Collects what the tasks say.
+class TaskStatusTable:
+    """Collects what the tasks say of themselves, beside what is decided about them.
 
     Args:
-      states: the supervisor's, by task name.
+      states: the decider's, by task name.
     """
 
     def __init__(self, states: "dict[str, TaskState]") -> None:

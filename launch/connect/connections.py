@@ -3,12 +3,12 @@
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
-from launch.connect.connection import Link
+from launch.connect.everywhere import everywhere
+from launch.connect.link import Link
 from launch.connect.transport import Transport
 from launch.errors import HostError
 
@@ -44,7 +44,7 @@ class Connections:
         self._containers = containers
         self._hosts = {host.name: host for host in cluster.hosts}
         self._links: dict[str, Link] = {}
-        self._all: list[Link] = []
+        self._all: list[tuple[str, Link]] = []  # (host, one that it has or had)
         self._reopening: set[str] = set()
 
     def open_all(self, is_stopped: Callable[[], bool]) -> bool:
@@ -53,21 +53,16 @@ class Connections:
         Raises:
           HostError: some cannot be reached; names each.
         """
-        hosts = self._cluster.hosts
-        with ThreadPoolExecutor(max_workers=min(64, len(hosts))) as pool:
-            futures: list[Future[Link]] = [pool.submit(self._open, host) for host in hosts]
-            waiting = set(futures)
-            while waiting:
-                waiting = wait(waiting, timeout=0.1).not_done
-                if is_stopped():
-                    for link in list(self._all):
-                        link.close(0)
+
+        def heed_stop() -> None:
+            if is_stopped():
+                for _, link in list(self._all):
+                    link.close(0)
+
+        answers = everywhere(self._cluster.hosts, self._open, meanwhile=heed_stop)
         if is_stopped():
             return False
-        failures = [str(error) for error in (future.exception() for future in futures) if error]
-        if failures:
-            raise HostError("\n       ".join(failures))
-        self._links = {host.name: future.result() for host, future in zip(hosts, futures)}
+        self._links = answers.of_all()
         return True
 
     def reopen(self, host_name: str) -> None:
@@ -121,17 +116,20 @@ class Connections:
         for link in self._links.values():
             link.send({"do": "end"})
         current = list(self._links.values())
-        with ThreadPoolExecutor(max_workers=min(64, len(self._all) or 1)) as pool:
-            list(
-                pool.map(lambda link: link.close(_CLOSE_SECS if link in current else 0), self._all)
-            )
+
+        def close(host: Host) -> None:
+            for name, link in self._all:
+                if name == host.name:
+                    link.close(_CLOSE_SECS if link in current else 0)
+
+        everywhere(self._cluster.hosts, close)
 
     def _open(self, host: Host) -> Link:
         def hear(link: Link, message: Message) -> None:
             self._events.put((host.name, link, message))
 
         link = self._transport.link(host, self._run_id, hear)
-        self._all.append(link)
+        self._all.append((host.name, link))
         number = len(self._all)
         self._transport.open(link, host)
         limits = self._cluster.limits

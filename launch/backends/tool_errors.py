@@ -1,0 +1,109 @@
+"""What the tools that backends call say on standard error, what that means, and the way out."""
+
+import re
+from typing import Optional
+
+_OPERATOR = (
+    "https://www.kubeflow.org/docs/components/trainer/legacy-v1/installation, or: kubectl apply "
+    "--server-side -k github.com/kubeflow/training-operator.git/manifests/overlays/standalone"
+    "?ref=v1.8.1"
+)
+_OLD_PYTHON = (
+    "needs Python 3.9",
+    "its {python} is older than 3.9; name one with `agent_python:`",
+)
+_NO_PYTHON = "it has no {python} on PATH; name one with `agent_python:`"
+
+# Tool -> what it says (a regular expression, in any case) -> what that means, and the way out. The
+# first one that fits counts. `slurmctld` has what Slurm's commands say when it does not answer.
+_MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
+    "ssh": (
+        (
+            "REMOTE HOST IDENTIFICATION HAS CHANGED",
+            "its host key is not the known one; if that is right: ssh-keygen -R {name}",
+        ),
+        (
+            "Host key verification failed",
+            "its host key is not known yet; look at it once by hand: ssh {target}",
+        ),
+        ("Permission denied", "it does not let us in; a key must do: ssh-copy-id {target}"),
+        ("Could not resolve hostname", "ssh does not know the name; try: ssh {target}"),
+        ("Connection refused", "nothing answers at its ssh port; is sshd running?"),
+        ("Connection timed out", "it does not answer; is it up, and reachable from here?"),
+        ("No route to host", "there is no way to it; is it up, and on this network?"),
+        (r"python\S*: not found|command not found", _NO_PYTHON),
+        _OLD_PYTHON,
+    ),
+    "srun": (
+        ("No such file or directory", _NO_PYTHON),
+        _OLD_PYTHON,
+        ("Node failure", "the node has failed"),
+        ("Invalid job id|Job/step already completing", "Slurm has ended the job"),
+    ),
+    "slurmctld": (
+        (
+            "Unable to contact|Socket timed out|Connection refused|configuration source",
+            "does `sinfo` work here?",
+        ),
+    ),
+    "slurm": (
+        ("invalid partition", "no such partition; `sinfo` lists them: `partition:` under `slurm:`"),
+        ("Invalid account", "not with this account or partition; see `account:` under `slurm:`"),
+        ("Invalid qos", "no such quality of service for this account; see `qos:` under `slurm:`"),
+        ("time limit is invalid", "longer than the partition lets a job run; shorten `time:`"),
+        ("More processors requested", "more cores than a node has; lower `cpus_per_task:`"),
+        ("Memory specification can not", "more memory than any node has; lower `mem:`"),
+        ("Invalid generic resource", "no such GPUs; see `gpu_type:`, `gpus_per_task:`"),
+        ("node configuration is not available", "no nodes with so many cores, GPUs or memory"),
+        ("Node count specification invalid", "more nodes than the partition has; lower `nodes:`"),
+    ),
+    "kubectl": (
+        (
+            r'no matches for kind "TFJob"|have a resource type "?tfjobs?',
+            f"the cluster knows no TFJob: install Kubeflow's training operator, {_OPERATOR}",
+        ),
+        (
+            r"current-context must exist|current-context is not set",
+            "kubectl has no current context; choose one: kubectl config use-context NAME, or say "
+            "`context:` under `kubernetes:`",
+        ),
+        (
+            r"context was not found|cannot locate context|context \S+ does not exist",
+            "the kubeconfig has no context {context}; see: kubectl config get-contexts",
+        ),
+        (
+            r'namespaces "[^"]*" not found',
+            "there is no namespace {namespace}; make it: kubectl create namespace {namespace}",
+        ),
+        (
+            r"Unauthorized|must be logged in|getting credentials",
+            "the cluster does not know you; log in again, then try: kubectl get pods",
+        ),
+        (
+            r"connection to the server|Unable to connect|connection refused|no such host"
+            r"|i/o timeout",
+            "the cluster does not answer; is it up, and is this the right context? try: kubectl "
+            "cluster-info",
+        ),
+    ),
+}
+
+
+def meaning(tool: str, errors: str, **facts: object) -> Optional[str]:
+    """What a tool's standard error means, and the way out; None if we do not know.
+
+    Args:
+      tool: a key of the table.
+      errors: what it wrote.
+      **facts: what the words of this tool's meanings name.
+    """
+    for pattern, words in _MEANINGS[tool]:
+        if re.search(pattern, errors, re.IGNORECASE):
+            return words.format(**facts)
+    return None
+
+
+def last_line(errors: str, otherwise: str) -> str:
+    """The last line that a tool wrote; `otherwise` if it wrote nothing."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    return lines[-1] if lines else otherwise

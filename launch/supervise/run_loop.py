@@ -1,0 +1,171 @@
+"""The loop that sees a job through, whatever runs its tasks: agents, or Kubernetes.
+
+It waits for events and signals, keeps and shows what the tasks write, and writes down where they
+stand, until the outcome is known.
+"""
+
+import queue
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FrameType
+from typing import Generic, Optional, Protocol, TypeVar, Union
+
+from launch.agent.log_file import LogFile
+from launch.record.outcome import Outcome
+from launch.record.run_folder import RunFolder
+from launch.screen.display import Display
+from launch.supervise.supervisor import TaskState
+from launch.supervise.task_status import TaskStatusTable
+
+_LOOK_SECS = 0.25
+_STATUS_SECS = 1.0
+_LAST_LINES_SECS = 5.0  # for lines that are still to come, once the outcome is known
+_SHOWN = 4096  # characters of a line that are shown
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+E = TypeVar("E")
+E_contra = TypeVar("E_contra", contravariant=True)
+
+
+class Decider(Protocol):
+    """Who decides what becomes of the job."""
+
+    states: dict[str, TaskState]  # by task name
+    outcome: Optional[Outcome]  # set once the job is over
+
+    def heard(self, now: float, *, stepped: bool) -> None:
+        """A task wrote a line; `stepped`: it told of a training step."""
+
+
+class Runner(Protocol[E_contra]):
+    """What runs the tasks: tells the decider what happens, and carries out what it decides."""
+
+    def start(self) -> None:
+        """Starts the tasks."""
+
+    def handle(self, event: E_contra) -> None:
+        """Takes an event."""
+
+    def stop(self, signum: int, count: int) -> None:
+        """Heeds a signal by which the user asks for the end, for the `count`-th time."""
+
+    def tick(self, now: float) -> None:
+        """Does what is due; is called several times a second."""
+
+    def has_lines_to_come(self) -> bool:
+        """Whether lines are missing that tasks wrote; asked once the outcome is known."""
+
+
+class RunLoop(Generic[E]):
+    """Sees one job through.
+
+    Args:
+      decider: decides what becomes of it.
+      folder: for its states and logs.
+      display: what the user sees.
+      events: what has happened, for the runner.
+      signals: those that ask for the end, as they come.
+      keeps_logs: whether logs are written here; else somebody else writes them.
+
+    Attributes:
+      events: the same.
+    """
+
+    def __init__(
+        self,
+        decider: Decider,
+        folder: RunFolder,
+        display: Display,
+        events: "Union[queue.Queue[E], queue.SimpleQueue[E]]",
+        signals: Sequence[int],
+        keeps_logs: bool,
+    ) -> None:
+        self._decider, self._folder, self._display = decider, folder, display
+        self.events, self._signals, self._keeps_logs = events, signals, keeps_logs
+        self._task_status = TaskStatusTable(decider.states)
+        self._logs: dict[str, LogFile] = {}
+
+    def run(self, runner: Runner[E]) -> Outcome:
+        """Goes on until the outcome is known; returns it with a failed task's last lines."""
+        try:
+            outcome = self._follow(runner)
+        finally:
+            for log in self._logs.values():
+                log.close()
+        return replace(outcome, details=self._details(outcome.task))
+
+    def note(self, *texts: str) -> None:
+        """Tells the user, a line each."""
+        for text in texts:
+            self._display.note(text)
+
+    def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
+        """Keeps and shows what a task has written."""
+        if self._keeps_logs:
+            if task not in self._logs:
+                self._logs[task] = LogFile(str(self._folder.log_path(task)))
+            self._logs[task].write("".join(f"{line}\n" for line in lines).encode())
+        shown = [line[:_SHOWN] for line in lines]
+        stepped = self._task_status.take(task, shown)
+        self._decider.heard(time.monotonic(), stepped=stepped)
+        for line in shown:
+            self._display.task_line(task, host, line)
+
+    def _follow(self, runner: Runner[E]) -> Outcome:
+        heeded, next_status = 0, 0.0
+        runner.start()
+        while self._decider.outcome is None:
+            self._hear(runner, _LOOK_SECS)
+            for signum in self._signals[heeded:]:
+                heeded += 1
+                runner.stop(signum, heeded)
+            now = time.monotonic()
+            runner.tick(now)
+            if now >= next_status:
+                next_status = now + _STATUS_SECS
+                self._show(None)
+        deadline = time.monotonic() + _LAST_LINES_SECS
+        while runner.has_lines_to_come() and time.monotonic() < deadline:
+            self._hear(runner, 0.05)
+        self._show(self._decider.outcome)
+        return self._decider.outcome
+
+    def _hear(self, runner: Runner[E], secs: float) -> None:
+        """Waits a moment for events, and hands on those that have come."""
+        try:
+            runner.handle(self.events.get(timeout=secs))
+            for _ in range(1000):
+                runner.handle(self.events.get_nowait())
+        except queue.Empty:
+            return
+
+    def _show(self, outcome: Optional[Outcome]) -> None:
+        self._display.table(self._task_status.rows())
+        self._folder.write_status(self._task_status.status(outcome))
+
+    def _details(self, task: Optional[str]) -> tuple[str, ...]:
+        """A failed task's last lines, and where the rest is."""
+        if task is None:
+            return ()
+        lines = tuple(f"  | {line}" for line in self._task_status.last_lines(task))
+        log = self._folder.log_path(task)
+        return (*lines, f"  log: {log}") if log.exists() else lines
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """Takes the signals that ask for the end, for a while; yields a list that grows by them."""
+    found: list[int] = []
+
+    def note(signum: int, _: Optional[FrameType]) -> None:
+        found.append(signum)
+
+    before = {signum: signal.signal(signum, note) for signum in _SIGNALS}
+    try:
+        yield found
+    finally:
+        for signum, old in before.items():
+            signal.signal(signum, old)
