@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.convergence.table import curves_table
 from benchmarks.errors import BenchmarkError
-from benchmarks.learning import learning_table
+from benchmarks.learning.learning import learning_table
 from benchmarks.table_text import as_markdown
 from launch.cluster.host_list import ROOT
 

@@ -12,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.replicas import OverFlag, Rendezvous, Replication, SharedState
-from tests.cifar10.cluster_processes import free_ports
+from testbeds.processes import free_ports
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 from tests.cifar10.steps import make_plan
 
