@@ -64,6 +64,21 @@ class Nodes:
         if reason:
             raise TestbedError(reason)
         self.__exit__()
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.names:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.kill(name)
+            namespaces.remove(_space(name), _veth(name))
+        namespaces.remove_bridge(BRIDGE)
+
+    def _make(self) -> None:
         Path("/run/sshd").mkdir(exist_ok=True)
         (self.folder / "bin").mkdir(parents=True)
         _keygen(self.folder / "id")
@@ -84,14 +99,6 @@ class Nodes:
         wrapper = self.folder / "bin" / "ssh"
         wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/config "$@"\n')
         wrapper.chmod(0o755)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in self.names:
-            with contextlib.suppress(subprocess.CalledProcessError):
-                self.kill(name)
-            namespaces.remove(_space(name), _veth(name))
-        namespaces.remove_bridge(BRIDGE)
 
     def start_sshd(self, name: str) -> None:
         """Starts a node's sshd, as at the node's start."""

@@ -12,7 +12,6 @@ take turns, so that a machine that others use too slows all of them alike; read 
 prints a JSON line, the end is a table. All tasks run on this machine.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -26,6 +25,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.arguments import new_parser
 from testbeds.processes import ClusterOfProcesses, cluster, run_alone
 
 MLP = (
@@ -44,11 +44,7 @@ _JOB_SECS = 3600.0  # of a whole job, at most
 
 def main(argv: Sequence[str]) -> None:
     """Runs the rounds and prints a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks cluster",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("cluster", __doc__)
     kinds = parser.add_subparsers(dest="kind", required=True)
     mlp, tax = kinds.add_parser("mlp"), kinds.add_parser("tax")
     for kind, steps in ((mlp, 10_000), (tax, 200)):

@@ -11,7 +11,6 @@ the task starts; `after` from the last line of any task to the end of the launch
 exit included. Each run prints a JSON line, the end is a table of medians.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -29,6 +28,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.arguments import new_parser, split
 from benchmarks.errors import BenchmarkError
 from launch.cluster.host_list import ROOT
 from testbeds.nodes import Nodes
@@ -44,17 +44,12 @@ def main(argv: Sequence[str]) -> None:
     Raises:
       BenchmarkError: a run failed; says how it ended.
     """
-    words = list(argv)
-    split = words.index("--") if "--" in words else len(words)
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks launchers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    words, training = split(argv)
+    parser = new_parser("launchers", __doc__)
     parser.add_argument("way", nargs="+", help=f"{', '.join(_TESTBEDS)} or a cluster file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--wipe", type=pathlib.Path, nargs="*", default=[], metavar="FOLDER")
-    options = parser.parse_args(words[:split])
+    options = parser.parse_args(words)
     found: dict[str, list[dict[str, float]]] = {}
     with contextlib.ExitStack() as stack:
         clusters = [stack.enter_context(cluster_of(way)) for way in options.way]
@@ -62,7 +57,7 @@ def main(argv: Sequence[str]) -> None:
             for cluster in clusters:
                 for folder in options.wipe:
                     shutil.rmtree(folder, ignore_errors=True)
-                figures = run(cluster, words[split + 1 :])
+                figures = run(cluster, training)
                 name, load = cluster.file.stem, os.getloadavg()[0]
                 found.setdefault(name, []).append(figures)
                 line = {"round": index + 1, "way": name, **figures, "load": load}

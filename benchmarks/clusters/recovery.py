@@ -23,6 +23,7 @@ from typing import NamedTuple, Optional
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.arguments import new_parser
 from benchmarks.clusters.cluster import MLP, cluster_job
 from benchmarks.errors import BenchmarkError
 from testbeds.kills import PHASES, kill_in_phase
@@ -43,11 +44,7 @@ class Kill(NamedTuple):
 
 def main(argv: Sequence[str]) -> None:
     """Runs the rounds and prints a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks recovery",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("recovery", __doc__)
     parser.add_argument("--data-dir", type=pathlib.Path, default="data")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=1)

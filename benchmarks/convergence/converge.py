@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from benchmarks.arguments import at_least_one
+from benchmarks.arguments import TRAINING_ARGS, at_least_one, new_parser, split
 from benchmarks.convergence import agreement, cases, curve, picture
 from benchmarks.convergence.cases import Case
 from benchmarks.convergence.curve import Curve, Images
@@ -106,12 +106,8 @@ def _draw(path: Path, pairs: Mapping[Case, tuple[Optional[Curve], Optional[Curve
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks converge",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="TRAINING ARGS, after `--`, are those of cifar10_main.py.",
-    )
+    parser = new_parser("converge", __doc__)
+    parser.epilog = TRAINING_ARGS
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--cases", nargs="+", choices=cases.NAMES, default=cases.NAMES)
     parser.add_argument("--seeds", nargs="+", type=at_least_one, default=(1, 2, 3), metavar="SEED")
@@ -128,9 +124,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep the new curves there")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw them, PNG or SVG")
-    ours = list(argv[: argv.index("--")] if "--" in argv else argv)
+    ours, training = split(argv)
     arguments = parser.parse_args(ours)
-    arguments.training = list(argv[len(ours) + 1 :])
+    arguments.training = training
     if arguments.write and arguments.training:
         raise BenchmarkError(
             f"--write keeps the curves of the cases as they are; leave out "

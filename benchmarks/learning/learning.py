@@ -12,7 +12,6 @@ not trained again.
 `python -m benchmarks tables` makes the table of docs/recipes.md from them.
 """
 
-import argparse
 import json
 import math
 import os
@@ -20,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.arguments import new_parser
 from benchmarks.errors import BenchmarkError
 from benchmarks.learning.picture import draw_batches, draw_whole
 from benchmarks.table_text import as_markdown
@@ -102,11 +102,7 @@ NAMES = ("whole", "tutorial", *(_name(kind, size) for size in _EPOCHS for kind i
 
 def main(argv: Sequence[str]) -> int:
     """Trains what is not there yet, and says what each run reached."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks learning",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("learning", __doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--keep", type=Path, default="runs", help="folder of the runs' folders")
     parser.add_argument("--runs", nargs="+", choices=NAMES, default=NAMES)

@@ -9,7 +9,6 @@ they share count twice. The load is that of the minute before: other work shows 
 files are read once before, so that the disk is not measured.
 """
 
-import argparse
 import os
 import platform
 import resource
@@ -23,6 +22,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from benchmarks.arguments import new_parser
 from launch.cluster.host_list import ROOT
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -30,9 +30,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 def main(argv: Sequence[str]) -> None:
     """Measures every source and prints a table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks data-prep", description=__doc__.split("\n")[0]
-    )
+    parser = new_parser("data-prep", __doc__)
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(default 5)")
     arguments = parser.parse_args(argv)

@@ -9,7 +9,6 @@ included. A step is that of the training's flags after `--`. Both ways take turn
 share whatever else the machine does.
 """
 
-import argparse
 import dataclasses
 import functools
 import statistics
@@ -36,11 +35,7 @@ _TURN_SECS = 0.5
 def main(argv: Sequence[str]) -> None:
     """Runs both."""
     tf.logging.set_verbosity(tf.logging.FATAL)
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks kernels",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.new_parser("kernels", __doc__)
     parser.add_argument("--rounds", type=int, default=25, help="turns of each way (25)")
     ours = arguments.parse(parser, argv)
     if "--" in argv:

@@ -9,7 +9,6 @@ process of its own, since a process has one pool of threads inside ops; they tak
 images/s, the median of the rounds' ratios to the rule, and the flags of what was faster.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -32,14 +31,10 @@ _LEAST_SPEEDUP = 1.03  # in the median, and every round faster
 
 def main(argv: Sequence[str]) -> None:
     """Measures, and says which flags to set."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks towers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.new_parser("towers", __doc__)
     parser.add_argument("--rounds", type=arguments.at_least_one, default=3, help="turns (3)")
     ours = arguments.parse(parser, argv)
-    words = [*argv[argv.index("--") + 1 :]] if "--" in argv else []
+    _, words = arguments.split(argv)
     settings = candidates(ours.config, count_cores())
     rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
     for _ in range(ours.rounds):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Optional
 
 from rich.console import Console
 
-from benchmarks.arguments import at_least_one
+from benchmarks.arguments import at_least_one, new_parser
 from benchmarks.errors import BenchmarkError
 from benchmarks.peers.networks import NETWORKS, PRECISIONS
 from benchmarks.peers.report import OURS, Row, read_rows, rounds_of, write_report
@@ -174,11 +174,7 @@ def _data_source(data_dir: str) -> str:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("compare", __doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)

@@ -102,11 +102,7 @@ def _cluster(options: argparse.Namespace) -> Optional[Cluster]:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks advise",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.new_parser("advise", __doc__)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--hosts", metavar="IP0,IP1", help="default: this machine alone")
     where.add_argument("--cluster", metavar="FILE", help="a cluster file; its roles do not matter")

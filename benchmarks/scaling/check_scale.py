@@ -158,11 +158,7 @@ def cluster_of(shape: Shape, machines: Machines, first: int = 0) -> Cluster:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks check-scale",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.new_parser("check-scale", __doc__)
     parser.add_argument(
         "--links",
         nargs="+",

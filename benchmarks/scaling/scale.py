@@ -145,11 +145,7 @@ def prediction_table(
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks scale",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.new_parser("scale", __doc__)
     whole = arguments.at_least_one
     parser.add_argument("--trainers", nargs="+", type=whole, default=[1, 2, 4, 8, 16, 32, 64])
     parser.add_argument("--ps", nargs="+", type=whole, default=[1, 4])
