@@ -87,7 +87,7 @@ test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system' --numprocesses 2 --dist loadfile $(ARGS)
 
 test-system: .venv/.installed-dev kernels
-	tests/system/install_packages.sh
+	testbeds/install_packages.sh
 	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS) || { \
 	  echo 'Once more what failed: other load on the machine can be the reason.'; \
 	  $(PY) -m pytest -m system --last-failed --last-failed-no-failures none $(ARGS); }

@@ -1,4 +1,4 @@
-"""What benchmarks of clusters take: their own flags, then `--` and the training's."""
+"""What benchmarks take: their own flags, then perhaps `--` and the training's."""
 
 import argparse
 import os
@@ -24,7 +24,17 @@ _VARIED = (
     "job_name",
     "task_index",
 )
+TRAINING_ARGS = "TRAINING ARGS, after `--`, are those of cifar10_main.py."
 _LINK = re.compile(r"([0-9]+(?:\.[0-9]+)?)([MG])bit")
+
+
+def new_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser of a benchmark's own words; its `--help` shows the module's docstring as it is."""
+    return argparse.ArgumentParser(
+        prog=f"python -m benchmarks {name}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
@@ -34,11 +44,18 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
       BenchmarkError: they say what the benchmark varies.
       ConfigError: they are wrong.
     """
-    parser.epilog = "TRAINING ARGS, after `--`, are those of cifar10_main.py."
-    ours = list(argv[: argv.index("--")] if "--" in argv else argv)
+    parser.epilog = TRAINING_ARGS
+    ours, theirs = split(argv)
     arguments = parser.parse_args(ours)
-    arguments.config = training_config(argv[len(ours) + 1 :])
+    arguments.config = training_config(theirs)
     return arguments
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A benchmark's own words, and those after `--`."""
+    words = list(argv)
+    place = words.index("--") if "--" in words else len(words)
+    return words[:place], words[place + 1 :]
 
 
 def training_config(words: Sequence[str]) -> TrainConfig:

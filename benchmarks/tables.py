@@ -9,16 +9,16 @@ benchmarks/results/NAME.json: figures, and what they were measured on, with what
 made from the curves in the folders of these names there.
 """
 
-import argparse
 import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.arguments import new_parser
 from benchmarks.convergence.table import curves_table
 from benchmarks.errors import BenchmarkError
-from benchmarks.learning import learning_table
+from benchmarks.learning.learning import learning_table
 from benchmarks.table_text import as_markdown
 from launch.cluster.host_list import ROOT
 
@@ -33,11 +33,7 @@ _MARKER = re.compile(r"<!-- (?:table: |end -->)")
 
 def main(argv: Sequence[str]) -> int:
     """Writes the tables, or says which are out of date."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks tables",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = new_parser("tables", __doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(argv).check
     stale = renewed(ROOT)

@@ -15,9 +15,9 @@ from typing import Any, Optional
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-_ROOMS = ("cifar10", "data_prep", "launch", "benchmarks", "tests")
+_ROOMS = ("cifar10", "data_prep", "launch", "benchmarks", "testbeds", "tests")
 # Whoever imports or uses these starts programs of ours, which takes seconds a test.
-_STARTERS = ("tests.cifar10.program", "tests.shell")
+_STARTERS = ("testbeds.processes", "tests.shell")
 _STARTING_FIXTURES = {"launcher", "compiled_kernels"}
 
 

@@ -37,7 +37,7 @@ def run(
 
 def make_workspace(folder: Path) -> Path:
     """Makes `folder` look like the repository after `make venv`; output lands in it."""
-    for name in ("benchmarks", "cifar10", "data_prep", "launch", "cifar10_main.py"):
+    for name in ("benchmarks", "cifar10", "data_prep", "launch", "testbeds", "cifar10_main.py"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
     return folder

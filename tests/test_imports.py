@@ -12,7 +12,7 @@ import pytest
 
 from tests.rooms import ANYTHING, LATE, LIGHT, PACKAGES, ROOMS, SHARED, STDLIB, room_of
 
-OURS = (*PACKAGES, "cifar10_main", "benchmarks", "tests")
+OURS = (*PACKAGES, "cifar10_main", "benchmarks", "testbeds", "tests")
 
 
 def violations(module: str, source: str, modules: frozenset[str]) -> list[str]:
@@ -117,6 +117,16 @@ def test_the_modules_of_a_package_import_each_other_in_no_circle(root: Path) -> 
         ready = {module for module, targets in waiting.items() if not targets & set(waiting)}
         assert ready, f"a circle, or modules above one: {sorted(waiting)}"
         waiting = {module: targets for module, targets in waiting.items() if module not in ready}
+
+
+@pytest.mark.parametrize(
+    ("folder", "others"), [("testbeds", "tests|benchmarks"), ("benchmarks", "tests")]
+)
+def test_what_tests_share_imports_nothing_of_theirs(root: Path, folder: str, others: str) -> None:
+    sources = {path: path.read_text(encoding="utf-8") for path in (root / folder).rglob("*.py")}
+    assert len(sources) > 5
+    line = re.compile(rf"^ *(?:from|import) (?:{others})\b", re.MULTILINE)
+    assert [path.name for path, source in sources.items() if line.search(source)] == []
 
 
 def test_a_command_of_one_line_starts_training(root: Path) -> None:

@@ -48,7 +48,7 @@ def test_the_licence_is_the_full_text(root: Path) -> None:
     assert "END OF TERMS AND CONDITIONS" in text
 
 
-@pytest.mark.parametrize("name", [".ci/run", "tests/system/install_packages.sh"])
+@pytest.mark.parametrize("name", [".ci/run", "testbeds/install_packages.sh"])
 def test_a_script_is_sound_and_can_be_started(root: Path, name: str) -> None:
     assert (root / name).stat().st_mode & 0o111
     subprocess.run(["bash", "-n", str(root / name)], check=True)

@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 
-from benchmarks.networks import (
+from benchmarks.peers.networks import (
     GROUP_FILTERS,
     LOGIT_FACTOR,
     STAGE_FILTERS,

@@ -18,7 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from benchmarks.networks import (
+from benchmarks.peers.networks import (
     GROUP_FILTERS,
     LOGIT_FACTOR,
     STAGE_FILTERS,

@@ -4,7 +4,7 @@ import json
 import statistics
 import time
 
-from benchmarks.networks import PeerRun
+from benchmarks.peers.networks import PeerRun
 
 
 class StepTimes:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.networks import (
+from benchmarks.peers.networks import (
     GROUP_FILTERS,
     LOGIT_FACTOR,
     STAGE_FILTERS,

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cli import BENCHMARKS, main
-from benchmarks.namespaces import why_not
+from testbeds.limited_links import why_not
 
 pytestmark = pytest.mark.slow  # Half of the benchmarks load TensorFlow.
 

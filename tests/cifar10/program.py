@@ -1,7 +1,6 @@
 """Runs cifar10_main.py as a person does: a process of its own, ended with the test."""
 
 import contextlib
-import os
 import pathlib
 import signal
 import subprocess
@@ -9,17 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-ROOT = pathlib.Path(__file__).parents[2]
-PROGRAM = ROOT / "cifar10_main.py"
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, str(PROGRAM), *map(str, arguments)]
-
-
-def environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
-    return {**kept, "CI": "true"}
+from testbeds.processes import ROOT, command, environment
 
 
 def make_records(folder: pathlib.Path, size: int) -> pathlib.Path:

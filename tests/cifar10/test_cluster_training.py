@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from cifar10.output import checkpoints
+from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
-from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster
 
 # Of 180 training images; a step takes milliseconds.
 SETTINGS = (

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Optional
 
+from testbeds.process_list import all_commands, environment_of
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 STAND_IN = Path(__file__).with_name("stand_in.py")
 LOCAL = ("--on", "local")
@@ -140,12 +142,7 @@ def processes_of(run_id: str) -> dict[int, str]:
 
 def processes_naming(words: str) -> dict[int, str]:
     """Every process on this machine whose command line holds some words: pid -> command line."""
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):  # it has ended
-            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-            found[int(pid)] = line.decode(errors="replace")
-    return {pid: line for pid, line in found.items() if words in line}
+    return {pid: line for pid, line in all_commands().items() if words in line}
 
 
 def pid_of(run_id: str, task: str) -> int:
@@ -157,14 +154,6 @@ def pid_of(run_id: str, task: str) -> int:
                 return pid
         time.sleep(0.02)
     raise AssertionError(f"no process of {task} within 60 s")
-
-
-def environment_of(pid: int) -> list[str]:
-    """What a process was started with, each as `NAME=value`; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return []
 
 
 def agent_pids(run_id: str) -> list[int]:

@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing import plugin_event_accumulator
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from testbeds.processes import cluster
 from tests.cifar10 import program
-from tests.cifar10.cluster_processes import cluster
 from tests.outside import snippets
 
 SETTINGS = (

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import advise, cli
-from benchmarks.advised_ways import ways_on_this_machine
-from benchmarks.namespaces import Machine, Machines, why_not
-from benchmarks.step_model import Constants
+from benchmarks import cli
+from benchmarks.scaling import advise
+from benchmarks.scaling.advised_ways import ways_on_this_machine
+from benchmarks.scaling.step_model import Constants
+from testbeds.limited_links import Machine, Machines, why_not
 from tests.launch.launcher import make_records
 
 pytestmark = pytest.mark.system

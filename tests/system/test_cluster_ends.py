@@ -9,8 +9,8 @@ import time
 import pytest
 
 from cifar10.output import checkpoints
+from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
-from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster
 
 pytestmark = pytest.mark.system
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from testbeds.processes import cluster
 from tests.cifar10 import program
-from tests.cifar10.cluster_processes import cluster
 
 pytestmark = pytest.mark.system
 

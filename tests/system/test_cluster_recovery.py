@@ -2,19 +2,18 @@
 
 import pathlib
 import re
-import signal
 import time
 
 import pytest
 
 from cifar10.output import checkpoints
+from testbeds.kills import MID_RUN, SAVING, START_UP, kill_in_phase
+from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
-from tests.cifar10.cluster_processes import ClusterOfProcesses, cluster
 
 pytestmark = pytest.mark.system
 
 ASYNC, SYNC, IN_GRAPH = ("--sync=false",), (), ("--replication=in-graph",)
-START_UP, MID_RUN, SAVING = "at start-up", "mid-run", "while a checkpoint is written"
 STEPS, CHECKPOINT_STEPS = 600, 150
 SETTINGS = (
     "--output-dir=output",
@@ -40,39 +39,6 @@ def last_step(folder: pathlib.Path) -> int:
     return checkpoints.latest_step(str(folder / "output"))
 
 
-def kill_when(phase: str, tasks: ClusterOfProcesses, role: str, folder: pathlib.Path) -> None:
-    """Kills the task `role` in that phase of the job."""
-    if phase == SAVING:
-        stop_while_saving(tasks, folder / "output")
-    elif phase == START_UP:
-        tasks.wait_for_output(role, "\n")
-    else:
-        validating = "evaluator/0" if "evaluator/0" in tasks.labels else "master/0"
-        tasks.wait_for_output(validating, "validation accuracy")
-    tasks.kill(role)
-    if phase == SAVING and role != "master/0":
-        tasks.kill("master/0", signal.SIGCONT)
-
-
-def stop_while_saving(tasks: ClusterOfProcesses, output: pathlib.Path) -> None:
-    """Stops the master when it has written a part of a checkpoint, not its first one."""
-    deadline = time.monotonic() + 90
-    while True:
-        assert time.monotonic() < deadline, tasks.all_output()
-        if not half_written(output):
-            time.sleep(0.0005)
-            continue
-        tasks.kill("master/0", signal.SIGSTOP)
-        if half_written(output):
-            return
-        tasks.kill("master/0", signal.SIGCONT)  # It was faster.
-
-
-def half_written(output: pathlib.Path) -> bool:
-    """Whether parts of a checkpoint after the first one are there under temporary names."""
-    return any("temp" in path.name for path in output.glob("model.ckpt-[1-9]*"))
-
-
 @pytest.mark.parametrize(
     ("mode", "role", "phase"),
     [
@@ -94,7 +60,7 @@ def test_a_task_that_is_killed_and_started_again_does_not_keep_the_job_from_its_
     arguments = (data, *SETTINGS, f"--train-steps={STEPS}", *mode)
     with cluster(tmp_path, *arguments, evaluator=role == "evaluator/0") as tasks:
         tasks.start()
-        kill_when(phase, tasks, role, tmp_path)
+        kill_in_phase(tasks, role, phase, tmp_path / "output")
         time.sleep(1.0)
         tasks.start(role)
         tasks.wait()
@@ -106,7 +72,7 @@ def test_the_others_end_as_usual_when_a_worker_is_gone_for_good(data, tmp_path):
     arguments = (data, *SETTINGS, *ASYNC, f"--train-steps={STEPS}", "--cluster-timeout=5")
     with cluster(tmp_path, *arguments) as tasks:
         tasks.start()
-        kill_when(MID_RUN, tasks, "worker/0", tmp_path)
+        kill_in_phase(tasks, "worker/0", MID_RUN, tmp_path / "output")
         tasks.wait(but=["worker/0"])
     assert STEPS <= last_step(tmp_path) <= STEPS + 3
 
@@ -122,7 +88,7 @@ def test_a_ps_that_never_comes_is_named_by_all_who_need_it(data, tmp_path):
 def test_a_master_that_is_gone_for_good_is_named_by_the_others(data, tmp_path):
     with cluster(tmp_path, data, *SETTINGS, "--cluster-timeout=5") as tasks:
         tasks.start()
-        kill_when(MID_RUN, tasks, "master/0", tmp_path)
+        kill_in_phase(tasks, "master/0", MID_RUN, tmp_path / "output")
         for label in ("ps/0", "worker/0"):
             assert tasks.exit_code(label, 20) == 1
             assert misses(tasks, label, "master/0")
@@ -131,7 +97,7 @@ def test_a_master_that_is_gone_for_good_is_named_by_the_others(data, tmp_path):
 def test_a_worker_that_is_gone_for_good_is_named_where_each_update_needs_it(data, tmp_path):
     with cluster(tmp_path, data, *SETTINGS, "--cluster-timeout=5") as tasks:
         tasks.start()
-        kill_when(MID_RUN, tasks, "worker/0", tmp_path)
+        kill_in_phase(tasks, "worker/0", MID_RUN, tmp_path / "output")
         assert tasks.exit_code("master/0", 20) == 1
         assert misses(tasks, "master/0", "worker/0")
 

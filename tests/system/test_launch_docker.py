@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from launch.agent.containers import Containers
+from testbeds import nodes as machines
+from testbeds.nodes import NETWORK, Nodes
 from tests.launch.launcher import (
     STAND_IN,
     Launcher,
@@ -28,10 +30,8 @@ from tests.launch.launcher import (
     processes_of,
     wait_for,
 )
-from tests.system import nodes as machines
 from tests.system.containers import BASE_IMAGE, Docker
 from tests.system.docker_engine import DockerEngine
-from tests.system.nodes import NETWORK, Nodes
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # the first test waits for images
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from testbeds import slurm as testbed
+from testbeds.slurm import Slurm
 from tests.launch.launcher import (
     ROOT,
     Launcher,
@@ -24,8 +26,6 @@ from tests.launch.launcher import (
     processes_naming,
     wait_for,
 )
-from tests.system import slurm as testbed
-from tests.system.slurm import Slurm
 
 pytestmark = pytest.mark.system
 

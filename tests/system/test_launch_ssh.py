@@ -15,6 +15,8 @@ import pytest
 from launch.backends.ssh.sync import sync_code
 from launch.cluster.model import Host
 from launch.errors import HostError
+from testbeds import nodes as machines
+from testbeds.nodes import Nodes
 from tests.launch.launcher import (
     ROOT,
     Launcher,
@@ -27,8 +29,6 @@ from tests.launch.launcher import (
     processes_of,
     wait_for,
 )
-from tests.system import nodes as machines
-from tests.system.nodes import Nodes
 
 pytestmark = pytest.mark.system
 

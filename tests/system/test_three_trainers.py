@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
+from testbeds.processes import cluster
 from tests.cifar10 import program
-from tests.cifar10.cluster_processes import cluster
 
 pytestmark = pytest.mark.system
 

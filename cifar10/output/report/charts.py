@@ -1,8 +1,7 @@
-"""Draws curves as SVG that takes its colours and its font from the page, so that it can be dark."""
+"""Draws curves as SVG."""
 
 import io
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -15,21 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from cifar10.output.report.numbers import as_float
+from cifar10.output.report.themes import DARK, LIGHT, Theme
 
 _MAX_POINTS = 300  # about one for each pixel of a chart's width, and 10 kB of SVG
 _MAX_MARKERS = 40
 
-# Colours that the page's style replaces: matplotlib writes them, `_take_page_colours` maps them.
-_INK, _GRID, _TRAIN, _VALIDATION = "#0a0a01", "#0a0a02", "#0a0a03", "#0a0a04"
-_PAGE_COLOURS = {
-    _INK: "var(--muted)",
-    _GRID: "var(--line)",
-    _TRAIN: "var(--train)",
-    _VALIDATION: "var(--validation)",
-}
 _Floats = npt.NDArray[np.float64]
-
-_COLOUR_OF = {"train": _TRAIN, "validation": _VALIDATION}
 
 
 @dataclass(frozen=True)
@@ -55,11 +45,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart: `svg` is None if there was nothing to draw."""
+    """A chart as SVG files in light and in dark colours; None if there was nothing to draw."""
 
     title: str
-    svg: Optional[str]
     series: Sequence[Series]
+    light: Optional[bytes] = None
+    dark: Optional[bytes] = None
 
 
 def series_of(name: str, rows: Sequence[Mapping[str, Any]], key: str) -> Series:
@@ -87,26 +78,35 @@ def draw_chart(
     """
     shown = [curve for curve in series if np.isfinite(curve.values).any()]
     if not shown:
-        return Chart(title, None, ())
-    figure = Figure(figsize=(5.4, 2.8))
-    axes = figure.add_axes((0.095, 0.13, 0.885, 0.84))
-    for curve in shown:
-        _draw_curve(axes, curve)
-    _dress(axes, share=share)
-    last_epoch = max(float(curve.epochs[-1]) for curve in shown)
+        return Chart(title, ())
+    light, dark = (_svg(shown, theme, share=share, from_zero=from_zero) for theme in (LIGHT, DARK))
+    return Chart(title, shown, light, dark)
+
+
+def _svg(series: Sequence[Series], theme: Theme, *, share: bool, from_zero: bool) -> bytes:
+    figure = Figure(figsize=(5.4, 2.8), facecolor=theme.surface)
+    axes = figure.add_axes((0.095, 0.13, 0.885, 0.84), facecolor=theme.surface)
+    for curve in series:
+        _draw_curve(axes, curve, theme)
+    _dress(axes, theme, share=share)
+    last_epoch = max(float(curve.epochs[-1]) for curve in series)
     axes.set_xlim(0, last_epoch if last_epoch > 0 else 1)
     if from_zero:
         axes.set_ylim(bottom=0)
-    return Chart(title, _svg(figure, title), shown)
+    buffer = io.BytesIO()
+    # The same chart is the same file: no date, no random ids.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "chart"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
-def _draw_curve(axes: Axes, curve: Series) -> None:
+def _draw_curve(axes: Axes, curve: Series, theme: Theme) -> None:
     epochs, values = _thin(curve.epochs), _thin(curve.values)
     few = np.isfinite(values).sum() <= (1 if curve.name == "train" else _MAX_MARKERS)
     axes.plot(
         epochs,
         values,
-        color=_COLOUR_OF[curve.name],
+        color={"train": theme.train, "validation": theme.validation}[curve.name],
         linewidth=1.6,
         marker="o" if few else None,
         markersize=3.6,
@@ -128,14 +128,14 @@ def _thin(values: _Floats) -> _Floats:
         return np.asarray(np.where(known, runs, 0.0).sum(axis=1) / known.sum(axis=1))
 
 
-def _dress(axes: Axes, *, share: bool) -> None:
+def _dress(axes: Axes, theme: Theme, *, share: bool) -> None:
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_GRID)
+    axes.spines["bottom"].set_color(theme.line)
     axes.set_axisbelow(True)
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
-    axes.tick_params(length=0, pad=6, labelsize=9, labelcolor=_INK)
-    axes.set_xlabel("epoch", fontsize=9, color=_INK, labelpad=2)
+    axes.grid(axis="y", color=theme.line, linewidth=0.8)
+    axes.tick_params(length=0, pad=6, labelsize=9, labelcolor=theme.ink)
+    axes.set_xlabel("epoch", fontsize=9, color=theme.ink, labelpad=2)
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if share:
@@ -146,29 +146,3 @@ def _dress(axes: Axes, *, share: bool) -> None:
 
 def _tick(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
-
-
-def _svg(figure: Figure, title: str) -> str:
-    buffer = io.StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    # The salt makes the same chart the same text, and the ids of two charts on a page different.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]  # without the XML prologue, which names an outside document
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
-    svg = _without_loose_ids(svg)
-    for colour, page_colour in _PAGE_COLOURS.items():
-        svg = svg.replace(colour, page_colour)
-    # The figure around it says in words what the drawing shows.
-    head = re.compile(r'<svg [^>]*?viewBox="([^"]+)"[^>]*>')
-    return head.sub(r'<svg viewBox="\1" aria-hidden="true" focusable="false">', svg, count=1)
-
-
-def _without_loose_ids(svg: str) -> str:
-    """Drops the ids that nothing refers to: matplotlib gives each chart the same ones."""
-    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
-    return re.sub(
-        r' id="([^"]*)"', lambda match: match.group(0) if match.group(1) in used else "", svg
-    )

@@ -10,21 +10,9 @@ import numpy.typing as npt
 from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 
+from cifar10.output.report.themes import LIGHT, Theme
+
 _MAX_PAIRS = 6
-
-
-@dataclass(frozen=True)
-class Theme:
-    """The colours of one picture: the surface, its ink, and the end of the colour scale."""
-
-    surface: str
-    ink: str
-    full: str
-    ink_on_full: str
-
-
-LIGHT = Theme(surface="#ffffff", ink="#4b5563", full="#1d4ed8", ink_on_full="#ffffff")
-DARK = Theme(surface="#171b21", ink="#a8b0bd", full="#7aa7ff", ink_on_full="#0c1118")
 
 
 @dataclass(frozen=True)
@@ -76,7 +64,7 @@ def confusion_matrix_png(
     matrix = np.asarray(matrix)
     figure = Figure(figsize=(5.4, 5.0), facecolor=theme.surface)
     axes = figure.add_axes((0.17, 0.03, 0.81, 0.81), facecolor=theme.surface)
-    scale = LinearSegmentedColormap.from_list("counts", [theme.surface, theme.full])
+    scale = LinearSegmentedColormap.from_list("counts", [theme.surface, theme.train])
     row_shares = shares(matrix)
     # Mistakes are a few per cent of a row; the square root lifts them out of the background.
     axes.imshow(row_shares, cmap=scale, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
@@ -89,7 +77,7 @@ def confusion_matrix_png(
             ha="center",
             va="center",
             fontsize=8,
-            color=theme.ink_on_full if strong else theme.ink,
+            color=theme.on_train if strong else theme.ink,
         )
     _dress(figure, class_names, theme)
     buffer = io.BytesIO()

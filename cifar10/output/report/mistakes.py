@@ -47,6 +47,6 @@ def png_of(image: npt.NDArray[np.uint8]) -> bytes:
     return buffer.getvalue()
 
 
-def data_uri(png: bytes) -> str:
-    """Returns the picture as the text that an `img` element can hold in itself."""
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+def data_uri(picture: bytes, kind: str = "png") -> str:
+    """Returns a picture, `png` or `svg+xml`, as the text that an `img` element holds in itself."""
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode('ascii')}"

@@ -13,13 +13,12 @@ from markupsafe import Markup
 from cifar10.output.report import numbers
 from cifar10.output.report.charts import Chart, Series, draw_chart, series_of
 from cifar10.output.report.confusion import (
-    DARK,
-    LIGHT,
     class_accuracies,
     confusion_matrix_png,
     most_confused,
 )
 from cifar10.output.report.mistakes import Mistake, data_uri, png_of, worst
+from cifar10.output.report.themes import DARK, LIGHT
 
 _HERE = Path(__file__).parent
 # What the template reads of each part; what the result lacks becomes None.
@@ -89,7 +88,7 @@ def _environment() -> Environment:
         setting=numbers.setting,
     )
     environment.globals["accuracy_interval"] = numbers.accuracy_interval
-    # Ours, not the result's: the two texts of the page that are not escaped are this and the SVG.
+    # Ours, not the result's: the only text of the page that is not escaped.
     environment.globals["style"] = Markup((_HERE / "report.css").read_text(encoding="utf-8"))
     return environment
 
@@ -119,7 +118,8 @@ def _chart(chart: Chart, written: Callable[[float], str]) -> dict[str, Any]:
     )
     return {
         "title": chart.title,
-        "svg": None if chart.svg is None else Markup(chart.svg),
+        "light": chart.light and data_uri(chart.light, "svg+xml"),
+        "dark": chart.dark and data_uri(chart.dark, "svg+xml"),
         "series": [{"name": curve.name, "last": written(curve.last)} for curve in chart.series],
         "description": f"{chart.title} against epochs: {curves}",
     }

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import server, shutdown
 from cifar10.cluster.spec import Cluster
-from tests.cifar10.cluster_processes import free_ports
+from testbeds.processes import free_ports
 
 
 class Tasks:

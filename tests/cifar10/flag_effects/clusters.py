@@ -22,7 +22,7 @@ from cifar10.step import model_fn
 from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
 from cifar10.step.replication import Replication
-from tests.cifar10.cluster_processes import free_ports
+from testbeds.processes import free_ports
 from tests.cifar10.flag_effects.rows import Row
 
 _ELSEWHERE = "192.0.2.1"  # documentation's own network, RFC 5737

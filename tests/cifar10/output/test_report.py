@@ -202,9 +202,22 @@ def test_parts_that_were_not_recorded_are_left_out():
 
 def test_long_history_is_thinned_by_averaging_neighbours():
     rows = [{"epoch": step, "loss": float(step % 2)} for step in range(1, 60_001)]
-    svg = draw_chart("Loss", [series_of("train", rows, "loss")]).svg
+    svg = draw_chart("Loss", [series_of("train", rows, "loss")]).light
     assert svg is not None
     assert len(svg) < 30_000
+
+
+def test_charts_have_the_colours_of_the_page_in_both_schemes(root):
+    style = (root / "cifar10" / "output" / "report" / "report.css").read_text(encoding="utf-8")
+    page_colours = [
+        dict(re.findall(r"--(\w+): (#\w{6});", part)) for part in style.split("@media")[:2]
+    ]
+    rows = [{"epoch": epoch, "loss": 1.0} for epoch in (1.0, 2.0)]
+    chart = draw_chart("Loss", [series_of(name, rows, "loss") for name in ("train", "validation")])
+    for svg, colours in zip((chart.light, chart.dark), page_colours):
+        assert svg is not None
+        for name in ("surface", "muted", "line", "train", "validation"):
+            assert colours[name] in svg.decode()
 
 
 def test_series_keeps_missing_and_infinite_figures_as_gaps():

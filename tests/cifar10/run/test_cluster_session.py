@@ -17,7 +17,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.tf_internals import session_wait
-from tests.cifar10.cluster_processes import free_ports
+from testbeds.processes import free_ports
 from tests.cifar10.steps import make_plan
 
 CPU = "device:CPU:0"

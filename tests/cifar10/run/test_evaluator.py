@@ -22,8 +22,8 @@ from cifar10.output import model_settings, run_status
 from cifar10.run import evaluator
 from cifar10.run.hooks import training as hooks
 from cifar10.schema import CLASS_NAMES
+from testbeds.processes import free_ports
 from tests.cifar10 import steps
-from tests.cifar10.cluster_processes import free_ports
 
 REAL_SLEEP = time.sleep
 SETTINGS: dict[str, Any] = {

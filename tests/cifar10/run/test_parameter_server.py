@@ -17,7 +17,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
 from cifar10.host.signals import StopRequest
 from cifar10.run import parameter_server
-from tests.cifar10.cluster_processes import free_ports
+from testbeds.processes import free_ports
 
 WAIT_SECS = 60.0
 QUIET_SECS = 0.8  # for what must not happen; it listens five times a second

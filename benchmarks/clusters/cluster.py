@@ -1,0 +1,201 @@
+"""What a cluster costs: seconds of a whole job, and of a step against a single process.
+
+    python -m benchmarks cluster mlp --data-dir data --steps 10000 --rounds 3
+    python -m benchmarks cluster tax --data-dir data --num-layers 44 20 --batch-sizes 16 --rounds 3
+
+`mlp` times one ps and two trainers, asynchronous and synchronous, from the start of the processes
+to the last exit: a 100-unit MLP at batch 100 with Adam, as PS/worker demos have it, with the 3,072
+inputs of CIFAR-10. Beside them runs the same with nothing but tf.estimator, asynchronous
+(stock_estimator.py beside this file); its ps never ends by itself and is killed after the trainers.
+`tax` compares the wall time of a step of one ps and one master with a single process's. Variants
+take turns, so that a machine that others use too slows all of them alike; read the ratios. Each run
+prints a JSON line, the end is a table. All tasks run on this machine.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.arguments import new_parser
+from testbeds.processes import ClusterOfProcesses, cluster, run_alone
+
+MLP = (
+    "--model=mlp",
+    "--train-batch-size=100",
+    "--optimizer=adam",
+    "--learning-rate=0.001",
+    "--schedule=constant",
+    "--weight-decay=0",
+    "--use-distortion-for-training=false",
+)
+STOCK = "stock tf.estimator, asynchronous"
+_STOCK_PROGRAM = pathlib.Path(__file__).with_name("stock_estimator.py")
+_JOB_SECS = 3600.0  # of a whole job, at most
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the rounds and prints a table."""
+    parser = new_parser("cluster", __doc__)
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    mlp, tax = kinds.add_parser("mlp"), kinds.add_parser("tax")
+    for kind, steps in ((mlp, 10_000), (tax, 200)):
+        kind.add_argument("--data-dir", type=pathlib.Path, default="data")
+        kind.add_argument("--steps", type=int, default=steps)
+        kind.add_argument("--rounds", type=int, default=3)
+    tax.add_argument("--num-layers", type=int, nargs="+", default=[44])
+    tax.add_argument("--batch-sizes", type=int, nargs="+", default=[16])
+    arguments = parser.parse_args(argv)
+    flags = [f"--data-dir={arguments.data_dir.resolve()}", f"--train-steps={arguments.steps}"]
+    if arguments.kind == "mlp":
+        Console().print(measure_mlp(flags, arguments.rounds))
+    else:
+        networks = [(one, size) for one in arguments.num_layers for size in arguments.batch_sizes]
+        Console().print(measure_tax(flags, networks, arguments.rounds))
+
+
+def measure_mlp(flags: Sequence[str], rounds: int) -> Table:
+    """Seconds of the whole job, asynchronous, synchronous and without this project, in turns."""
+    steps = steps_of(flags)
+    mlp = [*MLP, *flags, f"--checkpoint-steps={steps}"]
+    ways: dict[str, Callable[[], dict[str, Any]]] = {
+        "asynchronous": lambda: _whole_job([*mlp, "--sync=false"]),
+        "synchronous": lambda: _whole_job(mlp),
+        STOCK: lambda: _stock_job(steps),
+    }
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for index in range(rounds):
+        for mode, run in ways.items():
+            load = os.getloadavg()[0]
+            figures = run()
+            found[mode].append(figures["seconds"])
+            _print_line(round=index + 1, mode=mode, **figures, load=load)
+    table = Table("mode", "median s", "lowest", "highest", "n", title="1 ps, 2 trainers: whole job")
+    for mode, seconds in found.items():
+        numbers = (statistics.median(seconds), min(seconds), max(seconds))
+        table.add_row(mode, *(f"{number:.1f}" for number in numbers), str(len(seconds)))
+    return table
+
+
+@contextlib.contextmanager
+def cluster_job(
+    flags: Sequence[str], **shape: Any
+) -> Iterator[tuple[ClusterOfProcesses, pathlib.Path]]:
+    """A cluster that has not started yet, and its output folder; both are gone afterwards.
+
+    Args:
+      flags: of every task.
+      shape: as ClusterOfProcesses has it; a master, a worker and a ps by default.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        output = pathlib.Path(folder) / "output"
+        with cluster(pathlib.Path(folder), *flags, f"--output-dir={output}", **shape) as tasks:
+            yield tasks, output
+
+
+def _whole_job(flags: Sequence[str]) -> dict[str, Any]:
+    """Runs the program as a master, a worker and a ps."""
+    started = time.monotonic()
+    with cluster_job(flags) as (tasks, output):
+        tasks.start()
+        tasks.wait(_JOB_SECS)
+        seconds = time.monotonic() - started
+        figures = json.loads((output / "result.json").read_text())["figures"]
+    return {
+        "seconds": round(seconds, 2),
+        "global_step": figures["global_step"],
+        "training_seconds": round(figures["training_seconds"], 2),
+        "eval_accuracy": figures["eval_accuracy"],
+    }
+
+
+def _stock_job(steps: int) -> dict[str, Any]:
+    """Runs the same with tf.estimator alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [steps, f"{folder}/output"]
+        started = time.monotonic()
+        with cluster(pathlib.Path(folder), *words, program=_STOCK_PROGRAM) as tasks:
+            tasks.start()
+            tasks.wait(_JOB_SECS, but=["ps/0"])
+            return {"seconds": round(time.monotonic() - started, 2)}
+
+
+def steps_of(flags: Sequence[str]) -> int:
+    """The value of --train-steps."""
+    return next(int(one.partition("=")[2]) for one in flags if one.startswith("--train-steps="))
+
+
+def measure_tax(flags: Sequence[str], networks: Sequence[tuple[int, int]], rounds: int) -> Table:
+    """Milliseconds of a step with a ps and without, in turns, network by network.
+
+    Args:
+      flags: of the program.
+      networks: layers and batch size of each.
+      rounds: pairs of runs a network.
+    """
+    title = "1 ps and 1 master against a single process: wall time of a step"
+    table = Table("layers", "batch", "alone ms", "with a ps ms", "ratio", "ratios", title=title)
+    for layers, size in networks:
+        more = [*flags, f"--num-layers={layers}", f"--train-batch-size={size}"]
+        alone, with_ps = [], []
+        for index in range(rounds):
+            load = os.getloadavg()[0]
+            alone.append(step_ms(more))
+            with_ps.append(step_ms(more, has_ps=True))
+            _print_line(
+                round=index + 1,
+                num_layers=layers,
+                batch_size=size,
+                alone_ms=round(alone[-1], 2),
+                with_ps_ms=round(with_ps[-1], 2),
+                ratio=round(with_ps[-1] / alone[-1], 3),
+                load=load,
+            )
+        ratios = [one / other for one, other in zip(with_ps, alone)]
+        table.add_row(
+            str(layers),
+            str(size),
+            f"{statistics.median(alone):.1f}",
+            f"{statistics.median(with_ps):.1f}",
+            f"{statistics.median(ratios):.3f}",
+            ", ".join(f"{ratio:.3f}" for ratio in ratios),
+        )
+    return table
+
+
+def step_ms(flags: Sequence[str], has_ps: bool = False) -> float:
+    """Milliseconds of a step: the median of the history's rows.
+
+    The first row, which warms up, and the last, which closes, are left out; so is validation, which
+    stops the clock.
+
+    Args:
+      flags: of the program.
+      has_ps: whether a ps and a master train, and not a single process.
+    """
+    steps = steps_of(flags)
+    more = [f"--log-steps={max(1, steps // 10)}", f"--checkpoint-steps={steps}"]
+    with cluster_job([*flags, *more], num_workers=0) as (tasks, output):
+        if has_ps:
+            tasks.start()
+            tasks.wait(_JOB_SECS)
+        else:
+            run_alone(output.parent, [*flags, *more, f"--output-dir={output}"])
+        rows = json.loads((output / "result.json").read_text())["history"]["train"]
+    pairs = list(zip(rows, rows[1:]))[:-1]
+    return 1000 * statistics.median(
+        (row["seconds"] - before["seconds"]) / (row["step"] - before["step"])
+        for before, row in pairs
+    )
+
+
+def _print_line(**figures: Any) -> None:
+    print(json.dumps(figures), flush=True)

@@ -1,0 +1,188 @@
+"""Training speed beside other ways to train the same network: medians, spread and ratios.
+
+    python -m benchmarks compare --data-dir data --torch-python other/bin/python --out compared
+
+In each round, every network and precision is trained by every way, one right after the other, so
+that a machine that others use too slows all of them alike; ratios are taken round by round. Ours is
+the whole of `train_and_evaluate` with its input pipeline (`benchmarks.scaling.jobs`); each peer is
+a program of benchmarks/peers/, which says what it leaves out. All of them time some steps after a
+warm-up (`networks`). What is not installed is left out, and said so.
+
+OUT gets compare.json, compare.md and compare.png, anew whenever all ways have trained a network.
+What OUT holds counts: a run that was stopped goes on, one for other --networks or --precisions adds
+to the table, and --rounds is how many each of them has in the end.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+from rich.console import Console
+
+from benchmarks.arguments import at_least_one, new_parser
+from benchmarks.errors import BenchmarkError
+from benchmarks.peers.networks import NETWORKS, PRECISIONS
+from benchmarks.peers.report import OURS, Row, read_rows, rounds_of, write_report
+from benchmarks.scaling import jobs
+from cifar10.config import flags
+from cifar10.run.environment import hardware, versions
+from launch.cluster.host_list import ROOT, on_this_machine
+
+KERAS, MIRRORED, TORCH = "Keras fit", "MirroredStrategy", "PyTorch"
+_MAX_LOG_STEPS, _MIN_GAPS = 5, 3  # steps between two of our progress lines; how many such gaps
+
+
+class Case(NamedTuple):
+    """What is trained."""
+
+    network: str
+    batch_size: int
+    precision: str
+    steps: int
+
+
+class Peer(NamedTuple):
+    """A program of another way, in its own Python."""
+
+    python: str
+    module: str
+
+    def rate(self, case: Case) -> float:
+        """images/s that it reports; BenchmarkError if it fails."""
+        words = ["--network", case.network, "--precision", case.precision]
+        words += ["--batch-size", str(case.batch_size), "--steps", str(case.steps)]
+        return last_rate([self.python, "-m", self.module, *words])
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the rounds, prints the table and writes the files."""
+    arguments = _parse(argv)
+    peers, conditions = installed_peers(arguments.torch_python)
+    ways: dict[str, Callable[[Case], float]] = {
+        OURS: lambda case: our_rate(case, arguments.data_dir),
+        **{name: peer.rate for name, peer in peers.items()},
+    }
+    conditions["data"] = _data_source(arguments.data_dir)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    rows, conditions = read_rows(arguments.out, conditions)
+    for case, index in still_to_do(_cases(arguments), rows, arguments.rounds):
+        for way, rate in ways.items():
+            load = os.getloadavg()[0]
+            rows.append(Row(index, *case[:3], way, rate(case), load))
+            print(json.dumps(rows[-1]._asdict()), flush=True)
+        write_report(arguments.out, rows, conditions)
+    text = write_report(arguments.out, rows, conditions)
+    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _cases(arguments: argparse.Namespace) -> list[Case]:
+    return [
+        Case(
+            name,
+            arguments.batch_size or NETWORKS[name].batch_size,
+            precision,
+            arguments.steps or NETWORKS[name].steps,
+        )
+        for name in arguments.networks
+        for precision in arguments.precisions
+    ]
+
+
+def still_to_do(cases: Sequence[Case], rows: Sequence[Row], rounds: int) -> list[tuple[Case, int]]:
+    """Each case and the number of its round, in the order in which they are measured."""
+    done: Mapping[Any, int] = rounds_of(rows)
+    return [
+        (case, index)
+        for index in range(1, rounds + 1)
+        for case in cases
+        if done.get(case[:3], 0) < index
+    ]
+
+
+def our_rate(case: Case, data_dir: str) -> float:
+    """images/s of the whole of cifar10_main.py."""
+    words = [
+        *NETWORKS[case.network].flags,
+        f"--train-batch-size={case.batch_size}",
+        f"--precision={case.precision}",
+        f"--data-dir={os.path.abspath(data_dir)}",
+    ]
+    log_steps = max(1, min(_MAX_LOG_STEPS, case.steps // _MIN_GAPS))
+    lines = max(_MIN_GAPS, case.steps // log_steps) + 1
+    run = jobs.Run(on_this_machine(0, 0), flags.parse(words), 0.0, log_steps, min_lines=lines)
+    return round(jobs.measure(run).images_per_sec, 1)
+
+
+def last_rate(command: Sequence[str]) -> float:
+    """Runs a command whose last line is JSON with images_per_sec.
+
+    Raises:
+      BenchmarkError: it failed.
+    """
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if done.returncode:
+        why = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise BenchmarkError(f"{' '.join(command)} failed: {why[0]}")
+    return float(json.loads(done.stdout.splitlines()[-1])["images_per_sec"])
+
+
+def installed_peers(torch_python: Optional[str]) -> tuple[dict[str, Peer], dict[str, Any]]:
+    """The peers that are here, and what was measured on: hardware, versions.
+
+    Raises:
+      BenchmarkError: the Python that --torch-python names has no torch.
+    """
+    conditions: dict[str, Any] = {"hardware": hardware(), "versions": versions()}
+    peers = {
+        KERAS: Peer(sys.executable, "benchmarks.peers.keras_fit"),
+        MIRRORED: Peer(sys.executable, "benchmarks.peers.mirrored"),
+    }
+    python = torch_python or sys.executable
+    try:
+        command = [python, "-c", "import torch; print(torch.__version__)"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        found = done.stdout.strip() if done.returncode == 0 else None
+    except OSError as error:
+        raise BenchmarkError(f"--torch-python {python}: {error.strerror}") from None
+    if found:
+        peers[TORCH] = Peer(python, "benchmarks.peers.torch_step")
+        conditions["versions"]["torch"] = found
+    elif torch_python:
+        raise BenchmarkError(
+            f"--torch-python must name a Python that has torch, got {python}; leave it out to "
+            "compare without PyTorch"
+        )
+    else:
+        print(f"{TORCH} is not installed here: left out; --torch-python names a Python with torch")
+    return peers, conditions
+
+
+def _data_source(data_dir: str) -> str:
+    path = pathlib.Path(data_dir) / "manifest.json"
+    try:
+        return str(json.loads(path.read_text())["source"]["kind"])
+    except OSError:
+        raise BenchmarkError(
+            f"--data-dir must hold records, and there is no {path}; python -m data_prep makes them"
+        ) from None
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = new_parser("compare", __doc__)
+    parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--networks", nargs="+", choices=list(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    parser.add_argument("--batch-size", type=at_least_one, help="default: each network's own")
+    parser.add_argument(
+        "--steps", type=at_least_one, help="timed in each run (default: each network's own)"
+    )
+    parser.add_argument("--rounds", type=at_least_one, default=5, help="(default 5)")
+    parser.add_argument("--torch-python", metavar="PATH", help="a Python that has torch")
+    parser.add_argument("--out", type=pathlib.Path, default="compared", metavar="DIR")
+    return parser.parse_args(argv)

@@ -1,0 +1,57 @@
+"""Kills a task of a cluster of processes in a chosen phase of its job."""
+
+import pathlib
+import signal
+import time
+
+from testbeds.errors import TestbedError
+from testbeds.processes import ClusterOfProcesses
+
+START_UP, MID_RUN, SAVING = PHASES = ("start-up", "mid-run", "saving")
+_SAVING_SECS = 90.0  # a checkpoint is begun within these
+
+
+def kill_in_phase(
+    tasks: ClusterOfProcesses, label: str, phase: str, output: pathlib.Path, validations: int = 1
+) -> None:
+    """Kills a task with SIGKILL when its job is in a phase.
+
+    Args:
+      tasks: the cluster, started.
+      label: which task.
+      phase: START_UP (it has printed its first line), MID_RUN (checkpoints have been validated), or
+        SAVING (a checkpoint is half written).
+      output: the job's output folder.
+      validations: how many of them make MID_RUN.
+
+    Raises:
+      TestbedError: the phase did not come.
+    """
+    if phase == SAVING:
+        _stop_while_saving(tasks, output)
+    elif phase == START_UP:
+        tasks.wait_for_output(label, "\n")
+    else:
+        validating = "evaluator/0" if "evaluator/0" in tasks.labels else "master/0"
+        tasks.wait_for_output(validating, "validation accuracy", validations)
+    tasks.kill(label)
+    if phase == SAVING and label != "master/0":
+        tasks.kill("master/0", signal.SIGCONT)
+
+
+def _stop_while_saving(tasks: ClusterOfProcesses, output: pathlib.Path) -> None:
+    """Stops the master when it has written a part of a checkpoint, not its first one."""
+    deadline = time.monotonic() + _SAVING_SECS
+    while time.monotonic() < deadline:
+        if _is_half_written(output):
+            tasks.kill("master/0", signal.SIGSTOP)
+            if _is_half_written(output):
+                return
+            tasks.kill("master/0", signal.SIGCONT)  # It was faster.
+        time.sleep(0.0005)
+    raise TestbedError(f"no checkpoint within {_SAVING_SECS:g} s\n{tasks.all_output()}")
+
+
+def _is_half_written(output: pathlib.Path) -> bool:
+    """Whether parts of a checkpoint after the first one are there under temporary names."""
+    return any("temp" in path.name for path in output.glob("model.ckpt-[1-9]*"))

@@ -1,0 +1,131 @@
+"""Machines on this machine: network namespaces whose links have a given speed and delay.
+
+A pair of virtual Ethernet devices leads from each to a bridge, and a token bucket (tc-tbf) at each
+end limits it. Few kernels that come small have netem, so a delay is made here: machines of the two
+sides have a bridge each, and frames cross between them by way of two TAP devices, through
+testbeds/delay.py, which holds each frame for as long. Linux, root, and Debian's iproute2.
+"""
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from launch.cluster.model import Host
+from launch.connect.transport import Transport
+from testbeds import namespaces
+from testbeds.delay import DelayRelay
+from testbeds.errors import TestbedError
+
+_NETWORK = "10.79.0"
+_BRIDGES = ("bmbr0", "bmbr1")
+_TAPS = ("bmtap0", "bmtap1")
+_MAX_QUEUE = "50ms"
+_BURST = "64kb"  # a segment of the longest kind; what may pass at once after a pause
+
+
+class Machine(NamedTuple):
+    """One of them.
+
+    Attributes:
+      side: 0 or 1; a delay is between the sides.
+      cores: that it may use, as taskset has them.
+    """
+
+    side: int
+    cores: str
+
+
+def why_not() -> Optional[str]:
+    """Why there can be no such machines here; None if there can."""
+    return namespaces.why_not("tc", "taskset")
+
+
+class Machines:
+    """Use as a context: leaving it removes all of them.
+
+    Args:
+      machines: what there is to be.
+      bytes_per_sec: of each machine's link, each way; None: as fast as it goes.
+      delay_secs: one way, between the sides.
+
+    Raises:
+      TestbedError: there can be none here.
+    """
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        bytes_per_sec: Optional[float] = None,
+        delay_secs: float = 0.0,
+    ) -> None:
+        why = why_not()
+        if why:
+            raise TestbedError(why)
+        self._machines, self._bytes_per_sec = list(machines), bytes_per_sec
+        self._delay_secs = delay_secs
+        self._relay: Optional[DelayRelay] = None
+        self.transport = Transport(self._command, _explain, _log_path, keeps_logs=True)
+
+    def address(self, index: int) -> str:
+        """A machine's address."""
+        return f"{_NETWORK}.{index + 1}"
+
+    def name(self, index: int) -> str:
+        """A machine's name."""
+        return f"bm{index}"
+
+    def __enter__(self) -> "Machines":
+        self._remove()
+        try:
+            self._make()
+        except subprocess.CalledProcessError as error:
+            self.__exit__()
+            words = " ".join(error.cmd)
+            raise TestbedError(f"{words}: {error.stderr.strip()}") from None
+        except OSError as error:
+            self.__exit__()
+            raise TestbedError(f"no TAP devices here, for a delay: {error.strerror}") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._relay is not None:
+            self._relay.close()
+        self._remove()
+
+    def _make(self) -> None:
+        for bridge in _BRIDGES[: 2 if self._delay_secs else 1]:
+            namespaces.add_bridge(bridge)
+        if self._delay_secs:
+            self._relay = DelayRelay(_TAPS, self._delay_secs)
+            for tap, bridge in zip(_TAPS, _BRIDGES):
+                namespaces.ip("link", "set", tap, "master", bridge, "up")
+        for index, machine in enumerate(self._machines):
+            name, bridge = self.name(index), _BRIDGES[machine.side if self._delay_secs else 0]
+            namespaces.add(name, f"v{name}", self.address(index), bridge)
+            self._limit(name)
+
+    def _limit(self, name: str) -> None:
+        if self._bytes_per_sec:
+            bucket = ("tbf", "rate", f"{8 * self._bytes_per_sec:.0f}bit", "burst", _BURST)
+            for tc, device in ((("tc",), f"v{name}"), (("tc", "-n", name), "eth0")):
+                words = ("qdisc", "add", "dev", device, "root", *bucket, "latency", _MAX_QUEUE)
+                subprocess.run([*tc, *words], check=True, capture_output=True, text=True)
+
+    def _remove(self) -> None:
+        for index in range(len(self._machines)):
+            namespaces.remove(self.name(index), f"v{self.name(index)}")
+        for bridge in _BRIDGES:
+            namespaces.remove_bridge(bridge)
+
+    def _command(self, host: Host, command: Sequence[str], line: str) -> list[str]:
+        cores = self._machines[int(host.name[2:])].cores
+        return [*namespaces.enter(host.name), "taskset", "-c", cores, *command]
+
+
+def _explain(host: Host, code: int, errors: str) -> str:
+    return f"the agent ended with exit code {code}: {errors or 'without a word'}"
+
+
+def _log_path(log: Path, run_id: str) -> str:
+    return str(log.absolute())

@@ -1,0 +1,153 @@
+"""Hosts on this machine: network namespaces on one bridge, each with an sshd of its own.
+
+They share this machine's files and process list, which is what the tests look at for leftovers.
+Needs root, and Debian's openssh-server and iproute2.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Optional
+
+from testbeds import namespaces
+from testbeds.errors import TestbedError
+from testbeds.namespaces import ip
+from testbeds.process_list import command_of
+
+BRIDGE = "launchbr"
+NETWORK = "10.78.0"
+_SSHD = "/usr/sbin/sshd"
+
+_SSH_CONFIG = """\
+Host node* {network}.*
+  User root
+  IdentityFile {folder}/id
+  IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known_hosts
+  StrictHostKeyChecking yes
+"""
+
+
+def why_not() -> Optional[str]:
+    """Why there can be no such hosts here; None if there can."""
+    return namespaces.why_not("ssh", "ssh-keygen", _SSHD)
+
+
+class Nodes:
+    """`node1` to `nodeN`. Use as a context: leaving it removes all of them.
+
+    Args:
+      folder: for keys, logs and an `ssh` that knows them.
+      count: how many.
+
+    Raises:
+      TestbedError: this machine cannot have them.
+
+    Attributes:
+      env: what the environment of a command must hold, so that its `ssh` reaches the nodes.
+    """
+
+    def __init__(self, folder: Path, count: int = 3) -> None:
+        self.folder = folder
+        self.names = [f"node{i + 1}" for i in range(count)]
+        self.env = {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+
+    def address(self, name: str) -> str:
+        """A node's address."""
+        return f"{NETWORK}.{int(name[4:])}"
+
+    def __enter__(self) -> "Nodes":
+        reason = why_not()
+        if reason:
+            raise TestbedError(reason)
+        self.__exit__()
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.names:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self.kill(name)
+            namespaces.remove(_space(name), _veth(name))
+        namespaces.remove_bridge(BRIDGE)
+
+    def _make(self) -> None:
+        Path("/run/sshd").mkdir(exist_ok=True)
+        (self.folder / "bin").mkdir(parents=True)
+        _keygen(self.folder / "id")
+        namespaces.add_bridge(BRIDGE)
+        ip("addr", "add", f"{NETWORK}.254/24", "dev", BRIDGE)
+        config = _SSH_CONFIG.format(network=NETWORK, folder=self.folder)
+        known = ""
+        for name in self.names:
+            address = self.address(name)
+            config += f"Host {name}\n  HostName {address}\n"
+            _keygen(self.folder / f"{name}.key")
+            key = (self.folder / f"{name}.key.pub").read_text()
+            known += f"{address} {' '.join(key.split()[:2])}\n"
+            namespaces.add(_space(name), _veth(name), address, BRIDGE)
+            self.start_sshd(name)
+        (self.folder / "config").write_text(config)
+        (self.folder / "known_hosts").write_text(known)
+        wrapper = self.folder / "bin" / "ssh"
+        wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/config "$@"\n')
+        wrapper.chmod(0o755)
+
+    def start_sshd(self, name: str) -> None:
+        """Starts a node's sshd, as at the node's start."""
+        options = {
+            "ListenAddress": self.address(name),
+            "PidFile": "none",
+            "AuthorizedKeysFile": f"{self.folder}/id.pub",
+            "StrictModes": "no",
+            "UsePAM": "no",
+            "PasswordAuthentication": "no",
+            "KbdInteractiveAuthentication": "no",
+        }
+        words = [word for option in options.items() for word in ("-o", "=".join(option))]
+        log, key = self.folder / f"{name}.log", self.folder / f"{name}.key"
+        sshd = [_SSHD, "-f", "/dev/null", "-h", str(key), "-E", str(log), *words]
+        enter = [*namespaces.enter(_space(name)), "unshare", "-u", "sh", "-c"]
+        subprocess.run([*enter, f'hostname {name}; exec "$@"', "sh", *sshd], check=True)
+
+    def cut(self, name: str) -> None:
+        """Takes a node's link down: connections stall, as in a partition."""
+        ip("link", "set", _veth(name), "down")
+
+    def heal(self, name: str) -> None:
+        """Brings it up again."""
+        ip("link", "set", _veth(name), "up")
+
+    def processes(self, name: str) -> dict[int, str]:
+        """A node's processes, its sshd included: pid -> command line."""
+        found = {}
+        for pid in ip("netns", "pids", _space(name)).split():
+            with contextlib.suppress(OSError):
+                found[int(pid)] = command_of(int(pid))
+        return found
+
+    def kill(self, name: str) -> None:
+        """Ends every process of a node at once, as a power cut does."""
+        for pid in self.processes(name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _space(name: str) -> str:
+    return f"launch-{name}"
+
+
+def _veth(name: str) -> str:
+    return f"lveth-{name}"
+
+
+def _keygen(path: Path) -> None:
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)]
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL)

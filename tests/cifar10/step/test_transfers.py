@@ -1,0 +1,86 @@
+"""What crosses between a trainer and its parameter servers, as TensorFlow cuts its graphs."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster.shutdown import task_device
+from cifar10.config.train_config import TrainConfig
+from cifar10.step import training_step
+from cifar10.step.devices import plan_devices
+from cifar10.step.model_fn import build_step
+from cifar10.step.params import ModelParams
+from cifar10.step.replicas import Replication
+from testbeds.processes import free_ports
+
+MASTER = "/job:master/task:0"
+
+
+def transfers(num_ps: int, **settings: Any) -> tuple[Counter[str], int]:
+    """How often a step crosses each way, and how many bytes all of it is."""
+    config = TrainConfig(model="resnet", num_layers=8, num_towers=1, train_batch_size=4, **settings)
+    ports = iter(free_ports(1 + num_ps))
+    jobs = {
+        job: [f"127.0.0.1:{next(ports)}" for _ in range(count)]
+        for job, count in (("master", 1), ("ps", num_ps))
+    }
+    target, *_ = [
+        tf.distribute.Server(jobs, job, index).target
+        for job, tasks in jobs.items()
+        for index in range(len(tasks))
+    ]
+    plan = plan_devices(config)
+    replication = Replication(
+        tuple(task_device("ps", index) for index in range(num_ps)),
+        tuple(MASTER + device for device in plan.tower_devices),
+        MASTER,
+        transfer_dtype=tf.bfloat16 if config.ps_transfer == "bf16" else tf.float32,
+    )
+    with tf.Graph().as_default() as graph, tf.Session(target) as session:
+        tf.train.create_global_step()
+        with tf.device(MASTER):
+            images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)
+        params = ModelParams(config, plan, 45_000, 1_000, replication=replication)
+        train_op = build_step(images, labels, params).train_op
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        metadata = tf.RunMetadata()
+        options = tf.RunOptions(output_partition_graphs=True)
+        # With the report, since hooks fetch it in every step.
+        session.run([train_op, f"{training_step.REPORT}:0"], options=options, run_metadata=metadata)
+        return sent(metadata.partition_graphs, graph)
+
+
+def sent(parts: Any, graph: tf.Graph) -> tuple[Counter[str], int]:
+    ways: Counter[str] = Counter()
+    size = 0
+    for node in (node for part in parts for node in part.node if node.op.endswith("Send")):
+        source, target = (
+            node.attr[name].s.decode().split("/")[1].removeprefix("job:")
+            for name in ("send_device", "recv_device")
+        )
+        if source != target:
+            ways[f"{source} to {target}"] += 1
+            name, _, output = node.input[0].partition(":")
+            tensor = graph.get_tensor_by_name(f"{name}:{output or 0}")
+            size += int(np.prod(tensor.shape.as_list())) * tensor.dtype.size
+    return ways, size
+
+
+@pytest.mark.parametrize(
+    ("num_ps", "settings", "each_way", "size"),
+    [
+        # The weights and the gradient, the batch statistics and the step's report.
+        (1, {}, 2, 604_272),
+        (1, {"ps_transfer": "bf16"}, 2, 303_112),
+        # A weight's and a gradient's piece more.
+        (2, {}, 3, 604_272),
+    ],
+)
+def test_packed_weights_cross_four_times_a_step_however_many_layers_there_are(
+    num_ps: int, settings: dict[str, Any], each_way: int, size: int
+) -> None:
+    ways = {"ps to master": each_way, "master to ps": each_way}
+    assert transfers(num_ps, **settings) == (ways, size)
