@@ -459,11 +459,4 @@ SURVIVORS: tuple[Survivor, ...] = (
         "strides == 1 -> False",
         "without a stride nothing is pooled or padded: the image itself",
     ),
-    Survivor(
-        "cifar10/models/fastnet.py",
-        "fastnet",
-        "x = tf.reshape(x, [-1, GROUP_FILTERS[-1]])",
-        "-1 -> (1) #2",
-        "the second group has as many filters as the last",
-    ),
 )
