@@ -114,5 +114,7 @@ def _take_turns(ways: Sequence[Callable[[], float]], rounds: int) -> list[list[f
 def _figures(times: Sequence[Sequence[float]], factor: float) -> str:
     """Both medians, and the median and the quartiles of the rounds' ratios."""
     theirs, ours = (f"{factor * statistics.median(one):.1f}" for one in times)
-    low, middle, high = statistics.quantiles([a / b for a, b in zip(*times)], n=4)
+    low, middle, high = statistics.quantiles(
+        [a / b for a, b in zip(*times)], n=4, method="inclusive"
+    )
     return f"{theirs} | {ours} | {middle:.2f} ({low:.2f} to {high:.2f})"

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.one_machine.kernels import _figures
 from cifar10.host.cpu import cpu_flags
 
 RATIO = r"[0-9.]+ \| [0-9.]+ \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|"
@@ -40,3 +41,7 @@ def test_single_convolutions_are_timed_in_turns(compiled_kernels: None, root: Pa
 def test_a_step_is_timed_in_turns(compiled_kernels: None, root: Path) -> None:
     (row,) = rows(root, "--", "--num-layers=8", "--train-batch-size=16")
     assert re.fullmatch(rf"\| ResNet-8 v1, 16 images, fp32 \| {RATIO}", row)
+
+
+def test_quartiles_lie_within_the_ratios_of_the_rounds() -> None:
+    assert _figures([[2.0, 1.0], [1.0, 1.0]], 1e3) == "1500.0 | 1000.0 | 1.50 (1.25 to 1.75)"
