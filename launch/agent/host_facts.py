@@ -26,6 +26,7 @@ def version(name):
 print(json.dumps([platform.python_version(), version("tensorflow")]))
 """
 _DIAL_SECS = 3.0
+_VERSIONS_SECS = 60
 
 
 def look(order: Message) -> dict[str, Any]:
@@ -59,13 +60,18 @@ def _versions(python: str, cwd: str) -> tuple[Optional[list[Optional[str]]], Opt
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=_VERSIONS_SECS,
             check=True,
         )
         return json.loads(done.stdout), None
     except FileNotFoundError:
         return None, f"{python if os.path.isdir(cwd) else cwd} is not there"
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        return None, f"{python}: {said[-1]}"
+    except subprocess.TimeoutExpired:
+        return None, f"{python}: no answer within {_VERSIONS_SECS} s"
+    except (OSError, ValueError) as error:
         return None, f"{python}: {error}"
 
 

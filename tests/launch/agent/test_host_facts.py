@@ -1,0 +1,53 @@
+"""What a check finds out about a host."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.agent import host_facts
+
+
+def look(python: str, folder: Path) -> dict[str, Any]:
+    order = {"cwd": str(folder), "python": python, "code": ["main.py"], "data": None, "ports": []}
+    return host_facts.look({**order, "engine": None})
+
+
+def test_a_python_says_its_version_and_tensorflows(tmp_path: Path) -> None:
+    facts = look(sys.executable, tmp_path)
+    assert facts["python_error"] is None
+    assert facts["versions"][0] == ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo first >&2; echo 'libpython is missing' >&2; exit 127", "libpython is missing"),
+        ("exit 3", "exit code 3"),
+    ],
+)
+def test_a_python_that_fails_is_quoted_by_its_last_line(
+    tmp_path: Path, script: str, why: str
+) -> None:
+    broken = tmp_path / "python"
+    broken.write_text(f"#!/bin/sh\n{script}\n")
+    broken.chmod(0o755)
+    facts = look(str(broken), tmp_path)
+    assert facts["versions"] is None
+    assert facts["python_error"] == f"{broken}: {why}"
+
+
+def test_a_python_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_facts, "_VERSIONS_SECS", 0.2)
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 20\n")
+    slow.chmod(0o755)
+    assert look(str(slow), tmp_path)["python_error"] == f"{slow}: no answer within 0.2 s"
+
+
+def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python is not there"
+    assert look("python", tmp_path / "no")["python_error"] == f"{tmp_path / 'no'} is not there"
