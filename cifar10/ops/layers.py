@@ -15,7 +15,18 @@ from cifar10.ops import initializers
 from cifar10.ops.activations import gelu, relu
 from cifar10.ops.convolution import ConvAlgorithms, convolve
 from cifar10.weights.separate import SeparateVariables
-from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Spec, VariableSource
+from cifar10.weights.spec import (
+    BIAS,
+    EARLY,
+    FIXED,
+    KERNEL,
+    MEAN,
+    NORM,
+    OFFSET,
+    VARIANCE,
+    Spec,
+    VariableSource,
+)
 
 
 class NormStatistics(NamedTuple):
@@ -71,16 +82,14 @@ class Layers:
             self, source=source, cross_tower_mean=cross_tower_mean, early=early, statistics=[]
         )
 
-    def variable(
-        self, name: str, shape: Sequence[int], initializer: Any, kind: Optional[str]
-    ) -> tf.Tensor:
+    def variable(self, name: str, shape: Sequence[int], initializer: Any, kind: str) -> tf.Tensor:
         """Makes or reuses a variable; every variable of every model comes from here.
 
         Args:
           name: name inside the current variable scope.
           shape: its shape.
           initializer: a TensorFlow initializer.
-          kind: of `cifar10.weights.spec` for a weight; None for statistics.
+          kind: of `cifar10.weights.spec`.
 
         Returns:
           For a weight, this tower's float32 copy, read once a step; for statistics, their
@@ -238,8 +247,8 @@ class Layers:
             beta = self.variable("beta", shape, zeros, OFFSET)
             if self.norm == "off":
                 return self._scale(x, gamma, beta)
-            moving_mean = self.variable("moving_mean", shape, zeros, None)
-            moving_variance = self.variable("moving_variance", shape, ones, None)
+            moving_mean = self.variable("moving_mean", shape, zeros, MEAN)
+            moving_variance = self.variable("moving_variance", shape, ones, VARIANCE)
             if not self.training:
                 return self._normalise(x, gamma, beta, moving_mean, moving_variance)
             count = tf.size(x) // shape[0]

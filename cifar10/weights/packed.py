@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Spec
+from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Spec
 
 
 class Section:
@@ -55,7 +55,8 @@ class Layout:
 
     Attributes:
       weights: all weights.
-      statistics: all moving statistics.
+      statistics: all moving means, then the variances of the same layers in the same order, as
+        `towers.tower_moments` has them.
       kernels: specs of the kernels.
       kernel_size: how many numbers are kernels; they come first.
       offset_start: where the offsets begin.
@@ -77,9 +78,21 @@ class Layout:
         self.offset_start = sizes[0] + sizes[1]
         self.offset_end = self.offset_start + sizes[2]
         self.has_early = any(spec.kind == EARLY for spec in specs)
-        statistics = [spec for spec in specs if spec.kind is None]
-        # All means, then all variances, as `towers.tower_moments` has them.
-        self.statistics = Section(statistics[::2] + statistics[1::2])
+        means, variances = (
+            {_layer(spec): spec for spec in specs if spec.kind == kind} for kind in (MEAN, VARIANCE)
+        )
+        if means.keys() != variances.keys():
+            unpaired = ", ".join(sorted(means.keys() ^ variances.keys()))
+            raise ValueError(
+                "a normalisation has a moving mean and a moving variance in one scope, but one of "
+                f"them is missing in {unpaired}"
+            )
+        self.statistics = Section([*means.values(), *(variances[layer] for layer in means)])
+
+
+def _layer(spec: Spec) -> str:
+    """The scope of the layer that asked for it."""
+    return spec.name.rpartition("/")[0]
 
 
 def _with_first_value(spec: Spec, values: Mapping[str, Any]) -> Spec:

@@ -1,13 +1,15 @@
 """What a layer asks for when it needs a variable, and who can be asked."""
 
 import math
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow.compat.v1 as tf
 
 # What the per-variable rules of training go by. OFFSET: that of a normalisation; NORM: its scale;
 # EARLY: trains in the first epochs only; FIXED: made from the data before training.
 KERNEL, BIAS, NORM, OFFSET, EARLY, FIXED = "kernel", "bias", "norm", "offset", "early", "fixed"
+# The moving statistics of a normalisation, which are no weights.
+MEAN, VARIANCE = "mean", "variance"
 TRAINABLE = (KERNEL, BIAS, NORM, OFFSET, EARLY)
 
 
@@ -17,7 +19,7 @@ class Spec(NamedTuple):
     name: str  # with all scopes
     shape: tuple[int, ...]
     initializer: Any
-    kind: Optional[str]  # KERNEL, BIAS, NORM, OFFSET, EARLY or FIXED; None for moving statistics
+    kind: str  # KERNEL, BIAS, NORM, OFFSET, EARLY or FIXED; MEAN or VARIANCE of statistics
 
     @property
     def size(self) -> int:

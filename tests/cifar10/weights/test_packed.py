@@ -1,19 +1,17 @@
 """The flat vector: what lies where, in which pieces, and what it holds at the beginning."""
 
-from typing import Optional
-
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.weights.packed import FlatVariable, Layout, Section, Slices
-from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, NORM, OFFSET, Spec
+from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Spec
 
 NORMAL = tf.variance_scaling_initializer(2.0, "fan_in", "truncated_normal")
 ZEROS, ONES = tf.zeros_initializer(), tf.ones_initializer()
 
 
-def spec(name: str, *shape: int, kind: Optional[str] = KERNEL, initializer: object = ZEROS) -> Spec:
+def spec(name: str, *shape: int, kind: str = KERNEL, initializer: object = ZEROS) -> Spec:
     return Spec(name, shape, initializer, kind)
 
 
@@ -71,11 +69,12 @@ def test_kernels_come_first_and_all_means_before_all_variances():
             spec("conv/kernel", 2, 3),
             spec("norm/gamma", 3, kind=NORM),
             spec("norm/beta", 3, kind=NORM),
-            spec("norm/moving_mean", 3, kind=None),
-            spec("norm/moving_variance", 3, kind=None),
+            spec("norm/moving_mean", 3, kind=MEAN),
+            spec("norm/moving_variance", 3, kind=VARIANCE),
             spec("norm_1/gamma", 2, kind=NORM),
-            spec("norm_1/moving_mean", 2, kind=None),
-            spec("norm_1/moving_variance", 2, kind=None),
+            # A layer may ask for its statistics in any order.
+            spec("norm_1/moving_variance", 2, kind=VARIANCE),
+            spec("norm_1/moving_mean", 2, kind=MEAN),
             spec("dense/kernel", 3, 1),
             spec("dense/bias", 1, kind=BIAS),
         ]
@@ -96,6 +95,15 @@ def test_kernels_come_first_and_all_means_before_all_variances():
         "norm/moving_variance",
         "norm_1/moving_variance",
     ]
+
+
+def test_a_mean_without_its_variance_is_refused():
+    specs = [
+        spec("norm/moving_mean", 3, kind=MEAN),
+        spec("norm_1/moving_variance", 3, kind=VARIANCE),
+    ]
+    with pytest.raises(ValueError, match="one of them is missing in norm, norm_1$"):
+        Layout(specs)
 
 
 def ten_numbers(*devices: str) -> FlatVariable:
@@ -171,7 +179,7 @@ def test_a_towers_weights_are_slices_and_its_statistics_none():
         source = Slices(section, tf.constant([1.0, 2.0, 3.0]))
         kernel = source.get(spec("conv/kernel", 2, 1))
         assert session.run(kernel).tolist() == [[1.0], [2.0]]
-        assert source.get(spec("norm/moving_mean", 1, kind=None)) is None
+        assert source.get(spec("norm/moving_mean", 1, kind=MEAN)) is None
 
 
 def test_offsets_and_what_does_not_always_train_come_last():

@@ -3,7 +3,7 @@
 import tensorflow.compat.v1 as tf
 
 from cifar10.weights.separate import SeparateVariables
-from cifar10.weights.spec import EARLY, FIXED, KERNEL, Spec
+from cifar10.weights.spec import EARLY, FIXED, KERNEL, MEAN, Spec
 
 ZEROS = tf.zeros_initializer()
 
@@ -14,7 +14,7 @@ def test_separate_variables_are_made_and_read_once_whatever_the_number_of_towers
         for _ in range(3):
             with tf.variable_scope("conv", reuse=tf.AUTO_REUSE):
                 source.get(Spec("conv/kernel", (2,), ZEROS, KERNEL))
-                source.get(Spec("conv/moving_mean", (2,), ZEROS, None))
+                source.get(Spec("conv/moving_mean", (2,), ZEROS, MEAN))
         assert [one.op.name for one in tf.trainable_variables()] == ["conv/kernel"]
         assert [one.op.name for one in tf.global_variables()] == ["conv/kernel", "conv/moving_mean"]
         reads = [op.name for op in graph.get_operations() if op.name.endswith("ReadVariableOp")]
