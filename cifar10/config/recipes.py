@@ -7,7 +7,7 @@ are those of `cifar10.config.train_config.TrainConfig`.
 import dataclasses
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from cifar10 import models, schema
 
@@ -130,30 +130,37 @@ _SAME_RATES = {"nesterov": "momentum"}
 _WITH_MOMENTUM = ("momentum", "nesterov", "muon")
 
 
-def _needs() -> Mapping[str, Mapping[str, Collection[Any]]]:
-    """What a recipe's setting, or a value of it, is for: by the names of other settings.
+class _Need(NamedTuple):
+    """Other settings that a recipe's setting is for; it is left out where flags say otherwise.
 
-    It is left out where the flags say something else.
+    Attributes:
+      others: the values that fit, by setting.
+      value: the need is this value's alone; None: every value's.
     """
+
+    others: Mapping[str, Collection[Any]]
+    value: Any = None
+
+
+def _needs() -> Mapping[str, _Need]:
+    """What settings of recipes need, by setting."""
     has_norm = models.names_where(lambda model: model.normalises)
     fits_muon = models.names_where(lambda model: model.normalises and model.convolves)
     normalised = {"model": has_norm, "batch_norm": ("tower", "sync")}
     muon = {"model": fits_muon, "batch_norm": ("tower", "sync")}
+    distorted = {"use_distortion_for_training": (True,)}
     return {
-        **{name: {"model": owners} for name, owners in models.owners().items()},
-        "batch_norm_decay": normalised,
-        "batch_norm_epsilon": normalised,
-        "norm_bias_rate": {"model": has_norm, "optimizer": _WITH_MOMENTUM},
-        "momentum": {"optimizer": _WITH_MOMENTUM},
-        "optimizer muon": muon,
-        "muon_rate": {"optimizer": ("muon",), **muon},
-        "muon_momentum": {"optimizer": ("muon",), **muon},
-        "crop_padding": {"use_distortion_for_training": (True,)},
-        "crop_fill": {
-            "use_distortion_for_training": (True,),
-            "crop_padding": range(1, schema.HEIGHT),
-        },
-        "flip": {"use_distortion_for_training": (True,)},
+        **{name: _Need({"model": owners}) for name, owners in models.owners().items()},
+        "batch_norm_decay": _Need(normalised),
+        "batch_norm_epsilon": _Need(normalised),
+        "norm_bias_rate": _Need({"model": has_norm, "optimizer": _WITH_MOMENTUM}),
+        "momentum": _Need({"optimizer": _WITH_MOMENTUM}),
+        "optimizer": _Need(muon, value="muon"),
+        "muon_rate": _Need({"optimizer": ("muon",), **muon}),
+        "muon_momentum": _Need({"optimizer": ("muon",), **muon}),
+        "crop_padding": _Need(distorted),
+        "crop_fill": _Need({**distorted, "crop_padding": range(1, schema.HEIGHT)}),
+        "flip": _Need(distorted),
     }
 
 
@@ -164,7 +171,7 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
       name: of the recipe.
       given: settings that the command line has, with their values.
     """
-    recipe, all_needs = RECIPES[name].settings, _needs()
+    recipe, needs = RECIPES[name].settings, _needs()
 
     def keeps_rates(choice: str) -> bool:
         asked, own = given.get(choice, recipe[choice]), recipe[choice]
@@ -175,8 +182,10 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             return False
         if setting in _RATES and not all(map(keeps_rates, ("model", "optimizer"))):
             return False
-        needs = {**all_needs.get(setting, {}), **all_needs.get(f"{setting} {value}", {})}
-        return all(given[other] in values for other, values in needs.items() if other in given)
+        need = needs.get(setting)
+        if need is None or need.value not in (None, value):
+            return True
+        return all(given[other] in fit for other, fit in need.others.items() if other in given)
 
     return {setting: value for setting, value in recipe.items() if applies(setting, value)}
 
