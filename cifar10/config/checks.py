@@ -1,22 +1,20 @@
 """What a configuration may be: values, paths, settings that contradict. Standard library only.
 
-`cifar10.config.train_config` imports this module and checks each TrainConfig when it is made; so
-the checks cannot name its type and take `Any`. What depends on the cluster is in
-`cifar10.cluster.resolve`.
+What depends on the cluster is in `cifar10.cluster.resolve`.
 """
 
 import dataclasses
-from typing import Any
 
 from cifar10 import models
+from cifar10.config.fields import ConfigFields
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
 
 _PATTERN_CHARACTERS = frozenset("*?[\\")
 
 
-def check_config(config: Any) -> None:
-    """Raises ConfigError for a value of a TrainConfig out of range and for contradictions."""
+def check_config(config: ConfigFields) -> None:
+    """Raises ConfigError for a value out of range and for settings that contradict."""
     for field in dataclasses.fields(config):
         flag, value = flag_of(field), getattr(config, field.name)
         if not flag.allows(value):
@@ -26,7 +24,7 @@ def check_config(config: Any) -> None:
     _check_contradictions(config)
 
 
-def _check_paths(config: Any) -> None:
+def _check_paths(config: ConfigFields) -> None:
     for name in ("data_dir", "output_dir", "log_dir", "work_dir", "checkpoint"):
         if getattr(config, name) == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
@@ -44,7 +42,7 @@ def _refuse(message: str) -> None:
     raise ConfigError(message)
 
 
-def _check_model_settings(config: Any) -> None:
+def _check_model_settings(config: ConfigFields) -> None:
     model = models.find(config.model)
     for name, owners in models.owners().items():
         if config.model not in owners and config.is_set(name):
@@ -61,7 +59,7 @@ def _check_model_settings(config: Any) -> None:
     _check_optimizer(config, model)
 
 
-def _check_optimizer(config: Any, model: models.Model) -> None:
+def _check_optimizer(config: ConfigFields, model: models.Model) -> None:
     for name in ("momentum", "norm_bias_rate"):
         if config.optimizer == "adam" and config.is_set(name):
             _refuse(f"{flag_name(name)} is for --optimizer momentum, nesterov and muon, got adam")
@@ -76,7 +74,7 @@ def _check_optimizer(config: Any, model: models.Model) -> None:
         )
 
 
-def _check_normalisation(config: Any, model: models.Model) -> None:
+def _check_normalisation(config: ConfigFields, model: models.Model) -> None:
     for name in ("batch_norm", "batch_norm_decay", "batch_norm_epsilon", "norm_bias_rate"):
         if config.is_set(name) and not model.normalises:
             _refuse(
@@ -87,7 +85,7 @@ def _check_normalisation(config: Any, model: models.Model) -> None:
             _refuse(f"{flag_name(name)} is for batch normalisation, but --batch-norm is off")
 
 
-def _check_contradictions(config: Any) -> None:
+def _check_contradictions(config: ConfigFields) -> None:
     if config.train_steps is not None and config.train_epochs is not None:
         _refuse("--train-steps and --train-epochs both say how long to train; give one")
     if config.mode == "predict" and not config.images:

@@ -1,7 +1,7 @@
 """Recipes: named tables of settings that belong together. Standard library only.
 
 A flag that is given beats the recipe, and the recipe beats the default. The names of the settings
-are those of `cifar10.config.train_config.TrainConfig`.
+are those of `cifar10.config.fields.ConfigFields`.
 """
 
 import dataclasses

@@ -1,0 +1,364 @@
+"""Every setting of a run; the command line is made from them. Standard library only.
+
+`ConfigFields` is the one home of every setting: its name, type, default, range, help, and the other
+names it goes by. Those that one model alone has stand with the model, in a base class.
+`cifar10.config.checks` says which combinations are refused; `cifar10.config.train_config` checks
+them. `cifar10.config.flags` makes the command line, `result.json` records the values.
+"""
+
+import dataclasses
+import math
+import posixpath
+from typing import Optional
+
+from cifar10 import models, schedules, schema
+from cifar10.config.recipes import RECIPES
+from cifar10.models.fastnet import FastnetSettings
+from cifar10.models.mlp import MlpSettings
+from cifar10.models.resnet import ResNetSettings
+from cifar10.settings import setting
+
+MODES = ("train_and_evaluate", "evaluate", "predict", "export")
+PRECISIONS = ("fp32", "bf16", "fp16")
+OPTIMIZERS = ("momentum", "nesterov", "adam", "muon")
+CROP_FILLS = ("zeros", "reflect")
+FLIPS = ("random", "alternating")
+BATCH_NORMS = ("tower", "sync", "off")
+JOB_NAMES = ("ps", "worker", "master", "chief", "evaluator")
+REPLICATIONS = ("between-graph", "in-graph")
+TRANSFERS = ("fp32", "bf16")
+REDUCTIONS = ("cpu", "nccl")
+KERNELS = ("auto", "own", "tensorflow")
+
+DEFAULT_TRAIN_STEPS = 80_000
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
+    """The settings of a `TrainConfig`, unchecked. None means: not set, choose what fits."""
+
+    mode: str = setting("train_and_evaluate", "what to do", group="job", choices=MODES)
+    recipe: Optional[str] = setting(
+        None,
+        "settings that belong together; flags beat them, --print-recipe shows them",
+        group="job",
+        choices=tuple(RECIPES),
+    )
+    images: tuple[str, ...] = setting((), "image files for --mode predict", group="job")
+    checkpoint: Optional[str] = setting(
+        None,
+        "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
+        group="job",
+    )
+    max_minutes: Optional[float] = setting(
+        None,
+        "end training after this many minutes, then evaluate as usual; schedules go by images, so "
+        "the learning rate may still be high",
+        group="job",
+        above=0,
+    )
+    verbose: bool = setting(False, "show TensorFlow's own log lines", group="job")
+
+    data_dir: str = setting(
+        schema.DEFAULT_DATA_DIR, "folder of TFRecords; anything tf.io.gfile opens", group="places"
+    )
+    output_dir: str = setting(
+        "output",
+        "checkpoints, result.json, report.html; anything tf.io.gfile opens",
+        group="places",
+        aliases=("job-dir",),
+    )
+    log_dir: Optional[str] = setting(
+        None, "TensorBoard event files (default: --output-dir)", group="places"
+    )
+    work_dir: Optional[str] = setting(
+        None,
+        "folder that relative paths start from (default: the current folder)",
+        group="places",
+    )
+
+    model: str = setting("resnet", "model family", group="model", choices=models.NAMES)
+    batch_norm: str = setting(
+        "tower",
+        "statistics of one tower's images, of all of a process's towers (sync), or no "
+        "normalisation",
+        group="model",
+        choices=BATCH_NORMS,
+    )
+    batch_norm_decay: float = setting(
+        0.997, "decay of the moving statistics", group="model", at_least=0, below=1
+    )
+    batch_norm_epsilon: float = setting(1e-5, "added to the variance", group="model", above=0)
+
+    train_steps: Optional[int] = setting(
+        None,
+        f"global step to train to (default: {DEFAULT_TRAIN_STEPS:,})",
+        group="training",
+        at_least=1,
+    )
+    train_epochs: Optional[float] = setting(
+        None, "passes over the training split, instead of --train-steps", group="training", above=0
+    )
+    train_batch_size: int = setting(
+        128, "images a step, split over the towers", group="training", at_least=1
+    )
+    eval_batch_size: int = setting(100, "images a step of evaluation", group="training", at_least=1)
+    optimizer: str = setting("momentum", "update rule", group="training", choices=OPTIMIZERS)
+    learning_rate: Optional[float] = setting(
+        None,
+        "highest learning rate (default: fits model, optimizer and the images of a global step; "
+        "0.1 for a resnet and 128 images)",
+        group="training",
+        above=0,
+    )
+    learning_rate_batch: Optional[int] = setting(
+        None,
+        "images a global step that --learning-rate is for; with others it scales in proportion "
+        "(default: a given --learning-rate does not scale)",
+        group="training",
+        at_least=1,
+    )
+    schedule: str = setting(
+        "cosine",
+        schedules.described(),
+        group="training",
+        choices=schedules.NAMES,
+    )
+    warmup_epochs: Optional[float] = setting(
+        None,
+        "epochs over which the learning rate rises from 0 (default: 50 steps, fewer of "
+        "shallow ResNets, but at most a quarter of the run)",
+        group="training",
+        at_least=0,
+    )
+    momentum: float = setting(
+        0.9, "momentum of momentum, nesterov and muon", group="training", at_least=0, below=1
+    )
+    muon_rate: float = setting(
+        0.24,
+        "highest step of a convolution's kernel in muon, of its length",
+        group="training",
+        above=0,
+    )
+    muon_momentum: float = setting(
+        0.6, "momentum of those kernels", group="training", at_least=0, below=1
+    )
+    weight_decay: float = setting(
+        2e-4, "decay of the kernels, in the optimizer", group="training", at_least=0
+    )
+    decay_biases: bool = setting(
+        False, "decay biases and normalisation too, not the kernels alone", group="training"
+    )
+    norm_bias_rate: float = setting(
+        1.0,
+        "learning rate of normalisation's offsets, as a multiple of the others'",
+        group="training",
+        at_least=0,
+    )
+    label_smoothing: float = setting(
+        0.0,
+        "share of a label that is spread over all classes",
+        group="training",
+        at_least=0,
+        below=1,
+    )
+    lookahead_steps: int = setting(
+        0,
+        "steps between pulls of the weights to their moving average; 0: no average",
+        group="training",
+        at_least=0,
+    )
+    use_distortion_for_training: bool = setting(
+        True, "random crops and flips of the training images", group="training"
+    )
+    crop_padding: int = setting(
+        4,
+        "pixels that a random crop may shift an image",
+        group="training",
+        at_least=0,
+        below=schema.HEIGHT,
+    )
+    crop_fill: str = setting(
+        "zeros",
+        "what the shift uncovers: black, or the image mirrored",
+        group="training",
+        choices=CROP_FILLS,
+    )
+    flip: str = setting(
+        "random",
+        "left to right: every time at random, or by turns (alternating): each image every second "
+        "epoch, half of them in the first",
+        group="training",
+        choices=FLIPS,
+    )
+    cutout: int = setting(
+        0,
+        "side of a square cut out of training images, pixels",
+        group="training",
+        at_least=0,
+        at_most=schema.HEIGHT,
+    )
+    seed: int = setting(1, "same seed, same run", group="training", at_least=0, below=2**31)
+    test_time_augmentation: bool = setting(
+        False,
+        "at the end, also the accuracy of the mean answer to each image mirrored and shifted",
+        group="training",
+    )
+
+    num_gpus: Optional[int] = setting(
+        None,
+        "GPUs to use (default: all there are)",
+        group="devices",
+        at_least=0,
+        aliases=("num-gpu",),
+    )
+    num_towers: Optional[int] = setting(
+        None, "towers (default: one a GPU, or one a CPU core)", group="devices", at_least=1
+    )
+    variable_strategy: str = setting(
+        "CPU",
+        "where variables live; GPU spreads them over the GPUs by bytes",
+        group="devices",
+        choices=("CPU", "GPU"),
+    )
+    gradient_reduction: Optional[str] = setting(
+        None,
+        "where a process sums its towers' gradients (default: nccl with several GPUs, else cpu)",
+        group="devices",
+        choices=REDUCTIONS,
+    )
+    precision: str = setting(
+        "fp32", "arithmetic of convolutions and matrices", group="devices", choices=PRECISIONS
+    )
+    kernels: str = setting(
+        "auto",
+        "convolutions of training on a CPU: our own where they are compiled and fit, else "
+        "TensorFlow's (auto); refused without our own (own); TensorFlow's",
+        group="devices",
+        choices=KERNELS,
+    )
+    data_format: Optional[str] = setting(
+        None,
+        "layout of images (default: what is fastest on the device)",
+        group="devices",
+        choices=("channels_last", "channels_first"),
+    )
+    num_intra_threads: Optional[int] = setting(
+        None,
+        "threads inside an op; 0: TensorFlow chooses (default: fits the towers)",
+        group="devices",
+        at_least=0,
+    )
+    num_inter_threads: Optional[int] = setting(
+        None,
+        "ops at once; 0: TensorFlow chooses (default: fits the towers)",
+        group="devices",
+        at_least=0,
+    )
+    log_device_placement: bool = setting(False, "print each op's device", group="devices")
+
+    ps_hosts: Optional[str] = setting(
+        None, "parameter servers, host:port,host:port; instead of TF_CONFIG", group="cluster"
+    )
+    worker_hosts: Optional[str] = setting(
+        None, "workers, host:port,host:port; the first one is the master", group="cluster"
+    )
+    job_name: Optional[str] = setting(
+        None, "this process's job in those lists", group="cluster", choices=JOB_NAMES
+    )
+    task_index: Optional[int] = setting(
+        None, "this process's place in its job's list, from 0", group="cluster", at_least=0
+    )
+    sync: bool = setting(
+        True,
+        "workers' gradients are averaged into one update; false: each is applied at once, to "
+        "weights that others may have changed since",
+        group="cluster",
+    )
+    replicas_to_aggregate: Optional[int] = setting(
+        None,
+        "gradients that a synchronous update waits for; the other replicas are backups "
+        "(default: those of all replicas)",
+        group="cluster",
+        at_least=1,
+    )
+    replication: str = setting(
+        "between-graph",
+        "each worker drives itself, or the master drives all of them (in-graph)",
+        group="cluster",
+        choices=REPLICATIONS,
+    )
+    ps_transfer: str = setting(
+        "fp32", "type of weights and gradients on the wire", group="cluster", choices=TRANSFERS
+    )
+    cluster_timeout: float = setting(
+        300.0, "how long to wait for a task that is missing, seconds", group="cluster", above=0
+    )
+    check_address: bool = setting(
+        True,
+        "check that this task's own address is of this machine; false for port forwarding",
+        group="cluster",
+    )
+
+    checkpoint_steps: Optional[int] = setting(
+        None,
+        "steps between checkpoints, each followed by validation (default: an epoch)",
+        group="reporting",
+        at_least=1,
+    )
+    keep_checkpoints: int = setting(
+        2, "latest checkpoints to keep, beside the best", group="reporting", at_least=1
+    )
+    log_steps: Optional[int] = setting(
+        None,
+        "steps between progress lines (default: chosen by speed)",
+        group="reporting",
+        at_least=1,
+    )
+    summary_steps: int = setting(
+        100, "steps between TensorBoard summaries", group="reporting", at_least=1
+    )
+
+    def is_set(self, name: str) -> bool:
+        """Whether a setting differs from its default."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return bool(getattr(self, name) != defaults[name])
+
+    @property
+    def model_title(self) -> str:
+        """The model's name for people, e.g. `ResNet-44 v1`."""
+        return models.find(self.model).title(self)
+
+    def place(self, path: str) -> str:
+        """Resolves a relative path against --work-dir; URLs and absolute paths stay."""
+        if self.work_dir is None or "://" in path:
+            return path
+        return posixpath.join(self.work_dir, path)
+
+    @property
+    def data_place(self) -> str:
+        """--data-dir, resolved."""
+        return self.place(self.data_dir)
+
+    @property
+    def output_place(self) -> str:
+        """--output-dir, resolved."""
+        return self.place(self.output_dir)
+
+    @property
+    def log_place(self) -> str:
+        """--log-dir, resolved; --output-dir where unset."""
+        return self.output_place if self.log_dir is None else self.place(self.log_dir)
+
+    def total_steps(self, num_examples: int, examples_per_step: Optional[int] = None) -> int:
+        """The global step at which training ends.
+
+        Args:
+          num_examples: training images.
+          examples_per_step: images that a global step stands for; None: --train-batch-size.
+        """
+        if self.train_epochs is not None:
+            steps = self.train_epochs * num_examples / (examples_per_step or self.train_batch_size)
+            # 2.2 epochs of 45,000 images in batches of 100 are 990 steps, not 990.0000000000001.
+            return max(1, math.ceil(round(steps, 6)))
+        return DEFAULT_TRAIN_STEPS if self.train_steps is None else self.train_steps
