@@ -1,7 +1,6 @@
 """A trainer's place in the cluster: its server, whom it needs, how it trains with the others."""
 
 import contextlib
-import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -25,38 +24,38 @@ from cifar10.tf_internals import session_wait
 _LEAST_SESSION_SECS = 60
 
 
-@dataclasses.dataclass
 class ClusterSession:
-    """A trainer with its server started.
+    """A trainer whose server runs.
 
-    Attributes:
+    Args:
       config: the settings.
       cluster: who is where.
       plan: this machine's devices.
-      target: of the server, for sessions.
+      target: of this trainer's server, for sessions.
     """
 
-    config: TrainConfig
-    cluster: Cluster
-    plan: DevicePlan
-    target: str = ""
-
-    def __post_init__(self) -> None:
-        """Starts the server and begins to look at the others."""
-        self.target = server.start(self.cluster, self.plan.session_config).target
-        session_wait.look_often()
-        own = self.cluster.label
-        addresses = {
+    def __init__(self, config: TrainConfig, cluster: Cluster, plan: DevicePlan, target: str):
+        self.config, self.cluster, self.plan, self.target = config, cluster, plan, target
+        others = {
             f"{job}/{index}": address
-            for job, tasks in self.cluster.jobs.items()
+            for job, tasks in cluster.jobs.items()
             for index, address in enumerate(tasks)
         }
-        self._needed = [one for one in self._needed_labels(list(addresses)) if one != own]
-        self._monitor = LivenessMonitor(
-            {label: address for label, address in addresses.items() if label != own},
-            self.config.cluster_timeout,
-        )
+        del others[cluster.label]
+        self._needed = self._needed_labels(list(others))
+        self._monitor = LivenessMonitor(others, config.cluster_timeout)
         self._told = False
+
+    @classmethod
+    def start(cls, config: TrainConfig, cluster: Cluster, plan: DevicePlan) -> "ClusterSession":
+        """Starts this trainer's server; `join` waits for those of the others.
+
+        Raises:
+          ConfigError: its port cannot be had.
+        """
+        target = server.start(cluster, plan.session_config).target
+        session_wait.look_often()
+        return cls(config, cluster, plan, target)
 
     @property
     def in_graph(self) -> bool:

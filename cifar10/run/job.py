@@ -113,7 +113,7 @@ def join_job(
     """
     plan = plan_devices(config, cluster.host_share)
     size_thread_pools(plan.session_config)
-    session = ClusterSession(config, cluster, plan)
+    session = ClusterSession.start(config, cluster, plan)
     session.join(check)
     return _assemble(config, plan, tuple(records.manifest["class_names"]), records, session)
 

@@ -54,9 +54,13 @@ def _no_server() -> Iterator[None]:
         yield
 
 
+def _session(config: TrainConfig) -> ClusterSession:
+    """One whose sessions are the process's own: nothing listens."""
+    return ClusterSession(config, _cluster(config), plan_devices(config), target="")
+
+
 def _replication(config: TrainConfig) -> Replication:
-    with _no_server():
-        return ClusterSession(config, _cluster(config), plan_devices(config)).replication()
+    return _session(config).replication()
 
 
 def gradients_an_update(config: TrainConfig) -> Any:
@@ -109,14 +113,13 @@ def sent_in_bfloat16(config: TrainConfig) -> dict[str, int]:
 
 def trainer_gives_up(config: TrainConfig) -> str:
     """What a trainer says whose parameter server never comes."""
-    with _no_server():
-        node = ClusterSession(config, _cluster(config), plan_devices(config))
-        try:
-            node.join(lambda: None)
-        except TrainingError as error:
-            return _told(error)
-        finally:
-            node.tell_end()
+    session = _session(config)
+    try:
+        session.join(lambda: None)
+    except TrainingError as error:
+        return _told(error)
+    finally:
+        session.tell_end()
     raise AssertionError("nobody answers, and the trainer goes on")
 
 

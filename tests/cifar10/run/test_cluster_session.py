@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,7 +41,7 @@ class Job:
 
     def session(self, job: str, index: int = 0, towers: int = 1, **settings: Any) -> ClusterSession:
         config = TrainConfig(train_batch_size=12, **settings)
-        session = ClusterSession(config, self.cluster(job, index), make_plan(towers, 1))
+        session = ClusterSession.start(config, self.cluster(job, index), make_plan(towers, 1))
         self._sessions.append(session)
         return session
 
@@ -294,6 +295,16 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
             labels = session.run(queue.dequeue_many(queue.size())).tolist()
         heard[f"{task[0]}/{task[1]}"] = labels
     assert heard == {one: [b"master/0"] if one in told else [] for one in heard}
+
+
+def test_a_session_that_is_not_started_leaves_the_machine_as_it_was(job):
+    threads = threading.active_count()
+    ClusterSession(TrainConfig(), job.cluster("master"), make_plan(1, 1), "grpc://here:1")
+    assert session_wait.MODULE.SessionManager is tf.train.SessionManager
+    assert threading.active_count() <= threads
+    (address,) = job.addresses["master"]
+    with socket.socket() as here:
+        here.bind(("127.0.0.1", int(address.split(":")[1])))
 
 
 def test_a_port_that_is_taken_is_an_error_that_names_task_and_address(job):
