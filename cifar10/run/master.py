@@ -102,7 +102,6 @@ class _Run:
         minutes = job.config.max_minutes
         deadline = started + 60.0 * minutes if minutes else None
         self._time_limit = training.TimeLimitHook(deadline, stop) if deadline else None
-        self._ended = False
         self._recorder = ValidationRecorder(job, history, progress.message)
 
     @property
@@ -117,8 +116,9 @@ class _Run:
         self._validate_if_missing(checkpoint)
         with clear_errors(job.config):
             if checkpoints.read_counter(checkpoint, "global_step") < job.total_steps:
-                self._train_on()
-            self._end()
+                self._train_on()  # It says so itself, before it validates its last checkpoint.
+            else:
+                self._say_that_training_is_over()
             self._validate_if_missing(checkpoints.latest(job.config.output_place))
         self._stop.check()
 
@@ -128,7 +128,9 @@ class _Run:
         every = trainer.config.save_checkpoints_steps
         saver = training.SaverHook(trainer.model_dir, every, job.config.log_place)
         keep_all = functools.partial(keep, self._history, job.config.log_place)
-        listener = training.PauseListener(self._clock, keep_all, self._stop, saver, self._end)
+        listener = training.PauseListener(
+            self._clock, keep_all, self._stop, saver, self._say_that_training_is_over
+        )
         spec = tf.estimator.TrainSpec(
             lambda: train_input(job),
             hooks=[*self._train_hooks(every), saver],  # It sees whether another one ends training.
@@ -141,11 +143,10 @@ class _Run:
                 spec.input_fn, list(spec.hooks), saving_listeners=list(spec.saving_listeners)
             )
 
-    def _end(self) -> None:
-        """Tells the others that training is over, once its last checkpoint is whole."""
-        if self._ended or self._stop.requested:
+    def _say_that_training_is_over(self) -> None:
+        """Tells the others, once the last checkpoint is whole; not where a signal ends this run."""
+        if self._stop.requested:
             return
-        self._ended = True
         config = self._job.config
         step = checkpoints.latest_step(config.output_place)
         run_status.write(config.output_place, not self._job.has_evaluator, step, self.outcome)

@@ -236,7 +236,8 @@ class PauseListener(tf.train.CheckpointSaverListener):
         that is killed right after it goes on from it, and measures these steps no more.
       stop: says whether a signal came.
       saver: saves.
-      last: is called once the last checkpoint is whole, before it is validated.
+      last: is called once the last checkpoint is whole, before it is validated. There always is
+        one: a session ends after a step, whose checkpoint `SaverHook` leaves to the end.
     """
 
     def __init__(
@@ -264,4 +265,3 @@ class PauseListener(tf.train.CheckpointSaverListener):
     def end(self, session: Any, global_step_value: int) -> None:
         """Leaves the last validation out when a signal ended training."""
         self._stop.check()
-        self._last()  # The last checkpoint may have been there before.
