@@ -1,4 +1,4 @@
-"""Convolutions that are computed another way than TensorFlow would.
+"""By which algorithm a convolution is computed: `choose` says it, and each is a function.
 
 Two thirds of a training step are gradients of convolutions, and on a CPU half of that those of the
 filters. What is computed here stays the same, but for rounding: `cifar10.ops.winograd` says how
@@ -23,15 +23,21 @@ _MOST_FILTERS, _MOST_COVERED = 64 * 256, 1.2
 _POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5
 
 
+# Computes a convolution: images, weights, settings as tf.nn.conv2d takes them, `early` -> what
+# tf.nn.conv2d returns. `early` is a bool, a scalar tensor: the images have a gradient as long as it
+# holds, and zeros afterwards, which are not computed; None: they always have one.
+Algorithm = Callable[[tf.Tensor, tf.Tensor, dict[str, Any], Optional[tf.Tensor]], tf.Tensor]
+
+
 @dataclasses.dataclass(frozen=True)
 class ConvAlgorithms:
-    """Algorithms for convolutions beside TensorFlow's, each used where it fits and is faster.
+    """Algorithms beside TensorFlow's that `choose` may take.
 
     Attributes:
-      own: `cifar10.ops.kernels`.
-      winograd_saving: `cifar10.ops.winograd`, which computes in float32, where it makes so many
-        times fewer products; None: nowhere.
-      by_images: `filter_gradient_by_images`.
+      own: `own_kernels`.
+      winograd_saving: `winograds`, which computes in float32, where it makes so many times fewer
+        products; None: nowhere.
+      by_images: `by_images`.
     """
 
     own: bool = False
@@ -39,50 +45,67 @@ class ConvAlgorithms:
     by_images: bool = False
 
 
-def convolve(
+def choose(
     x: tf.Tensor,
     weights: tf.Tensor,
     settings: dict[str, Any],
-    algorithms: ConvAlgorithms,
+    allowed: ConvAlgorithms,
     early: Optional[tf.Tensor] = None,
-) -> tf.Tensor:
-    """A convolution, computed the fastest way that is allowed.
+) -> Algorithm:
+    """The fastest algorithm for a convolution of those that are allowed and fit.
 
     Args:
-      x: images, in the layout and type of `settings`.
+      x: images [N, height, width, inputs], or channels first, as `settings` say.
       weights: [height, width, inputs, filters] of the type of `x`.
       settings: `strides`, `padding` and `data_format` as tf.nn.conv2d takes them.
-      algorithms: what is allowed.
-      early: bool, a scalar tensor: `x` has a gradient as long as it holds, and zeros afterwards,
-        which are not computed; None: it always has.
-
-    Returns:
-      What tf.nn.conv2d returns.
+      allowed: beside TensorFlow's.
+      early: see `Algorithm`.
     """
-    if algorithms.own and fits_kernels(x, weights, settings):
-        return _with_gradients(x, weights, early, *_own_ops())
-    if (
-        algorithms.winograd_saving is not None
-        and early is None
-        and fits(x, weights, settings)
-        and winograd.saving(x) >= algorithms.winograd_saving
-    ):
-        y = winograd.convolve(tf.cast(x, tf.float32), tf.cast(weights, tf.float32))
-        return tf.cast(y, x.dtype)
-    pieces = pieces_of(x, weights, settings) if algorithms.by_images else 0
-    if early is None and not pieces:
-        return tf.nn.conv2d(x, weights, **settings)
+    if allowed.own and fits_kernels(x, weights, settings):
+        return own_kernels
+    if not fits(x, weights, settings):
+        return tensorflow
+    least = allowed.winograd_saving
+    if least is not None and early is None and winograd.saving(x) >= least:
+        return winograds
+    if allowed.by_images and pieces_of(x, weights, settings):
+        return by_images
+    return tensorflow
 
-    def forwards(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        return tf.nn.conv2d(x, weights, **settings)
 
-    def of_input(x: tf.Tensor, weights: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
-        return tf.nn.conv2d_backprop_input(tf.shape(x), weights, upstream, **settings)
+def tensorflow(
+    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
+) -> tf.Tensor:
+    """An `Algorithm`: TensorFlow's ops."""
+    if early is None:
+        return tf.nn.conv2d(x, weights, **settings)
+    return _with_gradients(x, weights, early, *_tensorflow_ops(settings))
+
+
+def own_kernels(
+    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
+) -> tf.Tensor:
+    """An `Algorithm`: `cifar10.ops.kernels`."""
+    return _with_gradients(x, weights, early, *_own_ops())
+
+
+def winograds(
+    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
+) -> tf.Tensor:
+    """An `Algorithm`: `cifar10.ops.winograd`. The input always has a gradient."""
+    y = winograd.convolve(tf.cast(x, tf.float32), tf.cast(weights, tf.float32))
+    return tf.cast(y, x.dtype)
+
+
+def by_images(
+    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
+) -> tf.Tensor:
+    """An `Algorithm`: TensorFlow's ops, but for `filter_gradient_by_images`."""
+    pieces = pieces_of(x, weights, settings)
+    forwards, of_input, _ = _tensorflow_ops(settings)
 
     def of_filters(x: tf.Tensor, weights: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
-        if pieces:
-            return filter_gradient_by_images(x, upstream, pieces)
-        return tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings)
+        return filter_gradient_by_images(x, upstream, pieces)
 
     return _with_gradients(x, weights, early, forwards, of_input, of_filters)
 
@@ -111,6 +134,18 @@ def _with_gradients(
         return forwards(x, weights), gradients
 
     return convolution(x, weights)
+
+
+def _tensorflow_ops(settings: dict[str, Any]) -> tuple[Callable[..., tf.Tensor], ...]:
+    return (
+        lambda x, weights: tf.nn.conv2d(x, weights, **settings),
+        lambda x, weights, upstream: tf.nn.conv2d_backprop_input(
+            tf.shape(x), weights, upstream, **settings
+        ),
+        lambda x, weights, upstream: tf.nn.conv2d_backprop_filter(
+            x, weights.shape, upstream, **settings
+        ),
+    )
 
 
 def _own_ops() -> tuple[Callable[..., tf.Tensor], ...]:

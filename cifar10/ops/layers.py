@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops import initializers
 from cifar10.ops.activations import gelu, relu
-from cifar10.ops.convolution import ConvAlgorithms, convolve
+from cifar10.ops.convolution import ConvAlgorithms, choose
 from cifar10.weights.separate import SeparateVariables
 from cifar10.weights.spec import (
     BIAS,
@@ -55,6 +55,7 @@ class Layers:
       cross_tower_mean: averages a tensor over the towers (for `sync`).
       source: where the variables come from.
       statistics: one entry a batch-norm layer, when training.
+      convolutions: the name of each one's algorithm, by its scope.
     """
 
     training: bool
@@ -70,6 +71,7 @@ class Layers:
     cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
+    convolutions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def for_tower(
         self,
@@ -77,9 +79,14 @@ class Layers:
         cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
         early: Optional[tf.Tensor] = None,
     ) -> "Layers":
-        """The layers of one tower: the same settings, with variables and statistics of its own."""
+        """The layers of one tower: the same settings, with variables and records of its own."""
         return dataclasses.replace(
-            self, source=source, cross_tower_mean=cross_tower_mean, early=early, statistics=[]
+            self,
+            source=source,
+            cross_tower_mean=cross_tower_mean,
+            early=early,
+            statistics=[],
+            convolutions={},
         )
 
     def variable(self, name: str, shape: Sequence[int], initializer: Any, kind: str) -> tf.Tensor:
@@ -159,7 +166,9 @@ class Layers:
                 "data_format": self._layout,
             }
             early = self.early if after_early else None
-            return convolve(x, weights, settings, self.algorithms, early)
+            compute = choose(x, weights, settings, self.algorithms, early)
+            self.convolutions[tf.get_variable_scope().name] = compute.__name__
+            return compute(x, weights, settings, early)
 
     def whitening(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Projects each patch on the principal components of the training images' patches.

@@ -111,6 +111,8 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
         [_slices(state.layout, copy) for copy in copies],
         _early(state, params),
     )
+    for layer, algorithm in parts[0].layers.convolutions.items():
+        tf.logging.info("%s: %s", layer, algorithm)  # --verbose shows it.
     smoothing = params.config.label_smoothing
     losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
     loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)

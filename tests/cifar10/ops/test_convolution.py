@@ -7,6 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.ops import convolution
+from cifar10.ops.convolution import ConvAlgorithms
 
 SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
 RANDOM = np.random.default_rng(5)
@@ -16,17 +17,22 @@ def numbers(*shape: int) -> Any:
     return RANDOM.normal(size=shape).astype(np.float32)
 
 
+def compute(x: Any, kernel: Any, allowed: ConvAlgorithms, early: Any = None) -> Any:
+    """By the algorithm that is chosen."""
+    algorithm = convolution.choose(x, kernel, SETTINGS, allowed, early)
+    return algorithm(x, kernel, SETTINGS, early)
+
+
 def gradients(
     by_images: bool, x: Any, kernel: Any, dtype: Any, early: Optional[bool] = None
 ) -> Any:
     """Gradients for input and filters of a loss that counts each output differently; the ops."""
     with tf.Graph().as_default() as graph, tf.Session() as session:
         inputs = [tf.constant(x), tf.constant(kernel)]
-        y = convolution.convolve(
+        y = compute(
             tf.cast(inputs[0], dtype),
             tf.cast(inputs[1], dtype),
-            SETTINGS,
-            convolution.ConvAlgorithms(by_images=by_images),
+            ConvAlgorithms(by_images=by_images),
             None if early is None else tf.constant(early),
         )
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
@@ -74,9 +80,7 @@ def test_winograds_way_is_taken_where_the_input_always_has_a_gradient():
     def ops(early: Optional[Any]) -> set[str]:
         with tf.Graph().as_default() as graph:
             x, kernel = tf.zeros([16, 4, 4, 64]), tf.zeros([3, 3, 64, 72])
-            y = convolution.convolve(
-                x, kernel, SETTINGS, convolution.ConvAlgorithms(winograd_saving=1.0), early
-            )
+            y = compute(x, kernel, ConvAlgorithms(winograd_saving=1.0), early)
             assert y.shape == [16, 4, 4, 72]
             return {op.type for op in graph.get_operations()}
 
@@ -89,9 +93,7 @@ def test_winograds_way_is_taken_where_it_saves_enough(side: int, is_taken: bool)
     images, weights = numbers(16, side, side, 64), numbers(3, 3, 64, 64)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         x, kernel = tf.constant(images, tf.bfloat16), tf.constant(weights, tf.bfloat16)
-        y = convolution.convolve(
-            x, kernel, SETTINGS, convolution.ConvAlgorithms(winograd_saving=5.0)
-        )
+        y = compute(x, kernel, ConvAlgorithms(winograd_saving=5.0))
         assert y.dtype == tf.bfloat16
         assert ("Conv2D" in {op.type for op in graph.get_operations()}) != is_taken
         exact = tf.nn.conv2d(*(tf.cast(one, tf.float32) for one in (x, kernel)), **SETTINGS)
@@ -116,6 +118,32 @@ def test_what_does_not_fit_is_left_to_tensorflow(shape: Any, kernel: Any, change
         x, weights = tf.placeholder(tf.float32, shape), tf.zeros(kernel)
         assert not convolution.fits(x, weights, {**SETTINGS, **changed})
         assert convolution.pieces_of(x, weights, {**SETTINGS, **changed}) == 0
+
+
+ALL = ConvAlgorithms(own=True, winograd_saving=5.0, by_images=True)
+
+
+@pytest.mark.parametrize(
+    ("images", "channels", "early", "allowed", "name"),
+    [
+        ((64, 8, 8), 64, None, ALL, "own_kernels"),
+        ((64, 8, 8), 64, True, ALL, "own_kernels"),
+        # At 7x7 tiles of 4x4 cover too much beside the image.
+        ((64, 7, 7), 64, None, ALL, "winograds"),
+        ((64, 7, 7), 64, True, ALL, "by_images"),
+        ((64, 3, 3), 64, None, ALL, "by_images"),
+        ((8, 7, 7), 64, None, ALL, "tensorflow"),
+        ((64, 7, 7), 24, None, ALL, "tensorflow"),
+        ((64, 8, 8), 64, None, ConvAlgorithms(by_images=True), "by_images"),
+        ((64, 8, 8), 64, None, ConvAlgorithms(), "tensorflow"),
+    ],
+)
+def test_the_first_algorithm_that_is_allowed_and_fits_is_chosen(
+    images: Any, channels: int, early: Any, allowed: ConvAlgorithms, name: str
+):
+    with tf.Graph().as_default():
+        x, weights = tf.zeros([*images, channels]), tf.zeros([3, 3, channels, 64])
+        assert convolution.choose(x, weights, SETTINGS, allowed, early).__name__ == name
 
 
 @pytest.mark.parametrize(

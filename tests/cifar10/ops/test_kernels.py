@@ -50,7 +50,8 @@ def outputs_and_gradients(
         inputs = [tf.cast(tf.constant(value), dtype) for value in (x, kernel)]
         trains = None if early is None else tf.constant(early)
         algorithms = convolution.ConvAlgorithms(own=own)
-        y = convolution.convolve(inputs[0], inputs[1], SETTINGS, algorithms, trains)
+        compute = convolution.choose(*inputs, SETTINGS, algorithms, trains)
+        y = compute(*inputs, SETTINGS, trains)
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
         found = tf.gradients(y, inputs, tf.cast(tf.constant(factors), dtype))
         ops = {op.type for op in graph.get_operations()}

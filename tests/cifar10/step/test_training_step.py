@@ -360,6 +360,20 @@ def test_a_chief_begins_rounds_and_ends_what_its_replicas_share(place, hooks, en
     assert len(spec.training_chief_hooks) == hooks
 
 
+def test_each_convolutions_algorithm_is_logged_once_for_all_towers(monkeypatch):
+    def model(layers: Layers, images: Any) -> Any:
+        layers.conv(images, 4, 3)
+        layers.conv(images, 4, 3)
+        return mean_colours(layers, images)
+
+    lines: list[str] = []
+    monkeypatch.setattr(tf.logging, "info", lambda text, *values: lines.append(text % values))
+    with tf.Graph().as_default():
+        tf.train.create_global_step()
+        build_step(model, make_plan(2), tuple(map(tf.constant, ONE_BATCH)))
+    assert lines == ["model/conv: tensorflow", "model/conv_1: tensorflow"]
+
+
 def test_layers_know_when_the_weights_of_the_first_epochs_have_trained():
     known = []
 
