@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
-from cifar10.step.devices import plan_devices, size_thread_pools
+from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import build_step
 from cifar10.step.params import ModelParams
 
@@ -46,7 +46,7 @@ class Trainer:
 
     def __init__(self, config: TrainConfig) -> None:
         self.plan = plan_devices(config)
-        size_thread_pools(self.plan.session_config)
+        use_devices(self.plan.session_config, self.plan.gpus)
         graph = tf.Graph()
         with graph.as_default():
             tf.train.create_global_step()

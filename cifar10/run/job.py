@@ -17,7 +17,7 @@ from cifar10.ops import activations
 from cifar10.output import model_settings
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.schema import CLASS_NAMES, TRAIN
-from cifar10.step.devices import DevicePlan, plan_devices, size_thread_pools
+from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 
@@ -90,9 +90,9 @@ def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
 
 
 def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
-    """Makes the job that this process is for; as `make_job`, and sizes the thread pools."""
+    """Makes the job that this process is for; as `make_job`, and takes its devices."""
     job = make_job(config, records)
-    size_thread_pools(job.plan.session_config)
+    use_devices(job.plan.session_config, job.plan.gpus)
     return job
 
 
@@ -112,7 +112,7 @@ def join_job(
       TrainingError: a task that is needed stays away.
     """
     plan = plan_devices(config, cluster.host_share)
-    size_thread_pools(plan.session_config)
+    use_devices(plan.session_config, plan.gpus)
     session = ClusterSession.start(config, cluster, plan)
     session.join(check)
     return _assemble(config, plan, tuple(records.manifest["class_names"]), records, session)

@@ -16,7 +16,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError
 from cifar10.host.console import say
 from cifar10.host.signals import Stay, StopRequest
-from cifar10.step.devices import plan_devices, size_thread_pools
+from cifar10.step.devices import plan_devices, use_devices
 
 _LISTEN_SECS = 0.2
 
@@ -33,8 +33,8 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
       TrainingError: the master stays away.
       Stopped: a signal came.
     """
-    session_config = _session_config(config, cluster)
-    size_thread_pools(session_config)
+    session_config, gpus = _plan(config, cluster)
+    use_devices(session_config, gpus)
     target = server.start(cluster, session_config).target
     in_graph = config.replication == "in-graph"
     trainers = {
@@ -61,15 +61,18 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     say(f"{cluster.label} ends: training is over")
 
 
-def _session_config(config: TrainConfig, cluster: Cluster) -> Any:
+def _plan(config: TrainConfig, cluster: Cluster) -> tuple[Any, tuple[Any, ...]]:
+    """The server's tf.ConfigProto, and the GPUs that it may use."""
     if cluster.task_type != PS:
-        return plan_devices(config, cluster.host_share).session_config
+        plan = plan_devices(config, cluster.host_share)
+        return plan.session_config, plan.gpus
     # A parameter server leaves the GPUs of its machine to the trainers, and as good as all of the
     # cores too: it moves bytes, and more threads would only pass them around.
     threads = 1 if cluster.shares_host_with_trainers else 0
-    return tf.ConfigProto(
+    session_config = tf.ConfigProto(
         device_count={"GPU": 0},
         allow_soft_placement=True,
         intra_op_parallelism_threads=threads,
         inter_op_parallelism_threads=threads,
     )
+    return session_config, ()

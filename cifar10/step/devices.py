@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any, Optional
 
 import tensorflow as tf2
@@ -35,6 +36,7 @@ class DevicePlan:
         asked for TensorFlow's; else None.
       session_config: threads, memory growth.
       summary: one line for people.
+      gpus: that TensorFlow is to see, of `tf.config.list_physical_devices`.
     """
 
     tower_devices: tuple[str, ...]
@@ -47,6 +49,7 @@ class DevicePlan:
     reduction: str = "cpu"
     own_kernels: bool = False
     kernels_missing: Optional[str] = None
+    gpus: tuple[Any, ...] = ()
 
     @property
     def num_towers(self) -> int:
@@ -60,7 +63,7 @@ class DevicePlan:
 
 
 def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> DevicePlan:
-    """Chooses devices for `config` on this machine.
+    """Chooses devices for `config` on this machine; `use_devices` makes them this process's.
 
     Args:
       config: the settings.
@@ -72,7 +75,8 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
       ConfigError: more GPUs than there are, a precision the device has not, towers that do not
         divide the batch, a CIFAR10_OWN_CORES that is neither 0 nor 1.
     """
-    gpus = _use_gpus(config, host_share)
+    visible = _choose_gpus(config, host_share)
+    gpus = len(visible)
     cores = count_cores(trainers=host_share[1], own_affinity=_own_affinity())
     if gpus:
         setting = _gpu_setting(config, gpus)
@@ -103,20 +107,26 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         reduction=_reduction(config, gpus),
         own_kernels=config.kernels != "tensorflow" and no_kernels is None,
         kernels_missing=_missed(config, gpus, data_format, no_kernels),
+        gpus=visible,
     )
 
 
-def size_thread_pools(session_config: Any) -> None:
-    """Gives the thread pools of this process the sizes that a session asks for.
+def use_devices(session_config: Any, gpus: Sequence[Any]) -> None:
+    """Hides other GPUs, and gives this process's thread pools the sizes that a session asks for.
 
     A process has one pool inside ops, made by whoever comes first. That is not the session:
     Estimator starts TensorFlow's eager runtime before it, whose pool has a thread a core. Then each
     tower would hand its work to threads that it has to share (ResNet-44, batch 128, Zen 4: 267 ms a
     step in bf16 instead of 250).
 
+    Args:
+      session_config: of a `DevicePlan`, a tf.ConfigProto.
+      gpus: likewise.
+
     Raises:
-      RuntimeError: the pools exist already, with other sizes.
+      RuntimeError: TensorFlow has begun to use other GPUs, or pools of other sizes.
     """
+    tf2.config.set_visible_devices(list(gpus), "GPU")
     threading = tf2.config.threading
     threading.set_intra_op_parallelism_threads(session_config.intra_op_parallelism_threads)
     threading.set_inter_op_parallelism_threads(session_config.inter_op_parallelism_threads)
@@ -133,15 +143,15 @@ def _own_affinity() -> Optional[bool]:
     return bool(int(word)) if word else None
 
 
-def _share_of_gpus(physical: list[Any], host_share: tuple[int, int]) -> list[Any]:
+def _share_of_gpus(physical: Sequence[Any], host_share: tuple[int, int]) -> Sequence[Any]:
     position, count = host_share
     if "CUDA_VISIBLE_DEVICES" in os.environ or len(physical) < count:
         return physical
     return physical[len(physical) * position // count : len(physical) * (position + 1) // count]
 
 
-def _use_gpus(config: TrainConfig, host_share: tuple[int, int]) -> int:
-    """Returns how many GPUs to use, and hides the others from TensorFlow."""
+def _choose_gpus(config: TrainConfig, host_share: tuple[int, int]) -> tuple[Any, ...]:
+    """The first of this process's share of the GPUs, as many as are asked for."""
     physical = _share_of_gpus(tf2.config.list_physical_devices("GPU"), host_share)
     wanted = len(physical) if config.num_gpus is None else config.num_gpus
     if wanted > len(physical):
@@ -149,8 +159,7 @@ def _use_gpus(config: TrainConfig, host_share: tuple[int, int]) -> int:
             f"--num-gpus must be at most the GPUs that TensorFlow sees, {len(physical)}, "
             f"got {wanted}; --num-gpus=0 trains on the CPU"
         )
-    tf2.config.set_visible_devices(physical[:wanted], "GPU")
-    return wanted
+    return tuple(physical[:wanted])
 
 
 def _fastest_format(gpus: int, precision: str) -> str:

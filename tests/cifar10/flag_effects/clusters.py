@@ -133,7 +133,7 @@ def server_gives_up(config: TrainConfig) -> str:
 
     listener = types.SimpleNamespace(is_over=False, master_ended=False, listen=lambda: None)
     with _no_server(), contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(parameter_server, "size_thread_pools"))
+        stack.enter_context(mock.patch.object(parameter_server, "use_devices"))
         stack.enter_context(mock.patch.object(parameter_server, "LivenessMonitor", watch))
         stack.enter_context(
             mock.patch.object(parameter_server.shutdown, "ShutdownListener", return_value=listener)

@@ -32,7 +32,6 @@ def machine(gpus: int = 0) -> Iterator[None]:
             (devices, "count_cores", lambda **sharing: _CORES),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
             (tf2.config, "list_physical_devices", lambda kind: names),
-            (tf2.config, "set_visible_devices", lambda visible, kind: None),
             (tf2.config.experimental, "get_device_details", lambda gpu: details),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))

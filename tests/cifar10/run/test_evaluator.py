@@ -100,7 +100,7 @@ def training(tmp_path, tutorial_data, checkpoints, monkeypatch) -> Training:
     found = Training(tmp_path / "output", tutorial_data, checkpoints)
     found.output.mkdir()
     # The pools of the tests' own process have their sizes already.
-    monkeypatch.setattr("cifar10.run.job.size_thread_pools", lambda session_config: None)
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
 
     def sleep(seconds: float) -> None:
         if found.clock:

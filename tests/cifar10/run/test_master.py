@@ -61,7 +61,7 @@ def told(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
         note = run_status.read(config.output_place)
         done.append(("end told", note and note["ended_at_step"]))
 
-    monkeypatch.setattr("cifar10.run.job.size_thread_pools", lambda session_config: None)
+    monkeypatch.setattr("cifar10.run.job.use_devices", lambda *devices: None)
     monkeypatch.setattr(
         "cifar10.run.hooks.validation.write_summaries", lambda job, step, result: None
     )

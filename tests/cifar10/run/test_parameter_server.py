@@ -82,7 +82,7 @@ class Served:
 @pytest.fixture
 def job(monkeypatch):
     # The pools of the tests' own process have their sizes already.
-    monkeypatch.setattr(parameter_server, "size_thread_pools", lambda session_config: None)
+    monkeypatch.setattr(parameter_server, "use_devices", lambda *devices: None)
     return Job()
 
 
@@ -165,7 +165,7 @@ def test_a_worker_of_an_in_graph_cluster_waits_for_the_master_alone(job):
 def test_a_parameter_server_leaves_gpus_and_cores_to_the_trainers_of_its_host(host, threads):
     jobs = {"master": ("here:1",), "ps": (f"{host}:2",)}
     ps = Cluster(jobs, "ps", 0, has_evaluator=False, source="TF_CONFIG")
-    config = parameter_server._session_config(TrainConfig(), ps)
+    config, _ = parameter_server._plan(TrainConfig(), ps)
     assert dict(config.device_count) == {"GPU": 0}
     assert config.intra_op_parallelism_threads == threads
     assert config.inter_op_parallelism_threads == threads
@@ -179,5 +179,5 @@ def test_a_worker_of_an_in_graph_cluster_computes_with_its_share_of_the_cores(mo
     settings = {"replication": "in-graph", "train_batch_size": 96, "num_gpus": 0}
     for index, threads in ((0, 3), (1, 6)):
         worker = Cluster(jobs, "worker", index, has_evaluator=False, source="TF_CONFIG")
-        config = parameter_server._session_config(TrainConfig(**settings), worker)
+        config, _ = parameter_server._plan(TrainConfig(**settings), worker)
         assert config.inter_op_parallelism_threads == threads

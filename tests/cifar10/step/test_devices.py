@@ -1,5 +1,6 @@
 """What a machine gives a run: cores, towers, threads, GPUs, precisions; and what it refuses."""
 
+import functools
 import os
 import sys
 from typing import Any, Optional
@@ -128,10 +129,23 @@ def test_all_gpus_are_used_unless_fewer_are_asked_for(machine):
     machine.has(gpus=4)
     chosen = plan()
     assert chosen.tower_devices == ("/gpu:0", "/gpu:1", "/gpu:2", "/gpu:3")
-    assert machine.visible == ["GPU:0", "GPU:1", "GPU:2", "GPU:3"]
+    assert chosen.gpus == ("GPU:0", "GPU:1", "GPU:2", "GPU:3")
     assert chosen.summary == "4 towers on 4 GPUs, fp32"
     assert plan(num_gpus=2).tower_devices == ("/gpu:0", "/gpu:1")
+    assert plan(num_gpus=2).gpus == ("GPU:0", "GPU:1")
+
+
+def test_a_plan_is_this_processs_once_it_is_used(machine, monkeypatch):
+    machine.has(gpus=4)
+    chosen = plan(num_gpus=2, num_intra_threads=3, num_inter_threads=5)
+    assert machine.visible is None
+    pools: dict[str, int] = {}
+    for name in ("intra", "inter"):
+        setter = functools.partial(pools.__setitem__, name)
+        monkeypatch.setattr(tf2.config.threading, f"set_{name}_op_parallelism_threads", setter)
+    devices.use_devices(chosen.session_config, chosen.gpus)
     assert machine.visible == ["GPU:0", "GPU:1"]
+    assert pools == {"intra": 3, "inter": 5}
 
 
 @pytest.mark.parametrize("num_gpus", [0, 1])
@@ -147,7 +161,7 @@ def test_no_gpus_asked_for_means_the_cpu(machine):
     machine.has(cores=2, gpus=4)
     chosen = plan(num_gpus=0)
     assert chosen.tower_devices == ("/cpu:0", "/cpu:0")
-    assert machine.visible == []
+    assert chosen.gpus == ()
 
 
 def test_several_towers_may_share_a_gpu(machine):
@@ -291,15 +305,14 @@ def test_trainers_on_one_machine_share_out_its_gpus(machine, monkeypatch, gpus, 
     machine.has(gpus=gpus)
     for position, share in enumerate(shares):
         chosen = plan_of_share(position, trainers, train_batch_size=12)
-        assert machine.visible == share
+        assert chosen.gpus == tuple(share)
         assert chosen.tower_devices == tuple(f"/gpu:{index}" for index in range(len(share)))
 
 
 def test_gpus_that_somebody_has_shared_out_already_are_taken_as_they_are(machine, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     machine.has(gpus=2)
-    plan_of_share(1, 2)
-    assert machine.visible == ["GPU:0", "GPU:1"]
+    assert plan_of_share(1, 2).gpus == ("GPU:0", "GPU:1")
 
 
 def test_a_trainer_cannot_ask_for_more_gpus_than_its_share(machine, monkeypatch):
