@@ -1,13 +1,14 @@
 """Update rules on the flat vector of weights: momentum, Nesterov, Adam; decay, offsets' rates."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.optim.muon import Muon, convolutions
+from cifar10.optim.muon import Muon
 from cifar10.weights.packed import Layout
+from cifar10.weights.spec import BIAS, KERNEL, NORM, OFFSET, Spec
 
 
 def build(config: TrainConfig, rate: Any, layout: Layout) -> Any:
@@ -42,83 +43,71 @@ def all_finite(gradients: Sequence[Any]) -> Any:
     return tf.reduce_all([tf.reduce_all(tf.is_finite(one)) for one in gradients])
 
 
-def decaying(config: TrainConfig, layout: Layout) -> tuple[int, int]:
-    """Which of the weights decay, from and to: the kernels, or biases and all too.
-
-    Not those that Muon keeps at a length of their own.
-    """
-    kept = convolutions(layout) if config.optimizer == "muon" else []
-    end = layout.offset_end if config.decay_biases else layout.kernel_size
-    return sum(spec.size for spec in kept), end
+def weight_decay(config: TrainConfig, layout: Layout) -> tf.Tensor:
+    """The decay of each weight: float32 [size], zeros for those that do not decay."""
+    return layout.weights.constant(
+        lambda spec: config.weight_decay if _decays(config, spec) else 0.0
+    )
 
 
-def scale_offsets(config: TrainConfig, gradient: Any, layout: Layout) -> Any:
-    """Gives the offsets of normalisations a learning rate of their own, as a multiple.
+def _decays(config: TrainConfig, spec: Spec) -> bool:
+    if spec.kind == KERNEL:
+        # Muon keeps those of convolutions at a length of their own.
+        return config.optimizer != "muon" or len(spec.shape) != 4
+    return config.decay_biases and spec.kind in (BIAS, NORM, OFFSET)
+
+
+def rate_factors(config: TrainConfig, layout: Layout) -> tf.Tensor:
+    """Each weight's multiple of the learning rate, float32 [size]: offsets have one of their own.
 
     A gradient that is so many times as large does the same in momentum and Nesterov, apart from
     the decay, which is added afterwards. Adam's steps do not go by the size of the gradient.
+    """
+    return layout.weights.constant(
+        lambda spec: config.norm_bias_rate if spec.kind == OFFSET else 1.0
+    )
+
+
+def scale_and_decay(
+    config: TrainConfig, layout: Layout, gradient: tf.Tensor, weights: Optional[tf.Tensor]
+) -> tf.Tensor:
+    """Scales each weight's gradient by `rate_factors` and adds `weight_decay * weight` to it.
+
+    That is the gradient of an L2 loss. Adam's decay is `decoupled_weight_decay`.
 
     Args:
-      config: the multiple.
+      config: update rule, weight decay, multiple.
+      layout: of the weights.
       gradient: float32 [size].
-      layout: where the offsets are.
+      weights: float32 [size]; None: somebody else adds their decay.
 
     Returns:
       float32 [size].
     """
-    start, end = layout.offset_start, layout.offset_end
-    if config.norm_bias_rate == 1 or start == end:
-        return gradient
-    offsets = config.norm_bias_rate * gradient[start:end]
-    return tf.concat([gradient[:start], offsets, gradient[end:]], axis=0)
-
-
-def add_decay(config: TrainConfig, gradient: Any, weights: Any, extent: tuple[int, int]) -> Any:
-    """Adds `weight_decay * weight` to the gradient, as an L2 loss would.
-
-    For all but Adam; its is `decoupled_weight_decay`.
-
-    Args:
-      config: update rule and weight decay.
-      gradient: float32 [n].
-      weights: float32 [n].
-      extent: which decay, see `decaying`.
-
-    Returns:
-      float32 [n].
-    """
-    start, end = extent
-    if config.weight_decay == 0 or config.optimizer == "adam" or start == end:
-        return gradient
-    decayed = gradient[start:end] + config.weight_decay * weights[start:end]
-    return tf.concat([gradient[:start], decayed, gradient[end:]], axis=0)
+    if config.norm_bias_rate != 1:
+        gradient *= rate_factors(config, layout)
+    if config.weight_decay != 0 and config.optimizer != "adam" and weights is not None:
+        gradient += weight_decay(config, layout) * weights
+    return gradient
 
 
 def decoupled_weight_decay(
-    config: TrainConfig, rate: Any, gradient: Any, piece: Any, extent: tuple[int, int]
-) -> Any:
+    rate: tf.Tensor, gradient: tf.Tensor, piece: Any, decay: tf.Tensor
+) -> tf.Tensor:
     """Adam's decay, decoupled from its moments (Loshchilov and Hutter 2017, arXiv:1711.05101).
 
     Args:
-      config: update rule and weight decay.
-      rate: learning rate, a scalar tensor.
-      gradient: of the piece; the weights decay once it is known.
+      rate: learning rate, a scalar.
+      gradient: of the piece, float32 [n]; the weights decay once it is known.
       piece: variable float32 [n].
-      extent: where the piece starts in the weights, and how many of the weights decay, which come
-        first.
+      decay: of its weights, float32 [n].
 
     Returns:
       The gradient, known after the decay.
     """
-    start, decaying_size = extent
-    size = piece.shape[0]
-    decaying = min(max(decaying_size - start, 0), size)
-    if config.weight_decay == 0 or config.optimizer != "adam" or not decaying:
-        return gradient
     # Not an identity: TensorFlow would wait for the other machine's gradient twice, in turn.
-    gradient = tf.ensure_shape(gradient, [size])
+    gradient = tf.ensure_shape(gradient, piece.shape)
     with tf.control_dependencies([gradient]):
-        shrink = rate * config.weight_decay * piece.read_value()[:decaying]
-        shrunk = piece.assign_sub(tf.pad(shrink, [[0, size - decaying]]))
+        shrunk = piece.assign_sub(rate * decay * piece.read_value())
     with tf.control_dependencies([shrunk]):
         return tf.identity(gradient)

@@ -117,12 +117,8 @@ def _cut(
       state: has the weights' layout and pieces.
       params: has decay and type.
     """
-    config, layout = params.config, state.layout
     with tf.device(gradient.device):
-        gradient = optimizers.scale_offsets(config, gradient, layout)
-        if decayed is not None:
-            extent = optimizers.decaying(config, layout)
-            gradient = optimizers.add_decay(config, gradient, decayed, extent)
+        gradient = optimizers.scale_and_decay(params.config, state.layout, gradient, decayed)
         return [tf.cast(part, params.place.transfer_dtype) for part in state.weights.cut(gradient)]
 
 

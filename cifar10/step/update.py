@@ -61,21 +61,25 @@ def _apply_gradients(
     state: TrainingState, gradients: Sequence[tf.Tensor], params: ModelParams, scale: Any
 ) -> Any:
     """The op that takes the optimizer's step and counts it."""
-    config = params.config
-    _, decaying = optimizers.decaying(config, state.layout)
-    decay_rate = state.rate
-    if scale is not None:  # A step that is left out decays nothing.
-        decay_rate = tf.where(optimizers.all_finite(gradients), state.rate, 0.0)
-    start, pairs = 0, []
-    for gradient, piece in zip(gradients, state.weights.pieces):
-        with tf.device(piece.device):
-            decayed = optimizers.decoupled_weight_decay(
-                config, decay_rate, gradient, piece, (start, decaying)
-            )
-        pairs.append((decayed, piece))
-        start += piece.shape[0]
+    if params.config.optimizer == "adam" and params.config.weight_decay != 0:
+        gradients = _decay(state, gradients, params, scale)
     scaled = optimizers.with_loss_scale(state.optimizer, scale)
-    return scaled.apply_gradients(pairs, state.step)
+    return scaled.apply_gradients(list(zip(gradients, state.weights.pieces)), state.step)
+
+
+def _decay(
+    state: TrainingState, gradients: Sequence[tf.Tensor], params: ModelParams, scale: Any
+) -> list[tf.Tensor]:
+    """Adam's decay of every piece; returns the gradients, known after it."""
+    rate = state.rate
+    if scale is not None:  # A step that is left out decays nothing.
+        rate = tf.where(optimizers.all_finite(gradients), state.rate, 0.0)
+    known = []
+    for index, (gradient, piece) in enumerate(zip(gradients, state.weights.pieces)):
+        with tf.device(piece.device):
+            decay = state.weights.cut(optimizers.weight_decay(params.config, state.layout))[index]
+            known.append(optimizers.decoupled_weight_decay(rate, gradient, piece, decay))
+    return known
 
 
 def _update_statistics(

@@ -6,9 +6,10 @@ Checkpoints do not show it: `cifar10.step.saving` gives each slice the name that
 have.
 """
 
+import itertools
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -27,6 +28,17 @@ class Section:
         """float32 [size] -> the values by name."""
         parts = tf.split(flat, self.sizes)
         return {spec.name: tf.reshape(part, spec.shape) for spec, part in zip(self.specs, parts)}
+
+    def constant(self, value_of: Callable[[Spec], float]) -> tf.Tensor:
+        """A number for each spec -> float32 [size], in which all values of a spec have its number.
+
+        The graph's definition holds each number once, however many equal ones follow it.
+        """
+        runs = itertools.groupby(zip(map(value_of, self.specs), self.sizes), lambda pair: pair[0])
+        parts = [
+            tf.constant(value, tf.float32, [sum(size for _, size in run)]) for value, run in runs
+        ]
+        return tf.concat(parts, 0)
 
     def initial_value(self) -> tf.Tensor:
         """float32 [size]; each value is a function of the graph's seed and of its own name."""
@@ -57,10 +69,7 @@ class Layout:
       weights: all weights.
       statistics: all moving means, then the variances of the same layers in the same order, as
         `towers.tower_moments` has them.
-      kernels: specs of the kernels.
-      kernel_size: how many numbers are kernels; they come first.
-      offset_start: where the offsets begin.
-      offset_end: where they end; what follows does not decay.
+      kernels: specs of the kernels, which come first.
       has_early: whether some weights train in the first epochs only.
     """
 
@@ -69,14 +78,10 @@ class Layout:
     ) -> None:
         kinds = ((KERNEL,), (BIAS, NORM), (OFFSET,), (EARLY, FIXED))
         groups = [[spec for spec in specs if spec.kind in group] for group in kinds]
-        sizes = [sum(spec.size for spec in group) for group in groups]
         self.weights = Section(
             [_with_first_value(spec, values_from_data or {}) for group in groups for spec in group]
         )
         self.kernels = groups[0]
-        self.kernel_size = sizes[0]
-        self.offset_start = sizes[0] + sizes[1]
-        self.offset_end = self.offset_start + sizes[2]
         self.has_early = any(spec.kind == EARLY for spec in specs)
         means, variances = (
             {_layer(spec): spec for spec in specs if spec.kind == kind} for kind in (MEAN, VARIANCE)

@@ -223,8 +223,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "cifar10/optim/optimizers.py",
         "decoupled_weight_decay",
-        "gradient = tf.ensure_shape(gradient, [size])",
-        "tf.ensure_shape(gradient, [size]) -> (gradient)",
+        "gradient = tf.ensure_shape(gradient, piece.shape)",
+        "tf.ensure_shape(gradient, piece.shape) -> (gradient)",
         "it tells TensorFlow what to wait for: time, not values",
     ),
     Survivor(
@@ -250,7 +250,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor(
         "cifar10/step/update.py",
-        "_apply_gradients",
+        "_decay",
         "if scale is not None:  # A step that is left out decays nothing.",
         "scale is not None -> True",
         "without a scale, weights whose gradient is not finite are lost, decayed or not",

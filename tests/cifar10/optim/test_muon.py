@@ -107,12 +107,8 @@ def test_kernels_take_steps_of_equal_size_and_the_rest_nesterovs(bounds: tuple[i
             for start, end in zip(bounds, bounds[1:])
         ]
         fed, step = tf.placeholder(tf.float32, [SIZE]), tf.train.create_global_step()
-        decayed = optimizers.add_decay(
-            CONFIG,
-            fed,
-            tf.concat([piece.read_value() for piece in pieces], 0),
-            optimizers.decaying(CONFIG, LAYOUT),
-        )
+        weights = tf.concat([piece.read_value() for piece in pieces], 0)
+        decayed = optimizers.scale_and_decay(CONFIG, LAYOUT, fed, weights)
         optimizer = optimizers.build(CONFIG, tf.constant(0.5), LAYOUT)
         parts = tf.split(decayed, [piece.shape[0] for piece in pieces])
         train_op = optimizer.apply_gradients(list(zip(parts, pieces)), step)

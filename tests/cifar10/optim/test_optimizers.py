@@ -1,5 +1,7 @@
 """Update rules against the same rules in numpy, by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -23,6 +25,9 @@ LAYOUT = Layout(
 )
 
 
+PAIR = Layout([Spec(kind, (1,), tf.ones_initializer(), kind) for kind in ("kernel", "bias")])
+
+
 def update(config: TrainConfig, which: int, steps: int) -> float:
     """Updates two weights from 2.0 with a gradient of 0.5 and a rate of 0.1; returns one."""
     with tf.Graph().as_default(), tf.Session() as session:
@@ -31,9 +36,11 @@ def update(config: TrainConfig, which: int, steps: int) -> float:
         )
         rate = tf.constant(0.1)
         read = weights.read_value()
-        gradient = optimizers.add_decay(config, tf.fill([2], GRADIENT), read, (0, 1))
-        gradient = optimizers.decoupled_weight_decay(config, rate, gradient, weights, (0, 1))
-        train_op = optimizers.build(config, rate, LAYOUT).apply_gradients([(gradient, weights)])
+        gradient = optimizers.scale_and_decay(config, PAIR, tf.fill([2], GRADIENT), read)
+        if config.optimizer == "adam":
+            decay = optimizers.weight_decay(config, PAIR)
+            gradient = optimizers.decoupled_weight_decay(rate, gradient, weights, decay)
+        train_op = optimizers.build(config, rate, PAIR).apply_gradients([(gradient, weights)])
         session.run(tf.global_variables_initializer())
         for _ in range(steps):
             session.run(train_op)
@@ -46,13 +53,6 @@ def test_momentum_adds_the_decay_to_a_kernels_gradient():
     second = first - 0.1 * (0.9 * 0.52 + 0.5 + 0.01 * first)
     assert update(config, KERNEL, 1) == pytest.approx(first)
     assert update(config, KERNEL, 2) == pytest.approx(second)
-
-
-def test_only_the_named_part_of_the_weights_decays():
-    config = TrainConfig(weight_decay=0.5)
-    gradient, weights = np.zeros(5, np.float32), np.arange(1, 6, dtype=np.float32)
-    decayed = optimizers.add_decay(config, tf.constant(gradient), tf.constant(weights), (1, 3))
-    np.testing.assert_allclose(decayed.numpy(), [0, 1, 1.5, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -92,37 +92,13 @@ def test_adam_decays_apart_from_its_moments():
     np.testing.assert_allclose(update(config, OTHER, 1), 1.9, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("start", "size", "decaying"), [(0, 3, 3), (3, 3, 1), (4, 3, 0), (6, 3, 0), (0, 9, 4)]
-)
-def test_adams_decay_ends_with_the_kernels_wherever_a_piece_begins(start, size, decaying):
-    # Four of the weights are kernels.
-    config = TrainConfig(optimizer="adam", weight_decay=0.01)
-    with tf.Graph().as_default(), tf.Session() as session:
-        piece = tf.get_variable("w", [size], initializer=tf.ones_initializer(), use_resource=True)
-        gradient = tf.range(float(size))
-        known = optimizers.decoupled_weight_decay(
-            config, tf.constant(0.1), gradient, piece, (start, 4)
-        )
-        session.run(tf.global_variables_initializer())
-        assert session.run(known).tolist() == list(range(size))
-        after = session.run(piece)
-    np.testing.assert_allclose(after, [0.999] * decaying + [1.0] * (size - decaying), rtol=1e-6)
-
-
 def test_without_decay_the_gradient_is_left_as_it_is():
-    for config in (TrainConfig(weight_decay=0.0), TrainConfig(optimizer="adam")):
+    for config in (TrainConfig(weight_decay=0.0), TrainConfig(optimizer="adam"), TrainConfig()):
         with tf.Graph().as_default():
-            gradient = tf.ones([3])
-            assert optimizers.add_decay(config, gradient, tf.ones([3]), (0, 2)) is gradient
-    for config in (TrainConfig(weight_decay=0.0, optimizer="adam"), TrainConfig()):
-        with tf.Graph().as_default():
-            gradient = tf.ones([3])
-            piece = tf.get_variable("w", [3], use_resource=True)
-            known = optimizers.decoupled_weight_decay(
-                config, tf.constant(0.1), gradient, piece, (0, 2)
-            )
-            assert known is gradient
+            gradient = tf.ones([4])
+            # The default has some, which another machine may add.
+            weights = None if config == TrainConfig() else tf.ones([4])
+            assert optimizers.scale_and_decay(config, LAYOUT, gradient, weights) is gradient
 
 
 def test_rules_of_their_own_against_numpy_over_several_steps():
@@ -146,9 +122,7 @@ def test_rules_of_their_own_against_numpy_over_several_steps():
             "w", [4], initializer=tf.constant_initializer(2.0), use_resource=True
         )
         fed = tf.placeholder(tf.float32, [4])
-        gradient = optimizers.scale_offsets(config, fed, LAYOUT)
-        extent = optimizers.decaying(config, LAYOUT)
-        gradient = optimizers.add_decay(config, gradient, weights.read_value(), extent)
+        gradient = optimizers.scale_and_decay(config, LAYOUT, fed, weights.read_value())
         train_op = optimizers.build(config, 0.1, LAYOUT).apply_gradients([(gradient, weights)])
         session.run(tf.global_variables_initializer())
         for row in gradients:
@@ -157,37 +131,43 @@ def test_rules_of_their_own_against_numpy_over_several_steps():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def decays(layout: Layout, **settings: Any) -> list[float]:
+    config = TrainConfig(weight_decay=0.5, **settings)
+    return optimizers.weight_decay(config, layout).numpy().tolist()
+
+
 def test_only_kernels_decay_unless_biases_are_to():
-    assert optimizers.decaying(TrainConfig(), LAYOUT) == (0, 1)
-    assert optimizers.decaying(TrainConfig(decay_biases=True), LAYOUT) == (0, 3)
-
-
-def test_offsets_of_the_common_rate_are_left_as_they_are():
-    with tf.Graph().as_default():
-        gradient = tf.ones([4])
-        assert optimizers.scale_offsets(TrainConfig(), gradient, LAYOUT) is gradient
-
-
-def test_what_there_is_none_of_neither_decays_nor_has_a_rate_of_its_own():
-    kernels = Layout([Spec("kernel", (4,), tf.ones_initializer(), "kernel")])
-    with tf.Graph().as_default():
-        gradient = tf.ones([4])
-        config = TrainConfig(norm_bias_rate=64.0, weight_decay=0.01)
-        assert optimizers.scale_offsets(config, gradient, kernels) is gradient
-        assert optimizers.add_decay(config, gradient, gradient, (2, 2)) is gradient
+    # A kernel, a bias, an offset, and what trains in the first epochs only.
+    assert decays(LAYOUT) == [0.5, 0.0, 0.0, 0.0]
+    assert decays(LAYOUT, decay_biases=True) == [0.5, 0.5, 0.5, 0.0]
 
 
 def test_muons_convolutions_do_not_decay():
     ones = tf.ones_initializer()
     layout = Layout(
         [
-            Spec("conv", (3, 3, 2, 4), ones, "kernel"),
-            Spec("dense", (4, 3), ones, "kernel"),
-            Spec("bias", (3,), ones, "bias"),
+            Spec("conv", (1, 1, 1, 3), ones, "kernel"),
+            Spec("dense", (2, 1), ones, "kernel"),
+            Spec("bias", (1,), ones, "bias"),
         ]
     )
-    assert optimizers.decaying(TrainConfig(optimizer="muon", num_layers=8), layout) == (72, 84)
-    assert optimizers.decaying(TrainConfig(optimizer="nesterov"), layout) == (0, 84)
+    assert decays(layout, optimizer="muon", num_layers=8) == [0.0] * 3 + [0.5] * 2 + [0.0]
+    assert decays(layout, optimizer="nesterov") == [0.5] * 5 + [0.0]
+
+
+def test_offsets_alone_have_a_rate_of_their_own():
+    config = TrainConfig(norm_bias_rate=64.0)
+    assert optimizers.rate_factors(config, LAYOUT).numpy().tolist() == [1.0, 1.0, 64.0, 1.0]
+
+
+def test_adams_weights_decay_each_at_its_own_rate():
+    with tf.Graph().as_default(), tf.Session() as session:
+        piece = tf.get_variable("w", [3], initializer=tf.ones_initializer(), use_resource=True)
+        decay = tf.constant([0.01, 0.02, 0.0])
+        known = optimizers.decoupled_weight_decay(tf.constant(0.1), tf.range(3.0), piece, decay)
+        session.run(tf.global_variables_initializer())
+        assert session.run(known).tolist() == [0.0, 1.0, 2.0]
+        np.testing.assert_allclose(session.run(piece), [0.999, 0.998, 1.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -204,10 +184,9 @@ def test_one_number_that_overflowed_is_enough(gradients, finite):
 
 def test_adams_weights_decay_once_the_gradient_is_known():
     # Else the gradient of another tower might be that of weights that have decayed already.
-    config = TrainConfig(optimizer="adam", weight_decay=0.01)
     with tf.Graph().as_default() as graph:
         piece = tf.get_variable("w", [3], use_resource=True)
         gradient = tf.placeholder(tf.float32, [3], name="gradient")
-        optimizers.decoupled_weight_decay(config, tf.constant(0.1), gradient, piece, (0, 2))
+        optimizers.decoupled_weight_decay(tf.constant(0.1), gradient, piece, tf.ones([3]))
         (decay,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
         assert gradient.op in steps.ops_before(decay)
