@@ -61,8 +61,8 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     say(f"{cluster.label} ends: training is over")
 
 
-def _plan(config: TrainConfig, cluster: Cluster) -> tuple[Any, tuple[Any, ...]]:
-    """The server's tf.ConfigProto, and the GPUs that it may use."""
+def _plan(config: TrainConfig, cluster: Cluster) -> tuple[tf.ConfigProto, tuple[Any, ...]]:
+    """The server's session configuration, and the GPUs that it may use."""
     if cluster.task_type != PS:
         plan = plan_devices(config, cluster.host_share)
         return plan.session_config, plan.gpus

@@ -1,13 +1,11 @@
 """The counters that every task of a job shares: training images seen, and the global step."""
 
-from typing import Any
-
 import tensorflow.compat.v1 as tf
 
 EXAMPLES_SEEN = "examples_seen"
 
 
-def examples_seen(device: str) -> Any:
+def examples_seen(device: str) -> tf.Variable:
     """The variable that counts training images, an int64 scalar; made by the first call.
 
     Args:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Optional
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
@@ -42,14 +42,14 @@ class DevicePlan:
     tower_devices: tuple[str, ...]
     variable_devices: tuple[str, ...]
     data_format: str
-    compute_dtype: Any
+    compute_dtype: tf.DType
     loss_scaling: bool
-    session_config: Any
+    session_config: tf.ConfigProto
     summary: str
     reduction: str = "cpu"
     own_kernels: bool = False
     kernels_missing: Optional[str] = None
-    gpus: tuple[Any, ...] = ()
+    gpus: tuple[tf2.config.PhysicalDevice, ...] = ()
 
     @property
     def num_towers(self) -> int:
@@ -111,7 +111,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     )
 
 
-def use_devices(session_config: Any, gpus: Sequence[Any]) -> None:
+def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.PhysicalDevice]) -> None:
     """Hides other GPUs, and gives this process's thread pools the sizes that a session asks for.
 
     A process has one pool inside ops, made by whoever comes first. That is not the session:
@@ -120,7 +120,7 @@ def use_devices(session_config: Any, gpus: Sequence[Any]) -> None:
     step in bf16 instead of 250).
 
     Args:
-      session_config: of a `DevicePlan`, a tf.ConfigProto.
+      session_config: of a `DevicePlan`.
       gpus: likewise.
 
     Raises:
@@ -143,14 +143,18 @@ def _own_affinity() -> Optional[bool]:
     return bool(int(word)) if word else None
 
 
-def _share_of_gpus(physical: Sequence[Any], host_share: tuple[int, int]) -> Sequence[Any]:
+def _share_of_gpus(
+    physical: Sequence[tf2.config.PhysicalDevice], host_share: tuple[int, int]
+) -> Sequence[tf2.config.PhysicalDevice]:
     position, count = host_share
     if "CUDA_VISIBLE_DEVICES" in os.environ or len(physical) < count:
         return physical
     return physical[len(physical) * position // count : len(physical) * (position + 1) // count]
 
 
-def _choose_gpus(config: TrainConfig, host_share: tuple[int, int]) -> tuple[Any, ...]:
+def _choose_gpus(
+    config: TrainConfig, host_share: tuple[int, int]
+) -> tuple[tf2.config.PhysicalDevice, ...]:
     """The first of this process's share of the GPUs, as many as are asked for."""
     physical = _share_of_gpus(tf2.config.list_physical_devices("GPU"), host_share)
     wanted = len(physical) if config.num_gpus is None else config.num_gpus
@@ -180,7 +184,7 @@ def _reduction(config: TrainConfig, gpus: int) -> str:
     return config.gradient_reduction or fastest
 
 
-def _compute_dtype(config: TrainConfig) -> Any:
+def _compute_dtype(config: TrainConfig) -> tf.DType:
     return {"fp16": tf.float16, "bf16": tf.bfloat16, "fp32": tf.float32}[config.precision]
 
 
@@ -240,7 +244,7 @@ def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:
     return Setting(towers, config.num_inter_threads or 0, config.num_intra_threads or 0)
 
 
-def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> Any:
+def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> tf.ConfigProto:
     result = tf.ConfigProto(
         allow_soft_placement=True,
         log_device_placement=config.log_device_placement,

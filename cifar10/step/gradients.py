@@ -28,7 +28,9 @@ Sum = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
 
 
 def tower_gradients(
-    losses: Sequence[tf.Tensor], copies: Sequence[tf.Tensor], scale: Any = None
+    losses: Sequence[tf.Tensor],
+    copies: Sequence[tf.Tensor],
+    scale: Optional[tf.mixed_precision.LossScale] = None,
 ) -> list[tf.Tensor]:
     """Differentiates each tower's loss by its own copy of the weights.
 
@@ -38,8 +40,8 @@ def tower_gradients(
     Args:
       losses: G scalars, the mean loss of each tower.
       copies: G copies of the weights, float32 [size].
-      scale: a tf.mixed_precision.LossScale, by which losses are multiplied and gradients divided,
-        so that fp16 does not lose small ones; or None.
+      scale: by which losses are multiplied and gradients divided, so that fp16 does not lose small
+        ones; or None.
 
     Returns:
       G gradients, float32 [size], each on its tower's device.
@@ -116,6 +118,9 @@ def _cut(
       decayed: float32 [size], the weights, where their decay is to be added; else None.
       state: has the weights' layout and pieces.
       params: has decay and type.
+
+    Returns:
+      [size of the piece] a piece, of the type `transfer_dtype`.
     """
     with tf.device(gradient.device):
         gradient = optimizers.scale_and_decay(params.config, state.layout, gradient, decayed)
@@ -156,8 +161,8 @@ def mean_by_machine(
       how: `cpu` or `nccl`, see `SUMS`.
 
     Returns:
-      A dictionary a machine, from device to a tensor that is there, all the same; those of all
-      machines sum up to the mean over all towers.
+      A dictionary a machine, from device to a tensor of that shape that is there, all the same;
+      those of all machines sum up to the mean over all towers.
     """
     machines: dict[str, list[int]] = {}
     for index, device in enumerate(devices):

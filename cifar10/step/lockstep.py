@@ -22,8 +22,8 @@ class Lockstep:
     def __init__(self, num_towers: int) -> None:
         self._num_towers = num_towers
         self._turns = [threading.Semaphore(0) for _ in range(num_towers)]
-        self._deposits: list[Any] = []
-        self._merged: Any = None
+        self._deposits: list[tf.Tensor] = []
+        self._merged: Optional[tf.Tensor] = None
         self._error: Optional[BaseException] = None
         self._current = threading.local()
 
@@ -60,8 +60,12 @@ class Lockstep:
             raise self._error
         return results
 
-    def cross_tower_mean(self, tensor: Any) -> Any:
-        """Returns the mean of what every tower passes to its call with the same number."""
+    def cross_tower_mean(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns the mean of what every tower passes to its call with the same number.
+
+        Args:
+          tensor: of a shape that is the same in all towers, and that of the mean.
+        """
         index = self._current.index
         self._deposits.append(tensor)
         if len(self._deposits) == self._num_towers:

@@ -1,13 +1,11 @@
 """Streaming metrics that tf.metrics has not."""
 
-from typing import Any
-
 import tensorflow.compat.v1 as tf
 
 from cifar10.schema import NUM_CLASSES
 
 
-def confusion_matrix(labels: Any, classes: Any) -> tuple[Any, Any]:
+def confusion_matrix(labels: tf.Tensor, classes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Counts (true class, predicted class) pairs over all batches.
 
     Args:

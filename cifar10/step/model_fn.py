@@ -1,6 +1,6 @@
 """The Estimator's model_fn: an EstimatorSpec for TRAIN, EVAL and PREDICT."""
 
-from typing import Any
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -19,7 +19,9 @@ SAMPLES = "sample_summaries"  # collection of pictures, which are drawn less oft
 _SAMPLES_SHOWN = 8
 
 
-def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
+def model_fn(
+    features: tf.Tensor, labels: Optional[tf.Tensor], mode: str, params: ModelParams
+) -> tf.estimator.EstimatorSpec:
     """Builds the graph of one mode.
 
     Args:
@@ -27,9 +29,6 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
       labels: int64 [N]; None in PREDICT.
       mode: a tf.estimator.ModeKeys.
       params: settings, devices, data statistics.
-
-    Returns:
-      A tf.estimator.EstimatorSpec.
     """
     if mode == tf.estimator.ModeKeys.TRAIN:
         with tf.device(params.place.task_device):
@@ -51,7 +50,7 @@ def model_fn(features: Any, labels: Any, mode: str, params: ModelParams) -> Any:
     )
 
 
-def build_step(images: Any, labels: Any, params: ModelParams) -> training_step.Step:
+def build_step(images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> training_step.Step:
     """Builds a training step without what Estimator wants around it.
 
     Args:
@@ -63,8 +62,8 @@ def build_step(images: Any, labels: Any, params: ModelParams) -> training_step.S
     return training_step.build(models.network(params.config), images, labels, params)
 
 
-def _logits(images: Any, params: ModelParams) -> Any:
-    """Logits [N, 10] of images uint8 [N, 32, 32, 3], from variables that a checkpoint fills."""
+def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
+    """Images uint8 [N, 32, 32, 3] -> logits float32 [N, 10]; a checkpoint fills the variables."""
     plan = params.plan
     filled = towers.fill_towers(images, plan.num_towers)
     no_labels = tf.zeros([tf.shape(filled)[0]], tf.int64)
@@ -82,8 +81,17 @@ def _logits(images: Any, params: ModelParams) -> Any:
     return towers.gather_towers([tower.logits for tower in parts])[: tf.shape(images)[0]]
 
 
-def _eval_spec(labels: Any, logits: Any, probabilities: Any, augmented: Any) -> Any:
-    """Metrics over every image of the split: sums, so that any batch size gives the same."""
+def _eval_spec(
+    labels: tf.Tensor, logits: tf.Tensor, probabilities: tf.Tensor, augmented: Optional[tf.Tensor]
+) -> tf.estimator.EstimatorSpec:
+    """Metrics over every image of the split: sums, so that any batch size gives the same.
+
+    Args:
+      labels: int64 [N].
+      logits: float32 [N, 10].
+      probabilities: float32 [N, 10].
+      augmented: float32 [N, 10], the mean answer to each image's views; None: there are none.
+    """
     more = {}
     if augmented is not None:
         more["augmented_accuracy"] = tf.metrics.accuracy(labels, tf.argmax(augmented, axis=1))

@@ -1,7 +1,6 @@
 """Whether training a model computes any convolution by `cifar10.ops.kernels`."""
 
 import functools
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -36,7 +35,7 @@ def _has_own_convolutions(config: TrainConfig, data_format: str) -> bool:
         return any(_is_own(op) for op in graph.get_operations() if op.type == "Conv2D")
 
 
-def _is_own(op: Any) -> bool:
+def _is_own(op: tf.Operation) -> bool:
     x, weights = op.inputs
     settings = {
         "strides": list(op.get_attr("strides")),

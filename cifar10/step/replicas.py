@@ -1,7 +1,7 @@
 """What the replicas of a cluster share beside the weights: the end of training, a meeting place."""
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -28,7 +28,7 @@ class OverFlag:
             known = tf.raw_ops.VarIsInitializedOp(resource=self.variable.handle)
             return tf.boolean_mask(tf.constant(["training_over"]), [tf.logical_not(known)])
 
-    def raised(self, rendezvous: Optional[Rendezvous]) -> Any:
+    def raised(self, rendezvous: Optional[Rendezvous]) -> tf.Operation:
         """The chief's op that says so; whoever waits in a round goes on.
 
         Args:
@@ -60,7 +60,7 @@ class SharedState:
         if replication.replicas_to_aggregate:
             self.rendezvous = Rendezvous(replication, averaged)
 
-    def initializers(self) -> list[Any]:
+    def initializers(self) -> list[tf.Operation]:
         """For the chief: ops that set everything anew."""
         found = [self.over.variable.initializer] if self.over else []
         return found + ([self.rendezvous.initializer] if self.rendezvous else [])
@@ -70,10 +70,10 @@ class SharedState:
         found = [self.over.missing()] if self.over else []
         return found + ([self.rendezvous.missing()] if self.rendezvous else [])
 
-    def end_all(self) -> Optional[Any]:
+    def end_all(self) -> Optional[tf.Operation]:
         """The chief's op that ends the training of all replicas; None for a process alone."""
         return self.over.raised(self.rendezvous) if self.over and self.is_chief else None
 
-    def chief_hooks(self) -> list[Any]:
+    def chief_hooks(self) -> list[tf.train.SessionRunHook]:
         """The chief's hooks; none for the others."""
         return [self.rendezvous.hook()] if self.rendezvous and self.is_chief else []

@@ -6,7 +6,7 @@ of all machines.
 """
 
 import dataclasses
-from typing import Any, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -35,7 +35,7 @@ class Replication:
     num_replicas: int = 1
     replica: int = 0
     replicas_to_aggregate: Optional[int] = None
-    transfer_dtype: Any = tf.float32
+    transfer_dtype: tf.DType = tf.float32
 
     @classmethod
     def alone(cls, plan: DevicePlan) -> "Replication":

@@ -6,7 +6,6 @@ alone writes and reads the files; parameter servers need no file system in commo
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -24,7 +23,7 @@ class FlatSaveable(NamedTensors):
       pieces: its pieces, or the slot of each of them.
     """
 
-    def __init__(self, flat: FlatVariable, pieces: Sequence[Any]) -> None:
+    def __init__(self, flat: FlatVariable, pieces: Sequence[tf.Variable]) -> None:
         self._flat, self._pieces = flat, list(pieces)
         # "packed/weights_0/Momentum" is the slot "/Momentum" of "packed/weights_0".
         suffix = pieces[0].op.name[len(flat.pieces[0].op.name) :]
@@ -37,15 +36,15 @@ class FlatSaveable(NamedTensors):
         named = {name + suffix: value for name, value in values.items()}
         super().__init__(pieces[0], named, flat.pieces[0].op.name + suffix, self._join_and_assign)
 
-    def _join_and_assign(self, restored: Sequence[tf.Tensor]) -> Any:
-        """Joins the layers' tensors and assigns each piece its part."""
+    def _join_and_assign(self, restored: Sequence[tf.Tensor]) -> tf.Operation:
+        """Joins the layers' tensors, of their own shapes, and assigns each piece its part."""
         flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in restored], 0)
         return tf.group(
             *(piece.assign(part) for piece, part in zip(self._pieces, self._flat.cut(flat)))
         )
 
 
-def _plain_saveable(variable: Any) -> NamedTensors:
+def _plain_saveable(variable: tf.Variable) -> NamedTensors:
     """Saves a variable through this machine, wherever it lives."""
     name = variable.op.name
     with tf.device(variable.device):
@@ -58,8 +57,10 @@ def _plain_saveable(variable: Any) -> NamedTensors:
     )
 
 
-def make_scaffold(flat: Sequence[FlatSaveable], shared: SharedState, config: TrainConfig) -> Any:
-    """Makes the tf.train.Scaffold of training: its saver, and when a replica may start.
+def make_scaffold(
+    flat: Sequence[FlatSaveable], shared: SharedState, config: TrainConfig
+) -> tf.train.Scaffold:
+    """Makes the scaffold of training: its saver, and when a replica may start.
 
     Args:
       flat: the packed variables.

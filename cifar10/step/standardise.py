@@ -1,6 +1,7 @@
 """Standardises images: channels of mean 0 and deviation 1, as those of the training images are."""
 
-from typing import Any, Callable
+from collections.abc import Sequence
+from typing import Callable, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -8,7 +9,7 @@ from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.params import ModelParams
 
 
-def channel_variables(params: ModelParams, device: str) -> tuple[Any, Any]:
+def channel_variables(params: ModelParams, device: str) -> tuple[tf.Variable, tf.Variable]:
     """Mean and deviation of the training images' channels, float32 [3] each.
 
     They are saved with the weights, so that evaluation, prediction and export need nothing but the
@@ -32,7 +33,9 @@ def channel_variables(params: ModelParams, device: str) -> tuple[Any, Any]:
     return mean, deviation
 
 
-def standardiser(mean: Any, deviation: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+def standardiser(
+    mean: Union[Sequence[float], tf.Tensor], deviation: Union[Sequence[float], tf.Tensor]
+) -> Callable[[tf.Tensor], tf.Tensor]:
     """Makes a function of images, so that each tower standardises its own part of the batch.
 
     Args:

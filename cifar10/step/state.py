@@ -1,6 +1,6 @@
 """What a training step changes: weights, moving statistics, counters."""
 
-from typing import Any, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -24,11 +24,12 @@ class TrainingState:
 
     Attributes:
       layout: of the model's variables.
-      weights: all of them, in a piece a device.
-      statistics: moving means and variances; None for a model without batch normalisation.
-      step: the global step.
-      seen: training images that the whole job has seen.
-      rate: the learning rate of this step, a scalar tensor.
+      weights: all of them, float32 [size], in a piece a device.
+      statistics: moving means and variances, float32 [2 * channels]; None for a model
+        without batch normalisation.
+      step: the global step, an int64 scalar.
+      seen: training images that the whole job has seen, an int64 scalar.
+      rate: the learning rate of this step, a float32 scalar.
       optimizer: the update rule.
       lookahead: averages of weights and statistics; None where they are not asked for.
       shared: what the replicas of a cluster share beside.
@@ -63,7 +64,7 @@ class TrainingState:
         if config.lookahead_steps:
             self.lookahead = Lookahead(config, pieces, params.total_steps)
 
-    def early_end(self) -> Optional[Any]:
+    def early_end(self) -> Optional[tf.Operation]:
         """The op that makes of the weights what training ends with; None if they are that anyway.
 
         For the process that applies the updates, when it ends training before the last step.
@@ -73,7 +74,7 @@ class TrainingState:
         with tf.device(self.device):
             return self.lookahead.end(self.step.read_value())
 
-    def saveables(self) -> list[Any]:
+    def saveables(self) -> list[saving.FlatSaveable]:
         """What checkpoints hold of the flat variables, under the names of the layers.
 
         With the optimizer's slots, which it makes when it is applied.

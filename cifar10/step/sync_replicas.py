@@ -6,7 +6,7 @@ waiting at the end.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 import tensorflow.compat.v1 as tf
 
@@ -23,7 +23,7 @@ class Averaged(NamedTuple):
       device: where it is accumulated.
     """
 
-    shape: Any
+    shape: tf.TensorShape
     device: str
 
 
@@ -104,19 +104,19 @@ class Rendezvous:
                 means.append(taken)
         return means
 
-    def close_round(self) -> Any:
+    def close_round(self) -> tf.Operation:
         """The chief's end of an update: the next round begins, everyone may go on."""
         with tf.device(self._device):
             closed = self.round.assign_add(1)
             with tf.control_dependencies([closed]):
                 return tf.group(*self._raise_wakes())
 
-    def wait(self, pushed: tf.Operation, over: Optional[Any] = None) -> tf.Operation:
+    def wait(self, pushed: tf.Operation, over: Optional[tf.Variable] = None) -> tf.Operation:
         """Another replica's end of a step: waits until the round of its gradient is over.
 
         Args:
           pushed: has put the replica's own values in.
-          over: variable that is not 0 once training is over, when no round ends any more.
+          over: an int64 scalar that is not 0 once training is over, when no round ends any more.
         """
         wake = self._wakes[self._replication.replica - 1]
 
@@ -136,11 +136,11 @@ class Rendezvous:
                 parallel_iterations=1,
             )[0].op
 
-    def _raise_wakes(self) -> list[Any]:
+    def _raise_wakes(self) -> list[tf.Operation]:
         return [wake.apply_grad(tf.constant(0.0), 2**62) for wake in self._wakes]
 
     @property
-    def initializer(self) -> Any:
+    def initializer(self) -> tf.Operation:
         """For the chief, before its hook runs: the round is 0, which stands for none."""
         return self.round.initializer
 
@@ -179,11 +179,11 @@ class Rendezvous:
             with tf.control_dependencies([begun]):
                 return tf.group(*self._raise_wakes())
 
-    def _count_session(self) -> tuple[tf.Tensor, list[Any]]:
+    def _count_session(self) -> tuple[tf.Tensor, list[tf.Operation]]:
         """Finds this session's number, from 1, above all that the devices know of; notes it there.
 
         Returns:
-          The number, and the ops that note it.
+          The number, an int64 scalar, and the ops that note it.
         """
         holding = [one.accumulator_ref.device for one in self._accumulators]
         numbers, known = [], []
@@ -207,17 +207,17 @@ class RendezvousHook(tf.train.SessionRunHook):
     def __init__(self, reset: tf.Operation) -> None:
         self._reset = reset
 
-    def after_create_session(self, session: Any, coord: Any) -> None:
+    def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
         """Runs it."""
         session.run(self._reset)
 
 
-def _accumulator(name: str, shape: Any) -> Any:
+def _accumulator(name: str, shape: Union[tf.TensorShape, list[int]]) -> tf.ConditionalAccumulator:
     return tf.ConditionalAccumulator(tf.float32, shape, shared_name=name, name=name)
 
 
-def shared_counter(name: str) -> Any:
-    """An int64 of that name, 0 at first, for all replicas; in no collection and no checkpoint."""
+def shared_counter(name: str) -> tf.Variable:
+    """An int64 scalar of that name, 0 at first, for all replicas; no checkpoint holds it."""
     return tf.get_variable(
         name,
         [],

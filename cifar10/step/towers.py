@@ -88,7 +88,7 @@ def fill_towers(images: tf.Tensor, num_towers: int) -> tf.Tensor:
 
 
 def gather_towers(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Joins the towers' parts again, in the order of the batch."""
+    """Parts [n, ...] of the towers -> [N, ...], in the order of the batch."""
     return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.models.base import Network
@@ -42,14 +43,14 @@ class StepReport(NamedTuple):
     over: bool
 
     @classmethod
-    def of(cls, numbers: Any) -> "StepReport":
+    def of(cls, numbers: np.ndarray) -> "StepReport":
         """Reads the value of the tensor `REPORT`, float64 [4]."""
         step, seen, rate, over = numbers.tolist()
         return cls(int(step), int(seen), rate, bool(over))
 
 
 def report_tensor() -> tf.Tensor:
-    """The tensor `REPORT` of the graph that is about to run."""
+    """The tensor `REPORT`, float64 [4], of the graph that is about to run."""
     return tf.get_default_graph().get_tensor_by_name(f"{REPORT}:0")
 
 
@@ -57,19 +58,19 @@ class Step(NamedTuple):
     """The graph of a training step.
 
     Attributes:
-      loss: of the batch, a scalar.
+      loss: of the batch, a float32 scalar.
       train_op: takes the step.
       state: what it changes.
       params: that it was built with.
     """
 
     loss: tf.Tensor
-    train_op: Any
+    train_op: tf.Operation
     state: TrainingState
     params: ModelParams
 
-    def spec(self) -> Any:
-        """What Estimator trains with, a saver too: a tf.estimator.EstimatorSpec for TRAIN."""
+    def spec(self) -> tf.estimator.EstimatorSpec:
+        """What Estimator trains with, a saver too."""
         shared = self.state.shared
         return tf.estimator.EstimatorSpec(
             tf.estimator.ModeKeys.TRAIN,
@@ -141,7 +142,7 @@ def lay_out(
     """Asks a model for its variables, in a graph that nobody will run.
 
     Args:
-      model: (Layers, float32 [N, 32, 32, 3]) -> logits.
+      model: (Layers, images float32 [N, 32, 32, 3]) -> logits.
       layers: their settings.
       values_from_data: first values that were made from the data, by name.
     """
@@ -157,7 +158,7 @@ def _slices(layout: Layout, copy: tf.Tensor) -> Slices:
 
 
 def _early(state: TrainingState, params: ModelParams) -> Optional[tf.Tensor]:
-    """Whether the weights of the first epochs still train; None where there are none."""
+    """Whether the weights of the first epochs still train, a bool scalar; None: there are none."""
     if not state.layout.has_early:
         return None
     with tf.device(state.device):
@@ -166,7 +167,7 @@ def _early(state: TrainingState, params: ModelParams) -> Optional[tf.Tensor]:
 
 
 def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean loss and accuracy of a tower's images, worked out where it is."""
+    """Mean loss and accuracy of a tower's images, float32 scalars, worked out where it is."""
     with tf.device(tower.logits.device):
         losses = cross_entropy(tower.labels, tower.logits, smoothing)
         is_right = tf.equal(tf.argmax(tower.logits, axis=1), tower.labels)
@@ -182,8 +183,16 @@ def _keep_for_hooks(state: TrainingState) -> None:
         tf.cast(state.shared.over.variable.read_value(), tf.bool, OVER)
 
 
-def _report(done: Any, state: TrainingState) -> Any:
-    """Ends the step: what hooks want to know comes with the answer of its last device."""
+def _report(done: Any, state: TrainingState) -> tf.Operation:
+    """Ends the step: what hooks want to know comes with the answer of its last device.
+
+    Args:
+      done: op that has changed everything.
+      state: what it has changed.
+
+    Returns:
+      The op that makes the tensor `REPORT`, float64 [4].
+    """
     over_flag = state.shared.over
     with tf.device(state.device), tf.control_dependencies([done]):
         over = over_flag.variable.read_value() if over_flag else tf.constant(0, tf.int64)

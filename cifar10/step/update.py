@@ -1,7 +1,7 @@
 """From the mean gradient to new weights: decay, the optimizer, moving statistics, counters."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -17,7 +17,7 @@ def apply_update(
     moments: Sequence[tf.Tensor],
     parts: Sequence[towers.Tower],
     params: ModelParams,
-    scale: Any = None,
+    scale: Optional[tf.mixed_precision.LossScale] = None,
 ) -> Any:
     """Builds the op that ends the step: everything that it changes has changed.
 
@@ -28,8 +28,7 @@ def apply_update(
       moments: one tensor, float32 [2 * channels], or none: see `gradients.average_moments`.
       parts: this process's towers.
       params: settings, length of the run.
-      scale: the tf.mixed_precision.LossScale of fp16, which leaves steps out that overflow; or
-        None.
+      scale: of fp16, which leaves steps out that overflow; or None.
     """
     shared = state.shared
     if shared.rendezvous:
@@ -58,9 +57,19 @@ def apply_update(
 
 
 def _apply_gradients(
-    state: TrainingState, gradients: Sequence[tf.Tensor], params: ModelParams, scale: Any
+    state: TrainingState,
+    gradients: Sequence[tf.Tensor],
+    params: ModelParams,
+    scale: Optional[tf.mixed_precision.LossScale],
 ) -> Any:
-    """The op that takes the optimizer's step and counts it."""
+    """The op that takes the optimizer's step and counts it.
+
+    Args:
+      state: what it changes.
+      gradients: float32 [size of the piece] a piece of the weights.
+      params: the settings.
+      scale: see `apply_update`.
+    """
     if params.config.optimizer == "adam" and params.config.weight_decay != 0:
         gradients = _decay(state, gradients, params, scale)
     scaled = optimizers.with_loss_scale(state.optimizer, scale)
@@ -68,9 +77,12 @@ def _apply_gradients(
 
 
 def _decay(
-    state: TrainingState, gradients: Sequence[tf.Tensor], params: ModelParams, scale: Any
+    state: TrainingState,
+    gradients: Sequence[tf.Tensor],
+    params: ModelParams,
+    scale: Optional[tf.mixed_precision.LossScale],
 ) -> list[tf.Tensor]:
-    """Adam's decay of every piece; returns the gradients, known after it."""
+    """Adam's decay of every piece; returns the gradients, of the same shapes, known after it."""
     rate = state.rate
     if scale is not None:  # A step that is left out decays nothing.
         rate = tf.where(optimizers.all_finite(gradients), state.rate, 0.0)
@@ -92,6 +104,12 @@ def _update_statistics(
 
     Early on the decay is (1 + step) / (10 + step), so that the zeros and ones that the statistics
     start from are soon forgotten: with a decay of .997 alone they would weigh 22 % after 500 steps.
+
+    Args:
+      state: has the statistics, float32 [2 * channels].
+      moments: what all towers saw, float32 [2 * channels].
+      parts: this process's towers.
+      params: the settings.
     """
     if state.statistics is None:
         raise ValueError("this model has no moving statistics")
