@@ -18,16 +18,23 @@ _COLUMNS = (
     ("training loss", "{loss[0]:.3f} ({loss[1]:.3f} to {loss[2]:.3f})"),
     ("training accuracy", "{accuracy[0]:.3f} ({accuracy[1]:.3f} to {accuracy[2]:.3f})"),
     ("validation accuracy", "{validation[0]:.3f} ({validation[1]:.3f} to {validation[2]:.3f})"),
-    ("measured on", "{machine}"),
 )
+_MACHINE = ("measured on", "{machine}")
 
 
 def curves_table(folder: Path) -> str:
-    """A row a curve: the means over the seeds, the lowest and the highest, of its last row."""
+    """A row a curve: the means over the seeds, the lowest and the highest, of its last row.
+
+    A machine that is the same for all curves stands below the table, else in each row.
+    """
     curves = [Curve.load(path) for path in sorted(folder.glob("*/*.json"))]
     if not curves:
         raise BenchmarkError(f"{folder} has no curves; python -m benchmarks converge --write")
-    return as_markdown(_COLUMNS, [_row(curve) for curve in curves])
+    rows = [_row(curve) for curve in curves]
+    machines = {row["machine"] for row in rows}
+    if len(machines) > 1:
+        return as_markdown((*_COLUMNS, _MACHINE), rows)
+    return f"{as_markdown(_COLUMNS, rows)}\n\nMeasured on {machines.pop()}."
 
 
 def _row(curve: Curve) -> dict[str, Any]:

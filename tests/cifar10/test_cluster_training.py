@@ -9,6 +9,7 @@ import pytest
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
+from tests.documents import check_fields
 
 # Of 180 training images; a step takes milliseconds.
 SETTINGS = (
@@ -65,6 +66,14 @@ def test_the_result_tells_of_the_cluster(ended, output):
         "images_a_global_step": 40,
     }
     assert result["figures"]["own_images_per_sec"] > 0
+
+
+def test_the_documents_name_every_field_of_a_clusters_result(ended, output):
+    result = json.loads((output / "result.json").read_text())
+    history = result.pop("history")
+    assert check_fields("docs/outputs.md", "history.json", history) == ([], [])
+    found = {**result, "data": None, "history": None}
+    assert check_fields("docs/outputs.md", "result.json", found) == ([], ["cluster"])
 
 
 def test_no_task_outlives_the_last_step_by_more_than_10_seconds(ended, output):

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.output import run_status
 from tests.cifar10 import program
+from tests.documents import check_fields, check_files
 
 # 180 training, 20 validation and 40 eval images; a step takes milliseconds.
 SMALL = ("--model=mlp", "--train-batch-size=16", "--train-epochs=2")
@@ -81,6 +83,32 @@ def test_a_run_leaves_result_report_best_checkpoint_and_export(trained, folder):
     assert "<html" in (output / "report.html").read_text()
     assert list(output.glob("best/model.ckpt-*.index"))
     assert list(output.glob("export/*/saved_model.pb"))
+
+
+def test_the_documents_name_every_field_of_every_file(trained, folder):
+    output = folder / "output"
+    result = json.loads((output / "result.json").read_text())
+    assert check_fields("docs/data.md", "manifest.json", result.pop("data")) == ([], [])
+    own = {"train[].own_images_per_sec"}
+    for history in (result.pop("history"), json.loads((output / "history.json").read_text())):
+        unnamed, unused = check_fields("docs/outputs.md", "history.json", history)
+        assert (unnamed, set(unused)) == ([], own)
+    found = {**result, "data": None, "history": None}
+    unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
+    assert unnamed == []
+    assert {field.partition(".")[0] for field in unused} == {"cluster"}
+    run_status.touch_mark(str(output))
+    for name in ("model.json", "training.json", "best/best.json", "evaluator.json"):
+        content = json.loads((output / name).read_text())
+        heading = name.rpartition("/")[2]
+        assert check_fields("docs/outputs.md", heading, content) == ([], []), name
+    run_status.remove_mark(str(output))
+
+
+def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
+    unnamed, unused = check_files("docs/outputs.md", "The output folder", folder / "output")
+    assert unnamed == []
+    assert unused == ["history_validation.json", "evaluator.json"]
 
 
 def test_tensorboard_gets_scalars_samples_and_the_confusion_matrix(trained, folder):

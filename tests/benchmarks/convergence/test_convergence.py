@@ -237,10 +237,18 @@ def test_the_picture_shows_committed_and_new_curves(tmp_path: Path) -> None:
 
 def test_the_table_has_a_row_a_curve(tmp_path: Path) -> None:
     COMMITTED.save(tmp_path / "synthetic" / "resnet8.json")
-    assert curves_table(tmp_path).splitlines()[2:] == [
+    row = (
         "| synthetic | resnet8 | fp32, own | 3 | 81 x 64 | 1.000 (1.000 to 1.000) | "
-        "0.500 (0.490 to 0.510) | 0.800 (0.800 to 0.800) | 2 cores of a CPU; Python 3.11.7, "
-        f"TensorFlow 2.15.1; {CONDITIONS['measured']} |"
+        "0.500 (0.490 to 0.510) | 0.800 (0.800 to 0.800) |"
+    )
+    machine = "2 cores of a CPU; Python 3.11.7, TensorFlow 2.15.1; "
+    measured = CONDITIONS["measured"]
+    assert curves_table(tmp_path).splitlines()[2:] == [row, "", f"Measured on {machine}{measured}."]
+    other = dataclasses.replace(COMMITTED, conditions={**CONDITIONS, "measured": "2000-01-01"})
+    other.save(tmp_path / "synthetic" / "resnet8-later.json")
+    assert curves_table(tmp_path).splitlines()[2:] == [
+        f"{row} {machine}2000-01-01 |",
+        f"{row} {machine}{measured} |",
     ]
     with pytest.raises(BenchmarkError, match="has no curves; python -m benchmarks converge"):
         curves_table(tmp_path / "none")

@@ -1,0 +1,133 @@
+"""What the pages in docs/ say in their tables, to be held against the code."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+HOLE = "..."  # stands for what differs, in a page's quotes and in the code's messages
+_SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+_PART = re.compile(r"([.\[])")
+_TEMPLATE_FIELD = re.compile(r"(?<!\{)\{\w+\}(?!\})")
+
+
+def rows(markdown: str, column: str) -> list[dict[str, str]]:
+    """The rows of all tables that have a column of this title: title -> cell."""
+    found: list[dict[str, str]] = []
+    for block in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
+        titles, _, *lines = [_cells(line) for line in block.splitlines()]
+        if column in titles:
+            found += [dict(zip(titles, cells)) for cells in lines]
+    return found
+
+
+def code_spans(cell: str) -> list[str]:
+    """The code in a cell, `` `like this` `` with the backticks inside of it."""
+    return [span.strip() for _, span in _SPAN.findall(cell)]
+
+
+def section(markdown: str, heading: str) -> str:
+    """The text below a heading of any level, up to the next one of that level or above."""
+    (start,) = re.finditer(rf"^(#+) {re.escape(heading)}$", markdown, re.MULTILINE)
+    rest = markdown[start.end() :]
+    end = re.search(rf"^#{{1,{len(start[1])}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def messages(folder: Path) -> Iterator[str]:
+    """Every text in the code of a folder but docstrings, with `...` for what it is filled with."""
+    for path in sorted(folder.rglob("*.py")):
+        texts = _Texts()
+        texts.visit(ast.parse(path.read_text(encoding="utf-8")))
+        yield from texts.found
+
+
+class _Texts(ast.NodeVisitor):
+    """Collects the texts of a syntax tree."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        """Leaves docstrings out."""
+        if not isinstance(node.value, ast.Constant):
+            self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Takes an f-string as a whole, and the texts that it may be filled with."""
+        parts = (str(p.value) if isinstance(p, ast.Constant) else HOLE for p in node.values)
+        self.found.append("".join(parts))
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                self.visit(part.value)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """Takes a text, which may be a template."""
+        if isinstance(node.value, str):
+            filled = _TEMPLATE_FIELD.sub(HOLE, node.value)
+            self.found.append(filled.replace("{{", "{").replace("}}", "}"))
+
+
+def is_said(quote: str, texts: list[str]) -> bool:
+    """Whether a text holds the quote's pieces in their order, one after the other."""
+    pattern = re.compile(".*".join(map(re.escape, quote.split(HOLE))), re.DOTALL)
+    return any(pattern.search(text) for text in texts)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def check_fields(page: str, heading: str, content: Any) -> tuple[list[str], list[str]]:
+    """Compares the fields that a page names with those of a file.
+
+    A field is a path, `history.train[].step`; a part in capitals stands for any key.
+
+    Returns:
+      (fields that the page does not name, fields of the page that the file has not).
+    """
+    table = rows(section((ROOT / page).read_text(encoding="utf-8"), heading), "field")
+    named = {field: _path_pattern(field) for row in table for field in code_spans(row["field"])}
+    paths = sorted(set(_paths(content)))
+    unnamed = [path for path in paths if not any(p.fullmatch(path) for p in named.values())]
+    unused = [field for field, p in named.items() if not any(map(p.fullmatch, paths))]
+    return unnamed, unused
+
+
+def check_files(page: str, heading: str, folder: Path) -> tuple[list[str], list[str]]:
+    """Compares the files that a page names with those of a folder.
+
+    In a name, capitals and `*` stand for anything, and a name that ends in / for all that is in it.
+
+    Returns:
+      (files that the page does not name, names of the page that the folder has not).
+    """
+    table = rows(section((ROOT / page).read_text(encoding="utf-8"), heading), "file")
+    named = {name: _name_pattern(name) for row in table for name in code_spans(row["file"])}
+    paths = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    unnamed = [path for path in paths if not any(p.fullmatch(path) for p in named.values())]
+    unused = [name for name, p in named.items() if not any(map(p.fullmatch, paths))]
+    return sorted(unnamed), unused
+
+
+def _name_pattern(name: str) -> re.Pattern[str]:
+    parts = re.split(r"[A-Z]{2,}|\*|(?<=/)$", name)
+    return re.compile(".*".join(map(re.escape, parts)))
+
+
+def _path_pattern(field: str) -> re.Pattern[str]:
+    parts = (r"[^.\[]+" if re.fullmatch("[A-Z]+", p) else re.escape(p) for p in _PART.split(field))
+    return re.compile("".join(parts))
+
+
+def _paths(content: Any, path: str = "") -> Iterator[str]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            yield from _paths(value, f"{path}.{key}" if path else key)
+    elif isinstance(content, list):
+        for value in content or [None]:
+            yield from _paths(value, f"{path}[]")
+    else:
+        yield path
