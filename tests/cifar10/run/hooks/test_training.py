@@ -273,6 +273,19 @@ class Saves(tf.train.CheckpointSaverListener):
         self.steps.append((int(global_step_value), self._saver.at_end))
 
 
+def test_only_a_step_with_a_checkpoint_asks_for_the_global_step_once_more(tmp_path, monkeypatch):
+    steps = []
+    save = tf.train.CheckpointSaverHook.after_run
+
+    def note(hook: Any, run_context: Any, run_values: Any) -> None:
+        steps.append(run_values.results)
+        save(hook, run_context, run_values)
+
+    monkeypatch.setattr(tf.train.CheckpointSaverHook, "after_run", note)
+    assert train(LastStepHook(11), SaverHook(str(tmp_path), 4)) == 11
+    assert steps == [4, 8]
+
+
 @pytest.mark.parametrize("total", [8, 9])
 def test_the_last_checkpoint_is_left_to_the_end(tmp_path, total):
     saver = SaverHook(str(tmp_path), 4)
