@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import server, shutdown
+from cifar10.cluster import liveness, server, shutdown
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
@@ -43,11 +43,16 @@ class Job:
             there.listen(100)
             yield
 
-    def tell(self, *jobs: str) -> None:
-        """Tells the parameter server that trainers have ended; their servers stay."""
+    def tell(self, *jobs: str, serving: str = "ps") -> None:
+        """Tells the task that serves that trainers have ended; their servers stay."""
+        address = f"127.0.0.1:{self.ports[serving]}"
+        deadline = time.monotonic() + WAIT_SECS
+        while not liveness.answers(address):  # Who does not answer yet is told nothing.
+            assert time.monotonic() < deadline, f"{serving} does not serve"
+            time.sleep(0.05)
         for job in jobs:
             target = server.start(self.task(job), tf.ConfigProto()).target
-            shutdown.tell(self.task(job), [("ps", 0)], target)
+            shutdown.tell(self.task(job), [(serving, 0)], target)
 
 
 class Served:
@@ -154,8 +159,7 @@ def test_a_signal_leaves_it_to_the_master_as_long_as_that_is_here(job):
 def test_a_worker_of_an_in_graph_cluster_waits_for_the_master_alone(job):
     # It is a worker itself: there is no other trainer than the master.
     served = Served(job, "worker", replication="in-graph", model="mlp", num_gpus=0)
-    target = server.start(job.task("master"), tf.ConfigProto()).target
-    shutdown.tell(job.task("master"), [("worker", 0)], target)
+    job.tell("master", serving="worker")
     began = time.monotonic()
     served.ended()
     assert time.monotonic() - began < shutdown.GRACE_SECS
