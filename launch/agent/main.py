@@ -147,20 +147,20 @@ class Agent:
         self._tasks[task.name] = task
         self._selector.register(task.fd, selectors.EVENT_READ, lambda: self._read(task))
         self._say("started", task=task.name, pid=task.pid)
-        if task.log.error:
-            self._say("note", text=task.log.error)
+        self._forward(task, [])
 
     def _read(self, task: Running) -> None:
-        had_log = task.log.error is None
         lines = task.read()
         if lines is None:  # closed its output; its end is another matter
             self._selector.unregister(task.fd)
             return
         self._forward(task, lines)
-        if had_log and task.log.error:
-            self._say("note", text=task.log.error)
 
     def _forward(self, task: Running, lines: list[str]) -> None:
+        """Tells the launcher what a task wrote; and once, if that could not be logged."""
+        error = task.log.new_error()
+        if error is not None:
+            self._say("note", text=f"{task.name}: {error}, but the job goes on")
         if not lines:
             return
         message = {"event": "lines", "task": task.name, "lines": lines, "dropped": task.dropped}
