@@ -99,7 +99,7 @@ class Agent:
         if "SLURM_STEP_ID" in os.environ:
             self._say("told", reason=reason)
         else:
-            self._orphan(reason)
+            self._orphan(reason, by_platform=True)
 
     def _say(self, event: str, **content: Any) -> None:
         self._outgoing.put({"event": event, **content})
@@ -252,11 +252,13 @@ class Agent:
             stragglers=len(left),
         )
 
-    def _orphan(self, reason: str) -> None:
+    def _orphan(self, reason: str, *, by_platform: bool = False) -> None:
         """Ends the tasks since nobody will: first those that save, then the ps."""
         if self._orphaned is None and self._over_at is None:
             self._orphaned = time.monotonic()
-            self._say("orphaned", reason=reason)  # it may come back, and wonder
+            self._say(
+                "orphaned", reason=reason, by_platform=by_platform
+            )  # it may come back, and wonder
             for task in self._tasks.values():
                 if not task.last:
                     task.send(signal.SIGTERM)

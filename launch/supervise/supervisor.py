@@ -11,7 +11,7 @@ from typing import Optional, Union
 
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
-from launch.record.outcome import Outcome, exit_code_of, words_for
+from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
 
 _KILL_SECS = 5.0  # for the kernel, and the way to the host, after SIGKILL
 _LONGEST_BACKOFF_SECS = 30.0
@@ -53,6 +53,7 @@ class TaskState:
     due: float = 0.0
     code: Optional[int] = None
     last: str = ""
+    cause: Cause = Cause.TASK_FAILED  # of its last end, if that was a failure
 
     @property
     def alive(self) -> bool:
@@ -117,7 +118,14 @@ class Supervisor:
         self._heard = now
         self._stepped = self._stepped or stepped
 
-    def ended(self, name: str, code: Optional[int], now: float, reason: str = "") -> list[Action]:
+    def ended(
+        self,
+        name: str,
+        code: Optional[int],
+        now: float,
+        reason: str = "",
+        cause: Cause = Cause.TASK_FAILED,
+    ) -> list[Action]:
         """A task has ended.
 
         Args:
@@ -125,17 +133,18 @@ class Supervisor:
           code: its exit code, -n for signal n; None if it was lost or could not be started.
           now: the time.
           reason: why, where there is no exit code.
+          cause: the job's, if that is a failure which ends it.
         """
         state = self.states[name]
         if not state.alive:
             return []
         has_run = state.status == "running" or state.restarts > 0
         state.status, state.code = "ended", code
-        state.last = reason or words_for(code)
+        state.last, state.cause = reason or words_for(code), cause
         if self.ending:
             return [*self._late_failure(state), *self._advance(now)]
         if code == 0 and state.task.is_lead:
-            self._verdict = Outcome(0, f"{name} is done")
+            self._verdict = Outcome(0, f"{name} is done", cause=Cause.DONE)
             return self._end_after_the_lead(now)
         if code == 0 and state.task.task_type != "ps":
             return [Note(f"{name} is done")]
@@ -179,20 +188,23 @@ class Supervisor:
         can_restart = has_run and state.code != _USERS_MISTAKE and state.restarts < self._restarts
         return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
 
-    def stop(self, signum: int, now: float, reason: str = "") -> list[Action]:
+    def stop(
+        self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
+    ) -> list[Action]:
         """The user asks for the end; asked again, everything is killed.
 
         Args:
           signum: the signal by which it was asked for.
           now: the time.
           reason: how it ended, in words; by default, by that signal.
+          cause: who asked for it.
         """
         self._stop_signals += 1
         if self._stop_signals == 1:
             if self._verdict is not None and self._verdict.exit_code:
                 return []  # on its way already; a second signal would keep tasks from saving
             words = reason or f"stopped by {signal.Signals(signum).name}"
-            self._verdict = Outcome(128 + signum, words)
+            self._verdict = Outcome(128 + signum, words, cause=cause)
             return self._stop_all(self._limits.stop_secs, now)
         self._stages = [_Stage(list(self.states), signal.SIGKILL, _KILL_SECS)]
         return self._advance(now)
@@ -228,7 +240,10 @@ class Supervisor:
         name, host = state.task.name, state.task.host.name
         state.status = "failed"
         self._verdict = Outcome(
-            exit_code_of(state.code), f"{name} on {host} failed: {state.last}{again}", name
+            exit_code_of(state.code),
+            f"{name} on {host} failed: {state.last}{again}",
+            name,
+            cause=state.cause,
         )
         # Without a ps the others cannot save: they are not given the time for it.
         saves = state.task.task_type != "ps"
@@ -241,7 +256,8 @@ class Supervisor:
         quitters = self._judge_quitters(now, late=True)
         if quitters:
             return quitters
-        self._verdict = Outcome(124, f"{reason}; the limits are start_secs and idle_secs")
+        words = f"{reason}; the limits are start_secs and idle_secs"
+        self._verdict = Outcome(124, words, cause=Cause.TIME_LIMIT)
         return [Note(f"{reason}; stopping"), *self._stop_all(self._limits.stop_secs, now)]
 
     def _stop_all(self, secs: float, now: float) -> list[Action]:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 from launch.backends.kubernetes.pods import Pod
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
-from launch.record.outcome import Outcome, exit_code_of
+from launch.record.outcome import Cause, Outcome, exit_code_of
 from launch.supervise.supervisor import TaskState
 
 _STUCK_SECS = 60.0  # an image's registry may need a second try
@@ -102,14 +102,15 @@ class Follower:
         """Takes in the TFJob as the API shows it."""
         for condition in job.get("status", {}).get("conditions") or []:
             if condition["status"] == "True" and condition["type"] == "Succeeded":
-                self._decide(Outcome(0, f"{self._lead} is done"), now)
+                self._decide(Outcome(0, f"{self._lead} is done", cause=Cause.DONE), now)
             if condition["status"] == "True" and condition["type"] == "Failed":
                 self._failed = self._failed or (now, condition.get("message", ""))
 
     def job_gone(self, now: float) -> None:
         """Takes in that there is no TFJob any more."""
         self._deleted = self._deleted or now
-        self._decide(Outcome(1, "somebody else has deleted the TFJob"), now)
+        words = "somebody else has deleted the TFJob"
+        self._decide(Outcome(1, words, cause=Cause.CANCELLED), now)
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """A task wrote a line; `stepped`: it told of a training step."""
@@ -118,7 +119,7 @@ class Follower:
 
     def stop(self, reason: str, exit_code: int, now: float) -> None:
         """The user asks for the end."""
-        self._decide(Outcome(exit_code, reason), now)
+        self._decide(Outcome(exit_code, reason, cause=Cause.USER), now)
 
     def deleted(self, now: float) -> None:
         """The job was deleted; its pods get the time that they were promised."""
@@ -174,7 +175,7 @@ class Follower:
             return []
         if pod.code == 0:
             if state.task.is_lead:
-                self._decide(Outcome(0, f"{name} is done"), now)
+                self._decide(Outcome(0, f"{name} is done", cause=Cause.DONE), now)
                 return []
             return [] if state.task.task_type == "ps" else [f"{name} is done"]
         is_made_anew = pod.code is None or pod.code >= _FIRST_SIGNAL
@@ -191,12 +192,13 @@ class Follower:
         where = "" if node == "-" else f" on {node}"
         state.status = "failed"
         reason = f"{name}{where} failed: {state.last}{again}"
-        self._decide(Outcome(exit_code_of(code), reason, name), now)
+        self._decide(Outcome(exit_code_of(code), reason, name, cause=Cause.TASK_FAILED), now)
         return [f"{reason}; stopping the others"]
 
     def _check_limits(self, now: float) -> list[str]:
         if self._failed is not None and now > self._failed[0] + _POD_SECS:
-            self._decide(Outcome(1, f"the TFJob has failed: {self._failed[1]}"), now)
+            words = f"the TFJob has failed: {self._failed[1]}"
+            self._decide(Outcome(1, words, cause=Cause.TASK_FAILED), now)
             return []
         start_secs, idle_secs = self._limits.start_secs, self._limits.idle_secs
         patience = min(_STUCK_SECS, (start_secs or 2 * _STUCK_SECS) / 2)
@@ -215,5 +217,6 @@ class Follower:
             if state.status in ("waiting", "starting"):
                 reason += f": {name} waits: {state.last or 'the operator has made no pod of it'}"
                 break
-        self._decide(Outcome(124, f"{reason}; the limits are start_secs and idle_secs"), now)
+        words = f"{reason}; the limits are start_secs and idle_secs"
+        self._decide(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
         return [f"{reason}; stopping"]
