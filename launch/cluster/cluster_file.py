@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import yaml
 
-from launch.cluster.host_list import ROOT, default_python, on_chosen_hosts, parse_name
+from launch.cluster.host_list import ROOT, chosen_hosts, default_python, parse_name
 from launch.cluster.kind import Kind
 from launch.cluster.model import HOST_NAME, LEADS, TASK_TYPES, Cluster, Host, Limits
 from launch.cluster.rules import matching, whole
@@ -89,10 +89,9 @@ def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", whole(1, 10_000), None)
     try:
-        cluster = on_chosen_hosts(kind, counts, nodes)
+        return chosen_hosts(kind, counts, nodes, base)
     except LaunchError as error:
         raise top.error(tasks_node, str(error)) from None
-    return tuple(replace(base, name=h.name, address=h.name, roles=h.roles) for h in cluster.hosts)
 
 
 def _has_roles(node: Node) -> bool:
