@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
+from launch.backends.kubernetes.pod_end import overdue_secs
 from launch.backends.kubernetes.pods import Pod
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
@@ -15,7 +16,6 @@ from launch.supervise.supervisor import TaskState
 
 _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # for word of the pod that failed, after the word that the job has
-_LATE_SECS = 20.0  # for the nodes and the way to them, beyond what pods are given
 _FIRST_SIGNAL = 128  # exit codes from here on: the operator makes the pod anew
 
 
@@ -132,7 +132,7 @@ class Follower:
         self._now = now
         if self._deleted is None:
             return []
-        late = now > self._deleted + 2 * self._limits.stop_secs + _LATE_SECS
+        late = now > self._deleted + overdue_secs(self._limits)
         if self._live and not late:
             return []
         self.outcome = self.verdict

@@ -16,6 +16,7 @@ from launch.backends.kubernetes import hold, manifests
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl, stamped_lines, watch_events
 from launch.backends.kubernetes.logs import PodLog, PodLogs
+from launch.backends.kubernetes.pod_end import grace_secs, hold_secs, overdue_secs
 from launch.backends.kubernetes.pods import Pod, read_pod
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.registry import KINDS, backend_named
@@ -590,6 +591,18 @@ def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
     assert told.follower.verdict is None
     told.pass_secs(2)
     assert told.end == (1, "the TFJob has failed: 1 Worker replica(s) failed")
+
+
+@pytest.mark.parametrize(
+    ("task_type", "held", "given"),
+    [("master", 0, 10), ("chief", 0, 10), ("evaluator", 0, 10), ("worker", 5, 15), ("ps", 15, 25)],
+)
+def test_a_ps_outlasts_workers_and_these_outlast_the_master(
+    task_type: str, held: int, given: int
+) -> None:
+    limits = Limits(stop_secs=9.5)
+    assert (hold_secs(task_type, limits), grace_secs(task_type, limits)) == (held, given)
+    assert overdue_secs(limits) == 40
 
 
 def test_pods_that_do_not_end_are_named() -> None:
