@@ -12,6 +12,7 @@ from typing import Optional, Union
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
+from launch.supervise.progress_watch import ProgressWatch
 
 _KILL_SECS = 5.0  # for the kernel, and the way to the host, after SIGKILL
 _LONGEST_BACKOFF_SECS = 30.0
@@ -90,9 +91,7 @@ class Supervisor:
         self.outcome: Optional[Outcome] = None
         self._limits = limits
         self._restarts = restarts
-        self._began = 0.0
-        self._stepped = False
-        self._heard = 0.0
+        self._progress = ProgressWatch(limits, 0.0)
         self._stages: Optional[list[_Stage]] = None
         self._verdict: Optional[Outcome] = None
         self._stop_signals = 0
@@ -104,7 +103,7 @@ class Supervisor:
 
     def start(self, now: float) -> list[Action]:
         """Starts all tasks, the ps first."""
-        self._began = self._heard = now
+        self._progress = ProgressWatch(self._limits, now)
         order = sorted(self.states.values(), key=lambda state: state.task.task_type != "ps")
         return [self._start(state) for state in order]
 
@@ -115,8 +114,7 @@ class Supervisor:
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """A task wrote a line; `stepped`: it told of a training step."""
-        self._heard = now
-        self._stepped = self._stepped or stepped
+        self._progress.heard(now, stepped=stepped)
 
     def ended(
         self,
@@ -213,11 +211,9 @@ class Supervisor:
         """Looks at the clock."""
         if self.ending:
             return self._advance(now)
-        limits = self._limits
-        if limits.start_secs and not self._stepped and now > self._began + limits.start_secs:
-            return self._time_out(f"no training step within {limits.start_secs:g} s", now)
-        if limits.idle_secs and self._stepped and now > self._heard + limits.idle_secs:
-            return self._time_out(f"no line from any task for {limits.idle_secs:g} s", now)
+        overdue = self._progress.overdue(now)
+        if overdue is not None:
+            return self._time_out(overdue, now)
         quitters = self._judge_quitters(now)
         due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
         return [*quitters, *(self._start(state) for state in due)]

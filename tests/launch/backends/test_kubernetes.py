@@ -478,10 +478,10 @@ def test_the_job_is_over_with_its_master() -> None:
     told.pod("master/0", terminated(0, "Completed"))
     assert told.end == (0, "master/0 is done")
     told.pass_secs(29)
-    assert not told.follower.wants_deletion  # the others may still end by themselves
+    assert not told.follower.wants_deletion(told.now)  # the others may still end by themselves
     told.pod("worker/0", terminated(0, "Completed"))
     told.pod("ps/0", terminated(0, "Completed"))
-    assert told.follower.wants_deletion
+    assert told.follower.wants_deletion(told.now)
     told.follower.deleted(told.now)
     told.pass_secs(0)
     assert told.follower.outcome is not None
@@ -492,7 +492,7 @@ def test_those_who_stay_are_deleted_after_the_grace() -> None:
     told.all_run()
     told.pod("master/0", terminated(0, "Completed"))
     told.pass_secs(31)
-    assert told.follower.wants_deletion
+    assert told.follower.wants_deletion(told.now)
 
 
 @pytest.mark.parametrize(
@@ -509,7 +509,7 @@ def test_the_first_failure_is_the_jobs(status: Any, end: tuple[int, str]) -> Non
     told.pod("worker/0", status)
     told.pod("master/0", terminated(1))
     assert told.end == end
-    assert told.follower.wants_deletion
+    assert told.follower.wants_deletion(told.now)
 
 
 def test_a_pod_that_is_made_anew_is_counted() -> None:
