@@ -5,10 +5,12 @@ What a verb needs is imported when it runs, so that every one of them starts at 
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Optional
 
 from launch.backends.registry import KINDS, backend_named
+from launch.cluster.kind import Kind
 from launch.cluster.model import Cluster
 from launch.errors import LaunchError
 
@@ -46,58 +48,95 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 130
 
 
+# (flag, whether a backend refuses it, why and what to do instead)
+_REFUSED: tuple[tuple[str, Callable[[Kind], bool], str], ...] = (
+    (
+        "hosts",
+        lambda kind: kind.is_this_machine,
+        "all tasks run on this machine; give --workers and --ps, or --on ssh",
+    ),
+    (
+        "hosts",
+        lambda kind: kind.chooses_hosts,
+        "it chooses the hosts itself; give --workers and --ps instead",
+    ),
+    (
+        "nodes",
+        lambda kind: not kind.chooses_hosts,
+        "only a backend that chooses the hosts takes it, such as slurm; leave it out",
+    ),
+    (
+        "nodes",
+        lambda kind: kind.host_per_task,
+        "it chooses a node for each task; leave it out",
+    ),
+    ("python", lambda kind: kind.has_image, "the image has its own Python; leave it out"),
+    (
+        "workdir",
+        lambda kind: kind.has_image and kind.chooses_hosts,
+        "the image holds the code; leave it out",
+    ),
+)
+# What --cluster and --hosts say already -> why, and what to do instead.
+_SAID_BY_A_FILE = "a cluster file says it itself; write it there"
+_SAID_BY_HOSTS = (
+    "each host has its tasks; leave it out, or say `roles:` of each host in a file (--cluster)"
+)
+_SAID = {
+    "cluster": dict.fromkeys(
+        ("hosts", "workers", "ps", "nodes", "evaluator", "python", "workdir"), _SAID_BY_A_FILE
+    ),
+    "hosts": dict.fromkeys(("workers", "ps", "nodes"), _SAID_BY_HOSTS),
+}
+
+
 def cluster_of(options: argparse.Namespace) -> Cluster:
-    """The cluster that --cluster, --hosts or --on local describes.
+    """The cluster that --cluster, --hosts, or --on with counts of tasks describes.
 
     Raises:
-      LaunchError: none of them, or two.
+      LaunchError: none of them does, or a flag does not go with it.
     """
-    import dataclasses
-
     from launch.cluster import host_list
 
-    if (options.cluster is not None) + (options.hosts is not None) > 1:
-        raise LaunchError("--cluster and --hosts both describe the cluster; give one")
-    choosing = [name for name, kind in KINDS.items() if kind.chooses_hosts]
-    if options.nodes is not None and options.on not in choosing:
-        raise LaunchError("--nodes goes with --on slurm, which chooses the hosts")
-    counts = options.workers is not None or options.ps is not None
     if options.cluster is not None:
         from launch.cluster.cluster_file import read_cluster
 
-        for flag in ("python", "workdir"):
-            if getattr(options, flag):
-                raise LaunchError(f"--{flag} and --cluster: say `{flag}:` in {options.cluster}")
-        cluster = read_cluster(options.cluster, KINDS)
-    elif options.hosts is not None:
-        cluster = host_list.from_hosts(
-            options.hosts, options.python, options.workdir, options.evaluator
-        )
-    elif options.on == "local":
-        workers, ps = options.workers or 0, 1 if options.ps is None else options.ps
-        return host_list.on_this_machine(
-            workers, ps, options.python, options.workdir, options.evaluator
-        )
-    elif options.on in choosing:
+        _refuse_flags(options, "--cluster", _SAID["cluster"])
+        return read_cluster(options.cluster, KINDS, options.on)
+    kind = KINDS[options.on or "ssh"]
+    refused = {flag: words for flag, refuses, words in _REFUSED if refuses(kind)}
+    if options.on is not None:
+        _refuse_flags(options, f"--on {kind.name}", refused)
+    place = (options.python, options.workdir)
+    if options.hosts is not None:
+        _refuse_flags(options, "--hosts", _SAID["hosts"])
+        cluster = host_list.from_hosts(options.hosts, *place, options.evaluator)
+        return replace(cluster, backend=kind.name, ports=kind.default_ports)
+    workers, ps = options.workers or 0, 1 if options.ps is None else options.ps
+    if kind.is_this_machine:
+        return host_list.on_this_machine(workers, ps, *place, options.evaluator)
+    if kind.chooses_hosts:
         lead = "chief" if options.evaluator else "master"
-        tasks = {lead: 1, "worker": options.workers or 0}
-        tasks |= {"ps": 1 if options.ps is None else options.ps, "evaluator": options.evaluator}
-        return host_list.on_chosen_hosts(
-            KINDS[options.on], tasks, options.nodes, options.python, options.workdir
-        )
-    else:
-        raise LaunchError("no cluster: say where to run with --hosts, --cluster or --on local")
-    if counts or (options.evaluator and options.cluster is not None):
-        raise LaunchError(
-            f"--workers, --ps and --evaluator go with --on {', '.join(('local', *choosing))}; a "
-            "cluster file gives each host its roles"
-        )
-    if options.on and (options.on in choosing) != (cluster.backend in choosing):
-        raise LaunchError(
-            f"--on {options.on} does not go with this description: {' and '.join(choosing)} need "
-            "`tasks:`, the others `hosts:`"
-        )
-    return dataclasses.replace(cluster, backend=options.on) if options.on else cluster
+        counts = {lead: 1, "worker": workers, "ps": ps, "evaluator": int(options.evaluator)}
+        return host_list.on_chosen_hosts(kind, counts, options.nodes, *place)
+    if options.on is not None:
+        raise LaunchError(f"--on {kind.name} needs hosts; name them with --hosts or --cluster")
+    raise LaunchError("no cluster: say where to run with --hosts, --cluster or --on local")
+
+
+def _refuse_flags(options: argparse.Namespace, way: str, refused: Mapping[str, str]) -> None:
+    """Refuses flags that are given although they mean nothing beside another one.
+
+    Args:
+      options: the command line.
+      way: the other one, in words.
+      refused: flag -> why, and what to do instead.
+    """
+    for flag, words in refused.items():
+        value = getattr(options, flag)
+        if value is not None and value is not False:
+            given = f"--{flag}" if value is True else f"--{flag} {value}"
+            raise LaunchError(f"{given} does not go with {way}: {words}")
 
 
 def _parser() -> argparse.ArgumentParser:

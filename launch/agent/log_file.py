@@ -20,6 +20,7 @@ class LogFile:
         self._path = os.path.expanduser(path)
         self._fd: Optional[int] = None
         self.error: Optional[str] = None
+        self._is_told = False
         try:
             if not os.path.exists(os.path.dirname(self._path)):
                 os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
@@ -38,6 +39,12 @@ class LogFile:
                     self._open()
         except OSError as error:
             self._give_up(error)
+
+    def new_error(self) -> Optional[str]:
+        """The error, the first time that this is asked once there is one; else None."""
+        found = None if self._is_told else self.error
+        self._is_told = found is not None or self._is_told
+        return found
 
     def close(self) -> None:
         """Closes the file."""

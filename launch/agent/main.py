@@ -99,7 +99,7 @@ class Agent:
         if "SLURM_STEP_ID" in os.environ:
             self._say("told", reason=reason)
         else:
-            self._orphan(reason)
+            self._orphan(reason, by_platform=True)
 
     def _say(self, event: str, **content: Any) -> None:
         self._outgoing.put({"event": event, **content})
@@ -147,20 +147,20 @@ class Agent:
         self._tasks[task.name] = task
         self._selector.register(task.fd, selectors.EVENT_READ, lambda: self._read(task))
         self._say("started", task=task.name, pid=task.pid)
-        if task.log.error:
-            self._say("note", text=task.log.error)
+        self._forward(task, [])
 
     def _read(self, task: Running) -> None:
-        had_log = task.log.error is None
         lines = task.read()
         if lines is None:  # closed its output; its end is another matter
             self._selector.unregister(task.fd)
             return
         self._forward(task, lines)
-        if had_log and task.log.error:
-            self._say("note", text=task.log.error)
 
     def _forward(self, task: Running, lines: list[str]) -> None:
+        """Tells the launcher what a task wrote; and once, if that could not be logged."""
+        error = task.log.new_error()
+        if error is not None:
+            self._say("note", text=f"{task.name}: {error}, but the job goes on")
         if not lines:
             return
         message = {"event": "lines", "task": task.name, "lines": lines, "dropped": task.dropped}
@@ -252,11 +252,13 @@ class Agent:
             stragglers=len(left),
         )
 
-    def _orphan(self, reason: str) -> None:
+    def _orphan(self, reason: str, *, by_platform: bool = False) -> None:
         """Ends the tasks since nobody will: first those that save, then the ps."""
         if self._orphaned is None and self._over_at is None:
             self._orphaned = time.monotonic()
-            self._say("orphaned", reason=reason)  # it may come back, and wonder
+            self._say(
+                "orphaned", reason=reason, by_platform=by_platform
+            )  # it may come back, and wonder
             for task in self._tasks.values():
                 if not task.last:
                     task.send(signal.SIGTERM)

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Optional
 
 import yaml
 
-from launch.cluster.host_list import ROOT, default_python, on_chosen_hosts, parse_name
+from launch.cluster.host_list import ROOT, chosen_hosts, default_python, parse_name
 from launch.cluster.kind import Kind
 from launch.cluster.model import HOST_NAME, LEADS, TASK_TYPES, Cluster, Host, Limits
 from launch.cluster.rules import matching, whole
@@ -18,18 +18,20 @@ _PLAIN = Host("", "", (), str(ROOT), python=default_python())  # of which nothin
 _HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 
 
-def read_cluster(path: str, kinds: Mapping[str, Kind]) -> Cluster:
+def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
     """Reads and checks the file.
 
     Args:
       path: the file.
       kinds: the backends that there are, by name.
+      on: the backend to take instead of the file's own.
 
     Raises:
       LaunchError: `lab.yaml:12: ...`, with the value, the rule and the way out.
     """
     top = read(path)
-    kind = _kind(top, kinds)
+    said_kind = _kind(top, kinds)
+    kind = said_kind if on is None else kinds[on]
     hosts_node = top.node_of("tasks" if kind.chooses_hosts else "hosts")
     if hosts_node is None:
         raise top.error(
@@ -39,6 +41,13 @@ def read_cluster(path: str, kinds: Mapping[str, Kind]) -> Cluster:
             else "hosts is missing; list the machines under it",
         )
     hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
+    if kind.is_this_machine and len(hosts) > 1:
+        names = ", ".join(host.name for host in hosts)
+        raise top.error(
+            hosts_node,
+            f"{kind.name} runs all tasks on this machine, got {len(hosts)} hosts ({names}); "
+            "list one host, or run on ssh",
+        )
     said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
     limits = top.section("limits")
     if limits is not None:
@@ -80,10 +89,9 @@ def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", whole(1, 10_000), None)
     try:
-        cluster = on_chosen_hosts(kind, counts, nodes)
+        return chosen_hosts(kind, counts, nodes, base)
     except LaunchError as error:
         raise top.error(tasks_node, str(error)) from None
-    return tuple(replace(base, name=h.name, address=h.name, roles=h.roles) for h in cluster.hosts)
 
 
 def _has_roles(node: Node) -> bool:

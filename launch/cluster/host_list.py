@@ -3,7 +3,9 @@
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
@@ -86,48 +88,64 @@ def on_chosen_hosts(
     Args:
       kind: a backend that chooses the hosts.
       counts: task type -> how many.
-      num_hosts: over how many hosts the tasks are dealt out, trainers first; by default one for
-        each trainer, and the ps beside them. Not where each task has its own.
+      num_hosts: as for `chosen_hosts`.
       python: the training's Python there.
       workdir: the folder with the code there; by default the same one as here.
 
     Raises:
       LaunchError: more hosts than tasks, or a number where each task has its own.
     """
-    trainers = [role for role in (*LEADS, "worker") for _ in range(counts.get(role, 0))]
-    others = [role for role in ("ps", "evaluator") for _ in range(counts.get(role, 0))]
+    base = Host("", "", (), workdir or code_folder(), python=python or default_python())
+    return Cluster(
+        hosts=chosen_hosts(kind, counts, num_hosts, base),
+        backend=kind.name,
+        ports=kind.default_ports,
+        source=f"--on {kind.name}",
+    )
+
+
+def chosen_hosts(
+    kind: Kind, counts: Mapping[str, int], num_hosts: Optional[int], base: Host
+) -> tuple[Host, ...]:
+    """Deals tasks out to hosts in turns: first the trainers, then the ps and the evaluator.
+
+    Args:
+      kind: a backend that chooses the hosts.
+      counts: task type -> how many.
+      num_hosts: how many hosts; None is one for each trainer, with the ps beside them, or one for
+        each task where the backend wants it so, which takes no number.
+      base: what all hosts have besides their names and roles.
+
+    Raises:
+      LaunchError: more hosts than tasks, or a number where each task has its own.
+    """
+    trainers = _repeated(counts, (*LEADS, "worker"))
+    others = _repeated(counts, ("ps", "evaluator"))
+    num_tasks = len(trainers) + len(others)
     if kind.host_per_task:
         if num_hosts is not None:
             raise LaunchError(
                 f"{kind.name} chooses nodes itself, a pod for each task; leave them out"
             )
-        num_hosts = len(trainers) + len(others)
+        num_hosts = num_tasks
     elif num_hosts is None:
         num_hosts = max(1, len(trainers))
-    if num_hosts > len(trainers) + len(others):
-        raise LaunchError(
-            f"{num_hosts} nodes for {len(trainers) + len(others)} tasks; take fewer nodes"
-        )
-    # With fewer trainers than hosts, the ps begin where the trainers end.
+    if num_hosts > num_tasks:
+        raise LaunchError(f"{num_hosts} nodes for {num_tasks} tasks; take fewer nodes")
+    # Where there are more hosts than trainers, the ps begin on those that are still free.
     first = len(trainers) if len(trainers) < num_hosts else 0
-    roles: list[dict[str, int]] = [{} for _ in range(num_hosts)]
-    for dealt, start in ((trainers, 0), (others, first)):
-        for position, role in enumerate(dealt, start):
-            one = roles[position % num_hosts]
-            one[role] = one.get(role, 0) + 1
-    hosts = tuple(
-        Host(
-            name=f"node{position}",
-            address=f"node{position}",
-            roles=tuple(one.items()),
-            python=python or default_python(),
-            workdir=workdir or code_folder(),
-        )
-        for position, one in enumerate(roles)
+    roles = [Counter[str]() for _ in range(num_hosts)]
+    for position, task_type in [*enumerate(trainers), *enumerate(others, first)]:
+        roles[position % num_hosts][task_type] += 1
+    return tuple(
+        replace(base, name=f"node{i}", address=f"node{i}", roles=tuple(of_one.items()))
+        for i, of_one in enumerate(roles)
     )
-    return Cluster(
-        hosts=hosts, backend=kind.name, ports=kind.default_ports, source=f"--on {kind.name}"
-    )
+
+
+def _repeated(counts: Mapping[str, int], task_types: Sequence[str]) -> list[str]:
+    """Each task type as often as there are tasks of it."""
+    return [task_type for task_type in task_types for _ in range(counts.get(task_type, 0))]
 
 
 def parse_name(word: str) -> tuple[Optional[str], str]:

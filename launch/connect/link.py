@@ -45,6 +45,9 @@ class Link:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._threads: list[threading.Thread] = []
+        # `close` may be called while `open` is in another thread: it must find the process with
+        # both of its threads, or none of them.
+        self._starting = threading.Lock()
 
     def open(self, timeout_secs: float) -> None:
         """Starts the agent and waits for its first word.
@@ -52,6 +55,16 @@ class Link:
         Raises:
           HostError: it did not come; says why.
         """
+        with self._starting:
+            self._start()
+        in_time = self._greeted.wait(timeout_secs)
+        if not self._ready:
+            if in_time:
+                raise HostError(self.why())
+            self.close(0)
+            raise HostError(f"no answer within {timeout_secs:g} s")
+
+    def _start(self) -> None:
         try:
             # A session of its own: Ctrl-C is for the launcher only, and ssh has no terminal to
             # ask for a password on.
@@ -68,12 +81,6 @@ class Link:
         for work in (self._read, self._write):
             self._threads.append(threading.Thread(target=work, daemon=True))
             self._threads[-1].start()
-        in_time = self._greeted.wait(timeout_secs)
-        if not self._ready:
-            if in_time:
-                raise HostError(self.why())
-            self.close(0)
-            raise HostError(f"no answer within {timeout_secs:g} s")
 
     def send(self, message: Message) -> None:
         """Queues a message; a host that does not read never stops the launcher."""
@@ -99,10 +106,11 @@ class Link:
             return ""
 
     def close(self, patience_secs: float) -> None:
-        """Closes the agent's standard input and sees the process out."""
+        """Closes the agent's standard input, and waits until its process has ended."""
         self._to_write.put(None)
-        if self._process is None:
-            return
+        with self._starting:
+            if self._process is None:
+                return
         try:
             self._process.wait(patience_secs)
         except subprocess.TimeoutExpired:

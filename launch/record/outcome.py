@@ -1,8 +1,24 @@
-"""How a task or a job ended, in words and as an exit code."""
+"""How a task or a job ended: its cause, in words, and as an exit code."""
 
+import enum
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
+
+
+class Cause(enum.Enum):
+    """Why a job ended; the values stand in status files."""
+
+    DONE = "done"  # the master or chief has ended with 0
+    TASK_FAILED = "task failed"  # or could not be started
+    HOST_LOST = "host lost"  # or the connection to it
+    TIME_LIMIT = "time limit"  # one of ours, or of the platform's
+    USER = "user"  # a signal to the launcher, or `stop`
+    CANCELLED = "cancelled"  # by somebody, with the platform's own means
+    PREEMPTED = "preempted"  # by another job
+    PLATFORM = "platform"  # the platform asked tasks to end, and has not said why
+    LAUNCHER = "launcher"  # the launcher could not go on
 
 
 @dataclass(frozen=True)
@@ -14,12 +30,27 @@ class Outcome:
       reason: one line.
       task: which task failed, if one did.
       details: what it wrote last, and where its log is.
+      cause: why it ended; None where that is not known.
     """
 
     exit_code: int
     reason: str
     task: Optional[str] = None
     details: tuple[str, ...] = ()
+    cause: Optional[Cause] = None
+
+
+def end_record(outcome: Optional[Outcome]) -> dict[str, Any]:
+    """What a status file holds of the end; None for each part of it before there is one."""
+    if outcome is None:
+        return {"exit_code": None, "reason": None, "cause": None}
+    cause = None if outcome.cause is None else outcome.cause.value
+    return {"exit_code": outcome.exit_code, "reason": outcome.reason, "cause": cause}
+
+
+def read_cause(status: Mapping[str, Any]) -> Optional[Cause]:
+    """The cause in a status file; None if it has none that we know, as older files have not."""
+    return next((cause for cause in Cause if cause.value == status.get("cause")), None)
 
 
 def words_for(code: Optional[int]) -> str:

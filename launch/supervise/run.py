@@ -17,7 +17,7 @@ from launch.connect.connections import Connections, Event
 from launch.connect.link import Link
 from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Outcome
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop, stop_signals
@@ -52,7 +52,7 @@ def run_with_agents(
     with stop_signals() as signals:
         try:
             if not connections.open_all(lambda: bool(signals)):
-                return Outcome(128 + signals[0], "stopped before the start")
+                return Outcome(128 + signals[0], "stopped before the start", cause=Cause.USER)
             if job.cluster.ports.low is None:
                 job = _with_free_ports(job, connections, events)
             job = job if adapt is None else adapt(job)
@@ -210,16 +210,19 @@ class _Agents:
         if event == "lost":
             self._lose(host, link, f"lost: {link.why()}")
         elif event == "orphaned":
-            self._lose(host, link, f"lost: its agent had given up, {message['reason']}")
+            cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
+            reason = f"lost: its agent had given up, {message['reason']}"
+            self._lose(host, link, reason, cause)
         elif event == "note":
             self._loop.note(f"{host}: {message['text']}")
         elif event == "told" and not self._supervisor.ending:
             self._was_told = True
             reason = f"{host}: {message['reason']}"
             self._loop.note(f"{reason}; stopping all tasks")
-            self._carry_out(self._supervisor.stop(signal.SIGTERM, time.monotonic(), reason))
+            now = time.monotonic()
+            self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM))
 
-    def _lose(self, host: str, link: Link, reason: str) -> None:
+    def _lose(self, host: str, link: Link, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
         """Counts a host's tasks as ended: its agent sees to that, there is no one to ask."""
         if not self._connections.is_current(host, link):
             return
@@ -227,14 +230,15 @@ class _Agents:
         for name, its_host in self._hosts.items():
             if its_host == host:
                 now = time.monotonic()
-                self._carry_out(self._supervisor.ended(name, None, now, reason))
+                self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
         self._connections.reopened(host, link)
         for order in self._waiting.pop(host, []):
             if not self._connections.send(host, order):
                 name, now = order["task"], time.monotonic()
-                self._carry_out(self._supervisor.ended(name, None, now, message["reason"]))
+                reason = message["reason"]
+                self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
 
     def _carry_out(self, actions: Sequence[Action]) -> None:
         for action in actions:

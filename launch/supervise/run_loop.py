@@ -105,14 +105,22 @@ class RunLoop(Generic[E]):
     def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
         """Keeps and shows what a task has written."""
         if self._keeps_logs:
-            if task not in self._logs:
-                self._logs[task] = LogFile(str(self._folder.log_path(task)))
-            self._logs[task].write("".join(f"{line}\n" for line in lines).encode())
+            self._keep(task, lines)
         shown = [line[:_SHOWN] for line in lines]
         stepped = self._task_status.take(task, shown)
         self._decider.heard(time.monotonic(), stepped=stepped)
         for line in shown:
             self._display.task_line(task, host, line)
+
+    def _keep(self, task: str, lines: Sequence[str]) -> None:
+        """Writes lines to a task's log; tells the user once if that fails."""
+        if task not in self._logs:
+            self._logs[task] = LogFile(str(self._folder.log_path(task)))
+        log = self._logs[task]
+        log.write("".join(f"{line}\n" for line in lines).encode())
+        error = log.new_error()
+        if error is not None:
+            self.note(f"{task}: {error}, but the job goes on")
 
     def _follow(self, runner: Runner[E]) -> Outcome:
         heeded, next_status = 0, 0.0

@@ -11,7 +11,8 @@ from typing import Optional, Union
 
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
-from launch.record.outcome import Outcome, exit_code_of, words_for
+from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
+from launch.supervise.progress_watch import ProgressWatch
 
 _KILL_SECS = 5.0  # for the kernel, and the way to the host, after SIGKILL
 _LONGEST_BACKOFF_SECS = 30.0
@@ -53,6 +54,7 @@ class TaskState:
     due: float = 0.0
     code: Optional[int] = None
     last: str = ""
+    cause: Cause = Cause.TASK_FAILED  # of its last end, if that was a failure
 
     @property
     def alive(self) -> bool:
@@ -89,9 +91,7 @@ class Supervisor:
         self.outcome: Optional[Outcome] = None
         self._limits = limits
         self._restarts = restarts
-        self._began = 0.0
-        self._stepped = False
-        self._heard = 0.0
+        self._progress = ProgressWatch(limits, 0.0)
         self._stages: Optional[list[_Stage]] = None
         self._verdict: Optional[Outcome] = None
         self._stop_signals = 0
@@ -103,7 +103,7 @@ class Supervisor:
 
     def start(self, now: float) -> list[Action]:
         """Starts all tasks, the ps first."""
-        self._began = self._heard = now
+        self._progress = ProgressWatch(self._limits, now)
         order = sorted(self.states.values(), key=lambda state: state.task.task_type != "ps")
         return [self._start(state) for state in order]
 
@@ -114,10 +114,16 @@ class Supervisor:
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """A task wrote a line; `stepped`: it told of a training step."""
-        self._heard = now
-        self._stepped = self._stepped or stepped
+        self._progress.heard(now, stepped=stepped)
 
-    def ended(self, name: str, code: Optional[int], now: float, reason: str = "") -> list[Action]:
+    def ended(
+        self,
+        name: str,
+        code: Optional[int],
+        now: float,
+        reason: str = "",
+        cause: Cause = Cause.TASK_FAILED,
+    ) -> list[Action]:
         """A task has ended.
 
         Args:
@@ -125,17 +131,18 @@ class Supervisor:
           code: its exit code, -n for signal n; None if it was lost or could not be started.
           now: the time.
           reason: why, where there is no exit code.
+          cause: the job's, if that is a failure which ends it.
         """
         state = self.states[name]
         if not state.alive:
             return []
         has_run = state.status == "running" or state.restarts > 0
         state.status, state.code = "ended", code
-        state.last = reason or words_for(code)
+        state.last, state.cause = reason or words_for(code), cause
         if self.ending:
             return [*self._late_failure(state), *self._advance(now)]
         if code == 0 and state.task.is_lead:
-            self._verdict = Outcome(0, f"{name} is done")
+            self._verdict = Outcome(0, f"{name} is done", cause=Cause.DONE)
             return self._end_after_the_lead(now)
         if code == 0 and state.task.task_type != "ps":
             return [Note(f"{name} is done")]
@@ -179,20 +186,23 @@ class Supervisor:
         can_restart = has_run and state.code != _USERS_MISTAKE and state.restarts < self._restarts
         return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
 
-    def stop(self, signum: int, now: float, reason: str = "") -> list[Action]:
+    def stop(
+        self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
+    ) -> list[Action]:
         """The user asks for the end; asked again, everything is killed.
 
         Args:
           signum: the signal by which it was asked for.
           now: the time.
           reason: how it ended, in words; by default, by that signal.
+          cause: who asked for it.
         """
         self._stop_signals += 1
         if self._stop_signals == 1:
             if self._verdict is not None and self._verdict.exit_code:
                 return []  # on its way already; a second signal would keep tasks from saving
             words = reason or f"stopped by {signal.Signals(signum).name}"
-            self._verdict = Outcome(128 + signum, words)
+            self._verdict = Outcome(128 + signum, words, cause=cause)
             return self._stop_all(self._limits.stop_secs, now)
         self._stages = [_Stage(list(self.states), signal.SIGKILL, _KILL_SECS)]
         return self._advance(now)
@@ -201,11 +211,9 @@ class Supervisor:
         """Looks at the clock."""
         if self.ending:
             return self._advance(now)
-        limits = self._limits
-        if limits.start_secs and not self._stepped and now > self._began + limits.start_secs:
-            return self._time_out(f"no training step within {limits.start_secs:g} s", now)
-        if limits.idle_secs and self._stepped and now > self._heard + limits.idle_secs:
-            return self._time_out(f"no line from any task for {limits.idle_secs:g} s", now)
+        overdue = self._progress.overdue(now)
+        if overdue is not None:
+            return self._time_out(overdue, now)
         quitters = self._judge_quitters(now)
         due = [s for s in self.states.values() if s.status == "restarting" and now >= s.due]
         return [*quitters, *(self._start(state) for state in due)]
@@ -228,7 +236,10 @@ class Supervisor:
         name, host = state.task.name, state.task.host.name
         state.status = "failed"
         self._verdict = Outcome(
-            exit_code_of(state.code), f"{name} on {host} failed: {state.last}{again}", name
+            exit_code_of(state.code),
+            f"{name} on {host} failed: {state.last}{again}",
+            name,
+            cause=state.cause,
         )
         # Without a ps the others cannot save: they are not given the time for it.
         saves = state.task.task_type != "ps"
@@ -241,7 +252,8 @@ class Supervisor:
         quitters = self._judge_quitters(now, late=True)
         if quitters:
             return quitters
-        self._verdict = Outcome(124, f"{reason}; the limits are start_secs and idle_secs")
+        words = f"{reason}; the limits are start_secs and idle_secs"
+        self._verdict = Outcome(124, words, cause=Cause.TIME_LIMIT)
         return [Note(f"{reason}; stopping"), *self._stop_all(self._limits.stop_secs, now)]
 
     def _stop_all(self, secs: float, now: float) -> list[Action]:

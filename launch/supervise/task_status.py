@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from launch.record.outcome import Outcome
+from launch.record.outcome import Outcome, end_record
 from launch.record.progress import Progress, read_progress
 from launch.screen.row import Row
 from launch.supervise.supervisor import TaskState
@@ -47,8 +47,7 @@ class TaskStatusTable:
         """The content of the status file."""
         return {
             "time": time.time(),
-            "exit_code": None if outcome is None else outcome.exit_code,
-            "reason": None if outcome is None else outcome.reason,
+            **end_record(outcome),
             "tasks": [vars(row) for row in self.rows()],
         }
 

@@ -79,7 +79,8 @@ class Launcher:
         ours, theirs = arguments[:split], arguments[split:] or ()
         theirs = theirs[1:] if split or theirs[:1] == ("--",) else theirs
         place: tuple[str, ...] = ("--state-dir", str(self.state), "--workdir", str(self.workdir))
-        place = place[:2] if "--cluster" in cluster else place
+        knows_its_code = {"--cluster", "kubernetes"} & set(cluster)  # by the file, or the image
+        place = place[:2] if knows_its_code else place
         return [*cluster, *place, *ours, "--", *theirs]
 
     def up(self, cluster: tuple[str, ...], *arguments: str, exit_code: int = 0) -> str:

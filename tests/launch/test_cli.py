@@ -1,5 +1,7 @@
 """The command line: what describes a cluster, and what is refused."""
 
+from pathlib import Path
+
 import pytest
 
 from launch.cli import main
@@ -16,19 +18,10 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     [
         (["plan"], "error: no cluster: say where to run with --hosts, --cluster or --on local"),
         (["up", "--cluster", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
-        (["plan", "--hosts", "a", "--cluster", "b"], "error: --cluster and --hosts both describe"),
-        (
-            ["plan", "--hosts", "a", "--workers", "2"],
-            "error: --workers, --ps and --evaluator go with",
-        ),
-        (["plan", "--on", "local", "--nodes", "2"], "error: --nodes goes with --on slurm"),
-        (["plan", "--hosts", "a", "--on", "slurm"], "error: --on slurm does not go with this desc"),
         (["plan", "--on", "slurm", "--nodes", "9"], "error: 9 nodes for 2 tasks; take fewer"),
-        (["plan", "--on", "kubernetes", "--nodes", "2"], "error: kubernetes chooses nodes itself"),
         (["plan", "--hosts", "a,,b"], "error: '' is not a host"),
         (["plan", "--hosts", "a,a"], "error: host a stands there twice"),
         (["plan", "--hosts=-oProxyCommand=id"], "error: '-oProxyCommand=id' is not a host"),
-        (["plan", "--cluster", "a", "--python", "b"], "error: --python and --cluster: say `python"),
         (["status", "--", "--x"], "error: status takes no training arguments after --"),
     ],
 )
@@ -39,6 +32,79 @@ def test_mistakes_are_refused_in_one_line(
     assert code == 2
     assert output.startswith(error)
     assert len(output.splitlines()) == 1
+
+
+IN_FILE = "a cluster file says it itself; write it there"
+IN_ROLES = (
+    "each host has its tasks; leave it out, or say `roles:` of each host in a file (--cluster)"
+)
+ON_HOSTS_OF_ITS_OWN = "it chooses the hosts itself; give --workers and --ps instead"
+NOT_CHOSEN = "only a backend that chooses the hosts takes it, such as slurm; leave it out"
+
+
+@pytest.mark.parametrize(
+    ("words", "flag", "way", "rule"),
+    [
+        (
+            "--hosts a,b --on local",
+            "--hosts a,b",
+            "--on local",
+            "all tasks run on this machine; give --workers and --ps, or --on ssh",
+        ),
+        ("--hosts a --on slurm", "--hosts a", "--on slurm", ON_HOSTS_OF_ITS_OWN),
+        ("--hosts a --on kubernetes", "--hosts a", "--on kubernetes", ON_HOSTS_OF_ITS_OWN),
+        ("--on local --nodes 2", "--nodes 2", "--on local", NOT_CHOSEN),
+        ("--hosts a --on docker --nodes 2", "--nodes 2", "--on docker", NOT_CHOSEN),
+        (
+            "--on kubernetes --nodes 2",
+            "--nodes 2",
+            "--on kubernetes",
+            "it chooses a node for each task; leave it out",
+        ),
+        (
+            "--hosts a --on docker --python b",
+            "--python b",
+            "--on docker",
+            "the image has its own Python; leave it out",
+        ),
+        (
+            "--on kubernetes --workdir /b",
+            "--workdir /b",
+            "--on kubernetes",
+            "the image holds the code; leave it out",
+        ),
+        ("--hosts a --workers 2", "--workers 2", "--hosts", IN_ROLES),
+        ("--hosts a --ps 0", "--ps 0", "--hosts", IN_ROLES),
+        ("--hosts a --cluster b", "--hosts a", "--cluster", IN_FILE),
+        ("--cluster a --python b", "--python b", "--cluster", IN_FILE),
+        ("--cluster a --evaluator", "--evaluator", "--cluster", IN_FILE),
+    ],
+)
+def test_a_flag_that_another_one_leaves_without_a_meaning_is_refused(
+    capsys: pytest.CaptureFixture[str], words: str, flag: str, way: str, rule: str
+) -> None:
+    code, output = run(capsys, "plan", *words.split())
+    assert (code, output) == (2, f"error: {flag} does not go with {way}: {rule}\n")
+
+
+def test_a_backend_that_needs_hosts_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    code, output = run(capsys, "plan", "--on", "docker", "--workers", "2")
+    rule = "error: --on docker needs hosts; name them with --hosts or --cluster\n"
+    assert (code, output) == (2, rule)
+
+
+def test_the_backend_that_is_chosen_reads_the_cluster_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text("backend: slurm\ntasks: {master: 1, worker: 1, ps: 1}\nnodes: 1\n")
+    code, output = run(capsys, "plan", "--cluster", str(file))
+    assert (code, output.splitlines()[0]) == (0, "1 master, 1 worker, 1 ps on 1 host (slurm)")
+    _, output = run(capsys, "plan", "--cluster", str(file), "--on", "kubernetes")
+    rule = "kubernetes chooses nodes itself, a pod for each task; leave them out"
+    assert output == f"error: {file}:2: {rule}\n"
+    _, output = run(capsys, "plan", "--cluster", str(file), "--on", "ssh")
+    assert output == f"error: {file}:1: hosts is missing; list the machines under it\n"
 
 
 def test_a_misspelt_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

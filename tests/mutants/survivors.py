@@ -48,19 +48,17 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         _SUPERVISOR,
         "Supervisor.__init__",
-        "self._began = 0.0",
-        "self._began = 0.0 -> pass",
+        "self._progress = ProgressWatch(limits, 0.0)",
+        "self._progress = ProgressWatch(limits, 0.0) -> pass",
         _STARTS_FIRST,
     ),
-    Survivor(_SUPERVISOR, "Supervisor.__init__", "self._began = 0.0", "0.0 -> 1.0", _STARTS_FIRST),
     Survivor(
         _SUPERVISOR,
         "Supervisor.__init__",
-        "self._heard = 0.0",
-        "self._heard = 0.0 -> pass",
+        "self._progress = ProgressWatch(limits, 0.0)",
+        "0.0 -> 1.0",
         _STARTS_FIRST,
     ),
-    Survivor(_SUPERVISOR, "Supervisor.__init__", "self._heard = 0.0", "0.0 -> 1.0", _STARTS_FIRST),
     Survivor(
         _SUPERVISOR,
         "Supervisor._late_failure",

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from launch.backends.base import Backend
 
 
-KIND = Kind("docker", settings=DockerSettings)
+KIND = Kind("docker", has_image=True, settings=DockerSettings)
 
 
 def load() -> "Backend":

@@ -16,7 +16,8 @@ from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
 
 _CODE = posixpath.dirname(DATA)  # in the image; its working directory, too
-_USER = "--user=$(id -u):$(id -g)"
+_USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
+_USER = f"--user={_USER_IDS}"
 _MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
 
 
@@ -50,7 +51,7 @@ def for_people(job: Job) -> Job:
 
 def line(task: Task) -> str:
     """A command of `for_people` as a shell takes it."""
-    return " ".join(map(_quoted, task.argv))
+    return " ".join(map(_for_a_shell, task.argv))
 
 
 def documents(job: Job) -> list[Document]:
@@ -65,7 +66,7 @@ def documents(job: Job) -> list[Document]:
         tasks = job.on(host)
         lines = [f"{shell_command(task, variables(job), line(task))} &" for task in tasks]
         if host.trains:
-            lines.insert(0, f"mkdir -p {_quoted(_here(host, _output(job.cluster)))}")
+            lines.insert(0, f"mkdir -p {_for_a_shell(_here(host, _output(job.cluster)))}")
         names = ", ".join(task.name for task in tasks)
         found.append(Document(f"{reached(host)}: {names}", "\n".join([*lines, "wait"])))
     return found
@@ -165,10 +166,11 @@ def _here(host: Host, folder: str) -> str:
     return folder if home else posixpath.join(host.workdir, folder)
 
 
-def _quoted(word: str) -> str:
+def _for_a_shell(word: str) -> str:
+    """Quotes a word, but lets the shell fill in what no engine knows: the user's ids and home."""
     if word == _USER:
-        return '--user="$(id -u):$(id -g)"'
-    for before in ("", "--mount=type=bind,source="):
-        if word.startswith(f"{before}~/"):  # no engine knows it
-            return f'{before}"$HOME"{shlex.quote(word[len(before) + 1 :])}'
+        return f'--user="{_USER_IDS}"'
+    before, home, path = word.partition("~/")
+    if home and before in ("", "--mount=type=bind,source="):
+        return f'{before}"$HOME"{shlex.quote(f"/{path}")}'
     return shlex.quote(word)

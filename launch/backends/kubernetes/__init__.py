@@ -9,7 +9,13 @@ if TYPE_CHECKING:
     from launch.backends.base import Backend
 
 
-KIND = Kind("kubernetes", chooses_hosts=True, host_per_task=True, settings=KubernetesSettings)
+KIND = Kind(
+    "kubernetes",
+    chooses_hosts=True,
+    host_per_task=True,
+    has_image=True,
+    settings=KubernetesSettings,
+)
 
 
 def load() -> "Backend":

@@ -4,19 +4,61 @@ Pure. Starting and restarting are the operator's; `launch.backends.kubernetes.ru
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
+from launch.backends.kubernetes.pod_end import overdue_secs
 from launch.backends.kubernetes.pods import Pod
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
-from launch.record.outcome import Outcome, exit_code_of
+from launch.record.outcome import Cause, Outcome, exit_code_of
+from launch.supervise.progress_watch import ProgressWatch
 from launch.supervise.supervisor import TaskState
 
 _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # for word of the pod that failed, after the word that the job has
-_LATE_SECS = 20.0  # for the nodes and the way to them, beyond what pods are given
 _FIRST_SIGNAL = 128  # exit codes from here on: the operator makes the pod anew
+
+
+class CurrentPods:
+    """Which pod each task has now, which pods have not ended, and which tasks' pods are stuck.
+
+    Attributes:
+      stuck: task -> since when its pod could not start.
+    """
+
+    def __init__(self) -> None:
+        self.stuck: dict[str, float] = {}
+        self._uids: dict[str, str] = {}  # task -> its newest pod
+        self._live: dict[str, str] = {}  # pods that have not ended: uid -> task
+
+    def take(self, pod: Pod) -> bool:
+        """Takes in a pod; returns whether it is a new one of its task."""
+        if pod.state == "ended":
+            self._live.pop(pod.uid, None)
+        else:
+            self._live[pod.uid] = pod.task
+        is_new = self._uids.get(pod.task) != pod.uid
+        self._uids[pod.task] = pod.uid
+        return is_new
+
+    def gone(self, task: str, uid: str) -> bool:
+        """Takes in that a pod was deleted; returns whether it was its task's newest one."""
+        self._live.pop(uid, None)
+        return self._uids.get(task) == uid
+
+    @property
+    def live_tasks(self) -> list[str]:
+        """The task of each pod that has not ended."""
+        return list(self._live.values())
+
+
+@dataclass
+class _End:
+    """When the job's end was decided, and when the TFJob was deleted."""
+
+    decided: float = 0.0
+    deleted: Optional[float] = None
 
 
 class Follower:
@@ -41,34 +83,27 @@ class Follower:
         self.verdict: Optional[Outcome] = None
         self.outcome: Optional[Outcome] = None
         self._limits, self._restarts = limits, restarts
-        self._began = self._heard = now
-        self._stepped = False
-        self._uids: dict[str, str] = {}
-        self._live: dict[str, str] = {}  # pods that have not ended: uid -> task
-        self._stuck: dict[str, float] = {}
+        self._progress = ProgressWatch(limits, now)
+        self._pods = CurrentPods()
         self._failed: Optional[tuple[float, str]] = None  # when the job did, and why
-        self._since = self._now = now
-        self._deleted: Optional[float] = None
+        self._end = _End()
 
-    @property
-    def wants_deletion(self) -> bool:
-        """Whether the job is to be deleted now."""
-        return self.verdict is not None and self._deleted is None and self._is_time_to_delete
+    def wants_deletion(self, now: float) -> bool:
+        """Whether the job is to be deleted: after a success, the others may end by themselves."""
+        if self.verdict is None or self._end.deleted is not None:
+            return False
+        in_grace = now < self._end.decided + self._limits.grace_secs
+        return bool(self.verdict.exit_code) or not (in_grace and self._pods.live_tasks)
 
     def saw_pod(self, pod: Pod, now: float) -> list[str]:
         """Takes in a pod; returns what to tell the user."""
         state = self.states.get(pod.task)
         if state is None:
             return []
-        if pod.state == "ended":
-            self._live.pop(pod.uid, None)
-        else:
-            self._live[pod.uid] = pod.task
         notes: list[str] = []
-        if self._uids.get(pod.task) != pod.uid:
+        if self._pods.take(pod):
             if state.alive and not self.verdict:  # the end of the one before went unseen
                 notes += self._ended(state, replace(pod, code=None, words="its pod was lost"), now)
-            self._uids[pod.task] = pod.uid
             if state.status != "failed":
                 state.status, state.last = "starting", ""
         if pod.node:
@@ -79,15 +114,15 @@ class Follower:
             return notes + self._ended(state, pod, now)
         if pod.state == "running":
             state.status, state.last = "running", ""
-            self._stuck.pop(pod.task, None)
+            self._pods.stuck.pop(pod.task, None)
             return notes
         return notes + self._waits(state, pod, now)
 
     def pod_gone(self, task: str, uid: str) -> None:
         """Takes in that a pod was deleted."""
-        self._live.pop(uid, None)
+        was_current = self._pods.gone(task, uid)
         state = self.states.get(task)
-        if state is not None and self._uids.get(task) == uid and state.alive and self.verdict:
+        if state is not None and was_current and state.alive and self.verdict:
             state.status = "ended"
 
     def warned(self, task: str, words: str) -> list[str]:
@@ -102,48 +137,40 @@ class Follower:
         """Takes in the TFJob as the API shows it."""
         for condition in job.get("status", {}).get("conditions") or []:
             if condition["status"] == "True" and condition["type"] == "Succeeded":
-                self._decide(Outcome(0, f"{self._lead} is done"), now)
+                self._decide(Outcome(0, f"{self._lead} is done", cause=Cause.DONE), now)
             if condition["status"] == "True" and condition["type"] == "Failed":
                 self._failed = self._failed or (now, condition.get("message", ""))
 
     def job_gone(self, now: float) -> None:
         """Takes in that there is no TFJob any more."""
-        self._deleted = self._deleted or now
-        self._decide(Outcome(1, "somebody else has deleted the TFJob"), now)
+        self._end.deleted = self._end.deleted or now
+        words = "somebody else has deleted the TFJob"
+        self._decide(Outcome(1, words, cause=Cause.CANCELLED), now)
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """A task wrote a line; `stepped`: it told of a training step."""
-        self._heard = now
-        self._stepped = self._stepped or stepped
+        self._progress.heard(now, stepped=stepped)
 
     def stop(self, reason: str, exit_code: int, now: float) -> None:
         """The user asks for the end."""
-        self._decide(Outcome(exit_code, reason), now)
+        self._decide(Outcome(exit_code, reason, cause=Cause.USER), now)
 
     def deleted(self, now: float) -> None:
         """The job was deleted; its pods get the time that they were promised."""
-        self._deleted = now
+        self._end.deleted = now
 
     def tick(self, now: float) -> list[str]:
         """Looks at the clock; returns what to tell the user."""
         if self.verdict is None:
             return self._check_limits(now)
-        self._now = now
-        if self._deleted is None:
+        if self._end.deleted is None:
             return []
-        late = now > self._deleted + 2 * self._limits.stop_secs + _LATE_SECS
-        if self._live and not late:
+        late = now > self._end.deleted + overdue_secs(self._limits)
+        if self._pods.live_tasks and not late:
             return []
         self.outcome = self.verdict
-        names = ", ".join(self._live.values())
+        names = ", ".join(self._pods.live_tasks)
         return [f"{names}: no word of an end; see `clean`"] if names else []
-
-    @property
-    def _is_time_to_delete(self) -> bool:
-        if self.verdict is None or self.verdict.exit_code:
-            return True
-        in_grace = self._now < self._since + self._limits.grace_secs
-        return not (in_grace and self._live)
 
     @property
     def _lead(self) -> str:
@@ -152,7 +179,7 @@ class Follower:
     def _decide(self, verdict: Outcome, now: float) -> None:
         if self.verdict is None:
             self.verdict = verdict
-            self._since = self._now = now
+            self._end.decided = now
             for state in self.states.values():
                 if state.status in ("waiting", "restarting"):
                     state.status = "ended"
@@ -161,7 +188,7 @@ class Follower:
         is_news = pod.words != state.last and (":" in pod.words or pod.stuck)
         state.last = pod.words or state.last
         if pod.stuck:
-            self._stuck.setdefault(pod.task, now)
+            self._pods.stuck.setdefault(pod.task, now)
         if pod.hopeless and not self.verdict:
             return self._fail(state, None, now)
         return [f"{pod.task} waits: {pod.words}"] if is_news and not self.verdict else []
@@ -174,7 +201,7 @@ class Follower:
             return []
         if pod.code == 0:
             if state.task.is_lead:
-                self._decide(Outcome(0, f"{name} is done"), now)
+                self._decide(Outcome(0, f"{name} is done", cause=Cause.DONE), now)
                 return []
             return [] if state.task.task_type == "ps" else [f"{name} is done"]
         is_made_anew = pod.code is None or pod.code >= _FIRST_SIGNAL
@@ -191,23 +218,21 @@ class Follower:
         where = "" if node == "-" else f" on {node}"
         state.status = "failed"
         reason = f"{name}{where} failed: {state.last}{again}"
-        self._decide(Outcome(exit_code_of(code), reason, name), now)
+        self._decide(Outcome(exit_code_of(code), reason, name, cause=Cause.TASK_FAILED), now)
         return [f"{reason}; stopping the others"]
 
     def _check_limits(self, now: float) -> list[str]:
         if self._failed is not None and now > self._failed[0] + _POD_SECS:
-            self._decide(Outcome(1, f"the TFJob has failed: {self._failed[1]}"), now)
+            words = f"the TFJob has failed: {self._failed[1]}"
+            self._decide(Outcome(1, words, cause=Cause.TASK_FAILED), now)
             return []
-        start_secs, idle_secs = self._limits.start_secs, self._limits.idle_secs
-        patience = min(_STUCK_SECS, (start_secs or 2 * _STUCK_SECS) / 2)
-        for name, since in self._stuck.items():
+        # Half of the time for the start, so that the pod is named rather than the limit.
+        patience = min(_STUCK_SECS, (self._limits.start_secs or 2 * _STUCK_SECS) / 2)
+        for name, since in self._pods.stuck.items():
             if now > since + patience:
                 return self._fail(self.states[name], None, now)
-        if start_secs and not self._stepped and now > self._began + start_secs:
-            return self._time_out(f"no training step within {start_secs:g} s", now)
-        if idle_secs and self._stepped and now > self._heard + idle_secs:
-            return self._time_out(f"no line from any task for {idle_secs:g} s", now)
-        return []
+        overdue = self._progress.overdue(now)
+        return [] if overdue is None else self._time_out(overdue, now)
 
     def _time_out(self, reason: str, now: float) -> list[str]:
         """Names the pod that has kept the job from starting, if one has."""
@@ -215,5 +240,6 @@ class Follower:
             if state.status in ("waiting", "starting"):
                 reason += f": {name} waits: {state.last or 'the operator has made no pod of it'}"
                 break
-        self._decide(Outcome(124, f"{reason}; the limits are start_secs and idle_secs"), now)
+        words = f"{reason}; the limits are start_secs and idle_secs"
+        self._decide(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
         return [f"{reason}; stopping"]

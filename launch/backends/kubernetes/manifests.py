@@ -3,15 +3,15 @@
 Pure. The training operator makes a pod and a service of each task, and writes TF_CONFIG itself.
 """
 
-import math
 import re
 from importlib.resources import files
 from typing import Any, Optional
 
 import yaml
 
+from launch.backends.kubernetes.pod_end import grace_secs, hold_secs
 from launch.backends.kubernetes.settings import TAINT, KubernetesSettings, settings_of
-from launch.cluster.model import FIRST_PORT, LEADS
+from launch.cluster.model import FIRST_PORT
 from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
 
@@ -29,10 +29,6 @@ _ROLES = {
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGER = {"app.kubernetes.io/managed-by": "cifar10-launch"}
 _USER = 1000  # the image's
-
-# A worker goes on for so long after the end was asked for, since in synchronous training the
-# master's last step needs it. A ps waits for all of them: see `launch.backends.kubernetes.hold`.
-_WORKER_HOLD_SECS = 5
 
 
 def planned(job: Job) -> list[Manifest]:
@@ -175,8 +171,6 @@ def _port(task: Task) -> int:
 def _pod(job: Job, task: Task, name: str) -> Manifest:
     settings, limits = settings_of(job.cluster), job.cluster.limits
     serves = task.task_type == "ps"
-    stop_secs = math.ceil(limits.stop_secs)
-    hold_secs = 0 if task.task_type in (*LEADS, "evaluator") else _WORKER_HOLD_SECS
     volumes = [{"name": "tmp", "emptyDir": {}}]
     if not serves:
         volumes += [_volume("data", settings.data), _volume("output", settings.output)]
@@ -191,8 +185,7 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        # A ps may have to outlast the master's whole time.
-        "terminationGracePeriodSeconds": stop_secs * (2 if serves else 1) + hold_secs,
+        "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
         "containers": [_container(job, task, name)],
         "volumes": volumes,
     }
@@ -239,19 +232,19 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
         ]
     if cluster.environment or cluster.passed:
         container["envFrom"] = [{"secretRef": {"name": secret_name(name)}}]
-    hook = _hook(task, math.ceil(cluster.limits.stop_secs) + _WORKER_HOLD_SECS)
+    hook = _hook(task, hold_secs(task.task_type, cluster.limits))
     if hook is not None:
         container["lifecycle"] = {"preStop": {"exec": {"command": hook}}}
     return container
 
 
-def _hook(task: Task, hold_secs: int) -> Optional[list[str]]:
+def _hook(task: Task, secs: int) -> Optional[list[str]]:
     """What delays SIGTERM."""
     if task.task_type == "worker":
-        return ["sleep", str(_WORKER_HOLD_SECS)]
+        return ["sleep", str(secs)]
     if task.task_type == "ps":
         source = files("launch.backends.kubernetes").joinpath("hold.py").read_text("utf-8")
-        return ["python", "-c", source, str(hold_secs)]
+        return ["python", "-c", source, str(secs)]
     return None
 
 

@@ -161,7 +161,7 @@ class _TFJob:
         self._watch(now)
         self._look_at_events(now)
         self._loop.note(*self._follower.tick(now))
-        if self._follower.wants_deletion:
+        if self._follower.wants_deletion(now):
             self._kubectl("delete", _TFJOBS, self._name, "--ignore-not-found", "--wait=false")
             self._follower.deleted(time.monotonic())
 

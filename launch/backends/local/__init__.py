@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from launch.backends.base import Backend
 
 
-KIND = Kind("local", default_ports=FREE_PORTS)
+KIND = Kind("local", is_this_machine=True, default_ports=FREE_PORTS)
 
 
 def load() -> "Backend":

@@ -9,18 +9,28 @@ from typing import Optional
 
 from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError, LaunchError
+from launch.record.outcome import Cause
 
 _ANSWER_SECS = 60
 
-# How a job ended in Slurm -> what it means, and the way out.
+# How a job ended in Slurm -> the cause, what it means, and the way out.
 ENDS = {
-    "CANCELLED": "cancelled in Slurm",
-    "TIMEOUT": "over Slurm's time limit of {time_limit}; raise `time:` under `slurm:`",
-    "PREEMPTED": "preempted by another job; `requeue:` under `slurm:` lets it go on later",
-    "NODE_FAIL": "a node of {nodes} has failed; `requeue:` under `slurm:` lets it go on elsewhere",
-    "OUT_OF_MEMORY": "out of memory; raise `mem:` under `slurm:`",
-    "DEADLINE": "over its deadline in Slurm",
-    "BOOT_FAIL": "{nodes} could not be started",
+    "CANCELLED": (Cause.CANCELLED, "cancelled in Slurm"),
+    "TIMEOUT": (
+        Cause.TIME_LIMIT,
+        "over Slurm's time limit of {time_limit}; raise `time:` under `slurm:`",
+    ),
+    "PREEMPTED": (
+        Cause.PREEMPTED,
+        "preempted by another job; `requeue:` under `slurm:` lets it go on later",
+    ),
+    "NODE_FAIL": (
+        Cause.HOST_LOST,
+        "a node of {nodes} has failed; `requeue:` under `slurm:` lets it go on elsewhere",
+    ),
+    "OUT_OF_MEMORY": (Cause.TASK_FAILED, "out of memory; raise `mem:` under `slurm:`"),
+    "DEADLINE": (Cause.TIME_LIMIT, "over its deadline in Slurm"),
+    "BOOT_FAIL": (Cause.HOST_LOST, "{nodes} could not be started"),
 }
 
 

@@ -13,7 +13,7 @@ from launch.backends.slurm.commands import JobState
 from launch.backends.slurm.settings import settings_of
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Outcome
+from launch.record.outcome import Cause, Outcome, end_record, read_cause
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.screen.row import Row
@@ -26,9 +26,6 @@ _FIRST_WAIT_SECS, _LONGEST_WAIT_SECS = 0.3, 10.0  # the controller has others to
 _CLEAR_UP_SECS = 40.0  # beyond the 30 s that Slurm gives a task before SIGKILL, by default
 _LAST_LINES = 12
 _TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
-
-ENDED_BY_SLURM = "the agent got SIGTERM"  # how its end shows in the job itself
-_TIME_LIMITS = ("TIMEOUT", "DEADLINE")
 
 
 class Follower:
@@ -77,7 +74,8 @@ class Follower:
                 self._ask_soon()
             if len(stops) > answered:
                 if stops[answered] == signal.SIGHUP:
-                    return Outcome(129, f"not followed any more; Slurm job {self._job_id} goes on")
+                    words = f"not followed any more; Slurm job {self._job_id} goes on"
+                    return Outcome(129, words, cause=Cause.USER)
                 self._end(stops[answered], answered)
                 answered += 1
             if self._has_ended() != (ended is not None):
@@ -96,8 +94,7 @@ class Follower:
             time.sleep(_LOOK_SECS)
         self._take_lines()
         outcome = self._outcome()
-        final = {"exit_code": outcome.exit_code, "reason": outcome.reason}
-        self._folder.write_status({**self._folder.status(), **final})
+        self._folder.write_status({**self._folder.status(), **end_record(outcome)})
         self._show()
         return outcome
 
@@ -148,7 +145,7 @@ class Follower:
         """Ends the job as the user asked for it, for the first, second or a further time."""
         name = signal.Signals(signum).name
         if answered == 0:
-            self._verdict = Outcome(128 + signum, f"stopped by {name}")
+            self._verdict = Outcome(128 + signum, f"stopped by {name}", cause=Cause.USER)
         self._display.note(f"{name}: stopping Slurm job {self._job_id}")
         try:
             if answered < 2 and self._state.state != "PENDING":
@@ -161,7 +158,8 @@ class Follower:
 
     def _give_up(self) -> None:
         reason = f"no nodes within {self._pending_secs:g} s ({self._state.reason or 'PENDING'})"
-        self._verdict = Outcome(124, f"{reason}; the limit is pending_secs")
+        words = f"{reason}; the limit is pending_secs"
+        self._verdict = Outcome(124, words, cause=Cause.TIME_LIMIT)
         commands.cancel(self._job_id)
         self._ask_soon()
 
@@ -198,17 +196,20 @@ def how_it_ended(
     """
     ends = commands.ENDS
     state = "PREEMPTED" if ended.is_preempted and ended.state not in ends else ended.state
-    words = ends.get(state, "").format(**vars(ended))
+    slurms_cause, words = ends.get(state, (Cause.TASK_FAILED, ""))
+    words = words.format(**vars(ended))
     code = status.get("exit_code")
     if code is not None:
-        if not words and str(status["reason"]).endswith(ENDED_BY_SLURM):
+        cause = read_cause(status)
+        if not words and cause is Cause.PLATFORM:
             # Slurm has ended the job before it could ask why.
             words = f"it ended the job; state {ended.state}"
         reason = f"{status['reason']} (Slurm: {words})" if words else str(status["reason"])
-        return Outcome(int(code), reason, details=tuple(status.get("details", ())))
-    exit_code = 124 if ended.state in _TIME_LIMITS else ended.exit_code or 1
+        return Outcome(int(code), reason, details=tuple(status.get("details", ())), cause=cause)
+    exit_code = 124 if slurms_cause is Cause.TIME_LIMIT else ended.exit_code or 1
     reason = words or f"it ended as {ended.state}, exit code {ended.exit_code}"
-    return Outcome(exit_code, f"Slurm job {job_id}: {reason}", details=tuple(last_words))
+    details = tuple(last_words)
+    return Outcome(exit_code, f"Slurm job {job_id}: {reason}", details=details, cause=slurms_cause)
 
 
 class Tail:

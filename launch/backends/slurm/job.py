@@ -18,14 +18,13 @@ from typing import Optional
 
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
-from launch.backends.slurm.follow import ENDED_BY_SLURM
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Outcome
+from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
 from launch.supervise.run import passed_values, run_with_agents
@@ -58,8 +57,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         folder = folder or RunFolder.create(state_dir(), job)
         outcome = _run(job, folder)
     except LaunchError as error:
-        outcome = Outcome(error.exit_code, str(error))
-    outcome, can_go_on = _explained(outcome, bool(near_its_end))
+        outcome = Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER)
+    outcome, can_go_on = explained_by_slurm(outcome, bool(near_its_end))
     if can_go_on:
         _requeue(folder)
     if folder is not None:
@@ -125,35 +124,38 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return known or f"{last} (srun exit code {code})"
 
 
-def _explained(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
+def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
     """Says what came from Slurm, and not from the user or a task.
 
     Returns:
       The outcome, and whether the job may go on later.
     """
     near_its_end = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
-    if not near_its_end and ENDED_BY_SLURM not in outcome.reason:
+    if not near_its_end and outcome.cause is not Cause.PLATFORM:
         return outcome, False
     try:
         state = commands.show(os.environ["SLURM_JOB_ID"])
     except HostError as error:
         return replace(outcome, reason=f"{outcome.reason}; {error}"), False
     if state.is_preempted:
-        words = f"{outcome.reason}: {commands.ENDS['PREEMPTED']}"
-        return replace(outcome, reason=words), state.may_requeue
+        cause, words = commands.ENDS["PREEMPTED"]
+        words = f"{outcome.reason}: {words}"
+        return replace(outcome, reason=words, cause=cause), state.may_requeue
     if near_its_end:
         words = (
             "stopped in time to save before Slurm's time limit; `time:` under `slurm:` raises it"
         )
-        return replace(outcome, exit_code=124, reason=words), state.may_requeue
-    return replace(outcome, reason=f"{outcome.reason}: cancelled in Slurm"), False
+        outcome = replace(outcome, exit_code=124, reason=words, cause=Cause.TIME_LIMIT)
+        return outcome, state.may_requeue
+    cause, words = commands.ENDS["CANCELLED"]
+    return replace(outcome, reason=f"{outcome.reason}: {words}", cause=cause), False
 
 
 def _requeue(folder: Optional[RunFolder]) -> None:
     """Sends the job back to the queue, and waits for its own end by that."""
     print("back to the queue, to go on from the last checkpoint", flush=True)
     if folder is not None:
-        folder.write_status({**folder.status(), "exit_code": None, "reason": None})
+        folder.write_status({**folder.status(), **end_record(None)})
     refusal: Optional[LaunchError] = None
     try:
         commands.requeue(os.environ["SLURM_JOB_ID"])
@@ -166,6 +168,5 @@ def _requeue(folder: Optional[RunFolder]) -> None:
 
 def _keep(folder: RunFolder, outcome: Outcome) -> None:
     """Writes the end down for who follows the job; a start that failed has no tasks to show."""
-    status = {"tasks": [], **folder.status(), "time": time.time()}
-    status |= {"exit_code": outcome.exit_code, "reason": outcome.reason}
+    status = {"tasks": [], **folder.status(), "time": time.time(), **end_record(outcome)}
     folder.write_status({**status, "details": outcome.details})

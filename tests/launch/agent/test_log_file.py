@@ -21,7 +21,9 @@ def test_a_full_disk_is_told_once_and_ends_only_the_log() -> None:
     log = LogFile("/dev/full")
     log.write(b"lost\n")
     assert log.error == "/dev/full: No space left on device; its log stops here"
+    assert log.new_error() == log.error
     log.write(b"lost, too\n")
+    assert log.new_error() is None
 
 
 def test_a_place_that_cannot_be_written_is_no_exception() -> None:

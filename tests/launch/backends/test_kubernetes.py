@@ -16,6 +16,7 @@ from launch.backends.kubernetes import hold, manifests
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl, stamped_lines, watch_events
 from launch.backends.kubernetes.logs import PodLog, PodLogs
+from launch.backends.kubernetes.pod_end import grace_secs, hold_secs, overdue_secs
 from launch.backends.kubernetes.pods import Pod, read_pod
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.registry import KINDS, backend_named
@@ -477,10 +478,10 @@ def test_the_job_is_over_with_its_master() -> None:
     told.pod("master/0", terminated(0, "Completed"))
     assert told.end == (0, "master/0 is done")
     told.pass_secs(29)
-    assert not told.follower.wants_deletion  # the others may still end by themselves
+    assert not told.follower.wants_deletion(told.now)  # the others may still end by themselves
     told.pod("worker/0", terminated(0, "Completed"))
     told.pod("ps/0", terminated(0, "Completed"))
-    assert told.follower.wants_deletion
+    assert told.follower.wants_deletion(told.now)
     told.follower.deleted(told.now)
     told.pass_secs(0)
     assert told.follower.outcome is not None
@@ -491,7 +492,7 @@ def test_those_who_stay_are_deleted_after_the_grace() -> None:
     told.all_run()
     told.pod("master/0", terminated(0, "Completed"))
     told.pass_secs(31)
-    assert told.follower.wants_deletion
+    assert told.follower.wants_deletion(told.now)
 
 
 @pytest.mark.parametrize(
@@ -508,7 +509,7 @@ def test_the_first_failure_is_the_jobs(status: Any, end: tuple[int, str]) -> Non
     told.pod("worker/0", status)
     told.pod("master/0", terminated(1))
     assert told.end == end
-    assert told.follower.wants_deletion
+    assert told.follower.wants_deletion(told.now)
 
 
 def test_a_pod_that_is_made_anew_is_counted() -> None:
@@ -590,6 +591,18 @@ def test_a_failed_job_waits_for_word_of_the_pod_that_has() -> None:
     assert told.follower.verdict is None
     told.pass_secs(2)
     assert told.end == (1, "the TFJob has failed: 1 Worker replica(s) failed")
+
+
+@pytest.mark.parametrize(
+    ("task_type", "held", "given"),
+    [("master", 0, 10), ("chief", 0, 10), ("evaluator", 0, 10), ("worker", 5, 15), ("ps", 15, 25)],
+)
+def test_a_ps_outlasts_workers_and_these_outlast_the_master(
+    task_type: str, held: int, given: int
+) -> None:
+    limits = Limits(stop_secs=9.5)
+    assert (hold_secs(task_type, limits), grace_secs(task_type, limits)) == (held, given)
+    assert overdue_secs(limits) == 40
 
 
 def test_pods_that_do_not_end_are_named() -> None:

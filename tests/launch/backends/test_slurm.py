@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from launch.backends.registry import KINDS
+from launch.backends.slurm import commands
 from launch.backends.slurm.commands import JobState, field
 from launch.backends.slurm.follow import Tail, how_it_ended
-from launch.backends.slurm.job import cores_per_node
+from launch.backends.slurm.job import cores_per_node, explained_by_slurm
 from launch.backends.slurm.script import description, options, script
 from launch.backends.slurm.settings import SlurmSettings, seconds_of, settings_of
 from launch.cluster.cluster_file import read_cluster
@@ -17,6 +18,7 @@ from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import Cluster, Limits, Ports
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
+from launch.record.outcome import Cause, Outcome
 
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
 
@@ -213,21 +215,44 @@ def test_a_job_is_over_only_once_slurm_has_cleared_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "exit_code", "words"),
+    ("state", "exit_code", "cause", "words"),
     [
-        ("TIMEOUT", 124, "Slurm job 7: over Slurm's time limit of 00:10:00; raise `time:`"),
-        ("NODE_FAIL", 1, "Slurm job 7: a node of m[1-2] has failed; `requeue:` under"),
-        ("OUT_OF_MEMORY", 1, "Slurm job 7: out of memory; raise `mem:` under `slurm:`"),
-        ("PREEMPTED", 1, "Slurm job 7: preempted by another job; `requeue:` under `slurm:`"),
-        ("FAILED", 1, "Slurm job 7: it ended as FAILED, exit code 0"),
+        (
+            "TIMEOUT",
+            124,
+            Cause.TIME_LIMIT,
+            "Slurm job 7: over Slurm's time limit of 00:10:00; raise `time:`",
+        ),
+        (
+            "NODE_FAIL",
+            1,
+            Cause.HOST_LOST,
+            "Slurm job 7: a node of m[1-2] has failed; `requeue:` under",
+        ),
+        (
+            "OUT_OF_MEMORY",
+            1,
+            Cause.TASK_FAILED,
+            "Slurm job 7: out of memory; raise `mem:` under `slurm:`",
+        ),
+        (
+            "PREEMPTED",
+            1,
+            Cause.PREEMPTED,
+            "Slurm job 7: preempted by another job; `requeue:` under `slurm:`",
+        ),
+        ("FAILED", 1, Cause.TASK_FAILED, "Slurm job 7: it ended as FAILED, exit code 0"),
     ],
 )
-def test_an_end_without_a_word_is_explained(state: str, exit_code: int, words: str) -> None:
+def test_an_end_without_a_word_is_explained(
+    state: str, exit_code: int, cause: Cause, words: str
+) -> None:
     ended = JobState(state, "", "m[1-2]", 0, "00:10:00")
     outcome = how_it_ended("7", ended, {}, ["last words"])
     assert outcome.exit_code == exit_code
     assert outcome.reason.startswith(words)
     assert outcome.details == ("last words",)
+    assert outcome.cause is cause
 
 
 def test_the_jobs_own_word_goes_before_slurms() -> None:
@@ -249,10 +274,55 @@ def test_an_end_by_slurm_that_the_job_could_not_explain_is_explained(
     is_preempted: bool, words: str
 ) -> None:
     ended = JobState("FAILED", "", "m2", 1, "", is_preempted)
-    reason = "worker/0 on m2 failed: lost: its agent had given up, the agent got SIGTERM"
-    outcome = how_it_ended("7", ended, {"exit_code": 1, "reason": reason}, [])
-    assert outcome.exit_code == 1
-    assert outcome.reason.startswith(f"{reason} {words}")
+    status = {"exit_code": 143, "reason": "m2: it was asked to end", "cause": "platform"}
+    outcome = how_it_ended("7", ended, status, [])
+    assert outcome.exit_code == 143
+    assert outcome.reason.startswith(f"m2: it was asked to end {words}")
+    # What the job could explain, and what was written before there were causes, stays as it is.
+    for explained in ({**status, "cause": "cancelled"}, {**status, "cause": None}):
+        outcome = how_it_ended("7", JobState("FAILED", "", "m2", 1, ""), explained, [])
+        assert outcome.reason == "m2: it was asked to end"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_preempted", "explained", "can_go_on"),
+    [
+        (
+            Outcome(143, "m2: asked to end", cause=Cause.PLATFORM),
+            False,
+            Outcome(143, "m2: asked to end: cancelled in Slurm", cause=Cause.CANCELLED),
+            False,
+        ),
+        (
+            Outcome(143, "m2: asked to end", cause=Cause.PLATFORM),
+            True,
+            Outcome(
+                143,
+                "m2: asked to end: preempted by another job; `requeue:` under `slurm:` lets it go "
+                "on later",
+                cause=Cause.PREEMPTED,
+            ),
+            True,
+        ),
+        (
+            Outcome(143, "the agent got SIGTERM", cause=Cause.USER),  # only a cause counts
+            False,
+            Outcome(143, "the agent got SIGTERM", cause=Cause.USER),
+            False,
+        ),
+    ],
+)
+def test_a_job_says_why_slurm_has_ended_it(
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: Outcome,
+    is_preempted: bool,
+    explained: Outcome,
+    can_go_on: bool,
+) -> None:
+    state = JobState("RUNNING", "", "m2", 0, "", is_preempted, may_requeue=True)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(commands, "show", lambda job: state)
+    assert explained_by_slurm(outcome, False) == (explained, can_go_on)
 
 
 def test_lines_are_read_as_they_come(tmp_path: Path) -> None:

@@ -126,6 +126,10 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
             "lab.yaml:4: pass_environment must be the name of a variable",
         ),
         ("hosts:\n  - a\nbackend: cloud\n", "lab.yaml:3: backend must be one of local, ssh"),
+        (
+            "backend: local\nhosts: [a, b]\n",
+            "lab.yaml:2: local runs all tasks on this machine, got 2 hosts (a, b); list one",
+        ),
         ("hosts: [a\n", "not YAML"),
         ("hosts:\n  - name: a\n    roles: {ps: 1}\n", "lab.yaml:2: 0 masters: a cluster has exact"),
         (

@@ -4,7 +4,14 @@ from typing import Optional
 
 import pytest
 
-from launch.record.outcome import Outcome, exit_code_of, words_for
+from launch.record.outcome import (
+    Cause,
+    Outcome,
+    end_record,
+    exit_code_of,
+    read_cause,
+    words_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,3 +42,15 @@ def test_the_launchers_exit_code_is_that_of_the_failed_task(
 
 def test_an_outcome_is_of_no_task_unless_it_says_so() -> None:
     assert Outcome(0, "master/0 is done") == Outcome(0, "master/0 is done", None, ())
+
+
+def test_a_status_file_keeps_the_cause() -> None:
+    record = end_record(Outcome(143, "it was asked to end", cause=Cause.PLATFORM))
+    assert record == {"exit_code": 143, "reason": "it was asked to end", "cause": "platform"}
+    assert read_cause(record) is Cause.PLATFORM
+    assert end_record(None) == {"exit_code": None, "reason": None, "cause": None}
+
+
+@pytest.mark.parametrize("status", [{}, {"exit_code": 1, "reason": "x"}, {"cause": "unheard-of"}])
+def test_a_status_file_without_a_cause_that_we_know_can_be_read(status: dict[str, object]) -> None:
+    assert read_cause(status) is None

@@ -113,6 +113,16 @@ def test_a_long_line_is_whole_in_the_log_alone(scene: Scene) -> None:
     assert scene.screen.getvalue() == f"[worker/0 node0] {'x' * 4096}\n"
 
 
+def test_a_log_that_cannot_be_written_is_told_once_and_the_job_goes_on(scene: Scene) -> None:
+    scene.log.symlink_to("/dev/full")
+    outcome = scene.run(scene.lines("one"), scene.lines("two"))
+    assert outcome.exit_code == 0
+    assert scene.screen.getvalue() == (
+        f"worker/0: {scene.log}: No space left on device; its log stops here, but the job goes on\n"
+        "[worker/0 node0] one\n[worker/0 node0] two\n"
+    )
+
+
 def test_logs_that_somebody_else_writes_are_left_to_him(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "run", keeps_logs=False)
     scene.run(scene.lines("hello"))

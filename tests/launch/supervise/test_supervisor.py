@@ -8,6 +8,7 @@ import pytest
 
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
+from launch.record.outcome import Cause
 from launch.supervise.supervisor import Action, Note, Signal, Start, Supervisor
 
 HOST = Host("node0", "node0", (), workdir="/data")
@@ -351,3 +352,36 @@ def test_a_task_nobody_hears_of_does_not_hold_up_the_end() -> None:
     assert supervisor.tick(24.9) == []
     assert notes(supervisor.tick(25)) == ["master/0: no word of an end; see `clean`"]
     assert supervisor.outcome is not None
+
+
+def test_an_outcome_has_its_cause() -> None:
+    causes = {}
+    done = running("master/0")
+    done.ended("master/0", 0, 1)
+    causes["done"] = done.outcome
+    failed = running("master/0")
+    failed.ended("master/0", 3, 1)
+    causes["failed"] = failed.outcome
+    lost = running("master/0")
+    lost.ended("master/0", None, 1, "no word from it", Cause.HOST_LOST)
+    causes["lost"] = lost.outcome
+    stopped = running("master/0")
+    stopped.stop(signal.SIGINT, 1)
+    stopped.ended("master/0", 130, 2)
+    causes["stopped"] = stopped.outcome
+    told = running("master/0")
+    told.stop(signal.SIGTERM, 1, "node0: it was asked to end", Cause.PLATFORM)
+    told.ended("master/0", 143, 2)
+    causes["told"] = told.outcome
+    late = running("master/0")
+    late.tick(101)
+    late.ended("master/0", 143, 102)
+    causes["late"] = late.outcome
+    assert {name: outcome and outcome.cause for name, outcome in causes.items()} == {
+        "done": Cause.DONE,
+        "failed": Cause.TASK_FAILED,
+        "lost": Cause.HOST_LOST,
+        "stopped": Cause.USER,
+        "told": Cause.PLATFORM,
+        "late": Cause.TIME_LIMIT,
+    }
