@@ -47,13 +47,13 @@ def outputs_and_gradients(
 ) -> Any:
     """Outputs, and gradients for input and filters of a loss that counts each of them anew."""
     with tf.Graph().as_default() as graph, tf.Session() as session:
-        inputs = [tf.cast(tf.constant(value), dtype) for value in (x, kernel)]
+        images, filters = (tf.cast(tf.constant(value), dtype) for value in (x, kernel))
         trains = None if early is None else tf.constant(early)
         algorithms = convolution.ConvAlgorithms(own=own)
-        compute = convolution.choose(*inputs, SETTINGS, algorithms, trains)
-        y = compute(*inputs, SETTINGS, trains)
+        compute = convolution.choose(images, filters, SETTINGS, algorithms, trains)
+        y = compute(images, filters, SETTINGS, trains)
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
-        found = tf.gradients(y, inputs, tf.cast(tf.constant(factors), dtype))
+        found = tf.gradients(y, [images, filters], tf.cast(tf.constant(factors), dtype))
         ops = {op.type for op in graph.get_operations()}
         assert ("Cifar10Conv3x3" in ops) == own
         assert ("Conv2D" in ops) != own
