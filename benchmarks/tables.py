@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 def documents(root: Path) -> list[Path]:
     """The Markdown documents that may hold tables."""
     return [
-        root / "README.md",
+        *sorted(root.glob("README*.md")),
         *sorted((root / "docs").glob("*.md")),
         root / "benchmarks/README.md",
     ]

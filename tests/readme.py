@@ -1,10 +1,22 @@
-"""The commands of README.md, and who runs each."""
+"""The commands of README.md and who runs each; the code blocks and links of README files."""
 
 import ast
 import re
 from pathlib import Path
 
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SHELL_BLOCK = re.compile(r"^```(?:bash|sh|shell|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"""(?:\]\(|src=")(?!https?:)([^)#"]+(?:#[^)"]+)?)""")
+
+
+def blocks(markdown: str) -> list[str]:
+    """All fenced blocks, in their order, with the fences."""
+    return _BLOCK.findall(markdown)
+
+
+def links(markdown: str) -> list[str]:
+    """Where links and pictures lead inside the repository, with the section, in their order."""
+    return _LINK.findall(_BLOCK.sub("", markdown))
 
 
 def commands(markdown: str) -> list[str]:

@@ -1,5 +1,7 @@
 """Every command of README.md is run by a test, and the quick ones by the tests here.
 
+README.zh.md, its translation, has the same code blocks, so the same tests stand for its commands.
+
 A test runs a command in the README's own words: it is marked with them, and gets them back as
 `readme_command`. What the README assumes (an archive, trained output) is made small first, and
 flags that only shorten the run are appended.
@@ -8,8 +10,11 @@ flags that only shorten the run are appended.
 import dataclasses
 import io
 import pickle
-import re
 import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -44,26 +49,66 @@ def test_ci_runs_the_suites_in_the_readmes_words(root: Path) -> None:
     assert [line for line in lines if line.startswith("make")] == list(RUN_BY_CI)
 
 
-def test_the_readmes_links_lead_somewhere(root: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", (root / "README.md").read_text("utf-8"))
-    assert links
-    assert [link for link in links if not (root / link).exists()] == []
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_readmes_links_lead_somewhere(root: Path, name: str) -> None:
+    files = {link.partition("#")[0] for link in readme.links((root / name).read_text("utf-8"))}
+    assert {"docs/pictures/report.png", "docs/recipes.md", "LICENSE"} <= files
+    assert {file for file in files if not (root / file).exists()} == set()
+
+
+def test_the_chinese_readme_has_the_same_code_blocks_and_links(root: Path) -> None:
+    english = (root / "README.md").read_text(encoding="utf-8")
+    chinese = (root / "README.zh.md").read_text(encoding="utf-8")
+    assert readme.blocks(chinese) == readme.blocks(english)
+    # Each links to the other; sentences, and so their links, may stand in another order.
+    english_links, chinese_links = readme.links(english), readme.links(chinese)
+    english_links.remove("README.zh.md")
+    chinese_links.remove("README.md")
+    assert sorted(chinese_links) == sorted(english_links)
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with an archive, its records and a trained network."""
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with an archive and its records."""
     workspace = shell.make_workspace(tmp_path_factory.mktemp("readme"))
     _write_archive(workspace / "cifar-10-python.tar.gz", images_per_batch=100)
     shell.run(PREPARE, workspace)
-    shell.run(f"{TRAIN} {SMALL}", workspace)
     return workspace
 
 
+@pytest.fixture(scope="module")
+def trained(prepared: Path) -> Path:
+    """The workspace with a trained network, too."""
+    shell.run(f"{TRAIN} {SMALL}", prepared)
+    return prepared
+
+
+@pytest.mark.readme(".venv/bin/python -m data_prep download --out .")
+def test_download_asks_for_the_published_archive(tmp_path: Path, readme_command: str) -> None:
+    workspace = shell.make_workspace(tmp_path)
+    with _server_without_files() as url:
+        command = f"{readme_command} --url {url}"
+        stderr = shell.run(command, workspace, env={"NO_PROXY": "*"}, exit_code=1).stderr
+    assert f"{url}cifar-10-python.tar.gz: the server answers 404 Not Found" in stderr
+
+
 @pytest.mark.readme(".venv/bin/python -m data_prep --source cifar-10-python.tar.gz")
-def test_an_archive_becomes_records(trained: Path, readme_command: str) -> None:
+def test_an_archive_becomes_records(prepared: Path, readme_command: str) -> None:
     assert readme_command == PREPARE
-    assert (trained / "data" / schema.MANIFEST_NAME).exists()
+    assert (prepared / "data" / schema.MANIFEST_NAME).exists()
+
+
+@pytest.mark.readme(".venv/bin/python -m data_prep verify data")
+def test_verify_reads_every_record(prepared: Path, readme_command: str) -> None:
+    # Six files of 100 images each.
+    assert "data: 600 records are sound" in shell.run(readme_command, prepared).stdout
+
+
+@pytest.mark.readme(".venv/bin/python -m data_prep show data")
+def test_show_draws_images_into_grid_png(prepared: Path, readme_command: str) -> None:
+    shell.run(readme_command, prepared)
+    with Image.open(prepared / "grid.png") as picture:
+        assert picture.format == "PNG"
 
 
 @pytest.mark.readme(".venv/bin/python cifar10_main.py --train-batch-size=128")
@@ -134,6 +179,27 @@ def test_help_names_every_flag(tmp_path: Path, readme_command: str) -> None:
 @pytest.mark.readme(".venv/bin/python -m data_prep --help")
 def test_data_prep_help_names_its_source(tmp_path: Path, readme_command: str) -> None:
     assert "--source" in shell.run(readme_command, shell.make_workspace(tmp_path)).stdout
+
+
+@contextmanager
+def _server_without_files() -> Iterator[str]:
+    """Answers every request with 404; yields its URL."""
+
+    class NotFound(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), NotFound) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def _write_archive(path: Path, images_per_batch: int) -> None:
