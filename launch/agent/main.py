@@ -1,4 +1,4 @@
-"""The agent's loop: orders in, tasks' output and ends out; the tasks end when nobody is there."""
+"""The agent's loop: takes orders, reports output and exit codes, ends tasks without a launcher."""
 
 import contextlib
 import os
@@ -76,7 +76,7 @@ class Agent:
             self._send_guard_home()
 
     def _has_work(self) -> bool:
-        """Whether to go on: until the end, and a moment longer for the last words."""
+        """Whether to go on: after the end, too, until the last messages are sent or time is up."""
         if self._over_at is None:
             return True
         left = self._over_at + _LAST_WORDS_SECS - time.monotonic()
@@ -208,7 +208,7 @@ class Agent:
                 self._say("note", text=f"{error}; see `clean`")
 
     def _remove_all_containers(self) -> None:
-        """For the guard: there is no one left to tell."""
+        """For the guard, which has no launcher to report an error to."""
         self._remove_containers(_SETTLE_SECS, **{processes.HOST: self._host})
 
     def _listen(self, order: Message) -> None:
@@ -253,12 +253,12 @@ class Agent:
         )
 
     def _orphan(self, reason: str, *, by_platform: bool = False) -> None:
-        """Ends the tasks since nobody will: first those that save, then the ps."""
+        """Ends the tasks because no launcher will: first those that save, then the ps."""
         if self._orphaned is None and self._over_at is None:
             self._orphaned = time.monotonic()
             self._say(
                 "orphaned", reason=reason, by_platform=by_platform
-            )  # it may come back, and wonder
+            )  # the launcher may come back
             for task in self._tasks.values():
                 if not task.last:
                     task.send(signal.SIGTERM)

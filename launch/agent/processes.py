@@ -112,7 +112,7 @@ def send(pid: int, signum: int, *, group: bool = False) -> None:
 
 
 def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[[], None]:
-    """Forks a guard, which kills the tasks of this host if this process ends without a word.
+    """Forks a guard process, which kills the tasks of this host if this process is killed.
 
     The kernel already kills a task whose parent ends; the guard reaches a task's own children.
 
@@ -122,7 +122,7 @@ def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[
       finish: ends what is no process of this host's user.
 
     Returns:
-      Sends the guard home and waits until it has gone; to be called before this process ends.
+      A function that dismisses the guard and waits for its exit; call it before this process ends.
     """
     reading, writing = os.pipe()
     if guard := os.fork():

@@ -1,4 +1,4 @@
-"""The connections of a run: one agent on each host, opened side by side, kept alive, given up."""
+"""The connections of a run to one agent on each host: opens, keeps alive and closes them."""
 
 import queue
 import threading

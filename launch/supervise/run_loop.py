@@ -50,7 +50,7 @@ class Runner(Protocol[E_contra]):
         """Takes an event."""
 
     def stop(self, signum: int, count: int) -> None:
-        """Heeds a signal by which the user asks for the end, for the `count`-th time."""
+        """Takes the `count`-th signal by which the user asks for the end."""
 
     def tick(self, now: float) -> None:
         """Does what is due; is called several times a second."""

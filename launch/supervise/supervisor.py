@@ -1,7 +1,7 @@
-"""What happens to a job: which task is started, signalled or given up, and when it is over.
+"""Decides which task of a job is started, signalled or given up, and when the job is over.
 
-Pure: it is told what happened and the time, and answers with actions. `launch.supervise.run`
-carries them out.
+Pure: its methods take an event and the time, and return actions, which `launch.supervise.run`
+carries out.
 """
 
 import signal
@@ -74,7 +74,7 @@ class _Stage:
 
 
 class Supervisor:
-    """Sees a job through.
+    """Decides what becomes of one job.
 
     Args:
       tasks: all of them.
@@ -98,7 +98,7 @@ class Supervisor:
 
     @property
     def ending(self) -> bool:
-        """Whether the job is on its way out."""
+        """Whether the job is ending."""
         return self._stages is not None
 
     def start(self, now: float) -> list[Action]:

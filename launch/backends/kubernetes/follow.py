@@ -1,6 +1,6 @@
-"""What becomes of a TFJob: told what its pods do and what time it is, it says how the job ends.
+"""Decides how a TFJob ends, from what its pods do and from the time.
 
-Pure. Starting and restarting are the operator's; `launch.backends.kubernetes.run` does the telling.
+Pure. The operator starts and restarts pods; `launch.backends.kubernetes.run` reports what they do.
 """
 
 from collections.abc import Sequence

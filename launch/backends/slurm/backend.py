@@ -9,7 +9,8 @@ import tempfile
 import time
 
 from launch.backends.slurm import commands
-from launch.backends.slurm.follow import Follower, output_path
+from launch.backends.slurm.follow import Follower
+from launch.backends.slurm.output import output_path
 from launch.backends.slurm.script import NAME, options, script
 from launch.cluster import show
 from launch.cluster.model import Cluster

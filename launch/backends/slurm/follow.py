@@ -1,18 +1,17 @@
 """Follows a submitted job from where it was submitted: its states, its lines and its end."""
 
-import collections
-import re
 import signal
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import BinaryIO, Optional
+from typing import Optional
 
 from launch.backends.slurm import commands
 from launch.backends.slurm.commands import JobState
+from launch.backends.slurm.output import JobOutput, output_path
 from launch.backends.slurm.settings import settings_of
+from launch.backends.slurm.watch import JobWatch
 from launch.cluster.tasks import Job
-from launch.errors import HostError, LaunchError
+from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome, end_record, read_cause
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
@@ -22,10 +21,7 @@ from launch.supervise.task_status import TaskStatusTable
 
 _LOOK_SECS = 0.2
 _SHOW_SECS = 1.0
-_FIRST_WAIT_SECS, _LONGEST_WAIT_SECS = 0.3, 10.0  # the controller has others to serve
 _CLEAR_UP_SECS = 40.0  # beyond the 30 s that Slurm gives a task before SIGKILL, by default
-_LAST_LINES = 12
-_TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
 
 
 class Follower:
@@ -44,13 +40,9 @@ class Follower:
         self._display = display
         self._pending_secs = settings_of(job.cluster).pending_secs
         self._waiting = {task.name: TaskState(task) for task in job.tasks}
-        self._output = Tail(output_path(folder))
-        self._last_lines = collections.deque[str](maxlen=_LAST_LINES)
-        self._state = JobState("PENDING", "", "", 0, "")
-        self._words = ""
-        self._answers = True
+        self._output = JobOutput(output_path(folder), self._waiting, display)
+        self._watch = JobWatch(job_id, display)
         self._verdict: Optional[Outcome] = None
-        self._next_ask, self._wait_secs = 0.0, _FIRST_WAIT_SECS
 
     def run(self, stops: list[int]) -> Outcome:
         """Follows the job until nothing of it is left.
@@ -70,8 +62,8 @@ class Follower:
         ended: Optional[float] = None
         while True:
             now = time.monotonic()
-            if self._take_lines() and self._state.state == "PENDING":
-                self._ask_soon()
+            if self._output.show_new() and self._watch.is_pending:
+                self._watch.ask_soon()
             if len(stops) > answered:
                 if stops[answered] == signal.SIGHUP:
                     words = f"not followed any more; Slurm job {self._job_id} goes on"
@@ -80,35 +72,22 @@ class Follower:
                 answered += 1
             if self._has_ended() != (ended is not None):
                 ended = now if ended is None else None
-                self._ask_soon()
-            if now >= self._next_ask:
-                self._ask(now)
-                if self._state.is_over or self._clears_up_for_long(ended, now):
+                self._watch.ask_soon()
+            if self._watch.look(now):
+                if self._watch.state.is_over or self._clears_up_for_long(ended, now):
                     break
-                waits = self._pending_secs is not None and self._state.state == "PENDING"
+                waits = self._pending_secs is not None and self._watch.is_pending
                 if waits and now > began + (self._pending_secs or 0) and self._verdict is None:
                     self._give_up()
             if now >= next_show:
                 next_show = now + _SHOW_SECS
                 self._show()
             time.sleep(_LOOK_SECS)
-        self._take_lines()
+        self._output.show_new()
         outcome = self._outcome()
         self._folder.write_status({**self._folder.status(), **end_record(outcome)})
         self._show()
         return outcome
-
-    def _take_lines(self) -> bool:
-        """Shows what the job has written since; returns whether there was anything."""
-        lines = self._output.read()
-        self._last_lines.extend(lines)
-        for line in lines:
-            found = _TASK_LINE.fullmatch(line)
-            if found and found[1] in self._waiting:
-                self._display.task_line(found[1], found[2], found[3])
-            else:
-                self._display.note(line)
-        return bool(lines)
 
     def _has_ended(self) -> bool:
         """Whether the job itself has told its end."""
@@ -116,30 +95,10 @@ class Follower:
 
     def _clears_up_for_long(self, ended: Optional[float], now: float) -> bool:
         """Whether Slurm takes its time after the end, as it does for a node that is gone."""
-        if ended is None or self._state.state != "COMPLETING" or now < ended + _CLEAR_UP_SECS:
+        if ended is None or self._watch.state.state != "COMPLETING" or now < ended + _CLEAR_UP_SECS:
             return False
-        self._display.note(f"Slurm job {self._job_id}: still COMPLETING {self._state.nodes}")
+        self._display.note(f"Slurm job {self._job_id}: still COMPLETING {self._watch.state.nodes}")
         return True
-
-    def _ask_soon(self) -> None:
-        self._next_ask, self._wait_secs = 0.0, _FIRST_WAIT_SECS
-
-    def _ask(self, now: float) -> None:
-        """Asks Slurm where the job stands; says so if that is news."""
-        self._next_ask = now + self._wait_secs
-        self._wait_secs = min(1.3 * self._wait_secs, _LONGEST_WAIT_SECS)
-        try:
-            self._state = commands.show(self._job_id)
-        except HostError as error:
-            if self._answers:
-                self._display.note(f"{error}; the job goes on")
-            self._answers = False
-            return
-        self._answers = True
-        words = f"{self._state.state} {self._state.nodes or self._state.reason}".strip()
-        if words != self._words and not self._state.is_over and self._state.state != "COMPLETING":
-            self._display.note(f"Slurm job {self._job_id}: {words}")
-        self._words = words
 
     def _end(self, signum: int, answered: int) -> None:
         """Ends the job as the user asked for it, for the first, second or a further time."""
@@ -148,26 +107,28 @@ class Follower:
             self._verdict = Outcome(128 + signum, f"stopped by {name}", cause=Cause.USER)
         self._display.note(f"{name}: stopping Slurm job {self._job_id}")
         try:
-            if answered < 2 and self._state.state != "PENDING":
+            if answered < 2 and not self._watch.is_pending:
                 commands.ask_to_end(self._job_id)
             else:
                 commands.cancel(self._job_id)
         except LaunchError as error:
             self._display.note(str(error))
-        self._ask_soon()
+        self._watch.ask_soon()
 
     def _give_up(self) -> None:
-        reason = f"no nodes within {self._pending_secs:g} s ({self._state.reason or 'PENDING'})"
+        reason = (
+            f"no nodes within {self._pending_secs:g} s ({self._watch.state.reason or 'PENDING'})"
+        )
         words = f"{reason}; the limit is pending_secs"
         self._verdict = Outcome(124, words, cause=Cause.TIME_LIMIT)
         commands.cancel(self._job_id)
-        self._ask_soon()
+        self._watch.ask_soon()
 
     def _show(self) -> None:
         """Shows the job's own table; before there is one, that the tasks wait for nodes."""
-        if self._state.state == "PENDING":
+        if self._watch.is_pending:
             for state in self._waiting.values():
-                state.last = self._words
+                state.last = self._watch.words
             self._folder.write_status(TaskStatusTable(self._waiting).status())
         self._display.table([Row(**row) for row in self._folder.status().get("tasks", [])])
 
@@ -176,11 +137,11 @@ class Follower:
         status = self._folder.status()
         if self._verdict and status.get("exit_code") in (None, 128 + signal.SIGTERM):
             return self._verdict
-        lines = [f"  | {line}" for line in self._last_lines if line.strip()]
+        lines = [f"  | {line}" for line in self._output.last_lines if line.strip()]
         log = f"  log: {output_path(self._folder)}"
         if not lines:
             log += " is empty or not there; do the nodes share that folder? see --state-dir"
-        return how_it_ended(self._job_id, self._state, status, [*lines, log])
+        return how_it_ended(self._job_id, self._watch.state, status, [*lines, log])
 
 
 def how_it_ended(
@@ -210,35 +171,3 @@ def how_it_ended(
     reason = words or f"it ended as {ended.state}, exit code {ended.exit_code}"
     details = tuple(last_words)
     return Outcome(exit_code, f"Slurm job {job_id}: {reason}", details=details, cause=slurms_cause)
-
-
-class Tail:
-    """The lines that come to a file, which need not be there yet.
-
-    Args:
-      path: the file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: Optional[BinaryIO] = None
-        self._partial = b""
-
-    def read(self) -> list[str]:
-        """The lines since the last call."""
-        if self._file is None:
-            if not self._path.exists():
-                return []
-            self._file = self._path.open("rb")
-        *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
-        return [line.decode(errors="replace") for line in lines]
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.close()
-
-
-def output_path(folder: RunFolder) -> Path:
-    """What the batch script writes to: everything that the user sees."""
-    return folder.path.absolute() / "slurm.out"

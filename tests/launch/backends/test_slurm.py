@@ -1,5 +1,6 @@
 """A job for Slurm: what it is asked for, what its script says, and what it may not be told."""
 
+import io
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +10,19 @@ import pytest
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
 from launch.backends.slurm.commands import JobState, field
-from launch.backends.slurm.follow import Tail, how_it_ended
+from launch.backends.slurm.follow import how_it_ended
 from launch.backends.slurm.job import cores_per_node, explained_by_slurm
+from launch.backends.slurm.output import JobOutput, Tail
 from launch.backends.slurm.script import description, options, script
 from launch.backends.slurm.settings import SlurmSettings, seconds_of, settings_of
+from launch.backends.slurm.watch import JobWatch
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import Cluster, Limits, Ports
 from launch.cluster.tasks import make_job
-from launch.errors import LaunchError
+from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
+from launch.screen.display import Display
 
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
 
@@ -338,3 +342,42 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
         assert tail.read() == ["two"]
     assert tail.read() == []
     tail.close()
+
+
+def test_lines_are_shown_as_their_tasks_lines_and_the_last_are_kept(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    display = Display(screen, live=False)
+    (tmp_path / "out").write_text("".join(f"line {i}\n" for i in range(12)) + "[ps/0 m1] hello\n")
+    output = JobOutput(tmp_path / "out", {"ps/0"}, display)
+    assert output.show_new()
+    assert not output.show_new()
+    output.close()
+    display.close()
+    assert screen.getvalue().endswith("line 11\n[ps/0 m1] hello\n")
+    assert (len(output.last_lines), output.last_lines[0]) == (12, "line 1")
+
+
+def test_slurm_is_asked_less_and_less_often_and_news_are_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running = JobState("RUNNING", "", "m[1-2]", 0, "")
+    answers = [JobState("PENDING", "Resources", "", 0, ""), None, None, running, running]
+
+    def show(job: str) -> JobState:
+        state = answers.pop(0)
+        if state is None:
+            raise HostError("slurmctld: no answer")
+        return state
+
+    monkeypatch.setattr(commands, "show", show)
+    screen = io.StringIO()
+    display = Display(screen, live=False)
+    watch = JobWatch("7", display)
+    asked = [secs for secs in range(0, 280, 10) if watch.look(secs / 100)]
+    display.close()
+    assert asked == [0, 30, 70, 130, 200]
+    assert not watch.is_pending
+    assert screen.getvalue() == (
+        "Slurm job 7: PENDING Resources\nslurmctld: no answer; the job goes on\n"
+        "Slurm job 7: RUNNING m[1-2]\n"
+    )

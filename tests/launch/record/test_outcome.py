@@ -54,3 +54,17 @@ def test_a_status_file_keeps_the_cause() -> None:
 @pytest.mark.parametrize("status", [{}, {"exit_code": 1, "reason": "x"}, {"cause": "unheard-of"}])
 def test_a_status_file_without_a_cause_that_we_know_can_be_read(status: dict[str, object]) -> None:
     assert read_cause(status) is None
+
+
+def test_the_words_of_causes_in_status_files_stay() -> None:
+    assert {cause.name: cause.value for cause in Cause} == {
+        "DONE": "done",
+        "TASK_FAILED": "task failed",
+        "HOST_LOST": "host lost",
+        "TIME_LIMIT": "time limit",
+        "USER": "user",
+        "CANCELLED": "cancelled",
+        "PREEMPTED": "preempted",
+        "PLATFORM": "platform",
+        "LAUNCHER": "launcher",
+    }
