@@ -174,8 +174,10 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     recipe, needs = RECIPES[name].settings, _needs()
 
     def keeps_rates(choice: str) -> bool:
-        asked, own = given.get(choice, recipe[choice]), recipe[choice]
-        return bool(_rates_of(choice, asked) == _rates_of(choice, own))
+        own = recipe[choice]
+        if choice not in given:
+            return applies(choice, own)
+        return bool(_rates_of(choice, given[choice]) == _rates_of(choice, own))
 
     def applies(setting: str, value: Any) -> bool:
         if setting in given or _INSTEAD.get(setting) in given:
