@@ -37,7 +37,7 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
         ending = "training is over"
     except TrainingOver as over:
         ending = str(over)
-    say(f"{cluster.label} ends: {ending}; {steps:,} steps of it here")
+    say(f"{cluster.label} ends: {ending}; it trained {steps:,} steps")
 
 
 def _train(job: Job, stop: StopRequest) -> int:

@@ -44,7 +44,7 @@ def last_step(folder: pathlib.Path) -> int:
 
 def steps_of(tasks: ClusterOfProcesses, label: str) -> int:
     """How many steps a worker says that it has trained."""
-    found = re.search(r"; ([\d,]+) steps of it here", tasks.output(label))
+    found = re.search(r"; it trained ([\d,]+) steps", tasks.output(label))
     assert found, tasks.all_output()
     return int(found[1].replace(",", ""))
 
@@ -60,7 +60,7 @@ def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so
         assert steps_of(tasks, "worker/0") > 0
         tasks.start("worker/1")
         assert tasks.exit_code("worker/1", 30) == 0
-    last = f"worker/1 ends: training is over at step {last_step(tmp_path):,}; 0 steps of it here\n"
+    last = f"worker/1 ends: training is over at step {last_step(tmp_path):,}; it trained 0 steps\n"
     assert tasks.output("worker/1") == last
 
 

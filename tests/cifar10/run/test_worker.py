@@ -73,7 +73,7 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(config, capsys, s
             worker.train(config, CLUSTER, StopRequest())
     run_status.write(place, validates=True, ended_at=last_step)
     worker.train(config, CLUSTER, StopRequest())
-    ended = f"worker/1 ends: training is over at step {last_step}; 0 steps"
+    ended = f"worker/1 ends: training is over at step {last_step}; it trained 0 steps"
     assert capsys.readouterr().out.startswith(ended)
 
 
@@ -168,7 +168,7 @@ def test_a_worker_trains_to_the_end_and_tells_the_others(train, capsys, over_at,
     train(StopRequest(), place, over_at=over_at)
     assert place.ends_told == 1
     ended = capsys.readouterr().out.splitlines()[-1]
-    assert ended.startswith(f"worker/1 ends: training is over; {steps} steps")
+    assert ended.startswith(f"worker/1 ends: training is over; it trained {steps} steps")
 
 
 def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_the_end(train):
