@@ -44,14 +44,16 @@ class ResNetSettings:
         """Layers, default included."""
         return _NUM_LAYERS if self.num_layers is None else self.num_layers
 
+    @property
+    def block_scale(self) -> float:
+        """`residual_scale`, default included.
 
-def _is_depth(num_layers: int) -> bool:
-    return num_layers >= 8 and num_layers % 6 == 2
-
-
-def default_residual_scale(num_layers: int) -> float:
-    """1 / the square root of the blocks of a stage; see `residual_scale` of the resnets."""
-    return float((num_layers // 6) ** -0.5)
+        With 1 / the square root of the blocks of a stage, activations do not grow with depth (Hayou
+        et al. 2021, arXiv:2010.12859); in the articles it is 1.
+        """
+        if self.residual_scale is not None:
+            return self.residual_scale
+        return float((self.layers // 6) ** -0.5)
 
 
 def _shortcut(layers: Layers, x: Any, filters: int, strides: int) -> Any:
@@ -81,9 +83,9 @@ def _resnet(
     num_layers: int,
     block: Block,
     preactivation: bool,
-    residual_scale: Optional[float] = None,
+    scale: float,
 ) -> Any:
-    """Builds a resnet.
+    """Builds a ResNet.
 
     Args:
       layers: makes the layers.
@@ -91,21 +93,12 @@ def _resnet(
       num_layers: 6n+2; n blocks a stage.
       block: `_block_v1` or `_block_v2`.
       preactivation: the blocks normalise their input, so the stem does not and the head does.
-      residual_scale: what each block adds to its shortcut is multiplied by this at first, in the
-        block's last scale (v1) or kernel (v2); 1: as in the articles. None: 1 / the square root of
-        the blocks of a stage, so that activations do not grow with depth (Hayou et al. 2021,
-        arXiv:2010.12859).
+      scale: multiplies what each block adds to its shortcut at first, in the block's last scale
+        (v1) or kernel (v2).
 
     Returns:
       Logits float32 [N, 10].
-
-    Raises:
-      ValueError: num_layers is not 6n+2.
     """
-    if not _is_depth(num_layers):
-        raise ValueError(f"num_layers must be {_DEPTHS}, got {num_layers}")
-    if residual_scale is None:
-        residual_scale = default_residual_scale(num_layers)
     with layers.scope("stem"):
         x = layers.conv(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
         if not preactivation:
@@ -116,16 +109,12 @@ def _resnet(
         for index in range(num_layers // 6):
             with layers.scope(f"stage_{stage}/block_{index}"):
                 strides = 2 if stage and not index else 1
-                x = block(layers, x, filters, strides, residual_scale)
+                x = block(layers, x, filters, strides, scale)
     with layers.scope("head"):
         if preactivation:
             x = layers.relu(layers.batch_norm(x))
         x = layers.global_average_pool(x)  # float32 [N, 64]
         return layers.dense(x, NUM_CLASSES)
-
-
-resnet = functools.partial(_resnet, block=_block_v1, preactivation=False)
-resnet_v2 = functools.partial(_resnet, block=_block_v2, preactivation=True)
 
 
 class ResNet(Model):
@@ -134,13 +123,15 @@ class ResNet(Model):
     Args:
       name: value of `--model`.
       version: for people.
-      build: `resnet` or `resnet_v2`.
+      block: `_block_v1` or `_block_v2`.
+      preactivation: see `_resnet`.
     """
 
     settings = ResNetSettings
 
-    def __init__(self, name: str, version: str, build: Callable[..., Any]) -> None:
-        self.name, self._version, self._build = name, version, build
+    def __init__(self, name: str, version: str, block: Block, preactivation: bool) -> None:
+        self.name, self._version = name, version
+        self._build = functools.partial(_resnet, block=block, preactivation=preactivation)
 
     def title(self, config: Any) -> str:
         """E.g. `ResNet-44 v1`."""
@@ -148,16 +139,14 @@ class ResNet(Model):
 
     def network(self, config: Any) -> Network:
         """The ResNet of this depth."""
-        return functools.partial(
-            self._build, num_layers=config.layers, residual_scale=config.residual_scale
-        )
+        return functools.partial(self._build, num_layers=config.layers, scale=config.block_scale)
 
     def rate(self, config: Any) -> Rate:
         """0.1 for 128 images (He et al. 2015, arXiv:1512.03385, section 4.2)."""
         return Rate(0.1, 128, 0.8, _MOST_STALE_BY_LAYERS / config.layers)
 
     def warmup_share(self, config: Any) -> float:
-        """Less where it is shallow."""
+        """Less for fewer layers."""
         return min(1.0, float(config.layers) / _LAYERS_OF_WARMUP)
 
     def shape(self, config: Any) -> dict[str, Any]:
@@ -165,16 +154,15 @@ class ResNet(Model):
         return {"num_layers": config.layers}
 
     def in_force(self, config: Any) -> dict[str, Any]:
-        """The first scale of the blocks, too."""
-        scale = config.residual_scale
-        chosen = default_residual_scale(config.layers) if scale is None else scale
-        return {**self.shape(config), "residual_scale": chosen}
+        """The layers, and the first scale of the blocks."""
+        return {**self.shape(config), "residual_scale": config.block_scale}
 
     def refusal(self, config: Any) -> Optional[str]:
-        """No ResNet of basic blocks has any other depth."""
-        if _is_depth(config.layers):
+        """Refuses depths that basic blocks cannot give."""
+        if config.layers >= 8 and config.layers % 6 == 2:
             return None
         return f"--num-layers must be {_DEPTHS}, got {config.layers}"
 
 
-V1, V2 = ResNet("resnet", "v1", resnet), ResNet("resnet_v2", "v2", resnet_v2)
+V1 = ResNet("resnet", "v1", _block_v1, preactivation=False)
+V2 = ResNet("resnet_v2", "v2", _block_v2, preactivation=True)

@@ -40,7 +40,7 @@ def learning_rate(
         count / examples_per_step for count in (num_examples, total_examples)
     )
     warmup_steps = rates.warmup_steps(config, steps_per_epoch, total_steps)
-    # The first step takes a small step, not none.
+    # One is added so that the rate of the first step is not 0.
     risen = (examples_seen / examples_per_step + 1.0) / max(1.0, warmup_steps)
     factor *= tf.minimum(1.0, tf.cast(risen, tf.float32))
     return rates.highest_rate(config, examples_per_step, staleness) * factor

@@ -2,9 +2,9 @@
 
 Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). The momentum of a kernel, as a
 matrix of filters, is replaced by about the nearest matrix with orthogonal filters before it is
-applied, so that directions with small gradients learn as fast as those with large ones. A kernel
-whose convolution is normalised works the same at any length, so each is kept at that of a matrix of
-unit filters, and the rate is the step relative to it.
+applied, so that directions with small gradients learn as fast as those with large ones. The length
+of a kernel has no effect where its convolution is normalised. So each kernel is kept at the length
+of a matrix of unit filters, and the rate is the length of a step relative to it.
 """
 
 import math

@@ -31,13 +31,6 @@ def build(config: TrainConfig, rate: Any, layout: Layout) -> Any:
     )
 
 
-def with_loss_scale(optimizer: Any, loss_scale: Any) -> Any:
-    """For fp16: leaves out steps whose gradients overflow, and changes the scale."""
-    if loss_scale is None:
-        return optimizer
-    return tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, loss_scale)
-
-
 def all_finite(gradients: Sequence[Any]) -> Any:
     """Whether no number of the gradients has overflowed; bool, a scalar tensor."""
     return tf.reduce_all([tf.reduce_all(tf.is_finite(one)) for one in gradients])
@@ -60,8 +53,8 @@ def _decays(config: TrainConfig, spec: Spec) -> bool:
 def rate_factors(config: TrainConfig, layout: Layout) -> tf.Tensor:
     """Each weight's multiple of the learning rate, float32 [size]: offsets have one of their own.
 
-    A gradient that is so many times as large does the same in momentum and Nesterov, apart from
-    the decay, which is added afterwards. Adam's steps do not go by the size of the gradient.
+    In momentum and Nesterov, multiplying the gradient has the same effect; the decay is added
+    afterwards. Adam's steps do not depend on the size of the gradient.
     """
     return layout.weights.constant(
         lambda spec: config.norm_bias_rate if spec.kind == OFFSET else 1.0
@@ -79,7 +72,7 @@ def scale_and_decay(
       config: update rule, weight decay, multiple.
       layout: of the weights.
       gradient: float32 [size].
-      weights: float32 [size]; None: somebody else adds their decay.
+      weights: float32 [size]; None: adds no decay.
 
     Returns:
       float32 [size].

@@ -27,7 +27,7 @@ from cifar10.run.job import Job, evaluation_input, join_job, make_trainer, open_
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step import model_fn
-from cifar10.step.counters import examples_seen
+from cifar10.step.state import examples_seen
 
 
 def train_and_evaluate(

@@ -16,8 +16,9 @@ from cifar10.ops.kernels import library
 from cifar10.step.cpu_setting import Setting, rule
 from cifar10.step.own_convolutions import has_own_convolutions
 
-# Whoever starts a task may say by this variable whether its CPU affinity is for it alone.
+# A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
 OWN_CORES = "CIFAR10_OWN_CORES"
+_DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,18 +96,18 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
     _check_precision(config.precision, gpus)
     on_gpus = config.variable_strategy == "GPU"
     data_format = config.data_format or _fastest_format(gpus, config.precision)
-    no_kernels = _why_no_kernels(config, gpus, data_format)
+    own_kernels, kernels_missing = _choose_kernels(config, gpus, data_format)
     return DevicePlan(
         tower_devices=tower_devices,
         variable_devices=tuple(f"/gpu:{i}" for i in range(gpus)) if on_gpus else ("/cpu:0",),
         data_format=data_format,
-        compute_dtype=_compute_dtype(config),
+        compute_dtype=_DTYPES[config.precision],
         loss_scaling=config.precision == "fp16",
         session_config=_session_config(config, gpus, setting),
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
-        own_kernels=config.kernels != "tensorflow" and no_kernels is None,
-        kernels_missing=_missed(config, gpus, data_format, no_kernels),
+        own_kernels=own_kernels,
+        kernels_missing=kernels_missing,
         gpus=visible,
     )
 
@@ -114,10 +115,10 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
 def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.PhysicalDevice]) -> None:
     """Hides other GPUs, and gives this process's thread pools the sizes that a session asks for.
 
-    A process has one pool inside ops, made by whoever comes first. That is not the session:
-    Estimator starts TensorFlow's eager runtime before it, whose pool has a thread a core. Then each
-    tower would hand its work to threads that it has to share (ResNet-44, batch 128, Zen 4: 267 ms a
-    step in bf16 instead of 250).
+    All sessions of a process share one pool for the work inside ops, of the size that its first
+    user asks for. The first user is not the session but TensorFlow's eager runtime, which Estimator
+    starts, with a thread a core. Then each tower would hand its work to threads that it has to
+    share (ResNet-44, batch 128, Zen 4: 267 ms a step in bf16 instead of 250).
 
     Args:
       session_config: of a `DevicePlan`.
@@ -133,7 +134,7 @@ def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.Physic
 
 
 def _own_affinity() -> Optional[bool]:
-    """Whether the cores that this process may run on are its alone, as far as somebody says so."""
+    """Whether this process has its cores to itself; None: nobody said."""
     word = os.environ.get(OWN_CORES, "")
     if word not in ("", "0", "1"):
         raise ConfigError(
@@ -143,20 +144,14 @@ def _own_affinity() -> Optional[bool]:
     return bool(int(word)) if word else None
 
 
-def _share_of_gpus(
-    physical: Sequence[tf2.config.PhysicalDevice], host_share: tuple[int, int]
-) -> Sequence[tf2.config.PhysicalDevice]:
-    position, count = host_share
-    if "CUDA_VISIBLE_DEVICES" in os.environ or len(physical) < count:
-        return physical
-    return physical[len(physical) * position // count : len(physical) * (position + 1) // count]
-
-
 def _choose_gpus(
     config: TrainConfig, host_share: tuple[int, int]
 ) -> tuple[tf2.config.PhysicalDevice, ...]:
     """The first of this process's share of the GPUs, as many as are asked for."""
-    physical = _share_of_gpus(tf2.config.list_physical_devices("GPU"), host_share)
+    physical = tf2.config.list_physical_devices("GPU")
+    total, (position, count) = len(physical), host_share
+    if "CUDA_VISIBLE_DEVICES" not in os.environ and total >= count:
+        physical = physical[total * position // count : total * (position + 1) // count]
     wanted = len(physical) if config.num_gpus is None else config.num_gpus
     if wanted > len(physical):
         raise ConfigError(
@@ -184,10 +179,6 @@ def _reduction(config: TrainConfig, gpus: int) -> str:
     return config.gradient_reduction or fastest
 
 
-def _compute_dtype(config: TrainConfig) -> tf.DType:
-    return {"fp16": tf.float16, "bf16": tf.bfloat16, "fp32": tf.float32}[config.precision]
-
-
 def _check_precision(precision: str, gpus: int) -> None:
     reason = None
     if precision == "fp16" and not gpus:
@@ -205,33 +196,28 @@ def _check_precision(precision: str, gpus: int) -> None:
         raise ConfigError(f"--precision {precision} {reason}; use --precision fp32")
 
 
-def _why_no_kernels(config: TrainConfig, gpus: int, data_format: str) -> Optional[str]:
-    """Why this run's convolutions cannot be ours."""
-    reason = None
+def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[bool, Optional[str]]:
+    """Returns `own_kernels` and `kernels_missing` of the plan."""
+    if config.kernels == "tensorflow":
+        return False, None
+    reason: Optional[str]
     if config.mode != "train_and_evaluate":
         reason = f"they are for training, and this is --mode {config.mode}"
     elif gpus:
         reason = "they are for CPUs"
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
-    elif config.kernels != "tensorflow":
+    else:
         reason = library.why_not(cpu_flags())
-    if config.kernels != "own":
-        return reason
+    if config.kernels == "auto":
+        trains_on_cpu = config.mode == "train_and_evaluate" and not gpus
+        is_missed = reason and trains_on_cpu and has_own_convolutions(config, data_format)
+        return reason is None, reason if is_missed else None
     if reason is None and not has_own_convolutions(config, data_format):
         reason = f"{config.model_title} in {data_format} has no convolution that they compute"
     if reason:
         raise ConfigError(f"--kernels own cannot be had: {reason}; --kernels auto does without")
-    return None
-
-
-def _missed(
-    config: TrainConfig, gpus: int, data_format: str, reason: Optional[str]
-) -> Optional[str]:
-    """The reason, if training on this CPU would have our convolutions without it."""
-    is_for_them = config.mode == "train_and_evaluate" and not gpus and config.kernels == "auto"
-    would_have = reason and is_for_them and has_own_convolutions(config, data_format)
-    return reason if would_have else None
+    return True, None
 
 
 def _gpu_setting(config: TrainConfig, gpus: int) -> Setting:

@@ -1,8 +1,7 @@
 """The towers' gradients, and their mean, where the weights are.
 
-Each way to sum puts together what a machine's towers found, on the CPU or over its GPUs by NCCL,
-and says on which devices the sum then is; the means are the same. What crosses to other machines is
-a part of the gradient for each piece of the weights.
+The towers of a machine are summed first, on its CPU or over its GPUs by NCCL. What crosses to other
+machines is that one sum, in a part for each piece of the weights.
 
 **Why an all-reduce, and not a reduce and a broadcast.** All gradients of a tower are one flat
 vector, so one op an update does. With the weights on the GPUs (`--variable-strategy GPU`), each GPU
@@ -19,12 +18,8 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.optim import optimizers
-from cifar10.step.params import ModelParams
 from cifar10.step.state import TrainingState
 from cifar10.step.towers import Tower, machine_of, tower_moments
-
-# The values of one machine's towers, and the towers' devices -> the sum, by devices that hold it.
-Sum = Callable[[Sequence[tf.Tensor], Sequence[str]], list[tf.Tensor]]
 
 
 def tower_gradients(
@@ -72,31 +67,32 @@ def average_gradients(
     gradients: Sequence[tf.Tensor],
     copies: Sequence[tf.Tensor],
     state: TrainingState,
-    params: ModelParams,
 ) -> list[tf.Tensor]:
-    """The mean of the towers' gradients, with the decay of the weights, where the weights are.
+    """Averages the towers' gradients and adds the decay of the weights.
 
     Args:
       gradients: float32 [size] a tower.
       copies: float32 [size], each tower's copy of the weights.
       state: has the weights.
-      params: has the towers' devices.
 
     Returns:
       float32 [size of the piece] a piece of the weights, on the piece's device.
     """
-    machines = mean_by_machine(gradients, params.place.tower_devices, params.plan.reduction)
+    params, place = state.params, state.params.place
+    machines = mean_by_machine(gradients, place.tower_devices, params.plan.reduction)
     copy_on = {copy.device: copy for copy in reversed(copies)}
-    sent = []  # by machine: device -> a part a piece
+    sent = []  # by machine: device -> a part a piece, of the type that crosses the network
     for index, held in enumerate(machines):
-        # The first machine adds the decay, once for all of them.
-        decayed = {device: copy_on.get(device, copies[0]) for device in held} if index == 0 else {}
-        sent.append(
-            {
-                device: _cut(mean, decayed.get(device), state, params)
-                for device, mean in held.items()
-            }
-        )
+        ready = {}
+        for device, mean in held.items():
+            # The first machine adds the decay, once for all of them.
+            decayed = copy_on.get(device, copies[0]) if index == 0 else None
+            with tf.device(device):
+                whole = optimizers.scale_and_decay(params.config, state.layout, mean, decayed)
+                ready[device] = [
+                    tf.cast(part, place.transfer_dtype) for part in state.weights.cut(whole)
+                ]
+        sent.append(ready)
     means = []
     for number, piece in enumerate(state.weights.pieces):
         parts = [nearest(held, piece.device)[number] for held in sent]
@@ -105,47 +101,22 @@ def average_gradients(
     return means
 
 
-def _cut(
-    gradient: tf.Tensor,
-    decayed: Optional[tf.Tensor],
-    state: TrainingState,
-    params: ModelParams,
-) -> list[tf.Tensor]:
-    """Makes a machine's gradient ready to be sent: a part a piece, of the type that crosses.
-
-    Args:
-      gradient: float32 [size].
-      decayed: float32 [size], the weights, where their decay is to be added; else None.
-      state: has the weights' layout and pieces.
-      params: has decay and type.
-
-    Returns:
-      [size of the piece] a piece, of the type `transfer_dtype`.
-    """
-    with tf.device(gradient.device):
-        gradient = optimizers.scale_and_decay(params.config, state.layout, gradient, decayed)
-        return [tf.cast(part, params.place.transfer_dtype) for part in state.weights.cut(gradient)]
-
-
-def average_moments(
-    parts: Sequence[Tower], state: TrainingState, params: ModelParams
-) -> list[tf.Tensor]:
-    """The mean of what the towers' batch-norm layers saw, where the moving statistics are.
+def average_moments(parts: Sequence[Tower], state: TrainingState) -> list[tf.Tensor]:
+    """Averages what the towers' batch-norm layers saw.
 
     Args:
       parts: the towers.
-      state: has the statistics.
-      params: has the towers' devices.
+      state: has the moving statistics, where the mean is needed.
 
     Returns:
       One tensor, float32 [2 * channels], see `towers.tower_moments`; none for a model without batch
       normalisation.
     """
-    if state.statistics is None:
+    if not state.statistics.pieces:
         return []
+    params, device = state.params, state.statistics.pieces[0].device
     moments = [tower_moments(one) for one in parts]
     machines = mean_by_machine(moments, params.place.tower_devices, params.plan.reduction)
-    device = state.statistics.pieces[0].device
     with tf.device(device):
         return [tf.add_n([nearest(held, device) for held in machines])]
 
@@ -158,7 +129,7 @@ def mean_by_machine(
     Args:
       values: one tensor a tower, of one shape.
       devices: of the towers.
-      how: `cpu` or `nccl`, see `SUMS`.
+      how: `cpu` or `nccl`.
 
     Returns:
       A dictionary a machine, from device to a tensor of that shape that is there, all the same;
@@ -167,9 +138,10 @@ def mean_by_machine(
     machines: dict[str, list[int]] = {}
     for index, device in enumerate(devices):
         machines.setdefault(machine_of(device), []).append(index)
+    sum_up = sum_by_nccl if how == "nccl" else sum_on_cpu
     found = []
     for own in machines.values():
-        sums = SUMS[how]([values[one] for one in own], [devices[one] for one in own])
+        sums = sum_up([values[one] for one in own], [devices[one] for one in own])
         means = {}
         for total in sums:
             with tf.device(total.device):
@@ -180,7 +152,7 @@ def mean_by_machine(
 
 
 def nearest(held: Mapping[str, Any], device: str) -> Any:
-    """What is on `device`; the first of what there is where nothing is."""
+    """Returns the tensor on `device`, or the first one if there is none on it."""
     return held.get(device, next(iter(held.values())))
 
 
@@ -236,6 +208,3 @@ def all_reduce(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
                 )
             )
     return reduced
-
-
-SUMS: Mapping[str, Sum] = {"cpu": sum_on_cpu, "nccl": sum_by_nccl}

@@ -1,4 +1,4 @@
-"""Builds towers side by side, so that a layer of one can use what the same layer of others gave.
+"""Builds towers side by side, so that a layer can use what the same layer of other towers gives.
 
 Graph-building code runs a tower from its first layer to its last. Where a layer needs the mean of
 a tensor over all towers, the towers have to meet in the middle. Here each tower is built in a

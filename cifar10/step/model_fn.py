@@ -51,7 +51,7 @@ def model_fn(
 
 
 def build_step(images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> training_step.Step:
-    """Builds a training step without what Estimator wants around it.
+    """Builds a training step; `Step.spec` makes an EstimatorSpec of it.
 
     Args:
       images: uint8 [N, 32, 32, 3].
@@ -78,7 +78,7 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
         plan.tower_devices,
         [source] * plan.num_towers,
     )
-    return towers.gather_towers([tower.logits for tower in parts])[: tf.shape(images)[0]]
+    return tf.concat([tower.logits for tower in parts], 0)[: tf.shape(images)[0]]
 
 
 def _eval_spec(

@@ -53,8 +53,17 @@ class ModelParams:
         return self.place.examples_per_step(self.config.train_batch_size)
 
     def layers(self, *, training: bool) -> Layers:
-        """The layers of these settings, from which each tower gets its own."""
+        """The layers of these settings; `Layers.for_tower` makes those of each tower."""
         config, plan = self.config, self.plan
+        trains_on_cpu, is_bf16 = training and not plan.on_gpus, plan.compute_dtype == tf.bfloat16
+        algorithms = ConvAlgorithms()
+        if trains_on_cpu:
+            algorithms = ConvAlgorithms(
+                own=plan.own_kernels,
+                # A CPU's bfloat16 is twice as fast, so Winograd's form must save more to pay.
+                winograd_saving=5.0 if is_bf16 else 1.0,
+                by_images=is_bf16,
+            )
         return Layers(
             training=training,
             data_format=plan.data_format,
@@ -64,18 +73,6 @@ class ModelParams:
             norm_epsilon=config.batch_norm_epsilon,
             # Compiled for the shape of a batch, which outside of training may change.
             fuses=training and self.fuses,
-            bf16_on_cpu=training and plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
-            algorithms=self._algorithms() if training else ConvAlgorithms(),
-        )
-
-    def _algorithms(self) -> ConvAlgorithms:
-        """How training computes convolutions."""
-        if self.plan.on_gpus:
-            return ConvAlgorithms()
-        is_bf16 = self.plan.compute_dtype == tf.bfloat16
-        return ConvAlgorithms(
-            own=self.plan.own_kernels,
-            # A CPU's bfloat16 is twice as fast, so it takes more to make up for.
-            winograd_saving=5.0 if is_bf16 else 1.0,
-            by_images=is_bf16,
+            bf16_on_cpu=trains_on_cpu and is_bf16,
+            algorithms=algorithms,
         )

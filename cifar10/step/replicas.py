@@ -6,7 +6,7 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.replication import Replication
-from cifar10.step.sync_replicas import Averaged, Rendezvous, shared_counter
+from cifar10.step.sync_replicas import Rendezvous, shared_counter
 
 
 class OverFlag:
@@ -45,14 +45,14 @@ class SharedState:
 
     Args:
       replication: this process's place.
-      averaged: what synchronous replicas push in each step.
+      averaged: variables of which synchronous replicas average something in each step.
 
     Attributes:
       over: says that training is over; None for a process that trains alone.
       rendezvous: where synchronous replicas meet; None for others.
     """
 
-    def __init__(self, replication: Replication, averaged: Sequence[Averaged]) -> None:
+    def __init__(self, replication: Replication, averaged: Sequence[tf.Variable]) -> None:
         self.is_chief = replication.is_chief
         several = replication.num_replicas > 1
         self.over = OverFlag(replication.variable_devices[0]) if several else None

@@ -49,7 +49,7 @@ class Replication:
 
     @property
     def staleness(self) -> int:
-        """Updates of others between the weights that a gradient is of and its own, about."""
+        """About how many updates of others come between reading the weights and updating them."""
         return 0 if self.replicas_to_aggregate else self.num_replicas - 1
 
     def batch_size(self, train_batch_size: int) -> int:

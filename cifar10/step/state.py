@@ -8,11 +8,26 @@ from cifar10.optim import optimizers
 from cifar10.optim.learning_rate import learning_rate
 from cifar10.optim.lookahead import Lookahead
 from cifar10.step import saving
-from cifar10.step.counters import examples_seen
 from cifar10.step.params import ModelParams
 from cifar10.step.replicas import SharedState
-from cifar10.step.sync_replicas import Averaged
 from cifar10.weights.packed import FlatVariable, Layout
+
+
+def examples_seen(device: str) -> tf.Variable:
+    """The variable that counts training images, an int64 scalar; made by the first call.
+
+    Args:
+      device: where it lives, the same in all tasks.
+    """
+    with tf.device(device), tf.variable_scope("", reuse=tf.AUTO_REUSE):
+        return tf.get_variable(
+            "examples_seen",
+            [],
+            tf.int64,
+            tf.zeros_initializer(),
+            trainable=False,
+            use_resource=True,
+        )
 
 
 class TrainingState:
@@ -24,13 +39,17 @@ class TrainingState:
 
     Attributes:
       layout: of the model's variables.
+      params: as above.
+      device: of the counters.
       weights: all of them, float32 [size], in a piece a device.
-      statistics: moving means and variances, float32 [2 * channels]; None for a model
-        without batch normalisation.
+      statistics: moving means and variances, float32 [2 * channels], in one piece; without any for
+        a model without batch normalisation.
       step: the global step, an int64 scalar.
       seen: training images that the whole job has seen, an int64 scalar.
       rate: the learning rate of this step, a float32 scalar.
       optimizer: the update rule.
+      scale: in fp16, multiplies losses and divides gradients, so that small ones are not lost;
+        else None.
       lookahead: averages of weights and statistics; None where they are not asked for.
       shared: what the replicas of a cluster share beside.
     """
@@ -38,17 +57,15 @@ class TrainingState:
     def __init__(self, layout: Layout, params: ModelParams) -> None:
         config, place = params.config, params.place
         devices = place.variable_devices
-        self.layout, self.device = layout, devices[0]
+        self.layout, self.params, self.device = layout, params, devices[0]
         self.weights = FlatVariable("packed/weights", layout.weights, devices, trainable=True)
-        self.statistics: Optional[FlatVariable] = None
-        if layout.statistics.specs:
-            self.statistics = FlatVariable(
-                "packed/statistics", layout.statistics, devices[:1], trainable=False
-            )
-        flats = [self.weights, *([self.statistics] if self.statistics else [])]
-        pieces = [piece for flat in flats for piece in flat.pieces]
-        # A gradient of each piece of the weights, and what the moving statistics are made from.
-        self.shared = SharedState(place, [Averaged(one.shape, one.device) for one in pieces])
+        self.statistics = FlatVariable(
+            "packed/statistics", layout.statistics, devices[:1], trainable=False
+        )
+        pieces = [*self.weights.pieces, *self.statistics.pieces]
+        # Replicas average a gradient of each piece of the weights, and what the moving statistics
+        # are made from.
+        self.shared = SharedState(place, pieces)
         self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
         with tf.device(self.device):
             self.rate = learning_rate(
@@ -60,14 +77,15 @@ class TrainingState:
                 place.staleness,
             )
         self.optimizer = optimizers.build(config, self.rate, layout)
+        self.scale = tf.mixed_precision.DynamicLossScale() if params.plan.loss_scaling else None
         self.lookahead: Optional[Lookahead] = None
         if config.lookahead_steps:
             self.lookahead = Lookahead(config, pieces, params.total_steps)
 
     def early_end(self) -> Optional[tf.Operation]:
-        """The op that makes of the weights what training ends with; None if they are that anyway.
+        """Builds the op that makes the weights their average; None without lookahead.
 
-        For the process that applies the updates, when it ends training before the last step.
+        The process that applies the updates runs it if training ends before its last step.
         """
         if self.lookahead is None:
             return None
@@ -80,15 +98,10 @@ class TrainingState:
         With the optimizer's slots, which it makes when it is applied.
         """
         weights, statistics = self.weights, self.statistics
-        found = [saving.FlatSaveable(weights, weights.pieces)]
-        if statistics is not None:
-            found.append(saving.FlatSaveable(statistics, statistics.pieces))
+        found = [(weights, weights.pieces), (statistics, statistics.pieces)]
         for name in self.optimizer.get_slot_names():
-            slots = [self.optimizer.get_slot(piece, name) for piece in weights.pieces]
-            found.append(saving.FlatSaveable(weights, slots))
+            found.append((weights, [self.optimizer.get_slot(one, name) for one in weights.pieces]))
         if self.lookahead is not None:
             count, averages = len(weights.pieces), self.lookahead.averages
-            found.append(saving.FlatSaveable(weights, averages[:count]))
-            if statistics is not None:
-                found.append(saving.FlatSaveable(statistics, averages[count:]))
-        return found
+            found += [(weights, averages[:count]), (statistics, averages[count:])]
+        return [saving.FlatSaveable(flat, pieces) for flat, pieces in found if pieces]

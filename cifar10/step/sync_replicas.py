@@ -6,25 +6,13 @@ waiting at the end.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional, Union
+from typing import Optional, Union
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.replication import Replication
 
 _UPDATES_OF_A_SESSION = 2**40  # at most; at a thousand a second it lasts for 34 years
-
-
-class Averaged(NamedTuple):
-    """A value that replicas have the mean of, a gradient for example.
-
-    Attributes:
-      shape: of the value, all of it known.
-      device: where it is accumulated.
-    """
-
-    shape: tf.TensorShape
-    device: str
 
 
 class Rendezvous:
@@ -50,26 +38,27 @@ class Rendezvous:
 
     Args:
       replication: this process's place.
-      averaged: the values that replicas push in each step, in order.
+      averaged: variables. In each step replicas push a value for each of them, such as its
+        gradient: of its shape, accumulated on its device.
     """
 
-    def __init__(self, replication: Replication, averaged: Sequence[Averaged]) -> None:
+    def __init__(self, replication: Replication, averaged: Sequence[tf.Variable]) -> None:
         self._replication = replication
         self._averaged = tuple(averaged)
         self._device = replication.variable_devices[0]
         with tf.device(self._device):
             self.round = shared_counter("sync_round")
             self.current = self.round.read_value()
-            # Each serves one replica as a flag: the chief raises it at the end of a round, and the
-            # replica that waits for it lowers it, however often it was raised.
+            # One for each other replica, which waits until something is in it. The chief adds to it
+            # at the end of a round; the replica takes all that is in it at once.
             self._wakes = [
                 _accumulator(f"wake_{replica}", [])
                 for replica in range(1, replication.num_replicas)
             ]
         self._accumulators = []
-        for index, (shape, device) in enumerate(self._averaged):
-            with tf.device(device):
-                self._accumulators.append(_accumulator(f"sum_{index}", shape))
+        for index, one in enumerate(self._averaged):
+            with tf.device(one.device):
+                self._accumulators.append(_accumulator(f"sum_{index}", one.shape))
 
     def push(self, values: Sequence[tf.Tensor]) -> tf.Operation:
         """Pushes this replica's values of a step.
@@ -81,8 +70,8 @@ class Rendezvous:
           The op after which they are in; `mean` and `wait` come after it.
         """
         pushes = []
-        for value, (_, device), accumulator in zip(values, self._averaged, self._accumulators):
-            with tf.device(device):
+        for value, one, accumulator in zip(values, self._averaged, self._accumulators):
+            with tf.device(one.device):
                 pushes.append(accumulator.apply_grad(tf.identity(value), self.current))
         return tf.group(*pushes)
 
@@ -97,10 +86,10 @@ class Rendezvous:
         """
         means = []
         with tf.control_dependencies([pushed]):
-            for (shape, device), accumulator in zip(self._averaged, self._accumulators):
-                with tf.device(device):
+            for one, accumulator in zip(self._averaged, self._accumulators):
+                with tf.device(one.device):
                     taken = accumulator.take_grad(self._replication.replicas_to_aggregate)
-                taken.set_shape(shape)
+                taken.set_shape(one.shape)
                 means.append(taken)
         return means
 

@@ -65,8 +65,6 @@ def model_scope() -> Any:
 
 def split_batch(batch: tf.Tensor, num_towers: int) -> list[tf.Tensor]:
     """[N, ...] -> num_towers parts in order, whose sizes differ by one at most."""
-    if num_towers == 1:
-        return [batch]
     if batch.shape[0] is not None and batch.shape[0] % num_towers == 0:
         return tf.split(batch, num_towers)
     bounds = [tf.shape(batch)[0] * index // num_towers for index in range(num_towers + 1)]
@@ -87,13 +85,8 @@ def fill_towers(images: tf.Tensor, num_towers: int) -> tf.Tensor:
     return tf.pad(images, [[0, missing], [0, 0], [0, 0], [0, 0]])
 
 
-def gather_towers(parts: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Parts [n, ...] of the towers -> [N, ...], in the order of the batch."""
-    return parts[0] if len(parts) == 1 else tf.concat(parts, axis=0)
-
-
 def machine_of(device: str) -> str:
-    """The CPU of the machine that a device is in: where what its towers share is put together."""
+    """The CPU of a device's machine, where what its towers share is put together."""
     spec = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0)
     return str(spec.to_string())
 
@@ -118,7 +111,7 @@ def copies_of_weights(pieces: Sequence[tf.Tensor], devices: Sequence[str]) -> li
         place = device if on_gpus else machine_of(device)
         if place not in joined:
             with tf.device(place):
-                joined[place] = tf.identity(pieces[0]) if len(pieces) == 1 else tf.concat(pieces, 0)
+                joined[place] = tf.concat(pieces, 0)
         with tf.device(device):
             copies.append(tf.identity(joined[place]))
     return copies

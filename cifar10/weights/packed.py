@@ -47,7 +47,10 @@ class Section:
 
 
 def _seeded(spec: Spec) -> Any:
-    """So that no change elsewhere in the graph, such as a replica more, changes initial weights."""
+    """The spec's initializer, with a seed made from the variable's name.
+
+    So no change elsewhere in the graph, such as one more replica, changes initial weights.
+    """
     settings = spec.initializer.get_config()
     if "seed" in settings:
         settings["seed"] = zlib.crc32(spec.name.encode()) & 0x7FFFFFFF
@@ -55,10 +58,10 @@ def _seeded(spec: Spec) -> Any:
 
 
 class Layout:
-    """Where everything that a model trains lies.
+    """Where a model's weights and statistics lie in their flat vectors.
 
-    In the order of what the rules tell apart: the kernels, other weights, the offsets of
-    normalisations, and last what neither decays nor always trains.
+    Weights that decay or learn by the same rule lie together: first the kernels, then other
+    weights, the offsets of normalisations, and last those that never decay and do not always train.
 
     Args:
       specs: what the model asked for.
@@ -111,17 +114,17 @@ class FlatVariable:
 
     Args:
       name: of the variables, which are `name_0`, `name_1`, ...
-      section: what lies where.
+      section: what lies where; an empty one has no pieces.
       devices: where the pieces live.
       trainable: whether they are weights.
     """
 
     def __init__(self, name: str, section: Section, devices: Sequence[str], trainable: bool):
         self.section = section
-        count = max(1, min(len(devices), section.size))
-        bounds = [section.size * index // count for index in range(count + 1)]
+        count = min(len(devices), section.size)
+        bounds = [section.size * index // max(1, count) for index in range(count + 1)]
         self._bounds = list(zip(bounds, bounds[1:]))
-        initial = section.initial_value()
+        initial: Any = section.initial_value() if count else None
         self.pieces = []
         for index, (start, end) in enumerate(self._bounds):
             with tf.device(devices[index]):
@@ -142,7 +145,7 @@ class FlatVariable:
 
     def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """A part a piece -> [section.size]."""
-        return parts[0] if len(parts) == 1 else tf.concat(parts, 0)
+        return tf.concat(parts, 0)
 
     def read(self, dtype: Any = tf.float32) -> list[tf.Tensor]:
         """Reads every piece once; what crosses to another machine has type `dtype`.
@@ -159,9 +162,9 @@ class FlatVariable:
 
 
 class Slices:
-    """A tower's weights: slices of its copy of the flat vector. Statistics are None.
+    """A tower's weights: slices of its copy of the flat vector, where the copy is.
 
-    What is fixed has no gradient.
+    Statistics are None. What is fixed has no gradient.
 
     Args:
       section: what lies where.
@@ -169,7 +172,8 @@ class Slices:
     """
 
     def __init__(self, section: Section, flat: tf.Tensor) -> None:
-        self._values = section.unpack(flat)
+        with tf.device(flat.device):
+            self._values = section.unpack(flat)
 
     def get(self, spec: Spec) -> Any:
         """Returns the slice of that name."""

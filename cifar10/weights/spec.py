@@ -1,12 +1,12 @@
-"""What a layer asks for when it needs a variable, and who can be asked."""
+"""What a layer asks for when it needs a variable, and what answers."""
 
 import math
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow.compat.v1 as tf
 
-# What the per-variable rules of training go by. OFFSET: that of a normalisation; NORM: its scale;
-# EARLY: trains in the first epochs only; FIXED: made from the data before training.
+# Kinds of weights, which decay and rates tell apart. OFFSET: that of a normalisation; NORM: its
+# scale; EARLY: trains in the first epochs only; FIXED: made from the data before training.
 KERNEL, BIAS, NORM, OFFSET, EARLY, FIXED = "kernel", "bias", "norm", "offset", "early", "fixed"
 # The moving statistics of a normalisation, which are no weights.
 MEAN, VARIANCE = "mean", "variance"
@@ -35,7 +35,7 @@ class VariableSource(Protocol):
 
 
 class Recorder:
-    """Takes down what a model asks for, in a graph that nobody will run."""
+    """Records what a model asks for, in a graph that nobody will run."""
 
     def __init__(self) -> None:
         self.specs: list[Spec] = []

@@ -226,14 +226,14 @@ SURVIVORS: tuple[Survivor, ...] = (
         "it tells TensorFlow what to wait for: time, not values",
     ),
     Survivor(
-        "cifar10/step/update.py",
+        "cifar10/step/training_step.py",
         "apply_update",
         "return shared.rendezvous.wait(pushed, shared.over.variable if shared.over else None)",
         "shared.over -> True",
         "who is not the chief has others beside it, and so a flag",
     ),
     Survivor(
-        "cifar10/step/update.py",
+        "cifar10/step/training_step.py",
         "apply_update",
         "gradients, moments = values[: len(gradients)], values[len(gradients) :]",
         "len(gradients) -> nothing",
@@ -247,25 +247,11 @@ SURVIVORS: tuple[Survivor, ...] = (
         "copies on one device hold the same values",
     ),
     Survivor(
-        "cifar10/step/update.py",
+        "cifar10/step/training_step.py",
         "_decay",
-        "if scale is not None:  # A step that is left out decays nothing.",
-        "scale is not None -> True",
+        "if state.scale is not None:  # A step that is left out decays nothing.",
+        "state.scale is not None -> True",
         "without a scale, weights whose gradient is not finite are lost, decayed or not",
-    ),
-    Survivor(
-        "cifar10/step/update.py",
-        "_update_statistics",
-        "if state.statistics is None:",
-        "state.statistics is None -> False",
-        "there are moments only where there are statistics; it tells the type",
-    ),
-    Survivor(
-        "cifar10/step/update.py",
-        "_update_statistics",
-        'raise ValueError("this model has no moving statistics")',
-        'raise ValueError("this model has no moving statistics") -> pass',
-        "there are moments only where there are statistics; it tells the type",
     ),
     Survivor(
         "cifar10/step/gradients.py",
@@ -445,9 +431,9 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor(
         "cifar10/models/resnet.py",
-        "default_residual_scale",
-        "return float((num_layers // 6) ** -0.5)",
-        "float((num_layers // 6) ** -0.5) -> ((num_layers // 6) ** -0.5)",
+        "ResNetSettings.block_scale",
+        "return float((self.layers // 6) ** -0.5)",
+        "float((self.layers // 6) ** -0.5) -> ((self.layers // 6) ** -0.5)",
         "the power of a whole number is a float already; it tells the type",
     ),
     Survivor(

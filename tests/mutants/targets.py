@@ -25,7 +25,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "cifar10/models/resnet.py": ("tests/cifar10/models/test_models.py", _REFERENCE),
     "cifar10/ops/layers.py": ("tests/cifar10/ops/test_layers.py", _REFERENCE),
     "cifar10/step/gradients.py": ("tests/cifar10/step/test_gradients.py", *_STEP),
-    "cifar10/step/update.py": _STEP,
     "cifar10/optim/optimizers.py": (
         "tests/cifar10/optim/test_optimizers.py",
         "tests/cifar10/step/test_update.py",

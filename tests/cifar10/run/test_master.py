@@ -20,8 +20,8 @@ from cifar10.run import master, results
 from cifar10.run.hooks import training
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, make_job
-from cifar10.step.counters import examples_seen
 from cifar10.step.replication import Replication
+from cifar10.step.state import examples_seen
 from tests.cifar10 import record_files
 
 

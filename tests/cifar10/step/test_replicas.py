@@ -1,13 +1,15 @@
 """What replicas share: the flag that ends their training, and a place to meet."""
 
+from types import SimpleNamespace
+
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.step.replicas import OverFlag, SharedState
-from cifar10.step.sync_replicas import Averaged
 from tests.cifar10.replica_threads import place
 
-AVERAGED = [Averaged((2,), "/cpu:0")]
+# What is read of a variable whose gradients are averaged.
+AVERAGED = [SimpleNamespace(shape=(2,), device="/cpu:0")]
 
 
 @pytest.fixture

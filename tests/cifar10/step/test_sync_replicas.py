@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, Callable, Optional
 
 import pytest
@@ -13,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.step.replicas import OverFlag
 from cifar10.step.replication import Replication
-from cifar10.step.sync_replicas import Averaged, Rendezvous
+from cifar10.step.sync_replicas import Rendezvous
 from testbeds.processes import free_ports
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
@@ -49,7 +50,7 @@ class Replica:
         with self.graph.as_default(), tf.device(replication.task_device):
             self.flag = OverFlag("/cpu:0") if flagged else None
             self.total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
-            averaged = [Averaged((2,), device) for device in holders]
+            averaged = [SimpleNamespace(shape=(2,), device=device) for device in holders]
             self.meeting = Rendezvous(replication, averaged)
             self._value = tf.placeholder(tf.float32, [2])
             with tf.control_dependencies([self.meeting.current]):

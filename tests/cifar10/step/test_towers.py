@@ -28,13 +28,6 @@ def test_a_batch_smaller_than_the_towers_is_filled_with_black_images():
     assert enough.shape == (2, 32, 32, 3)
 
 
-def test_gathered_parts_are_in_the_order_of_the_batch():
-    with tf.Graph().as_default(), tf.Session() as session:
-        batch = tf.range(7)
-        gathered = towers.gather_towers(towers.split_batch(batch, 3))
-        assert session.run(gathered).tolist() == [0, 1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize(
     ("device", "machine"),
     [
