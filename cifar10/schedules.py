@@ -36,7 +36,7 @@ class _Entry(NamedTuple):
 
 
 _REGISTRY: dict[str, _Entry] = {}
-NAMES = _REGISTRY.keys()  # also of those that come later
+NAMES = _REGISTRY.keys()  # also of those that are registered later
 
 
 def schedule(text: str) -> Callable[[Schedule], Schedule]:
@@ -57,7 +57,7 @@ def schedule(text: str) -> Callable[[Schedule], Schedule]:
 
 
 def unregister(name: str) -> None:
-    """Takes a schedule away again."""
+    """Removes a schedule."""
     del _REGISTRY[name]
 
 
@@ -73,7 +73,7 @@ def factor(name: str, progress: Progress) -> Any:
 
 
 def described() -> str:
-    """All of them, for --help."""
+    """All schedules in one line, for --help."""
     return "; ".join(f"{name}: {entry.text}" for name, entry in _REGISTRY.items())
 
 
@@ -88,7 +88,7 @@ def staged(progress: Progress) -> Any:
 
 @schedule("to 0 at the end, slowly at both ends")
 def cosine(progress: Progress) -> Any:
-    """Half a wave (Loshchilov and Hutter 2017, arXiv:1608.03983, without restarts)."""
+    """Half a cosine wave (Loshchilov and Hutter 2017, arXiv:1608.03983, without restarts)."""
     import tensorflow.compat.v1 as tf
 
     return 0.5 * (1.0 + tf.cos(math.pi * progress.share))

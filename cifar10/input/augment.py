@@ -22,7 +22,7 @@ def draw(images: Any, random: Any, padding: int = PADDING, flip: Any = None) -> 
       images: which image of the split each is, int64 [N].
       random: a random word for each, uint64 [N]; it alone decides what is drawn for its image.
       padding: most pixels that a crop shifts an image, in each direction.
-      flip: which images to flip, int [N] of 0 and 1; None: every second time at random.
+      flip: which images to flip, int [N] of 0 and 1; None: half of them, at random.
 
     Returns:
       int64 [N, 6]: the image; what the crop adds to the number of a row, and of a column; whether
@@ -69,16 +69,16 @@ def render(pixels: Any, drawn: Any, fill: str = "zeros", cutout: int = 0) -> Any
         source_rows = _mirror(source_rows, HEIGHT)
         source_columns = _mirror(source_columns, WIDTH)
     else:
-        uncovered = [_outside(source_rows, 0, HEIGHT), _outside(source_columns, 0, WIDTH)]
-        black.append(tf.logical_or(uncovered[0][:, :, None], uncovered[1][:, None, :]))
+        black.append(
+            _outside(source_rows, 0, HEIGHT)[:, :, None]
+            | _outside(source_columns, 0, WIDTH)[:, None, :]
+        )
     if cutout:
-        kept = [
+        kept_rows, kept_columns = (
             _outside(numbers, centre - cutout // 2, centre - cutout // 2 + cutout)
             for numbers, centre in ((rows, row), (columns, column))
-        ]
-        black.append(
-            tf.logical_not(tf.logical_or(kept[0][:, :, None], kept[1][:, None, :])),
         )
+        black.append(~(kept_rows[:, :, None] | kept_columns[:, None, :]))
     sources = (image * _PIXELS + source_rows * WIDTH)[:, :, None] + source_columns[:, None, :]
     last = tf.constant(int(pixels.shape[0]) - 1, tf.int64)
     for mask in black:
@@ -92,7 +92,7 @@ def _mirror(numbers: Any, size: int) -> Any:
 
 
 def _outside(numbers: Any, start: Any, end: Any) -> Any:
-    return tf.logical_or(numbers < start, numbers >= end)
+    return (numbers < start) | (numbers >= end)
 
 
 # Shifts of `test_views` in pixels, down and right alike, and how much the answers count.

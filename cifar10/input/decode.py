@@ -11,7 +11,7 @@ from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 @tf.autograph.experimental.do_not_convert
 def decode_batch(encoded: Any) -> Any:
     """PNG or JPEG bytes [N] -> uint8 [N, 32, 32, 3]; other sizes are resampled."""
-    # With its shape, so that no images at all are [0, 32, 32, 3].
+    # With its shape, so that an empty batch is [0, 32, 32, 3].
     image = tf.TensorSpec([HEIGHT, WIDTH, CHANNELS], tf.uint8)
     return tf.map_fn(decode, encoded, fn_output_signature=image)
 
@@ -22,7 +22,7 @@ def decode(encoded: Any) -> Any:
 
     A JPEG has the pixels that Pillow gives data_prep, to the last bit: both have libjpeg's exact
     transformation and smooth colours that were stored at half the size. TensorFlow's default is a
-    faster transformation, which is up to 7 levels of 255 beside it.
+    faster transformation, whose pixels differ by up to 7 of 255 levels.
 
     An image of another size is resampled with antialiasing, without regard to its proportions.
     """

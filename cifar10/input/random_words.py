@@ -1,7 +1,7 @@
 """Random 64-bit words as a function of a number: SplitMix64 (Steele et al. 2014).
 
-Whoever wants the word of a number computes that word alone, so that what is drawn for an image
-depends on where it stands, and not on what is drawn together with it.
+Each word is computed from its number alone, so that what is drawn for an image depends on the
+image's position and not on the other images of its batch.
 """
 
 from typing import Any

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import struct
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -151,7 +151,7 @@ def _read_manifest(data_dir: str) -> dict[str, Any]:
 
 
 def _check_manifest(manifest: Any) -> None:
-    """Raises one of several errors where what training reads is not there or not of its kind."""
+    """Raises one of several errors if what training reads is missing or of another type."""
     manifest["source"]["kind"]
     for split, entry in manifest["splits"].items():
         if entry["records"] != sum(file["records"] for file in entry["files"]):
@@ -205,11 +205,11 @@ def count_records(path: str) -> int:
     with tf.io.gfile.GFile(path, "rb") as file:
         data = file.read()
     while position < len(data):
-        end: Optional[int] = None
-        if position + _HEADER.size <= len(data):
+        end = position + _HEADER.size
+        if end <= len(data):
             length, _ = _HEADER.unpack_from(data, position)
-            end = position + _HEADER.size + length + _FOOTER_BYTES
-        if end is None or end > len(data):
+            end += length + _FOOTER_BYTES
+        if end > len(data):
             raise DataError(f"{path} ends inside record {count}; make it again with data_prep")
         count, position = count + 1, end
     return count

@@ -29,7 +29,7 @@ def register(model: Model) -> None:
 
 
 def unregister(name: str) -> None:
-    """Takes a model away again."""
+    """Removes a model."""
     del _REGISTRY[name]
 
 
@@ -59,7 +59,7 @@ def owners() -> Mapping[str, tuple[str, ...]]:
 
 
 def names_where(holds: Callable[[Model], bool]) -> tuple[str, ...]:
-    """The models of which something holds."""
+    """The names of the models that fulfil a condition."""
     return tuple(name for name, model in _REGISTRY.items() if holds(model))
 
 

@@ -89,9 +89,9 @@ class Rate(NamedTuple):
     Attributes:
       value: the learning rate.
       images: of the global step that it is for; None: it is the same for all.
-      most: it grows no further than this; None: there is no limit.
-      most_stale: likewise, where a gradient is of weights that are one update old; where they are
-        older, divided by the number of updates.
+      most: its upper limit; None: it has none.
+      most_stale: its upper limit where gradients are of weights that are one update old; for older
+        weights, the limit is divided by their age in updates.
     """
 
     value: float
@@ -106,17 +106,17 @@ class NoSettings:
 
 
 class Model(abc.ABC):
-    """One value of `--model`. What is given here fits a convolutional network.
+    """A model that `--model` can name. The defaults here fit a convolutional network.
 
     `config` is the run's `TrainConfig`, which has the model's own settings, too.
 
     Attributes:
-      name: its value.
+      name: the value of `--model`.
       settings: a dataclass of the settings that it has and other models have not; a base class of
         `TrainConfig`.
       convolves: it has convolutions.
       normalises: it has batch normalisation.
-      fuses: its activations are so dear that XLA is worth starting for them.
+      fuses: its activations take so long that compiling them with XLA pays.
     """
 
     name: str
@@ -134,27 +134,27 @@ class Model(abc.ABC):
         """The network of these settings."""
 
     def rate(self, config: Any) -> Rate:
-        """The learning rate of momentum and Nesterov that fits; that of ResNets unless it says."""
+        """The learning rate that fits momentum and Nesterov; by default that of ResNets."""
         return Rate(0.1, 128, 0.8)
 
     def warmup_share(self, config: Any) -> float:
-        """How much of the usual warm-up it needs."""
+        """The share of the usual warm-up that it needs."""
         return 1.0
 
     def shape(self, config: Any) -> Mapping[str, Any]:
-        """Those of its settings that decide its variables, by name, defaults included."""
+        """The settings that decide which variables it has, by name, defaults included."""
         return {}
 
     def in_force(self, config: Any) -> Mapping[str, Any]:
-        """Its settings by name, with what was chosen for those that were left out."""
+        """All its settings by name, defaults included."""
         return self.shape(config)
 
     def refusal(self, config: Any) -> Optional[str]:
-        """Why it cannot have these settings, in one line for people; None: it can."""
+        """Why it cannot be built with these settings, in one line for people; None: it can."""
         return None
 
     def first_values(self, sample: Callable[[int], Any]) -> Mapping[str, Any]:
-        """What its variables start from that is made from the data: arrays by variable.
+        """Initial values that are made from the data: arrays by the variable's name.
 
         Args:
           sample: that many of the training images, or all there are; standardised, float32

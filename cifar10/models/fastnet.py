@@ -61,7 +61,7 @@ class Fastnet(Model):
     fuses = True
 
     def title(self, config: Any) -> str:
-        """It has one size."""
+        """Its name, since it has one size."""
         return self.name
 
     def network(self, config: Any) -> Network:
@@ -69,14 +69,15 @@ class Fastnet(Model):
         return fastnet
 
     def rate(self, config: Any) -> Rate:
-        """A ResNet's, but for asynchronous training."""
+        """That of a ResNet, with a lower limit for asynchronous training."""
         return Rate(0.1, 128, 0.8, 0.02)
 
     def first_values(self, sample: Callable[[int], Any]) -> dict[str, Any]:
         """The projection of the first layer."""
         from cifar10.models import whitening  # NumPy is not for --help
 
-        return whitening.first_values(sample, WHITENING_SIZE)
+        images = sample(whitening.SAMPLE)
+        return {whitening.PROJECTION: whitening.whitening_projection(images, WHITENING_SIZE)}
 
 
 MODEL = Fastnet()

@@ -57,7 +57,7 @@ class Mlp(Model):
         return functools.partial(mlp, hidden_units=config.units)
 
     def rate(self, config: Any) -> Rate:
-        """Without normalisation it bears a tenth of a ResNet's."""
+        """A tenth of a ResNet's, since it has no normalisation."""
         return Rate(0.01, 128, 0.02)
 
     def shape(self, config: Any) -> dict[str, Any]:

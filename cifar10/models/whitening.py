@@ -2,29 +2,18 @@
 
 As in airbench94 (Jordan 2024, arXiv:2404.00498, section 3.2): each component is divided by the
 square root of its eigenvalue, so that all outputs have variance 1, and stands there twice, with
-either sign, since an activation follows that has no two sides.
+either sign, since the activation that follows lets one sign through.
 """
 
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
 from cifar10.schema import CHANNELS
 
 PROJECTION = "model/whitening/projection"
-_SAMPLE = 5_000  # images: more do not change the components
+SAMPLE = 5_000  # images: more do not change the components
 _LEAST_EIGENVALUE = 5e-4  # added to each, so that what hardly varies is not blown up
-
-
-def first_values(sample: Callable[[int], Any], size: int) -> dict[str, Any]:
-    """The projection, by the name of its variable.
-
-    Args:
-      sample: that many of the training images, or all there are; standardised, float32
-        [n, 32, 32, 3].
-      size: side of a patch.
-    """
-    return {PROJECTION: whitening_projection(sample(_SAMPLE), size)}
 
 
 def whitening_projection(images: Any, size: int) -> Any:
