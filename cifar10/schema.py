@@ -35,7 +35,6 @@ SPLITS = (TRAIN, VALIDATION, EVAL)
 # The published set has 50,000 training images, of which 5,000 are held out, and 10,000 test images.
 NUM_TRAINING_IMAGES = 50_000
 NUM_VALIDATION_IMAGES = 5_000
-NUM_EVAL_IMAGES = 10_000
 
 DEFAULT_DATA_DIR = "data"
 MANIFEST_NAME = "manifest.json"
