@@ -5,7 +5,6 @@ import signal
 import socket
 import threading
 import time
-from types import FrameType
 from typing import Callable, Optional
 
 from cifar10.errors import Stopped
@@ -39,7 +38,8 @@ class StopRequest:
         # Python's own handler of a signal writes its number there, whatever the main thread does.
         signal.set_wakeup_fd(signalled.detach(), warn_on_full_buffer=False)
         for signum in _SIGNALS:
-            signal.signal(signum, _leave_to_the_thread)
+            # The thread does the work, but without a handler the signal would end the process.
+            signal.signal(signum, lambda signum, frame: None)
         threading.Thread(target=self._listen, args=(noted,), daemon=True).start()
 
     @property
@@ -71,10 +71,6 @@ class StopRequest:
         elif self.secs > _SAME_SECS:
             # Someone asks again: leave saving half done, which the next run can cope with.
             os._exit(128 + signum)
-
-
-def _leave_to_the_thread(signum: int, frame: Optional[FrameType]) -> None:
-    """A handler must be there, or the signal ends the process."""
 
 
 class Stay:
