@@ -1,4 +1,4 @@
-"""A trainer's place in the cluster: its server, whom it needs, how it trains with the others."""
+"""A trainer in a cluster: its server, the tasks that it needs, how it trains with the others."""
 
 import json
 import os
@@ -69,7 +69,7 @@ class ClusterSession:
         return self.config.replicas_to_aggregate or self.cluster.num_trainers
 
     def join(self, check: Callable[[], None]) -> None:
-        """Waits for those without whom no session can start, and guards against losing them.
+        """Waits for the tasks without which no session can start, and watches them from then on.
 
         Args:
           check: is called now and then, and raises what is to end the waiting.
@@ -159,7 +159,7 @@ class ClusterSession:
             del os.environ["TF_CONFIG"]
 
     def tell_end(self) -> None:
-        """Tells those who only serve that this trainer needs them no more."""
+        """Tells the tasks that only serve that this trainer does not need them any more."""
         if self._told:
             return
         self._told = True

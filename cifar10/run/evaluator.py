@@ -1,6 +1,6 @@
 """A separate evaluator: validates each checkpoint as it comes, and ends when training does.
 
-It meets training in the output folder only, so it never holds it up. When training is over, it
+It shares only the output folder with training, so it never delays it. When training is over, it
 evaluates the best checkpoint on the eval split and writes report, result and export.
 """
 
@@ -107,7 +107,7 @@ class _Run:
         except (UserError, tf.errors.NotFoundError):
             if checkpoints.exists(checkpoint):
                 raise
-            # Training was faster: it has removed this checkpoint, and there is a newer one.
+            # Training has removed this checkpoint meanwhile, and there is a newer one.
 
     def _check_master(self) -> None:
         """Raises TrainingError if the master stays away."""
