@@ -13,7 +13,7 @@ from typing import Optional
 
 from cifar10.cluster import resolve
 from cifar10.cluster.address_check import check_own_address
-from cifar10.cluster.spec import Cluster
+from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
@@ -56,11 +56,9 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
 def _run(
     config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
-    # TensorFlow takes seconds to load: not for --help or a misspelt flag.
+    # TensorFlow takes seconds to load, which --help or a misspelt flag must not wait for.
     if cluster is not None and not cluster.is_single_process:
-        from cifar10.run.roles import run_task
-
-        run_task(config, cluster, stop, started)
+        _run_task(config, cluster, stop, started)
     elif config.mode == "train_and_evaluate":
         from cifar10.run.master import train_and_evaluate
 
@@ -77,6 +75,26 @@ def _run(
         from cifar10.run.modes.export import export_mode
 
         export_mode(config)
+
+
+def _run_task(config: TrainConfig, cluster: Cluster, stop: StopRequest, started: float) -> None:
+    """Runs this process's task of a cluster to its end."""
+    if cluster.task_type == MASTER:
+        from cifar10.run.master import train_and_evaluate
+
+        train_and_evaluate(config, stop, started, cluster)
+    elif cluster.task_type == EVALUATOR:
+        from cifar10.run.evaluator import evaluate_until_end
+
+        evaluate_until_end(config, cluster, stop, started)
+    elif cluster.task_type == WORKER and config.replication == "between-graph":
+        from cifar10.run.worker import train
+
+        train(config, cluster, stop)
+    else:
+        from cifar10.run.parameter_server import serve
+
+        serve(config, cluster, stop)
 
 
 def _quieten(verbose: bool) -> None:

@@ -30,7 +30,7 @@ def answers(address: str, timeout_secs: float = _CONNECT_SECS) -> bool:
 class LivenessMonitor:
     """Looks at tasks again and again, in a thread of its own.
 
-    TensorFlow itself waits for a missing task without end and says nothing of which one it is.
+    TensorFlow itself waits for a missing task without a limit, and does not say for which one.
 
     Args:
       addresses: `host:port` by the task's label, such as `ps/0`.
@@ -50,7 +50,7 @@ class LivenessMonitor:
             threading.Thread(target=self._look_at, args=(label,), daemon=True).start()
 
     def stop(self) -> None:
-        """Stops looking: from now on nobody is missing."""
+        """Stops looking; from now on no task counts as missing."""
         self._ended.set()
 
     def is_here(self, label: str) -> bool:

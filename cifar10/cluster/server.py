@@ -25,16 +25,13 @@ def start(cluster: Cluster, session_config: Any) -> Any:
       ConfigError: the port cannot be had.
     """
     spec = tf.train.ClusterSpec({job: list(tasks) for job, tasks in cluster.jobs.items()})
-    config = tf.ConfigProto()
-    config.CopyFrom(session_config)
-    del config.device_filters[:]
     try:
         return tf.distribute.Server(
             spec,
             job_name=cluster.task_type,
             task_index=cluster.task_index,
             protocol="grpc",
-            config=config,
+            config=with_filters(session_config, []),
         )
     except tf.errors.OpError as error:
         raise ConfigError(
@@ -43,9 +40,9 @@ def start(cluster: Cluster, session_config: Any) -> Any:
 
 
 def with_filters(session_config: Any, devices: list[str]) -> Any:
-    """A copy of a session configuration that concerns the tasks of `devices` alone.
+    """Copies a session configuration, with `devices` as its device filters.
 
-    A session waits until every task that it concerns is there.
+    A session waits for every task that its filters let through, for all tasks without filters.
     """
     config = tf.ConfigProto()
     config.CopyFrom(session_config)

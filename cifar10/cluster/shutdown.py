@@ -1,4 +1,4 @@
-"""The end of a cluster: trainers tell the tasks that only serve, which then end by themselves."""
+"""The end of a cluster: trainers tell the tasks that only serve, which then end."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from cifar10.cluster import server
 from cifar10.cluster.liveness import answers
 from cifar10.cluster.spec import MASTER, Cluster
 
-# After the master has told of its end, a serving task waits so long for those who are still here.
+# How long a serving task waits for trainers that still run after the master has told of its end.
 GRACE_SECS = 7.0
 _TELL_SECS = 5.0
 
@@ -21,7 +21,7 @@ def task_device(job: str, index: int) -> str:
 
 
 def _queue(job: str, index: int) -> Any:
-    """Labels of the trainers that have ended; lives in the task that waits for them."""
+    """The queue of labels of trainers that have ended; the task that waits for them holds it."""
     with tf.device(task_device(job, index)):
         return tf.FIFOQueue(1024, tf.string, [[]], shared_name=f"ended_{job}_{index}")
 
@@ -39,8 +39,7 @@ def tell(cluster: Cluster, serving: Sequence[tuple[str, int]], target: str) -> N
     for job, index in serving:
         if not answers(cluster.address_of(job, index)):
             continue
-        own = f"/job:{cluster.task_type}/task:{cluster.task_index}"
-        config = server.with_filters(tf.ConfigProto(), [own, f"/job:{job}/task:{index}"])
+        config = server.with_filters(tf.ConfigProto(), [cluster.device, f"/job:{job}/task:{index}"])
         with tf.Graph().as_default(), tf.Session(target, config=config) as session:
             told = _queue(job, index).enqueue(cluster.label)
             options = tf.RunOptions(timeout_in_ms=int(1000 * _TELL_SECS))
@@ -51,36 +50,33 @@ def tell(cluster: Cluster, serving: Sequence[tuple[str, int]], target: str) -> N
 
 
 class ShutdownListener:
-    """What a serving task hears of the end.
+    """Receives what trainers tell a serving task of their end.
 
     Args:
       cluster: who is where; this task is the one that listens.
       trainers: labels of the tasks that train.
       target: of this task's server.
+
+    Attributes:
+      waiting: labels of the trainers that have not told of their end.
     """
 
     def __init__(self, cluster: Cluster, trainers: Sequence[str], target: str) -> None:
-        self._waiting = set(trainers)
+        self.waiting = set(trainers)
         self._master_ended: float | None = None
-        own = f"/job:{cluster.task_type}/task:{cluster.task_index}"
         with tf.Graph().as_default() as graph:
             queue = _queue(cluster.task_type, cluster.task_index)
             self._ended = queue.dequeue_many(queue.size())
         self._session = tf.Session(
-            target, graph, config=server.with_filters(tf.ConfigProto(), [own])
+            target, graph, config=server.with_filters(tf.ConfigProto(), [cluster.device])
         )
 
     def listen(self) -> None:
-        """Takes in who has ended since the last call."""
+        """Notes which trainers have told of their end since the last call."""
         for label in self._session.run(self._ended):
-            self._waiting.discard(label.decode())
+            self.waiting.discard(label.decode())
             if label.decode().startswith(f"{MASTER}/"):
                 self._master_ended = time.monotonic()
-
-    @property
-    def waiting(self) -> set[str]:
-        """Labels of the trainers that have not told of their end."""
-        return self._waiting
 
     @property
     def master_ended(self) -> bool:
@@ -89,7 +85,7 @@ class ShutdownListener:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody needs this task any more, or the grace for those who might is over."""
+        """Whether no trainer needs this task any more, or their time of grace is over."""
         if self._master_ended is None:
             return False
-        return not self._waiting or time.monotonic() - self._master_ended > GRACE_SECS
+        return not self.waiting or time.monotonic() - self._master_ended > GRACE_SECS

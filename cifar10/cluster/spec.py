@@ -42,6 +42,11 @@ class Cluster:
         return f"{self.task_type}/{self.task_index}"
 
     @property
+    def device(self) -> str:
+        """This task as TensorFlow names it, e.g. `/job:worker/task:1`."""
+        return f"/job:{self.task_type}/task:{self.task_index}"
+
+    @property
     def address(self) -> Optional[str]:
         """This task's own host:port; None for an evaluator that is not listed."""
         if self.task_type == EVALUATOR:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def say(text: str) -> None:
-    """Prints a line at once; once nobody reads any more (`| head`), prints to nowhere."""
+    """Prints a line at once; after the reader has gone (`| head`), discards what is printed."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -16,7 +16,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def silence_native_code() -> Iterator[None]:
-    """Sends what C++ code writes to standard error to nowhere; exceptions come as ever."""
+    """Discards what C++ code writes to standard error; exceptions are raised as usual."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -5,12 +5,11 @@ import signal
 import socket
 import threading
 import time
-from types import FrameType
 from typing import Callable, Optional
 
 from cifar10.errors import Stopped
 
-# What waits for a task's end waits for longer than this: `docker stop`, the most impatient, 10 s.
+# This is shorter than what any platform waits before it kills: `docker stop`, the shortest, 10 s.
 STAY_SECS = 8.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -22,7 +21,7 @@ class StopRequest:
 
     A signal is only noted, since it may come in the middle of a checkpoint; training looks at
     `requested` after each step. A second signal ends the process at once, unless it comes within a
-    second, as when a platform sends one to each process of a task, and its launcher too.
+    second, as when a platform and the launcher both send it to each process of a task.
 
     A thread takes the note: Python runs handlers in the main thread only, and that one does not
     return from TensorFlow while it waits there for another task's gradients.
@@ -33,13 +32,14 @@ class StopRequest:
         self._since = 0.0
 
     def install(self) -> None:
-        """Takes SIGTERM and SIGINT over; call it in the main thread, before TensorFlow loads."""
+        """Handles SIGTERM and SIGINT; call it in the main thread, before TensorFlow loads."""
         noted, signalled = socket.socketpair()
         signalled.setblocking(False)
         # Python's own handler of a signal writes its number there, whatever the main thread does.
         signal.set_wakeup_fd(signalled.detach(), warn_on_full_buffer=False)
         for signum in _SIGNALS:
-            signal.signal(signum, _leave_to_the_thread)
+            # The thread does the work, but without a handler the signal would end the process.
+            signal.signal(signum, lambda signum, frame: None)
         threading.Thread(target=self._listen, args=(noted,), daemon=True).start()
 
     @property
@@ -69,12 +69,8 @@ class StopRequest:
             self._since = time.monotonic()
             self._signum = signum
         elif self.secs > _SAME_SECS:
-            # Someone asks again: leave saving half done, which the next run can cope with.
+            # A second request: end at once. The next run can go on after half a save.
             os._exit(128 + signum)
-
-
-def _leave_to_the_thread(signum: int, frame: Optional[FrameType]) -> None:
-    """A handler must be there, or the signal ends the process."""
 
 
 class Stay:

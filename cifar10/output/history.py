@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.host.files import write_text
+from cifar10.host.files import read_json, write_text
 
 FILE_NAME = "history.json"
 VALIDATION_FILE_NAME = "history_validation.json"  # a separate evaluator's rows
@@ -30,10 +30,10 @@ class History:
     @classmethod
     def load(cls, output_dir: str, last_step: int, name: str = FILE_NAME) -> "History":
         """Reads the rows of earlier runs up to `last_step`; later ones were lost with their run."""
-        history = cls(tf.io.gfile.join(output_dir, name))
-        if last_step and tf.io.gfile.exists(history.path):
-            with tf.io.gfile.GFile(history.path) as file:
-                rows = json.load(file)
+        path = tf.io.gfile.join(output_dir, name)
+        history = cls(path)
+        if last_step and tf.io.gfile.exists(path):
+            rows = read_json(path)
             history.train.extend(rows["train"])
             history.validation.extend(rows["validation"])
             history.forget_after(last_step)
@@ -52,7 +52,7 @@ class History:
     def save(self) -> None:
         """Writes all rows; a reader sees the old file or the new one."""
         if self.path is not None:
-            write_text(self.path, json.dumps({"train": self.train, "validation": self.validation}))
+            write_text(self.path, json.dumps(self.as_dict()))
 
     def as_dict(self) -> dict[str, Any]:
         """The rows, for result.json."""

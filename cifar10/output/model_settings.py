@@ -6,7 +6,7 @@ the same; evaluation, prediction and export take them from the note, so nobody h
 
 import dataclasses
 import posixpath
-from typing import Any, Callable, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -20,35 +20,28 @@ from cifar10.settings import flag_name
 
 _NAME = "model.json"
 
-# Setting -> how the configuration has it.
-_SETTINGS: dict[str, Callable[[TrainConfig], Any]] = {
-    "model": lambda config: config.model,
-    "batch_norm": lambda config: config.batch_norm,
-    "batch_norm_epsilon": lambda config: config.batch_norm_epsilon,
-    "optimizer": lambda config: config.optimizer,
-    "lookahead_steps": lambda config: config.lookahead_steps,
-}
+_SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
 # Settings with the same variables: training may change from one to the other.
 _SAME = {"nesterov": "momentum", "sync": "tower"}
 
 
 def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
-    """Notes the model that training is about to train, or makes sure that it is the noted one.
+    """Notes the model that is about to be trained, or checks that it is the noted one.
 
     Raises:
       ConfigError: there are checkpoints of another model.
     """
-    settings = {name: get(config) for name, get in _SETTINGS.items()}
+    settings = {name: getattr(config, name) for name in _SETTINGS}
     settings.update(models.find(config.model).shape(config))
-    path = _path(config)
     place = config.output_place
+    path = tf.io.gfile.join(place, _NAME)
     if tf.io.gfile.exists(path) and (checkpoints.latest(place) or checkpoints.best(place)):
-        # A folder of before there was lookahead has none.
+        # Notes that were written before lookahead existed do not have it.
         noted = {"lookahead_steps": 0, **read_json(path)["settings"]}
         for name, value in settings.items():
             if _SAME.get(value, value) != _SAME.get(noted[name], noted[name]):
                 raise ConfigError(
-                    f"{config.output_place} holds a model with {flag_name(name)}={noted[name]}, "
+                    f"{place} holds a model with {flag_name(name)}={noted[name]}, "
                     f"this run has {value}; say {flag_name(name)}={noted[name]} to continue it, or "
                     "name another --output-dir"
                 )
@@ -59,7 +52,7 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     """Returns `config` with the noted settings, and the noted class names.
 
     Raises:
-      ConfigError: a flag says something else than the note.
+      ConfigError: a flag contradicts the note.
     """
     path = _note_of_checkpoint(config)
     if path is None:
@@ -82,7 +75,3 @@ def _note_of_checkpoint(config: TrainConfig) -> Optional[str]:
         folders = [folder, posixpath.dirname(folder), *folders]
     paths = [str(tf.io.gfile.join(folder, _NAME)) for folder in folders]
     return next((path for path in paths if tf.io.gfile.exists(path)), None)
-
-
-def _path(config: TrainConfig) -> str:
-    return str(tf.io.gfile.join(config.output_place, _NAME))

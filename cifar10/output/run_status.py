@@ -1,4 +1,4 @@
-"""training.json: what training tells those who meet it in the output folder only.
+"""training.json: what training tells processes that share only its output folder.
 
 An evaluator that is listed in the cluster is known to the master. One that is not announces itself
 by a file that it touches again and again; a master that starts while it does leaves validation to
@@ -39,12 +39,12 @@ def read(output_dir: str) -> Optional[dict[str, Any]]:
 
 
 def touch_mark(output_dir: str) -> None:
-    """An evaluator says that it is here."""
+    """Marks that an evaluator runs; it calls this again and again."""
     write_json(_path(output_dir, _MARK), {"alive_at": time.time()})
 
 
 def remove_mark(output_dir: str) -> None:
-    """An evaluator goes."""
+    """Removes the mark of an evaluator that ends."""
     path = _path(output_dir, _MARK)
     if tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)

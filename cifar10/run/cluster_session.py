@@ -1,10 +1,8 @@
-"""A trainer's place in the cluster: its server, whom it needs, how it trains with the others."""
+"""A trainer in a cluster: its server, the tasks that it needs, how it trains with the others."""
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -42,7 +40,8 @@ class ClusterSession:
             for index, address in enumerate(tasks)
         }
         del others[cluster.label]
-        self._needed = self._needed_labels(list(others))
+        needed = (f"{PS}/", f"{MASTER}/")
+        self._needed = [one for one in others if self.in_graph or one.startswith(needed)]
         self._monitor = LivenessMonitor(others, config.cluster_timeout)
         self._told = False
 
@@ -63,12 +62,14 @@ class ClusterSession:
         return self.config.replication == "in-graph"
 
     @property
-    def _is_synchronous(self) -> bool:
-        """Whether gradients of several processes meet before they are applied."""
-        return self.config.sync and not self.in_graph and self.cluster.num_trainers > 1
+    def _replicas_to_aggregate(self) -> Optional[int]:
+        """Gradients of processes that an update waits for; None: it waits for no other process."""
+        if not self.config.sync or self.in_graph or self.cluster.num_trainers == 1:
+            return None
+        return self.config.replicas_to_aggregate or self.cluster.num_trainers
 
     def join(self, check: Callable[[], None]) -> None:
-        """Waits for those without whom no session can start, and guards against losing them.
+        """Waits for the tasks without which no session can start, and watches them from then on.
 
         Args:
           check: is called now and then, and raises what is to end the waiting.
@@ -78,10 +79,10 @@ class ClusterSession:
         """
         self._monitor.start()
         self._monitor.wait_for(self._needed, check, say)
-        self._monitor.end_process_without(self._needed, is_over=lambda: _raises(check))
-        if self._is_synchronous and self.cluster.is_master:
+        self._monitor.end_process_without(self._needed, is_over=lambda: _is_over(check))
+        if self._replicas_to_aggregate and self.cluster.is_master:
             others = [f"{WORKER}/{i}" for i in range(self.cluster.num_trainers - 1)]
-            self._monitor.end_process_without(others, self._replicas_to_aggregate() - 1)
+            self._monitor.end_process_without(others, self._replicas_to_aggregate - 1)
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:
         """How long a signal leaves this trainer to the master; ends the process after that."""
@@ -94,7 +95,7 @@ class ClusterSession:
         homes = [(PS, index) for index in range(len(self.cluster.ps_addresses))] or [(MASTER, 0)]
         shared = {
             "variable_devices": tuple(shutdown.task_device(*task) for task in homes),
-            "task_device": f"/job:{self.cluster.task_type}/task:{self.cluster.task_index}",
+            "task_device": self.cluster.device,
             "transfer_dtype": tf.bfloat16 if self.config.ps_transfer == "bf16" else tf.float32,
         }
         if self.in_graph:
@@ -102,10 +103,10 @@ class ClusterSession:
                 tower_devices=self._all_towers(), num_machines=self.cluster.num_trainers, **shared
             )
         return Replication(
-            tower_devices=tuple(f"{shared['task_device']}{one}" for one in self.plan.tower_devices),
+            tower_devices=tuple(f"{self.cluster.device}{one}" for one in self.plan.tower_devices),
             num_replicas=self.cluster.num_trainers,
             replica=self.cluster.replica,
-            replicas_to_aggregate=self._replicas_to_aggregate() if self._is_synchronous else None,
+            replicas_to_aggregate=self._replicas_to_aggregate,
             **shared,
         )
 
@@ -143,7 +144,8 @@ class ClusterSession:
         if not self.cluster.is_master:
             tf_config["cluster"] = {job: list(tasks) for job, tasks in self.cluster.jobs.items()}
             tf_config["task"] = {"type": self.cluster.task_type, "index": self.cluster.task_index}
-        with _environment("TF_CONFIG", json.dumps(tf_config)):
+        os.environ["TF_CONFIG"] = json.dumps(tf_config)  # `cifar10.main` has taken the user's out.
+        try:
             return _RunConfig(
                 self.target,
                 session_config=self._session_config(),
@@ -153,9 +155,11 @@ class ClusterSession:
                 ),
                 **settings,
             )
+        finally:
+            del os.environ["TF_CONFIG"]
 
     def tell_end(self) -> None:
-        """Tells those who only serve that this trainer needs them no more."""
+        """Tells the tasks that only serve that this trainer does not need them any more."""
         if self._told:
             return
         self._told = True
@@ -165,19 +169,9 @@ class ClusterSession:
             serving += [task for task in self.cluster.trainers if task[0] == WORKER]
         shutdown.tell(self.cluster, serving, self.target)
 
-    def _needed_labels(self, labels: list[str]) -> list[str]:
-        if self.in_graph:
-            return labels
-        return [one for one in labels if one.startswith((f"{PS}/", f"{MASTER}/"))]
-
-    def _replicas_to_aggregate(self) -> int:
-        return self.config.replicas_to_aggregate or self.cluster.num_trainers
-
     def _session_config(self) -> Any:
-        if self.in_graph:
-            return server.with_filters(self.plan.session_config, [])
-        own = f"/job:{self.cluster.task_type}/task:{self.cluster.task_index}"
-        return server.with_filters(self.plan.session_config, [f"/job:{PS}", own])
+        filters = [] if self.in_graph else [f"/job:{PS}", self.cluster.device]
+        return server.with_filters(self.plan.session_config, filters)
 
     def _all_towers(self) -> tuple[str, ...]:
         """Towers on the GPUs of each machine, one a GPU unless --num-towers says how many.
@@ -222,13 +216,12 @@ class _RunConfig(tf.estimator.RunConfig):
         return self.target
 
 
-def _raises(check: Callable[[], None]) -> bool:
+def _is_over(check: Callable[[], None]) -> bool:
+    """Whether `check` says that training is over; the main thread sees a signal by itself."""
     try:
         check()
-    except TrainingOver:
-        return True
-    except Stopped:
-        return False  # The main thread sees the signal by itself.
+    except (TrainingOver, Stopped) as error:
+        return isinstance(error, TrainingOver)
     return False
 
 
@@ -240,7 +233,7 @@ def _training_devices(cluster: Cluster) -> Callable[[Any], str]:
     """
     place = tf.train.replica_device_setter(
         ps_tasks=len(cluster.ps_addresses),
-        worker_device=f"/job:{cluster.task_type}/task:{cluster.task_index}",
+        worker_device=cluster.device,
         ps_strategy=lambda op: 0,
     )
     graphs: list[Any] = []
@@ -251,17 +244,3 @@ def _training_devices(cluster: Cluster) -> Callable[[Any], str]:
         return str(op.device if place is None or op.graph is not graphs[0] else place(op))
 
     return device
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Sets an environment variable for a while."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before

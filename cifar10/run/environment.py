@@ -10,9 +10,7 @@ import tensorflow as tf2
 
 from cifar10 import models
 from cifar10.config.rates import highest_rate, warmup_steps
-from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import count_cores, cpu_name
-from cifar10.step.devices import DevicePlan
 from cifar10.step.own_convolutions import has_own_convolutions
 from cifar10.step.params import ModelParams
 
@@ -23,6 +21,7 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
     """Every setting by name; what was left to the machine or the model is given as chosen."""
     config, plan = params.config, params.plan
     session = plan.session_config
+    own = plan.own_kernels and has_own_convolutions(config, plan.data_format)
     chosen = {
         **_learning(params),
         **models.find(config.model).in_force(config),
@@ -31,7 +30,7 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
         "data_format": plan.data_format,
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
-        "kernels": "own" if _has_own(config, plan) else "tensorflow",
+        "kernels": "own" if own else "tensorflow",
     }
     return {**dataclasses.asdict(config), **chosen}
 
@@ -49,10 +48,6 @@ def _learning(params: ModelParams) -> dict[str, Any]:
         steps = warmup_steps(config, steps_per_epoch, params.total_steps)
         chosen["warmup_epochs"] = steps / steps_per_epoch
     return chosen
-
-
-def _has_own(config: TrainConfig, plan: DevicePlan) -> bool:
-    return plan.own_kernels and has_own_convolutions(config, plan.data_format)
 
 
 def versions() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A separate evaluator: validates each checkpoint as it comes, and ends when training does.
 
-It meets training in the output folder only, so it never holds it up. When training is over, it
+It shares only the output folder with training, so it never delays it. When training is over, it
 evaluates the best checkpoint on the eval split and writes report, result and export.
 """
 
@@ -19,11 +19,9 @@ from cifar10.input.records import open_records
 from cifar10.output import checkpoints, run_status
 from cifar10.output.history import VALIDATION_FILE_NAME, History
 from cifar10.run import results
-from cifar10.run.hooks import training
 from cifar10.run.hooks.validation import ValidationRecorder
-from cifar10.run.job import Job, evaluation_input, open_output, start_job
-from cifar10.run.tf_errors import clear_errors
-from cifar10.schema import EVAL, VALIDATION
+from cifar10.run.job import Job, open_output, start_job
+from cifar10.schema import EVAL
 
 _POLL_SECS = 0.5
 
@@ -104,32 +102,20 @@ class _Run:
         if checkpoint is None:
             return
         try:
-            self._validate(checkpoint)
+            if self._recorder.validate_if_missing(checkpoint, self._stop):
+                self._changed = time.monotonic()
         except (UserError, tf.errors.NotFoundError):
             if checkpoints.exists(checkpoint):
                 raise
-            # Training was faster: it has removed this checkpoint, and there is a newer one.
-
-    def _validate(self, checkpoint: str) -> None:
-        job = self._job
-        step = checkpoints.read_counter(checkpoint, "global_step")
-        if not step or step in {row["step"] for row in self.history.validation}:
-            return
-        with clear_errors(job.config):
-            result = job.estimator.evaluate(
-                lambda: evaluation_input(job, VALIDATION),
-                hooks=[training.StopEvaluationHook(self._stop)],
-                checkpoint_path=checkpoint,
-                name=VALIDATION,
-            )
-        self._recorder.export(job.estimator, job.config.output_place, checkpoint, result, False)
-        self._changed = time.monotonic()
+            # Training has removed this checkpoint meanwhile, and there is a newer one.
 
     def _check_master(self) -> None:
         """Raises TrainingError if the master stays away."""
         timeout = self._job.config.cluster_timeout
-        late = self._monitor.missing([f"{MASTER}/0"]) if self._monitor else None
-        if late is None and self._monitor is None and time.monotonic() - self._changed > timeout:
+        late = None
+        if self._monitor:
+            late = self._monitor.missing([f"{MASTER}/0"])
+        elif time.monotonic() - self._changed > timeout:
             late = (
                 f"no new checkpoint in {self._job.config.output_place} for {timeout:g} s "
                 "(--cluster-timeout); start the training again, and then this task"

@@ -37,7 +37,7 @@ class Job:
 
     @property
     def records(self) -> RecordSet:
-        """The data; only the modes that read any may ask."""
+        """The data; only for the modes that read any."""
         if self.given_records is None:
             raise ValueError("this job was made without records")
         return self.given_records
@@ -90,7 +90,7 @@ def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
 
 
 def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
-    """Makes the job that this process is for; as `make_job`, and takes its devices."""
+    """Makes the job as `make_job` does, and sets this process up for its devices."""
     job = make_job(config, records)
     use_devices(job.plan.session_config, job.plan.gpus)
     return job

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import time
 from typing import Any, Optional
 
@@ -20,7 +21,7 @@ from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run import results
 from cifar10.run.hooks import training
-from cifar10.run.hooks.progress import ProgressHook, RunLength
+from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.hooks.summaries import ResumeHook, SummaryHook, keep
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, evaluation_input, join_job, make_trainer, open_output, start_job
@@ -87,7 +88,7 @@ def _with_values_from_data(job: Job) -> Job:
 
 
 class _Run:
-    """One process's share of training: the hooks and specs around `train_and_evaluate`."""
+    """The training of one process: the hooks and specs for `tf.estimator.train_and_evaluate`."""
 
     def __init__(
         self,
@@ -99,16 +100,14 @@ class _Run:
     ) -> None:
         self._job, self._stop, self._history, self._progress = job, stop, history, progress
         self._clock = training.StepClock(history.seconds)
-        minutes = job.config.max_minutes
-        deadline = started + 60.0 * minutes if minutes else None
-        self._time_limit = training.TimeLimitHook(deadline, stop) if deadline else None
+        deadline = started + 60.0 * (job.config.max_minutes or math.inf)
+        self._time_limit = training.TimeLimitHook(deadline, stop)
         self._recorder = ValidationRecorder(job, history, progress.message)
 
     @property
     def outcome(self) -> str:
         """How training ended, for result.json."""
-        reached = self._time_limit is not None and self._time_limit.reached
-        return "stopped by --max-minutes" if reached else "completed"
+        return "stopped by --max-minutes" if self._time_limit.reached else "completed"
 
     def train(self, checkpoint: Optional[str]) -> None:
         """Trains from `checkpoint` to the last step, with a validation after each checkpoint."""
@@ -116,7 +115,7 @@ class _Run:
         self._validate_if_missing(checkpoint)
         with clear_errors(job.config):
             if checkpoints.read_counter(checkpoint, "global_step") < job.total_steps:
-                self._train_on()  # It says so itself, before it validates its last checkpoint.
+                self._train_on()  # Says that training is over before the last validation.
             else:
                 self._say_that_training_is_over()
             self._validate_if_missing(checkpoints.latest(job.config.output_place))
@@ -133,7 +132,10 @@ class _Run:
         )
         spec = tf.estimator.TrainSpec(
             lambda: train_input(job),
-            hooks=[*self._train_hooks(every), saver],  # It sees whether another one ends training.
+            hooks=[
+                *self._train_hooks(every),
+                saver,
+            ],  # The saver sees whether another hook ends it.
             saving_listeners=[listener],
         )
         if job.validates:
@@ -165,36 +167,21 @@ class _Run:
 
     def _train_hooks(self, checkpoint_steps: int) -> list[Any]:
         config, job = self._job.config, self._job
-        result = [
+        return [
             training.EndAllHook(self._stop),
             ResumeHook(config.output_place, config.log_place, self._history),
-            ProgressHook(
-                self._progress,
-                self._history,
-                self._clock,
-                RunLength(job.total_steps, job.num_examples, job.own_examples),
-                config.log_steps,
-                config.log_place,
-            ),
+            ProgressHook(self._progress, self._history, self._clock, job, config.log_place),
             training.LastStepHook(job.total_steps),
             training.StopHook(self._stop),
             SummaryHook(tf.GraphKeys.SUMMARIES, config.summary_steps, config.log_place),
             SummaryHook(model_fn.SAMPLES, checkpoint_steps, config.log_place),
+            self._time_limit,
         ]
-        return result + ([self._time_limit] if self._time_limit else [])
 
     def _validate_if_missing(self, checkpoint: Optional[str]) -> None:
-        """Validates a checkpoint whose run was killed before it got to it."""
-        output_dir = self._job.config.output_place
-        step = checkpoints.read_counter(checkpoint, "global_step")
-        seen = {row["step"] for row in self._history.validation}
-        if not self._job.validates or step == 0 or step in seen:
-            return
-        spec = self._eval_spec()
-        result = self._job.estimator.evaluate(
-            spec.input_fn, hooks=list(spec.hooks), checkpoint_path=checkpoint, name=VALIDATION
-        )
-        self._recorder.export(self._job.estimator, output_dir, str(checkpoint), result, False)
+        """Validates a checkpoint if the run that saved it was killed before its validation."""
+        if self._job.validates:
+            self._recorder.validate_if_missing(checkpoint, self._stop)
 
 
 def train_input(job: Job) -> Any:

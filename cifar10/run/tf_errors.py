@@ -41,7 +41,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
 
 
 def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
-    """The one clear line for an error of TensorFlow's; None if it is not the user's to mend."""
+    """Returns the error to show for one of TensorFlow's; None if the user cannot mend it."""
     message = error.message
     if error_messages.is_failed_restore(message):
         return _checkpoint_error(config, message)

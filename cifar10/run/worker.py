@@ -12,7 +12,7 @@ from cifar10.output import run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run.hooks import training
-from cifar10.run.hooks.progress import ProgressHook, RunLength
+from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.job import Job, join_job, make_trainer
 from cifar10.run.master import say_what_trains, train_input
 from cifar10.run.tf_errors import clear_errors
@@ -43,12 +43,10 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
 def _train(job: Job, stop: StopRequest) -> int:
     """Returns the steps that this process has trained."""
     say_what_trains(job, 0)
-    clock, history = training.StepClock(), History(None)
-    length = RunLength(job.total_steps, job.num_examples, job.own_examples)
     stay = job.stay_for_the_master(stop)
     needed = stay if job.config.sync else None  # An asynchronous master needs nobody's gradients.
     with ProgressLine(job.total_steps, job.num_examples / job.params.examples_per_step) as progress:
-        shown = ProgressHook(progress, history, clock, length, job.config.log_steps, None)
+        shown = ProgressHook(progress, History(None), training.StepClock(), job, None)
         train_hooks = [
             shown,
             training.FollowChiefHook(job.total_steps),

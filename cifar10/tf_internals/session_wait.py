@@ -8,7 +8,7 @@ default. But `tf.train.MonitoredTrainingSession`, by which Estimator trains, mak
 itself and hands no setting on to it.
 """
 
-from typing import Any
+import functools
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.training import monitored_session
@@ -18,13 +18,6 @@ _SECS = 0.5
 MODULE = monitored_session.sm  # its SessionManager is the one that sessions are made by
 
 
-class PromptSessionManager(tf.train.SessionManager):
-    """Looks every half second."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **{"recovery_wait_secs": _SECS, **settings})
-
-
 def look_often() -> None:
-    """Has the sessions of workers look every half second, in the rest of this process."""
-    MODULE.SessionManager = PromptSessionManager
+    """Makes the sessions of workers look every half second, in the rest of this process."""
+    MODULE.SessionManager = functools.partial(tf.train.SessionManager, recovery_wait_secs=_SECS)

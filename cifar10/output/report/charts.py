@@ -4,7 +4,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from cifar10.output.report.numbers import as_float
-from cifar10.output.report.themes import DARK, LIGHT, Theme
+from cifar10.output.report.themes import Theme
 
 _MAX_POINTS = 300  # about one for each pixel of a chart's width, and 10 kB of SVG
 _MAX_MARKERS = 40
@@ -31,59 +30,30 @@ class Series:
     values: _Floats
 
     @property
-    def first(self) -> float:
-        """The first finite value, nan if there is none."""
+    def ends(self) -> tuple[float, float]:
+        """The first and the last finite value; the curve must have one."""
         finite = self.values[np.isfinite(self.values)]
-        return float(finite[0]) if finite.size else math.nan
-
-    @property
-    def last(self) -> float:
-        """The last finite value, nan if there is none."""
-        finite = self.values[np.isfinite(self.values)]
-        return float(finite[-1]) if finite.size else math.nan
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart as SVG files in light and in dark colours; None if there was nothing to draw."""
-
-    title: str
-    series: Sequence[Series]
-    light: Optional[bytes] = None
-    dark: Optional[bytes] = None
+        return float(finite[0]), float(finite[-1])
 
 
 def series_of(name: str, rows: Sequence[Mapping[str, Any]], key: str) -> Series:
-    """Takes the column `key` out of a history; rows without an epoch are left out."""
-    points = [
-        (as_float(row["epoch"]), as_float(row.get(key)))
-        for row in rows
-        if row.get("epoch") is not None
-    ]
-    table = np.array(points, dtype=np.float64).reshape(-1, 2)
-    values = np.where(np.isfinite(table[:, 1]), table[:, 1], math.nan)
-    return Series(name, table[:, 0], values)
+    """Takes the column `key` out of a history; what is missing or not finite becomes nan."""
+    epochs = np.array([row["epoch"] for row in rows], dtype=np.float64)
+    values = np.array([row.get(key, math.nan) for row in rows], dtype=np.float64)
+    return Series(name, epochs, np.where(np.isfinite(values), values, math.nan))
 
 
 def draw_chart(
-    title: str, series: Sequence[Series], *, share: bool = False, from_zero: bool = False
-) -> Chart:
-    """Draws curves against epochs.
+    series: Sequence[Series], theme: Theme, *, share: bool = False, from_zero: bool = False
+) -> bytes:
+    """Draws curves against epochs, as an SVG file.
 
     Args:
-      title: what the curves show.
-      series: named `train` or `validation`; those without a finite value are left out.
+      series: named `train` or `validation`; each has a finite value.
+      theme: the picture's colours.
       share: the values are shares, written as per cents.
       from_zero: the vertical axis begins at zero.
     """
-    shown = [curve for curve in series if np.isfinite(curve.values).any()]
-    if not shown:
-        return Chart(title, ())
-    light, dark = (_svg(shown, theme, share=share, from_zero=from_zero) for theme in (LIGHT, DARK))
-    return Chart(title, shown, light, dark)
-
-
-def _svg(series: Sequence[Series], theme: Theme, *, share: bool, from_zero: bool) -> bytes:
     figure = Figure(figsize=(5.4, 2.8), facecolor=theme.surface)
     axes = figure.add_axes((0.095, 0.13, 0.885, 0.84), facecolor=theme.surface)
     for curve in series:

@@ -1,28 +1,25 @@
-"""The images that the network got wrong with the most conviction."""
+"""Images that the network misclassified, and how pictures go into the page."""
 
 import base64
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-MAX_SHOWN = 36
-
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """One misjudged image.
+    """One misclassified image.
 
     Attributes:
-      index: which record of the evaluation split it is, from 0.
+      index: of the record in the evaluation split, from 0.
       image: uint8 [32, 32, 3].
       label: its true class.
-      predicted: the class it was taken for.
-      probability: what the network gave to the predicted class.
-      label_probability: what it gave to the true one.
+      predicted: the class that the network predicted.
+      probability: the network's probability of the predicted class.
+      label_probability: its probability of the true class.
     """
 
     index: int
@@ -31,11 +28,6 @@ class Mistake:
     predicted: int
     probability: float
     label_probability: float
-
-
-def worst(mistakes: Sequence[Mistake]) -> list[Mistake]:
-    """Returns at most 36 mistakes, the most confident first."""
-    return sorted(mistakes, key=lambda mistake: -mistake.probability)[:MAX_SHOWN]
 
 
 def png_of(image: npt.NDArray[np.uint8]) -> bytes:
@@ -48,5 +40,5 @@ def png_of(image: npt.NDArray[np.uint8]) -> bytes:
 
 
 def data_uri(picture: bytes, kind: str = "png") -> str:
-    """Returns a picture, `png` or `svg+xml`, as the text that an `img` element holds in itself."""
+    """Returns a picture, `png` or `svg+xml`, as the `src` of an `img` element."""
     return f"data:image/{kind};base64,{base64.b64encode(picture).decode('ascii')}"

@@ -9,11 +9,6 @@ _NARROW_SPACE = "\u202f"
 _Z_95 = 1.959964  # the 97.5 % point of the normal distribution
 
 
-def as_float(value: Any) -> float:
-    """Returns `value` as a float, nan for None: what a missing figure is to a curve."""
-    return math.nan if value is None else float(value)
-
-
 def percent(value: Optional[float], digits: int = 2) -> str:
     """Formats a share: 0.9125 is `91.25 %`."""
     if value is None:
@@ -30,10 +25,8 @@ def probability(value: float) -> str:
     return percent(value, 1) if value >= 0.0005 else f"< {percent(0.001, 1)}"
 
 
-def fixed(value: Optional[float], digits: int = 3) -> str:
+def fixed(value: float, digits: int = 3) -> str:
     """Formats a figure such as a loss; very large and very small ones with an exponent."""
-    if value is None:
-        return MISSING
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "infinite"
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
@@ -48,10 +41,8 @@ def count(value: Optional[float]) -> str:
     return f"{value:,.0f}" if math.isfinite(value) else "not a number"
 
 
-def duration(seconds: Optional[float]) -> str:
+def duration(seconds: float) -> str:
     """Formats a time span in its two largest units: `42 s`, `4 min 12 s`, `1 h 03 min`."""
-    if seconds is None or not math.isfinite(seconds):
-        return MISSING
     if seconds < 59.5:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes, secs = divmod(round(seconds), 60)
@@ -61,28 +52,18 @@ def duration(seconds: Optional[float]) -> str:
     return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24:02d} h"
 
 
-def size(num_bytes: Optional[float]) -> str:
+def size(num_bytes: float) -> str:
     """Formats a number of bytes: `123.5 MB`."""
-    if num_bytes is None:
-        return MISSING
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if num_bytes >= factor:
             return f"{num_bytes / factor:,.1f} {unit}"
     return f"{num_bytes:,.0f} bytes"
 
 
-def day_and_time(text: Optional[str]) -> str:
-    """Formats an ISO 8601 time as `7 November 2025, 14:03 UTC`; leaves other text as it is."""
-    if not text:
-        return MISSING
-    try:
-        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return text
-    zone = ""
-    if moment.tzinfo is not None:
-        moment, zone = moment.astimezone(timezone.utc), " UTC"
-    return f"{moment.day} {moment:%B %Y, %H:%M}{zone}"
+def day_and_time(text: str) -> str:
+    """Formats an ISO 8601 time with its zone as `7 November 2025, 14:03 UTC`."""
+    moment = datetime.fromisoformat(text).astimezone(timezone.utc)
+    return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
 
 
 def setting(value: Any) -> str:
@@ -96,14 +77,16 @@ def setting(value: Any) -> str:
     return str(value)
 
 
-def accuracy_interval(accuracy: Optional[float], num_examples: Optional[int]) -> Optional[str]:
+def accuracy_interval(accuracy: float, num_examples: int) -> str:
     """Returns the 95 % confidence interval of an accuracy, for example `90.7 to 91.8 %`.
 
     Source: the score interval of Wilson 1927, doi:10.1080/01621459.1927.10502953.
     """
-    if accuracy is None or not math.isfinite(accuracy) or not num_examples:
-        return None
     spread = _Z_95**2 / num_examples
     middle = (accuracy + spread / 2) / (1 + spread)
     half = math.sqrt(accuracy * (1 - accuracy) * spread + spread**2 / 4) / (1 + spread)
     return f"{100 * (middle - half):.1f} to {percent(middle + half, 1)}"
+
+
+# By their names in the page's template.
+FILTERS = (percent, probability, fixed, count, duration, size, day_and_time, setting)

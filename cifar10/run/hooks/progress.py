@@ -9,27 +9,13 @@ from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine, TrainingStatus
 from cifar10.run.hooks.summaries import writer
 from cifar10.run.hooks.training import StepClock
+from cifar10.run.job import Job
 from cifar10.step import training_step
 from cifar10.step.training_step import StepReport
 
 _LIVE_SECS = 0.25  # between two states of the live line
 _ROW_SECS = 15.0  # a row of the history at least this often...
 _ROWS = 100  # ... and at each hundredth of the run, but not within a second
-
-
-@dataclasses.dataclass(frozen=True)
-class RunLength:
-    """How long a run is.
-
-    Attributes:
-      total_steps: global step at which training ends.
-      num_examples: images in the training split.
-      own_examples: images that this process takes a step, if it is one of several that train.
-    """
-
-    total_steps: int
-    num_examples: int
-    own_examples: Optional[int] = None
 
 
 @dataclasses.dataclass
@@ -56,9 +42,8 @@ class ProgressHook(tf.train.SessionRunHook):
       progress: shows them.
       history: keeps them.
       clock: times the steps.
-      length: of the run.
-      log_steps: steps between rows; None: by time and by the length of the run.
-      log_dir: gets images_per_sec as a TensorBoard scalar; None: nothing does.
+      job: what is trained.
+      log_dir: the folder for images_per_sec as a TensorBoard scalar; None: it is not written.
 
     Attributes:
       steps: that this process has trained.
@@ -69,12 +54,11 @@ class ProgressHook(tf.train.SessionRunHook):
         progress: ProgressLine,
         history: History,
         clock: StepClock,
-        length: RunLength,
-        log_steps: Optional[int],
+        job: Job,
         log_dir: Optional[str],
     ) -> None:
         self._progress, self._history, self._clock = progress, history, clock
-        self._length, self._log_steps, self._log_dir = length, log_steps, log_dir
+        self._job, self._log_dir = job, log_dir
         self._rows: Optional[_Interval] = None
         self._shows: Optional[_Interval] = None
         self._report = StepReport(0, 0, 0.0, False)
@@ -88,12 +72,12 @@ class ProgressHook(tf.train.SessionRunHook):
         self._writer = self._log_dir and writer(self._log_dir)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Measures anew: a session begins with a checkpoint, in the middle of a life too."""
+        """Measures anew: a process whose session is lost begins another one with a checkpoint."""
         self._rows = self._shows = None
 
     def before_run(self, run_context: Any) -> Any:
         """Asks for the figures of the step."""
-        if self._clock.run() and self._length.own_examples:
+        if self._clock.run() and self._job.own_examples:
             self._rows = self._shows = None  # The others have gone on meanwhile: measure anew.
         return tf.train.SessionRunArgs(self._fetches)
 
@@ -112,30 +96,28 @@ class ProgressHook(tf.train.SessionRunHook):
         if self._progress.live and seconds - self._shows.started >= _LIVE_SECS:
             self._progress.update(self._status(self._shows))
             self._shows = self._new_interval()
-        if self._row_is_due(seconds):
-            self._add_row()
+        if self._row_is_due(self._rows, seconds):
+            self._add_row(self._rows)
 
     def end(self, session: Any) -> None:
         """Adds the row of the last steps."""
         if self._rows is not None and self._rows.steps:
-            self._add_row()
+            self._add_row(self._rows)
             self._history.save()
 
     def _new_interval(self) -> _Interval:
         return _Interval(self._clock.seconds, self._report.examples_seen, self._report.step)
 
-    def _row_is_due(self, seconds: float) -> bool:
-        rows = self._rows
-        if rows is None or self._log_steps is not None:
-            return rows is not None and rows.steps >= (self._log_steps or 1)
+    def _row_is_due(self, rows: _Interval, seconds: float) -> bool:
+        log_steps = self._job.config.log_steps
+        if log_steps is not None:
+            return rows.steps >= log_steps
         elapsed = seconds - rows.started
-        share = self._length.total_steps / _ROWS
+        share = self._job.total_steps / _ROWS
         return elapsed >= _ROW_SECS or (elapsed >= 1.0 and rows.steps >= share)
 
-    def _add_row(self) -> None:
-        if self._rows is None:
-            return
-        status = self._status(self._rows)
+    def _add_row(self, rows: _Interval) -> None:
+        status = self._status(rows)
         row = dataclasses.asdict(status)
         del row["seconds_left"]
         if row["own_images_per_sec"] is None:
@@ -151,11 +133,11 @@ class ProgressHook(tf.train.SessionRunHook):
     def _status(self, interval: _Interval) -> TrainingStatus:
         step, seen = self._report.step, self._report.examples_seen
         seconds = max(self._clock.seconds - interval.started, 1e-9)
-        left, own = self._length.total_steps - step, self._length.own_examples
+        left, own = self._job.total_steps - step, self._job.own_examples
         pace = (step - interval.step_before) / seconds  # steps of the whole job a second
         return TrainingStatus(
             step=step,
-            epoch=seen / self._length.num_examples,
+            epoch=seen / self._job.num_examples,
             loss=interval.loss / interval.steps,
             accuracy=interval.accuracy / interval.steps,
             learning_rate=self._report.learning_rate,

@@ -22,13 +22,13 @@ def writer(folder: str) -> Any:
 
 
 def take_back(folder: str, first_step: int) -> None:
-    """Has TensorBoard forget what earlier processes wrote of `first_step` and later steps."""
+    """Makes TensorBoard drop what earlier processes wrote of `first_step` and later steps."""
     log = tf.SessionLog(status=tf.SessionLog.START)
     writer(folder).add_session_log(log, first_step)
 
 
 def keep(history: History, folder: str) -> None:
-    """Puts rows and events where a kill of this process does not reach them."""
+    """Writes rows and events to their files, so that they survive a kill of this process."""
     history.save()
     writer(folder).flush()
 
@@ -49,7 +49,7 @@ class ResumeHook(tf.train.SessionRunHook):
         self._output_dir, self._log_dir, self._history = output_dir, log_dir, history
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Goes by the checkpoint; other trainers may have taken steps since it was restored."""
+        """Goes by the checkpoint's step; others may have taken steps since it was restored."""
         step = checkpoints.latest_step(self._output_dir)
         self._history.forget_after(step)
         take_back(self._log_dir, step + 1)
@@ -71,14 +71,14 @@ class SummaryHook(tf.train.SessionRunHook):
         self._collection, self._steps, self._folder = collection, steps, folder
 
     def begin(self) -> None:
-        """Merges the summaries; the graph exists from now on only."""
+        """Merges the summaries of the graph that is about to run."""
         self._summary = tf.summary.merge_all(self._collection)
         self._report = training_step.report_tensor()
         self._global_step = tf.train.get_global_step()
         self._writer = writer(self._folder)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Finds where training stands."""
+        """Reads the global step."""
         self._step = self._written = int(session.run(self._global_step))
 
     def before_run(self, run_context: Any) -> Any:
@@ -96,7 +96,7 @@ class SummaryHook(tf.train.SessionRunHook):
             self._written = self._step
 
     def end(self, session: Any) -> None:
-        """Leaves nothing in memory."""
+        """Writes the events that are still in memory."""
         self._writer.flush()
 
     def _round(self, step: int) -> int:

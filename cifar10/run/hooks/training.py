@@ -51,7 +51,7 @@ class StopHook(tf.train.SessionRunHook):
         self._stop, self._stay = stop, stay
 
     def begin(self) -> None:
-        """Does not even start a session when the signal came before."""
+        """Raises Stopped if the signal came before the session starts."""
         self._stop.check()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -100,7 +100,7 @@ class TimeLimitHook(tf.train.SessionRunHook):
             run_context.request_stop()
 
     def end(self, session: Any) -> None:
-        """Makes of the weights what a run ends with."""
+        """Replaces the weights by those that a run ends with."""
         if self.reached and not self._stop.requested:
             session.run(self._early_end)
 
@@ -228,7 +228,7 @@ class SaverHook(CheckpointSaver):
 
 
 class PauseListener(tf.train.CheckpointSaverListener):
-    """Comes before validation: keeps the figures, stops the clock, ends here on a signal.
+    """Keeps the figures, stops the clock, and ends training on a signal, all before validation.
 
     Args:
       clock: times the steps.
@@ -256,7 +256,7 @@ class PauseListener(tf.train.CheckpointSaverListener):
         self._keep()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        """The checkpoint is whole: what follows may take its time or be left out."""
+        """Stops the clock; the checkpoint is whole, so what follows may be left out on a signal."""
         self._clock.pause()
         self._stop.check()
         if self._saver.at_end:

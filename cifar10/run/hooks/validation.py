@@ -1,21 +1,24 @@
 """Validation after each checkpoint: keeps the best, the curve, the pictures."""
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.host.signals import StopRequest
 from cifar10.output import checkpoints
 from cifar10.output.history import History
 from cifar10.output.report import confusion_matrix_png
 from cifar10.run.hooks import summaries
-from cifar10.run.job import Job
+from cifar10.run.hooks.training import StopEvaluationHook
+from cifar10.run.job import Job, evaluation_input
+from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import VALIDATION
 
 
 class ValidationRecorder(tf.estimator.Exporter):
-    """Takes each validation's result; Estimator calls it where an exporter would run.
+    """Records each validation; Estimator calls it after an evaluation, as it calls exporters.
 
     Args:
       job: what is trained.
@@ -60,6 +63,30 @@ class ValidationRecorder(tf.estimator.Exporter):
         self._history.save()
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
+
+    def validate_if_missing(self, checkpoint: Optional[str], stop: StopRequest) -> bool:
+        """Validates a checkpoint that has no row yet, outside of Estimator's training loop.
+
+        Args:
+          checkpoint: its path; None or the checkpoint of step 0: there is nothing to validate.
+          stop: says whether a signal came.
+
+        Returns:
+          Whether it was validated now.
+        """
+        job = self._job
+        step = checkpoints.read_counter(checkpoint, "global_step")
+        if checkpoint is None or step in {0, *(row["step"] for row in self._history.validation)}:
+            return False
+        with clear_errors(job.config):
+            result = job.estimator.evaluate(
+                lambda: evaluation_input(job, VALIDATION),
+                hooks=[StopEvaluationHook(stop)],
+                checkpoint_path=checkpoint,
+                name=VALIDATION,
+            )
+        self.export(job.estimator, job.config.output_place, checkpoint, result, False)
+        return True
 
     def _take_back_lost_ones(self) -> None:
         """Has TensorBoard forget the validations that are about to be made again.

@@ -105,6 +105,7 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
         name: np.concatenate([batch[name] for batch in collect.batches])
         for name in (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
     }
+    augmented = metrics.get("augmented_accuracy")
     return Evaluation(
         checkpoint=checkpoint,
         step=int(metrics["global_step"]),
@@ -114,12 +115,8 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
         images=joined[model_fn.IMAGES],
         labels=joined[model_fn.LABELS],
         probabilities=joined[model_fn.PROBABILITIES],
-        augmented_accuracy=_optional_float(metrics.get("augmented_accuracy")),
+        augmented_accuracy=None if augmented is None else float(augmented),
     )
-
-
-def _optional_float(number: Any) -> Optional[float]:
-    return None if number is None else float(number)
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:

@@ -1,9 +1,8 @@
 """What a checkpoint sees in image files."""
 
-import contextlib
 import io
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -33,7 +32,10 @@ def predict(config: TrainConfig) -> None:
     checkpoint = checkpoints.find(config)
     job = start_job(config)
     answers = job.estimator.predict(
-        lambda: _input(encoded, config.eval_batch_size), checkpoint_path=checkpoint
+        lambda: tf.data.Dataset.from_tensor_slices(encoded)
+        .batch(config.eval_batch_size)
+        .map(decode_batch),
+        checkpoint_path=checkpoint,
     )
     width = max(map(len, paths))
     with clear_errors(config):
@@ -61,24 +63,15 @@ def read_image(path: str) -> bytes:
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from error
     try:
-        with _no_size_warning(), Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            if image.width * image.height > _MAX_PIXELS:
-                raise UserError(
-                    f"{path} has {image.width}x{image.height} pixels, the limit is {_MAX_PIXELS:,}"
-                )
-            image.load()
+        with warnings.catch_warnings():
+            # Pillow warns of large images, which are refused here anyway.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(data), formats=_FORMATS)
+        if image.width * image.height > _MAX_PIXELS:
+            raise UserError(
+                f"{path} has {image.width}x{image.height} pixels, the limit is {_MAX_PIXELS:,}"
+            )
+        image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(f"{path} is not a whole PNG or JPEG image: {error}") from error
     return data
-
-
-@contextlib.contextmanager
-def _no_size_warning() -> Iterator[None]:
-    """Pillow warns of large images, which are refused here anyway."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        yield
-
-
-def _input(encoded: list[bytes], batch_size: int) -> Any:
-    return tf.data.Dataset.from_tensor_slices(encoded).batch(batch_size).map(decode_batch)

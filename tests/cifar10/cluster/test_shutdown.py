@@ -91,7 +91,7 @@ def test_a_task_that_has_gone_is_not_told_and_the_others_are(tasks, listener):
     assert heard(listener) == (set(), True, True)
 
 
-def test_what_was_told_before_the_ears_were_there_is_heard(tasks):
+def test_what_was_told_before_the_listener_was_made_is_heard(tasks):
     tasks.tell("master")
     late = tasks.listener()
     late.listen()

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cifar10.errors import UserError
 from cifar10.output.history import VALIDATION_FILE_NAME, History
 
 
@@ -48,6 +49,12 @@ def test_the_file_lies_beside_the_checkpoints_and_is_whole(folder):
     rows = json.loads((folder / "history.json").read_text())
     assert sorted(rows) == ["train", "validation"]
     assert [path.name for path in folder.iterdir()] == ["history.json"]
+
+
+def test_a_damaged_history_is_named(folder):
+    (folder / "history.json").write_text('{"train": [')
+    with pytest.raises(UserError, match=r"history\.json is damaged .*; move it away or mend it"):
+        History.load(str(folder), last_step=30)
 
 
 def test_rows_of_two_runs_do_not_mix(tmp_path):

@@ -46,4 +46,4 @@ def test_by_itself_tensorflow_would_wait_longer():
 def test_saying_it_twice_is_saying_it_once():
     session_wait.look_often()
     session_wait.look_often()
-    assert session_wait.MODULE.SessionManager.__mro__[1] is tf.train.SessionManager
+    assert session_wait.MODULE.SessionManager.func is tf.train.SessionManager

@@ -1,14 +1,16 @@
 """What training shows and keeps of its steps: means, speeds and time left."""
 
 import pathlib
+import types
 from typing import Optional
 
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.train_config import TrainConfig
 from cifar10.output.history import History
 from cifar10.output.progress.line import TrainingStatus
-from cifar10.run.hooks.progress import ProgressHook, RunLength
+from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.hooks.training import StepClock
 from cifar10.step import training_step
 
@@ -48,13 +50,17 @@ class Run:
         self, own_examples: Optional[int] = None, log_steps: Optional[int] = 2, live: bool = False
     ) -> None:
         self.shown, self.clock, self.history = Shown(live), SteppedClock(), History(None)
-        length = RunLength(total_steps=100, num_examples=50, own_examples=own_examples)
+        job = types.SimpleNamespace(
+            total_steps=100,
+            num_examples=50,
+            own_examples=own_examples,
+            config=TrainConfig(log_steps=log_steps),
+        )
         self._hook_of = lambda folder: ProgressHook(
             self.shown,  # type: ignore[arg-type]
             self.history,
             self.clock,
-            length,
-            log_steps,
+            job,  # type: ignore[arg-type]
             folder,
         )
 
