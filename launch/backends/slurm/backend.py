@@ -8,11 +8,11 @@ import os
 import tempfile
 import time
 
+from launch.backends.base import Backend
 from launch.backends.slurm import commands
 from launch.backends.slurm.follow import Follower
 from launch.backends.slurm.output import output_path
 from launch.backends.slurm.script import NAME, options, script
-from launch.cluster import show
 from launch.cluster.model import Cluster
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
@@ -27,20 +27,12 @@ _END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIG
 _LOOK_SECS = 0.5
 
 
-class Slurm:
+class Slurm(Backend):
     """One batch job."""
 
     def plan(self, job: Job) -> list[Document]:
         """The batch script."""
         return [Document(f"{NAME}.sbatch", script(job))]
-
-    def plan_text(self, job: Job) -> str:
-        """Every task."""
-        return show.as_text(job)
-
-    def plan_json(self, job: Job) -> str:
-        """Every task."""
-        return show.as_json(job)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Submits the batch script, and follows the job to its end."""
