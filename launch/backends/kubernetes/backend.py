@@ -27,7 +27,7 @@ class Kubernetes(Backend):
     """Pods of a cluster that has Kubeflow's training operator."""
 
     def plan(self, job: Job) -> list[Document]:
-        """The manifest, for `kubectl apply -f -`; the values of variables are not in it."""
+        """Returns the manifest for `kubectl apply -f -`, without the values of variables."""
         text = manifests.as_yaml(manifests.planned(job))
         names = show.variables(job)
         if names:
@@ -39,11 +39,11 @@ class Kubernetes(Backend):
         return [Document("kubectl apply -f -", text)]
 
     def plan_text(self, job: Job) -> str:
-        """The manifest: TF_CONFIG is the operator's to write."""
+        """Returns the manifest; the operator writes TF_CONFIG."""
         return f"# {show.counts(job)} (kubernetes)\n{show.as_documents(self.plan(job))}"
 
     def plan_json(self, job: Job) -> str:
-        """The manifest, too."""
+        """Returns the manifest, too."""
         shown = {"manifests": manifests.planned(job), "environment": show.variables(job)}
         return json.dumps({"backend": "kubernetes", **shown}, indent=2)
 
