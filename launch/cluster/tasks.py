@@ -31,7 +31,7 @@ class Devices:
     share: Optional[tuple[int, int]] = None
 
     def words(self) -> str:
-        """What a person reads."""
+        """Describes them for people."""
         cores = f"part {self.share[0] + 1} of {self.share[1]} of the cores" if self.share else ""
         if self.gpus is None:
             gpus = "the same part of the GPUs" if self.share else "all GPUs"
@@ -82,7 +82,7 @@ class Job:
         return [task for task in self.tasks if task.host.name == host.name]
 
     def folder(self, name: str) -> str:
-        """The training's data or output folder, by its arguments; relative to `workdir`.
+        """Returns the data or output folder that the arguments choose, relative to `workdir`.
 
         Args:
           name: `data` or `output`.

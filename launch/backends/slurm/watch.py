@@ -9,7 +9,7 @@ _FIRST_WAIT_SECS, _LONGEST_WAIT_SECS = 0.3, 10.0  # the controller has others to
 
 
 class JobWatch:
-    """Where one job stands, as far as Slurm has said.
+    """The last state of one job that Slurm has told.
 
     Args:
       job_id: in Slurm.
@@ -17,7 +17,7 @@ class JobWatch:
 
     Attributes:
       state: what Slurm said last.
-      words: the same in words.
+      words: the same in words; "" before the first answer.
     """
 
     def __init__(self, job_id: str, display: Display) -> None:
