@@ -59,8 +59,8 @@ class JobState:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it waits for its nodes."""
-        return self.state == "PENDING"
+        """Whether it waits in the queue, before its start or for going on."""
+        return self.state in _WAITING
 
     @property
     def is_over(self) -> bool:
@@ -74,9 +74,10 @@ class JobState:
 
 
 # An unknown state counts as an end: these are all in which a job can stay for long.
-_LIVE = {
-    "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING",
-    "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED",
+_WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+_LIVE = _WAITING | {
+    "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING",
+    "STOPPED",
 }  # fmt: skip
 
 

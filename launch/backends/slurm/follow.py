@@ -52,8 +52,8 @@ class Follower:
           stops: signals by which the user asks for the end, as they come: in order, at once, and
             by Slurm's own means. SIGHUP leaves the job alone.
         """
-        began = time.monotonic()
         answered, next_show = 0, 0.0
+        pending_since: Optional[float] = time.monotonic()
         ended: Optional[float] = None
         while True:
             now = time.monotonic()
@@ -71,8 +71,11 @@ class Follower:
             if self._watch.look(now):
                 if self._watch.state.is_over or self._clears_up_for_long(ended, now):
                     break
-                waits = self._watch.state.is_pending and self._verdict is None
-                if waits and now > began + self._pending_secs:
+                if not self._watch.state.is_pending:
+                    pending_since = None  # it may come back to the queue, and then waits anew
+                elif pending_since is None:
+                    pending_since = now
+                elif now > pending_since + self._pending_secs and self._verdict is None:
                     self._give_up()
             if now >= next_show:
                 next_show = now + _SHOW_SECS

@@ -1,15 +1,17 @@
 """A job for Slurm: what it is asked for, what its script says, and what it may not be told."""
 
 import io
+import itertools
 import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launch.backends.registry import KINDS
-from launch.backends.slurm import commands
+from launch.backends.slurm import commands, follow
 from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.commands import JobState, field
 from launch.backends.slurm.follow import how_it_ended
@@ -24,6 +26,7 @@ from launch.cluster.model import Cluster, Limits, Ports
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
+from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
@@ -252,6 +255,35 @@ def test_a_question_that_slurm_refuses_is_no_mistake_of_the_users(tools: Path) -
         commands.show("7")
     with pytest.raises(HostError, match="squeue: Invalid job id specified"):
         commands.jobs_named("cifar10-run7")
+
+
+def test_a_job_that_is_held_in_the_queue_is_cancelled_by_stop(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_tool(tools, "squeue", "[ -e scancel.log ] || echo '7|REQUEUE_HOLD||JobHeldUser'")
+    put_tool(tools, "scancel", 'echo "$@" > scancel.log')
+    monkeypatch.chdir(tools)
+    Slurm().stop({"run": "run7"}, now=False)
+    assert (tools / "scancel.log").read_text() == "7\n"
+
+
+@pytest.mark.parametrize(("num_pending", "given_up"), [(1, []), (9, ["7"])])
+def test_a_job_that_comes_back_to_the_queue_may_wait_as_long_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_pending: int, given_up: list[str]
+) -> None:
+    answers = [*["RUNNING"] * 20, *["PENDING"] * num_pending, "COMPLETED"]
+    monkeypatch.setattr(commands, "show", lambda job: JobState(answers.pop(0)))
+    cancelled: list[str] = []
+    monkeypatch.setattr(commands, "cancel", cancelled.append)
+    clock = itertools.count()
+    fake_time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda secs: None)
+    monkeypatch.setattr(follow, "time", fake_time)
+    display = Display(io.StringIO(), live=False)
+    job = make_job(plain(settings={"slurm": SlurmSettings(pending_secs=60)}))
+    outcome = follow.Follower("7", job, RunFolder(tmp_path), display).run([])
+    display.close()
+    assert cancelled == given_up
+    assert outcome.exit_code == (124 if given_up else 1)
 
 
 def test_a_job_is_over_only_once_slurm_has_cleared_up() -> None:
