@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Optional
 
 from launch.backends.registry import KINDS, backend_named
-from launch.cluster.kind import Kind
+from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import Cluster
 from launch.errors import LaunchError
 
@@ -53,7 +53,7 @@ _REFUSED: tuple[tuple[str, Callable[[Kind], bool], str], ...] = (
     (
         "hosts",
         lambda kind: kind.is_this_machine,
-        "all tasks run on this machine; give --workers and --ps, or --on ssh",
+        ALL_TASKS_HERE,
     ),
     (
         "hosts",

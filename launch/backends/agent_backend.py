@@ -1,7 +1,7 @@
-"""What all backends have in common that run agents on the hosts, which can be checked first."""
+"""What the backends have in common that run agents on hosts, which can be checked first."""
 
-from launch.cluster import show
-from launch.cluster.show import Document
+from launch.backends.base import Backend
+from launch.cluster.show import Document, shell_documents
 from launch.cluster.tasks import Job
 from launch.connect.sweep import sweep
 from launch.connect.transport import Transport
@@ -11,28 +11,20 @@ from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
 
 
-class AgentBackend:
-    """Tasks as processes of the hosts, each under its host's agent.
+class AgentBackend(Backend):
+    """Tasks as processes of the hosts, under an agent on each host.
 
     Attributes:
-      transport: the way to the hosts.
-      is_checked_first: whether `up` looks at them unasked.
+      transport: how the agents are reached.
+      is_checked_first: whether `up` checks the hosts unasked.
     """
 
     transport: Transport
     is_checked_first = True
 
     def plan(self, job: Job) -> list[Document]:
-        """A shell line for each host."""
-        return show.shell_documents(job)
-
-    def plan_text(self, job: Job) -> str:
-        """Every task."""
-        return show.as_text(job)
-
-    def plan_json(self, job: Job) -> str:
-        """Every task."""
-        return show.as_json(job)
+        """Returns a shell line for each host."""
+        return shell_documents(job)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs the tasks under an agent on each host."""

@@ -1,9 +1,14 @@
-"""What a backend does, and what only some can do: `launch.verbs` asks for it by these protocols."""
+"""What every backend does, and as protocols what only some of them do.
 
+`launch.verbs` asks with `isinstance` which of the protocols a backend follows.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional, Protocol, runtime_checkable
 
+from launch.cluster import show
 from launch.cluster.model import Host
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
@@ -12,31 +17,37 @@ from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 
 
-class Backend(Protocol):
-    """What every backend does: a pure plan, and an effectful `run`."""
+class Backend(ABC):
+    """A place where jobs run."""
 
+    @abstractmethod
     def plan(self, job: Job) -> list[Document]:
-        """What it would do, as text to run by hand; changes nothing and asks no one.
+        """Returns what it would do, as text to run by hand. Changes nothing and asks no one.
 
         Raises:
           LaunchError: the job cannot be run that way.
         """
 
     def plan_text(self, job: Job) -> str:
-        """The same for people; mostly `launch.cluster.show.as_text`."""
+        """Returns the plan for people: by default every task."""
+        return show.as_text(job)
 
     def plan_json(self, job: Job) -> str:
-        """The same for programs; mostly `launch.cluster.show.as_json`."""
+        """Returns the plan for programs: by default every task."""
+        return show.as_json(job)
 
+    @abstractmethod
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs the job to its end, and leaves nothing behind.
 
-        Logs go to `folder.log_path(task)`, states to `folder.write_status`.
+        It writes logs to `folder.log_path(task)`, and where the tasks stand with
+        `folder.write_status`.
 
         Raises:
-          LaunchError: it could not be started.
+          LaunchError: the job could not be started.
         """
 
+    @abstractmethod
     def clean(self, record: Record) -> list[str]:
         """Ends what is left of a run whose launcher is gone; returns what it ended, in words.
 
@@ -50,14 +61,14 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class ContainerNeeds:
-    """What a host must have, for tasks to run there in containers.
+    """What a host must have so that tasks can run there in containers.
 
     Attributes:
       engine: the command that runs them.
       image: its name there.
       records: where a host has the training's records, relative to the working directory.
-      data: the folder with records that the description names, if it does.
-      data_key: how it would name one, for messages.
+      data: the folder with records, if the description names one.
+      data_key: how the description can name one, for messages.
     """
 
     engine: str
@@ -72,7 +83,7 @@ class InContainers(Protocol):
     """A backend whose tasks run in containers on the hosts."""
 
     def containers(self, job: Job) -> ContainerNeeds:
-        """What they need.
+        """Returns what the hosts must have.
 
         Raises:
           LaunchError: arguments name folders that no container has.
@@ -96,7 +107,7 @@ class Scheduler(Protocol):
     """A backend that chooses the hosts itself, and can be asked about a job beforehand."""
 
     def check(self, job: Job) -> list[str]:
-        """What it says about such a job; LaunchError if it would never start."""
+        """Returns what it says about such a job; LaunchError if the job would never start."""
 
 
 @runtime_checkable
@@ -104,7 +115,7 @@ class Lasting(Protocol):
     """A backend whose jobs outlive their launcher."""
 
     def going_on(self, record: Record) -> str:
-        """Where the run's job stands, in words; empty once it is over."""
+        """Returns where the run's job stands, in words; empty once it is over."""
 
     def stop(self, record: Record, *, now: bool) -> None:
-        """Ends it in order, or without saving, and waits until it has ended."""
+        """Ends the job in order, or with `now` without saving, and waits until it has ended."""

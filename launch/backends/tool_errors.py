@@ -90,12 +90,12 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def meaning(tool: str, errors: str, **facts: object) -> Optional[str]:
-    """What a tool's standard error means, and the way out; None if we do not know.
+    """Returns what a tool's standard error means, and the way out; None if that is unknown.
 
     Args:
       tool: a key of the table.
       errors: what it wrote.
-      **facts: what the words of this tool's meanings name.
+      **facts: values for the placeholders in this tool's meanings.
     """
     for pattern, words in _MEANINGS[tool]:
         if re.search(pattern, errors, re.IGNORECASE):
@@ -104,6 +104,6 @@ def meaning(tool: str, errors: str, **facts: object) -> Optional[str]:
 
 
 def last_line(errors: str, otherwise: str) -> str:
-    """The last line that a tool wrote; `otherwise` if it wrote nothing."""
+    """Returns the last line that a tool wrote; `otherwise` if it wrote nothing."""
     lines = [line for line in errors.splitlines() if line.strip()]
     return lines[-1] if lines else otherwise

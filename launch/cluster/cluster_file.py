@@ -3,18 +3,25 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Optional
 
 import yaml
 
-from launch.cluster.host_list import ROOT, chosen_hosts, default_python, parse_name
-from launch.cluster.kind import Kind
+from launch.cluster.host_list import (
+    ROOT,
+    chosen_hosts,
+    default_python,
+    is_this_machine,
+    named,
+    nameless_host,
+)
+from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import HOST_NAME, LEADS, TASK_TYPES, Cluster, Host, Limits
 from launch.cluster.rules import matching, whole
 from launch.cluster.yaml_section import Node, Section, read, read_fields, read_settings
 from launch.errors import LaunchError
 
-_PLAIN = Host("", "", (), str(ROOT), python=default_python())  # of which nothing was said
+_PLAIN = nameless_host(workdir=str(ROOT))
 _HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 
 
@@ -30,8 +37,9 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
       LaunchError: `lab.yaml:12: ...`, with the value, the rule and the way out.
     """
     top = read(path)
-    said_kind = _kind(top, kinds)
-    kind = said_kind if on is None else kinds[on]
+    is_known = matching("|".join(map(re.escape, kinds)), f"one of {', '.join(kinds)}")
+    own_backend = top.take("backend", is_known, "ssh")
+    kind = kinds[on or own_backend]
     hosts_node = top.node_of("tasks" if kind.chooses_hosts else "hosts")
     if hosts_node is None:
         raise top.error(
@@ -41,18 +49,19 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
             else "hosts is missing; list the machines under it",
         )
     hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
-    if kind.is_this_machine and len(hosts) > 1:
-        names = ", ".join(host.name for host in hosts)
-        raise top.error(
-            hosts_node,
-            f"{kind.name} runs all tasks on this machine, got {len(hosts)} hosts ({names}); "
-            "list one host, or run on ssh",
-        )
+    if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
+        names = ",".join(host.name for host in hosts)
+        raise top.error(hosts_node, f"hosts {names} does not go with {kind.name}: {ALL_TASKS_HERE}")
     said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
     limits = top.section("limits")
     if limits is not None:
         said["limits"] = read_settings(limits, Limits)
-    said["settings"] = _backend_settings(top, kinds)
+    # Each backend's section is read and checked, whichever of them the job will run on.
+    said["settings"] = {
+        name: read_settings(section, known.settings)
+        for name, known in kinds.items()
+        if known.settings is not None and (section := top.section(name)) is not None
+    }
     top.finish()
     try:
         return Cluster(hosts=hosts, backend=kind.name, source=path, **said)
@@ -60,13 +69,8 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
         raise top.error(hosts_node, str(error)) from None
 
 
-def _kind(top: Section, kinds: Mapping[str, Kind]) -> Kind:
-    names = "|".join(map(re.escape, kinds))
-    return kinds[top.take("backend", matching(names, f"one of {', '.join(kinds)}"), "ssh")]
-
-
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
-    """Reads the hosts; what stands at the top of the file goes for each of them."""
+    """Reads the hosts; settings at the top of the file apply to each of them."""
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
     base = _settings(top, _PLAIN)
@@ -84,7 +88,7 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
 
 
 def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
-    """Hosts that a scheduler will choose, with the tasks dealt out to them."""
+    """Deals the tasks out to hosts that a scheduler will choose."""
     base = _settings(top, _PLAIN)
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", whole(1, 10_000), None)
@@ -99,51 +103,36 @@ def _has_roles(node: Node) -> bool:
 
 
 def _host(top: Section, node: Node, base: Host) -> Host:
-    """One host: a word, or a mapping."""
+    """Reads one host, which is a word or a mapping."""
     if isinstance(node, yaml.ScalarNode):
-        user, name = top.parse("host", node, parse_name)
-        return replace(base, name=name, address=name, user=user or base.user)
+        return top.parse("host", node, lambda word: named(base, word))
     section = Section(top.path, node, "a host")
     name = section.take("name", _HOST, "")
     if not name:
         raise section.error(node, "a host needs a `name`, as ssh knows it")
+    roles = section.section("roles")
     host = replace(
         _settings(section, base),
         name=name,
         address=section.take("address", _HOST, name),
-        roles=_roles(section) or base.roles,
+        roles=base.roles if roles is None else _counts(roles),
     )
     section.finish()
     return host
 
 
 def _settings(section: Section, base: Host) -> Host:
-    """What can be said of one host, or at the top of all."""
+    """Reads the settings that can stand with one host, or at the top of the file for all."""
     said = read_fields(section, Host)
     if said.get("workdir", base.workdir) != base.workdir and base.python == default_python():
         base = replace(base, python="python3")  # This checkout's venv is in this checkout.
     return replace(base, **said)
 
 
-def _roles(section: Section) -> tuple[tuple[str, int], ...]:
-    roles = section.section("roles")
-    return () if roles is None else _counts(roles)
-
-
 def _counts(roles: Section) -> tuple[tuple[str, int], ...]:
-    """Task types and how many of each."""
+    """Reads task types and how many there are of each."""
     found = [(role, roles.take(role, whole(0, 1000), 0)) for role in TASK_TYPES]
     roles.finish()
     if not any(count for _, count in found):
         raise roles.error(roles.node, f"{roles.name} must name a task, such as {LEADS[0]}: 1")
     return tuple((role, count) for role, count in found if count)
-
-
-def _backend_settings(top: Section, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """Reads the backends' own sections, whichever of them the job will run on."""
-    found: dict[str, Any] = {}
-    for name, kind in kinds.items():
-        section = None if kind.settings is None else top.section(name)
-        if kind.settings is not None and section is not None:
-            found[name] = read_settings(section, kind.settings)
-    return found

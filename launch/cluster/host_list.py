@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,41 @@ def code_folder() -> str:
     return here if os.path.exists(os.path.join(here, "cifar10_main.py")) else str(ROOT)
 
 
+def is_this_machine(name: str) -> bool:
+    """Whether a host name or address is this machine's; asks no name server."""
+    if name in ("localhost", socket.gethostname()):
+        return True
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    try:
+        socket.inet_pton(family, name)
+        with socket.socket(family, socket.SOCK_DGRAM) as asked:
+            asked.connect((name, 9))  # sends nothing: the system only chooses the own address
+            return bool(asked.getsockname()[0] == name)
+    except OSError:  # not an address, or not reachable
+        return False
+
+
+def nameless_host(python: Optional[str] = None, workdir: Optional[str] = None) -> Host:
+    """What all hosts of a cluster share until more is said of them; it has no name and no roles.
+
+    Args:
+      python: the training's Python on the hosts.
+      workdir: the folder with the code on the hosts; by default the same one as here.
+    """
+    return Host("", "", (), workdir or code_folder(), python=python or default_python())
+
+
+def named(base: Host, word: str) -> Host:
+    """A host like `base`, called `NAME` or `USER@NAME`; LaunchError if the word is neither."""
+    user, at, name = word.rpartition("@")
+    if not re.fullmatch(HOST_NAME, name) or (at and not re.fullmatch(USER_NAME, user)):
+        raise LaunchError(
+            f"{word!r} is not a host: it must be NAME or USER@NAME, of letters, digits, . _ : -; "
+            "separate hosts by commas"
+        )
+    return replace(base, name=name, address=name, user=user or base.user)
+
+
 def from_hosts(
     names: str, python: Optional[str] = None, workdir: Optional[str] = None, evaluator: bool = False
 ) -> Cluster:
@@ -29,28 +65,18 @@ def from_hosts(
 
     Args:
       names: host names or addresses, with or without `user@`, separated by commas.
-      python: the training's Python on the hosts.
-      workdir: the folder with the code on the hosts; by default the same one as here.
-      evaluator: run one on the last host; the master is a chief then.
+      python: as for `nameless_host`, and so is `workdir`.
+      workdir: see there.
+      evaluator: run one on the last host; the master is then called chief.
     """
-    lead = "chief" if evaluator else "master"
-    words = [word.strip() for word in names.split(",")]
+    base, words = nameless_host(python, workdir), names.split(",")
     hosts = []
     for position, word in enumerate(words):
-        user, name = parse_name(word)
+        lead = "chief" if evaluator else "master"
         roles = [("worker" if position else lead, 1), ("ps", 1)]
         if evaluator and position == len(words) - 1:
             roles.append(("evaluator", 1))
-        hosts.append(
-            Host(
-                name=name,
-                address=name,
-                roles=tuple(roles),
-                user=user,
-                python=python or default_python(),
-                workdir=workdir or code_folder(),
-            )
-        )
+        hosts.append(replace(named(base, word.strip()), roles=tuple(roles)))
     return Cluster(hosts=tuple(hosts))
 
 
@@ -89,15 +115,15 @@ def on_chosen_hosts(
       kind: a backend that chooses the hosts.
       counts: task type -> how many.
       num_hosts: as for `chosen_hosts`.
-      python: the training's Python there.
-      workdir: the folder with the code there; by default the same one as here.
+      python: as for `nameless_host`, and so is `workdir`.
+      workdir: see there.
 
     Raises:
-      LaunchError: more hosts than tasks, or a number where each task has its own.
+      LaunchError: there are more hosts than tasks, or `num_hosts` is given where each task has its
+        own host.
     """
-    base = Host("", "", (), workdir or code_folder(), python=python or default_python())
     return Cluster(
-        hosts=chosen_hosts(kind, counts, num_hosts, base),
+        hosts=chosen_hosts(kind, counts, num_hosts, nameless_host(python, workdir)),
         backend=kind.name,
         ports=kind.default_ports,
         source=f"--on {kind.name}",
@@ -113,11 +139,12 @@ def chosen_hosts(
       kind: a backend that chooses the hosts.
       counts: task type -> how many.
       num_hosts: how many hosts; None is one for each trainer, with the ps beside them, or one for
-        each task where the backend wants it so, which takes no number.
+        each task if the backend gives each task a host of its own; it must be None there.
       base: what all hosts have besides their names and roles.
 
     Raises:
-      LaunchError: more hosts than tasks, or a number where each task has its own.
+      LaunchError: there are more hosts than tasks, or `num_hosts` is given where each task has its
+        own host.
     """
     trainers = _repeated(counts, (*LEADS, "worker"))
     others = _repeated(counts, ("ps", "evaluator"))
@@ -146,17 +173,6 @@ def chosen_hosts(
 def _repeated(counts: Mapping[str, int], task_types: Sequence[str]) -> list[str]:
     """Each task type as often as there are tasks of it."""
     return [task_type for task_type in task_types for _ in range(counts.get(task_type, 0))]
-
-
-def parse_name(word: str) -> tuple[Optional[str], str]:
-    """Splits `user@name`; LaunchError for what is neither."""
-    user, at, name = word.rpartition("@")
-    if not re.fullmatch(HOST_NAME, name) or (at and not re.fullmatch(USER_NAME, user)):
-        raise LaunchError(
-            f"{word!r} is not a host: it must be NAME or USER@NAME, of letters, digits, . _ : -; "
-            "separate hosts by commas"
-        )
-    return (user if at else None), name
 
 
 def default_python() -> str:

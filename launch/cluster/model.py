@@ -53,7 +53,7 @@ class Host:
     gpus: Optional[int] = setting(None, whole(0, 64))
 
     def count(self, *task_types: str) -> int:
-        """How many tasks of these types it runs."""
+        """Returns how many tasks of these types it runs."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
 
     @property
@@ -165,7 +165,7 @@ class Cluster:
             raise LaunchError(f"{self.count('evaluator')} evaluators: a cluster has at most one")
 
     def count(self, *task_types: str) -> int:
-        """How many tasks of these types there are on all hosts."""
+        """Returns how many tasks of these types there are on all hosts."""
         return sum(host.count(*task_types) for host in self.hosts)
 
 

@@ -1,4 +1,4 @@
-"""Which task of a host listens where."""
+"""Gives the tasks of a host their ports."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -11,20 +11,20 @@ Numbers = Sequence[Optional[int]]
 
 
 def num_ports(host: Host) -> int:
-    """How many ports a host's tasks listen on; an evaluator has none."""
+    """Returns how many ports a host's tasks listen on; an evaluator has none."""
     return host.count(*LEADS, "worker", "ps")
 
 
 def allot(rule: Ports, host: Host, found: Optional[Sequence[int]]) -> tuple[Numbers, Numbers]:
-    """The ports of a host's trainers and of its ps.
+    """Returns the ports of a host's trainers and of its ps.
 
     Args:
-      rule: fixed ones, a range, or free ones.
+      rule: fixed ports, a range, or free ones.
       host: whose tasks need them.
-      found: the free ones, if they were looked for already.
+      found: the free ports, if they were looked for already.
 
     Raises:
-      LaunchError: there are too few.
+      LaunchError: there are too few ports.
     """
     trainers, ps = host.count(*LEADS, "worker"), host.count("ps")
     if rule.low is None:

@@ -17,7 +17,7 @@ Rule = Callable[[str], Any]  # the value that a text stands for; LaunchError: `m
 def setting(
     default: Any, rule: Rule, *, key_rule: Optional[Rule] = None, name: Optional[str] = None
 ) -> Any:
-    """A field of a dataclass that a cluster file can set.
+    """Makes a field of a dataclass that a cluster file can set.
 
     Its type says what stands in the file: a list of values for a tuple, a mapping with free keys
     for a tuple of pairs, and one value for all else.
@@ -32,7 +32,7 @@ def setting(
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """A rule for whole numbers within [low, high]."""
+    """Makes a rule for whole numbers within [low, high]."""
 
     def read(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
@@ -62,7 +62,7 @@ def yes_or_no(text: str) -> bool:
 
 
 def matching(pattern: str, words: str) -> Callable[[str], str]:
-    """A rule for text of a form.
+    """Makes a rule for text that matches a pattern.
 
     Args:
       pattern: a regular expression for all of it; it is compiled only when it is needed.

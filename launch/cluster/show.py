@@ -1,6 +1,6 @@
 """Shows a job before it runs: as text, as JSON, or as a shell line for each node. Changes nothing.
 
-Backends show themselves: these are the ways that most of them take.
+Most backends show their plans with these functions.
 
 Variables of `environment` and `pass_environment` are shown by name only.
 """
@@ -35,7 +35,7 @@ def command(task: Task) -> str:
 
 
 def as_text(job: Job, shown: Callable[[Task], str] = command) -> str:
-    """Every task's host, TF_CONFIG, command and devices, for people.
+    """Returns every task's host, TF_CONFIG, command and devices, for people.
 
     Args:
       job: the tasks.
@@ -58,13 +58,13 @@ def as_text(job: Job, shown: Callable[[Task], str] = command) -> str:
 
 
 def as_json(job: Job) -> str:
-    """The same for programs."""
+    """Returns the same for programs."""
     tasks = [_task(task, variables(job)) for task in job.tasks]
     return json.dumps({"backend": job.cluster.backend, "tasks": tasks}, indent=2)
 
 
 def shell_documents(job: Job) -> list[Document]:
-    """One line for each node, which runs its tasks, for people who start them by hand.
+    """Returns a line for each node, which runs its tasks, for people who start them by hand.
 
     Raises:
       LaunchError: ports are still to be found.
@@ -87,7 +87,7 @@ def refuse_free_ports(job: Job) -> None:
 
 
 def as_documents(documents: Sequence[Document]) -> str:
-    """The pieces of a plan one after the other, each under its name; a script stays as it is."""
+    """Returns the pieces of a plan, each under its name; a script stays as it is."""
     return "\n".join(
         document.text if document.text.startswith("#!") else f"# {document.name}\n{document.text}"
         for document in documents
@@ -106,7 +106,7 @@ def variables(job: Job) -> list[str]:
 
 
 def reached(host: Host) -> str:
-    """A host's user, name and address, as far as they say something."""
+    """Returns a host's user, name and address; leaves out what the name says already."""
     name = f"{host.user}@{host.name}" if host.user else host.name
     return name if host.address == host.name else f"{name} ({host.address})"
 

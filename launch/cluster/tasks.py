@@ -1,9 +1,10 @@
 """From a cluster to its tasks: who runs where, on which port and devices, with which TF_CONFIG."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 from launch.cluster.model import LEADS, Cluster, Host
 from launch.cluster.ports import allot
@@ -30,7 +31,7 @@ class Devices:
     share: Optional[tuple[int, int]] = None
 
     def words(self) -> str:
-        """What a person reads."""
+        """Describes them for people."""
         cores = f"part {self.share[0] + 1} of {self.share[1]} of the cores" if self.share else ""
         if self.gpus is None:
             gpus = "the same part of the GPUs" if self.share else "all GPUs"
@@ -81,7 +82,7 @@ class Job:
         return [task for task in self.tasks if task.host.name == host.name]
 
     def folder(self, name: str) -> str:
-        """The training's data or output folder, by its arguments; relative to `workdir`.
+        """Returns the data or output folder that the arguments choose, relative to `workdir`.
 
         Args:
           name: `data` or `output`.
@@ -94,12 +95,7 @@ class Job:
         return chosen
 
 
-@dataclass(frozen=True)
-class _Place:
-    task_type: str
-    host: Host
-    port: Optional[int]
-    devices: Devices
+_Place = tuple[str, int, Host, Optional[int], Devices]  # the first fields of a Task
 
 
 def make_job(
@@ -118,35 +114,24 @@ def make_job(
     Raises:
       LaunchError: a host has too few ports or GPUs for its tasks.
     """
+    counts: Counter[str] = Counter()
     places: list[_Place] = []
+    spec: dict[str, list[str]] = {}
     for host in cluster.hosts:
         found = None if free_ports is None else free_ports[host.name]
-        places += _places(cluster, host, found)
-    spec: dict[str, list[str]] = {}
-    for place in places:
-        if place.task_type != "evaluator":
-            address = _dial(place.host.address, place.port)
-            spec.setdefault(place.task_type, []).append(address)
+        for task_type, port, devices in _tasks_of(cluster, host, found):
+            places.append((task_type, counts[task_type], host, port, devices))
+            counts[task_type] += 1
+            if task_type != "evaluator":
+                spec.setdefault(task_type, []).append(_dial(host.address, port))
     spec = {task_type: spec[task_type] for task_type in sorted(spec)}
-    counts: dict[str, int] = {}
     tasks = []
-    for place in places:
-        index = counts.get(place.task_type, 0)
-        counts[place.task_type] = index + 1
-        tf_config = json.dumps(_tf_config(spec, place.task_type, index))
-        argv = (place.host.python, SCRIPT, *arguments)
-        tasks.append(
-            Task(place.task_type, index, place.host, place.port, place.devices, tf_config, argv)
-        )
+    for task_type, index, host, port, devices in places:
+        task = {"type": task_type, "index": index}
+        tf_config = json.dumps({"cluster": spec, "task": task, "environment": "cloud"})
+        argv = (host.python, SCRIPT, *arguments)
+        tasks.append(Task(task_type, index, host, port, devices, tf_config, argv))
     return Job(cluster, tuple(arguments), tuple(tasks))
-
-
-def _tf_config(spec: Mapping[str, Sequence[str]], task_type: str, index: int) -> dict[str, Any]:
-    return {
-        "cluster": spec,
-        "task": {"type": task_type, "index": index},
-        "environment": "cloud",
-    }
 
 
 def _dial(address: str, port: Optional[int]) -> str:
@@ -154,16 +139,18 @@ def _dial(address: str, port: Optional[int]) -> str:
     return f"{bracketed}:{FREE if port is None else port}"
 
 
-def _places(cluster: Cluster, host: Host, found: Optional[Sequence[int]]) -> Iterator[_Place]:
-    """Yields the tasks of one host: trainers, then ps."""
+def _tasks_of(
+    cluster: Cluster, host: Host, found: Optional[Sequence[int]]
+) -> Iterator[tuple[str, Optional[int], Devices]]:
+    """Yields type, port and devices of each task of one host: trainers, then ps."""
     trainers = [role for role in _TRAINERS for _ in range(host.count(role))]
     trainer_ports, ps_ports = allot(cluster.ports, host, found)
     listening = iter(trainer_ports)
     for i, task_type in enumerate(trainers):
         port = None if task_type == "evaluator" else next(listening)
-        yield _Place(task_type, host, port, _devices(cluster, host, i, len(trainers)))
+        yield task_type, port, _devices(cluster, host, i, len(trainers))
     for port in ps_ports:
-        yield _Place("ps", host, port, Devices(gpus=()))
+        yield "ps", port, Devices(gpus=())
 
 
 def _devices(cluster: Cluster, host: Host, i: int, trainers: int) -> Devices:

@@ -41,16 +41,16 @@ class Section:
             self.left[key.value] = (key, value)
 
     def error(self, node: Node, message: str) -> LaunchError:
-        """An error about `node`: `lab.yaml:12: message`."""
+        """Makes an error about `node`: `lab.yaml:12: message`."""
         return LaunchError(f"{self.path}:{node.start_mark.line + 1}: {message}")
 
     def take(self, key: str, parse: Callable[[str], T], default: T) -> T:
-        """The value of a key by `parse`, which raises LaunchError with the rule."""
+        """Reads the value of a key with `parse`, which raises LaunchError with the rule."""
         node = self.node_of(key)
         return default if node is None else self.parse(key, node, parse)
 
     def parse(self, key: str, node: Node, parse: Callable[[str], T]) -> T:
-        """A scalar by `parse`; its error gets the line and the key."""
+        """Reads a scalar with `parse`; adds the line and the key to its error."""
         if not isinstance(node, yaml.ScalarNode):
             raise self.error(node, f"{key} must be one value, not a list or a mapping")
         try:
@@ -59,7 +59,7 @@ class Section:
             raise self.error(node, f"{key} {error}") from None
 
     def section(self, key: str) -> "Optional[Section]":
-        """The mapping under a key."""
+        """Takes the mapping under a key; None if there is none."""
         node = self.node_of(key)
         return None if node is None else Section(self.path, node, key)
 
@@ -71,7 +71,7 @@ class Section:
             raise self.error(node, f"{self.name} knows no {key}; {hint}")
 
     def node_of(self, key: str) -> Optional[Node]:
-        """The node under a key, as it stands; None if there is none."""
+        """Takes the node under a key, unread; None if there is none."""
         self._known.append(key)
         return self.left.pop(key, (None, None))[1]
 
@@ -88,7 +88,7 @@ def read_settings(section: Section, settings: type[T]) -> T:
 
 
 def read_fields(section: Section, settings: type) -> dict[str, Any]:
-    """What a section says of those fields of a dataclass that are made with `rules.setting`.
+    """Reads those fields of a dataclass from a section that are made with `rules.setting`.
 
     Returns:
       Field name -> value; what the section leaves out is left out.
@@ -107,7 +107,7 @@ def read_fields(section: Section, settings: type) -> dict[str, Any]:
 
 
 def _value(section: Section, key: str, node: Node, field: "dataclasses.Field[Any]") -> Any:
-    """A field's value, by its type: a list, a mapping with free keys, or one value."""
+    """Reads a field's value, by its type: a list, a mapping with free keys, or one value."""
     rule, key_rule = field.metadata["rule"], field.metadata["key_rule"]
     if get_origin(field.type) is not tuple:
         return section.parse(key, node, rule)

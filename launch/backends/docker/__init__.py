@@ -1,19 +1,13 @@
-"""Tasks in containers, by agents that run `docker`."""
-
-from typing import TYPE_CHECKING
+"""Tasks in containers, which agents start with `docker run`."""
 
 from launch.backends.docker.settings import DockerSettings
 from launch.cluster.kind import Kind
 
-if TYPE_CHECKING:
-    from launch.backends.base import Backend
 
-
-KIND = Kind("docker", has_image=True, settings=DockerSettings)
-
-
-def load() -> "Backend":
-    """The backend itself."""
+def _load() -> object:
     from launch.backends.docker.backend import Docker
 
     return Docker()
+
+
+KIND = Kind("docker", _load, has_image=True, settings=DockerSettings)

@@ -3,7 +3,6 @@
 The agent is reached over ssh; on this very machine it is a process here, without ssh.
 """
 
-import socket
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +13,7 @@ from launch.backends.docker.settings import settings_of
 from launch.backends.local.backend import TRANSPORT as LOCAL
 from launch.backends.ssh.transport import TRANSPORT as SSH
 from launch.cluster import show
+from launch.cluster.host_list import is_this_machine
 from launch.cluster.model import Host
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
@@ -25,19 +25,8 @@ from launch.supervise.run import run_with_agents
 
 
 def is_here(host: Host) -> bool:
-    """Whether the host is this machine, by what it is called; asks no name server."""
-    if host.user is not None:
-        return False  # ssh makes this user of whoever calls
-    if host.name in ("localhost", socket.gethostname()):
-        return True
-    family = socket.AF_INET6 if ":" in host.name else socket.AF_INET
-    try:
-        socket.inet_pton(family, host.name)
-        with socket.socket(family, socket.SOCK_DGRAM) as asked:
-            asked.connect((host.name, 9))  # sends nothing: chooses the way
-            return bool(asked.getsockname()[0] == host.name)
-    except OSError:  # no address, or no way to it
-        return False
+    """Whether a process here runs on that host; as another user, ssh has to start it."""
+    return host.user is None and is_this_machine(host.name)
 
 
 def _command(host: Host, command: Sequence[str], line: str) -> list[str]:

@@ -22,19 +22,19 @@ _MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
 
 
 def agent_setup(cluster: Cluster) -> Message:
-    """What an agent must know of containers."""
+    """Returns what an agent must know about containers."""
     return {"engine": settings_of(cluster).engine, "mounts": _mounts(cluster)}
 
 
 def for_agents(job: Job, run_id: str) -> Job:
-    """The job with the commands that agents run; they add what only a host can tell."""
+    """Returns the job with the commands for agents, which add what they learn on their hosts."""
     # The client takes the values from its own environment: no process list shows them.
     names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
     return _with_commands(job, run_id, lambda task: [f"--env={name}" for name in names])
 
 
 def for_programs(job: Job) -> Job:
-    """The job with commands that want nothing but a user.
+    """Returns the job with commands that are complete but for `--user`.
 
     Raises:
       LaunchError: arguments name folders that no container has.
@@ -44,18 +44,18 @@ def for_programs(job: Job) -> Job:
 
 
 def for_people(job: Job) -> Job:
-    """The job with commands that `line` makes ready for a shell."""
+    """Returns the job with complete commands; `line` quotes them for a shell."""
     check_folders(job)
     return _with_commands(job, "cifar10", lambda task: [_USER, *_details(job, task)])
 
 
 def line(task: Task) -> str:
-    """A command of `for_people` as a shell takes it."""
+    """Quotes a command of `for_people` for a shell."""
     return " ".join(map(_for_a_shell, task.argv))
 
 
 def documents(job: Job) -> list[Document]:
-    """Lines for each node, to run by hand.
+    """Returns lines for each host, to run by hand.
 
     Raises:
       LaunchError: ports are still to be found, or arguments name folders that no container has.
@@ -82,7 +82,7 @@ def check_folders(job: Job) -> None:
         if set(host.workdir) & set(',"'):
             raise LaunchError(f'{host.workdir}: engines mount no folder with , or "; move it')
     if any(option.startswith(_MOUNTING) for option in settings_of(job.cluster).options):
-        return  # they may well be there
+        return  # any folder may be mounted by them
     for name, place in (("data", DATA), ("output", OUTPUT)):
         chosen = job.folder(name)
         if _below(chosen, place) is None:
@@ -93,7 +93,7 @@ def check_folders(job: Job) -> None:
 
 
 def records_on_host(job: Job) -> str:
-    """Where a host has the training's records, relative to the working directory.
+    """Returns the folder on a host with the training's records, relative to the working directory.
 
     Raises:
       LaunchError: arguments name folders that no container has.
@@ -104,7 +104,7 @@ def records_on_host(job: Job) -> str:
 
 
 def _below(folder: str, place: str) -> Optional[str]:
-    """A folder in the container relative to one of its mounts; None if it is not in there."""
+    """Returns a container's folder relative to one of its mounts; None if it is not inside it."""
     path = posixpath.normpath(posixpath.join(_CODE, folder))
     inside = path == place or path.startswith(f"{place}/")
     return posixpath.relpath(path, place) if inside else None
@@ -146,7 +146,7 @@ def _with_commands(job: Job, prefix: str, words: Callable[[Task], list[str]]) ->
 
 
 def _details(job: Job, task: Task) -> list[str]:
-    """What an agent would add, as far as the description says it."""
+    """Returns the options that an agent would add, as far as they are known without it."""
     names = ["TF_CONFIG", *variables(job)]
     if task.devices.gpus is not None:
         names.append("CUDA_VISIBLE_DEVICES")

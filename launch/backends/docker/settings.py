@@ -71,6 +71,6 @@ class DockerSettings:
 
 
 def settings_of(cluster: Cluster) -> DockerSettings:
-    """What a cluster's description says; the defaults where it says nothing."""
+    """Returns what a description says in its `docker:` section, and defaults for the rest."""
     found: DockerSettings = cluster.settings.get("docker", DockerSettings())
     return found

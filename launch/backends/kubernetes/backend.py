@@ -7,6 +7,7 @@ ends it.
 import json
 import time
 
+from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.settings import settings_of
@@ -22,16 +23,15 @@ _END_SECS = 180.0  # for `clean` to see pods end
 _KINDS = "tfjobs.kubeflow.org,pods,services,networkpolicies.networking.k8s.io,secrets"
 
 
-class Kubernetes:
+class Kubernetes(Backend):
     """Pods of a cluster that has Kubeflow's training operator."""
 
     def plan(self, job: Job) -> list[Document]:
-        """The manifest, for `kubectl apply -f -`; the values of variables are not in it."""
+        """Returns the manifest for `kubectl apply -f -`, without the values of variables."""
         text = manifests.as_yaml(manifests.planned(job))
-        cluster = job.cluster
-        names = sorted([*(name for name, _ in cluster.environment), *cluster.passed])
+        names = show.variables(job)
         if names:
-            secret = manifests.secret_name(settings_of(cluster).name)
+            secret = manifests.secret_name(settings_of(job.cluster).name)
             text = (
                 f"# before it, from a file with NAME=VALUE lines for {', '.join(names)}:\n"
                 f"#   kubectl create secret generic {secret} --from-env-file=FILE\n{text}"
@@ -39,11 +39,11 @@ class Kubernetes:
         return [Document("kubectl apply -f -", text)]
 
     def plan_text(self, job: Job) -> str:
-        """The manifest: TF_CONFIG is the operator's to write."""
+        """Returns the manifest; the operator writes TF_CONFIG."""
         return f"# {show.counts(job)} (kubernetes)\n{show.as_documents(self.plan(job))}"
 
     def plan_json(self, job: Job) -> str:
-        """The manifest, too."""
+        """Returns the manifest, too."""
         shown = {"manifests": manifests.planned(job), "environment": show.variables(job)}
         return json.dumps({"backend": "kubernetes", **shown}, indent=2)
 

@@ -4,7 +4,7 @@ Pure. The operator starts and restarts pods; `launch.backends.kubernetes.run` re
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Optional
 
 from launch.backends.kubernetes.pod_end import overdue_secs
@@ -53,14 +53,6 @@ class CurrentPods:
         return list(self._live.values())
 
 
-@dataclass
-class _End:
-    """When the job's end was decided, and when the TFJob was deleted."""
-
-    decided: float = 0.0
-    deleted: Optional[float] = None
-
-
 class Follower:
     """Follows one job.
 
@@ -86,13 +78,14 @@ class Follower:
         self._progress = ProgressWatch(limits, now)
         self._pods = CurrentPods()
         self._failed: Optional[tuple[float, str]] = None  # when the job did, and why
-        self._end = _End()
+        self._decided = 0.0  # when the end was decided
+        self._deleted: Optional[float] = None  # when the TFJob was
 
     def wants_deletion(self, now: float) -> bool:
-        """Whether the job is to be deleted: after a success, the others may end by themselves."""
-        if self.verdict is None or self._end.deleted is not None:
+        """Whether to delete the job now: after a success, the other tasks may end by themselves."""
+        if self.verdict is None or self._deleted is not None:
             return False
-        in_grace = now < self._end.decided + self._limits.grace_secs
+        in_grace = now < self._decided + self._limits.grace_secs
         return bool(self.verdict.exit_code) or not (in_grace and self._pods.live_tasks)
 
     def saw_pod(self, pod: Pod, now: float) -> list[str]:
@@ -143,29 +136,29 @@ class Follower:
 
     def job_gone(self, now: float) -> None:
         """Takes in that there is no TFJob any more."""
-        self._end.deleted = self._end.deleted or now
+        self._deleted = self._deleted or now
         words = "somebody else has deleted the TFJob"
         self._decide(Outcome(1, words, cause=Cause.CANCELLED), now)
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """A task wrote a line; `stepped`: it told of a training step."""
+        """Takes in that a task wrote a line; `stepped` if the line told of a training step."""
         self._progress.heard(now, stepped=stepped)
 
     def stop(self, reason: str, exit_code: int, now: float) -> None:
-        """The user asks for the end."""
+        """Takes in that the user asks for the end."""
         self._decide(Outcome(exit_code, reason, cause=Cause.USER), now)
 
     def deleted(self, now: float) -> None:
-        """The job was deleted; its pods get the time that they were promised."""
-        self._end.deleted = now
+        """Takes in that the job was deleted; its pods still have time to end."""
+        self._deleted = now
 
     def tick(self, now: float) -> list[str]:
         """Looks at the clock; returns what to tell the user."""
         if self.verdict is None:
             return self._check_limits(now)
-        if self._end.deleted is None:
+        if self._deleted is None:
             return []
-        late = now > self._end.deleted + overdue_secs(self._limits)
+        late = now > self._deleted + overdue_secs(self._limits)
         if self._pods.live_tasks and not late:
             return []
         self.outcome = self.verdict
@@ -179,7 +172,7 @@ class Follower:
     def _decide(self, verdict: Outcome, now: float) -> None:
         if self.verdict is None:
             self.verdict = verdict
-            self._end.decided = now
+            self._decided = now
             for state in self.states.values():
                 if state.status in ("waiting", "restarting"):
                     state.status = "ended"

@@ -1,9 +1,9 @@
-"""Holds the end of a ps back while trainers are connected, so that the master can save.
+"""Delays the end of a ps while trainers are connected to it, so that the master can save.
 
-Who deletes a TFJob deletes all of its pods at once. This is the ps's preStop hook: it runs in the
-ps's container, as text in the manifest, and SIGTERM comes only after it. It looks at connections,
-not at names: the cluster's DNS drops those of a pod that is ending. Its argument is the number of
-seconds after which it gives up.
+The deletion of a TFJob deletes all of its pods at once. This is the ps's preStop hook: the manifest
+holds its text, it runs in the ps's container, and SIGTERM comes only after it. It looks at
+connections, not at names, because the cluster's DNS drops the names of pods that are ending. Its
+argument is the number of seconds after which it gives up.
 """
 
 import json
@@ -16,7 +16,7 @@ _ESTABLISHED = "01"  # as the kernel writes it
 
 
 def own_port() -> int:
-    """Where this container's task listens, by its TF_CONFIG."""
+    """Returns the port of this container's task, from its TF_CONFIG."""
     config = json.loads(os.environ["TF_CONFIG"])
     task = config["task"]
     return int(config["cluster"][task["type"]][task["index"]].rpartition(":")[2])

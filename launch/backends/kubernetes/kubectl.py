@@ -1,6 +1,6 @@
 """kubectl as a child process: one answer, or a stream of lines or of watch events.
 
-Who may do what, and how a cluster is reached, is the user's own kubeconfig's business.
+The user's own kubeconfig says how a cluster is reached, and with which rights.
 """
 
 import json
@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Optional
+from typing import IO, Any, Optional
 
 from launch.agent.processes import die_with
 from launch.backends.kubernetes.settings import KubernetesSettings
@@ -63,7 +63,7 @@ class Kubectl:
         return done.stdout
 
     def explain(self, errors: str) -> str:
-        """What kubectl's standard error means, in one line."""
+        """Returns what kubectl's standard error means, in one line."""
         known = meaning("kubectl", errors, context=self.context, namespace=self.namespace)
         if known is not None:
             return f"kubernetes: {known}"
@@ -77,7 +77,7 @@ class Kubectl:
 
 
 def connect(settings: KubernetesSettings) -> Kubectl:
-    """Settles which cluster and namespace are meant, so that they stay the same from now on.
+    """Looks up the current context and namespace, so that they stay the same from now on.
 
     Raises:
       HostError: there is no kubectl, or no such context.
@@ -90,12 +90,12 @@ def connect(settings: KubernetesSettings) -> Kubectl:
 
 
 class Stream:
-    """A kubectl that goes on: each thing that it writes is handed to `hear`, and None at its end.
+    """A kubectl that keeps running; hands what it writes to `hear`, and None at its end.
 
     Args:
       command: the command line.
-      split: reads its standard output.
-      hear: is called in a thread.
+      split: makes items of the lines of its standard output.
+      hear: is called in a thread with this stream and each item.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Stream:
         hear: "Callable[[Stream, Any], None]",
     ) -> None:
         launcher = os.getpid()
-        self._hear, self._split = hear, split
+        self._hear = hear
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
         self._process = subprocess.Popen(
             command,
@@ -115,7 +115,8 @@ class Stream:
             start_new_session=True,
             preexec_fn=lambda: die_with(launcher),
         )
-        self._thread = threading.Thread(target=self._read, daemon=True)
+        reads = (self._process.stdout, split)
+        self._thread = threading.Thread(target=self._read, args=reads, daemon=True)
         self._thread.start()
 
     def last_words(self) -> str:
@@ -130,19 +131,16 @@ class Stream:
         self._thread.join(5)
         self._errors.close()
 
-    def _read(self) -> None:
-        stream = self._process.stdout
-        if stream is None:
-            return
-        with stream:
-            for item in self._split(iter(lambda: stream.readline(_LONGEST), b"")):
+    def _read(self, output: IO[bytes], split: "Callable[[Iterator[bytes]], Iterator[Any]]") -> None:
+        with output:
+            for item in split(iter(lambda: output.readline(_LONGEST), b"")):
                 self._hear(self, item)
         self._process.wait()
         self._hear(self, None)
 
 
 def stamped_lines(lines: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
-    """`logs --timestamps` -> (time, line); a part of an overlong line has the time ""."""
+    """`logs --timestamps` -> (time, line); the rest of an overlong line has the time ""."""
     whole = True
     for line in lines:
         stamp, _, rest = line.rstrip(b"\r\n").partition(b" ")

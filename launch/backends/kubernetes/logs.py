@@ -33,12 +33,12 @@ class PodLog:
     doubtful: float = _NEVER  # when to give up the stream that was opened for the pod before
 
     def renew(self, pod: Pod, now: float) -> None:
-        """Another pod has taken the name."""
+        """Takes in that another pod has the name now."""
         self.pod, self.due = pod, 0.0
         self.doubtful = now + _REST_SECS
 
     def resume(self) -> None:
-        """A new connection is made: from the last line's time on, or from the pod's first line."""
+        """Prepares a new connection: from the last line's time on, or from the pod's first line."""
         if _key(self.last) < _key(self.pod.created):
             self.last, self.last_count = "", 0
         self.doubtful = _NEVER

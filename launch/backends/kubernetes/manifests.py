@@ -3,14 +3,13 @@
 Pure. The training operator makes a pod and a service of each task, and writes TF_CONFIG itself.
 """
 
-import re
 from importlib.resources import files
 from typing import Any, Optional
 
 import yaml
 
 from launch.backends.kubernetes.pod_end import grace_secs, hold_secs
-from launch.backends.kubernetes.settings import TAINT, KubernetesSettings, settings_of
+from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.cluster.model import FIRST_PORT
 from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
@@ -27,12 +26,12 @@ _ROLES = {
     "evaluator": "Evaluator",
 }
 _INSTANCE = "app.kubernetes.io/instance"
-_MANAGER = {"app.kubernetes.io/managed-by": "cifar10-launch"}
+_MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 _USER = 1000  # the image's
 
 
 def planned(job: Job) -> list[Manifest]:
-    """What `plan` shows: all but the variables' values.
+    """Returns what `plan` shows: all but the variables' values.
 
     Raises:
       LaunchError: the description names hosts, which Kubernetes chooses.
@@ -118,17 +117,17 @@ def tfjob(job: Job, name: str) -> Manifest:
 
 
 def labels(name: str) -> dict[str, str]:
-    """What all objects of a job carry, and `clean` finds them by."""
-    return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, **_MANAGER}
+    """The labels of all objects of a job, by which `clean` finds them."""
+    return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
 
 
 def selector(name: str) -> str:
-    """The same for kubectl."""
-    return f"{_INSTANCE}={name},app.kubernetes.io/managed-by=cifar10-launch"
+    """Selects these objects in kubectl."""
+    return f"{_INSTANCE}={name},{_MANAGED_BY}={_LAUNCHER}"
 
 
 def pod_selector(name: str) -> str:
-    """What the operator marks a job's pods and services with."""
+    """Selects a job's pods and services in kubectl, by the operator's own label."""
     return f"training.kubeflow.org/job-name={name}"
 
 
@@ -143,7 +142,7 @@ def as_yaml(manifests: "list[Manifest]") -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as such, and says everything in full where it stands."""
+    """Writes text of several lines as a block, and repeats values instead of referring to them."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -164,7 +163,7 @@ def _metadata(job: Job, name: str) -> Manifest:
 
 
 def _port(task: Task) -> int:
-    """Each task is alone in its pod, so that all of a role have the same one."""
+    """The task's port; tasks of one role have the same one, since each has a pod of its own."""
     return task.port or FIRST_PORT
 
 
@@ -239,7 +238,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
 
 
 def _hook(task: Task, secs: int) -> Optional[list[str]]:
-    """What delays SIGTERM."""
+    """The preStop hook's command, which delays SIGTERM; None for no hook."""
     if task.task_type == "worker":
         return ["sleep", str(secs)]
     if task.task_type == "ps":
@@ -249,7 +248,7 @@ def _hook(task: Task, secs: int) -> Optional[list[str]]:
 
 
 def _resources(settings: KubernetesSettings, gpus: int, serves: bool) -> Manifest:
-    """Limits that are requests, too: what is counted is neither shared nor overdrawn."""
+    """The limits, which are the requests, too: a pod gets just what it asks for."""
     cpu = settings.ps_cpu if serves else settings.cpu
     memory = settings.ps_memory if serves else settings.memory
     limits = {"cpu": cpu, "memory": memory, settings.gpu: str(gpus) if gpus else None}
@@ -271,10 +270,7 @@ def _volume(name: str, place: str) -> Manifest:
 
 
 def _toleration(taint: str) -> Manifest:
-    found = re.fullmatch(TAINT, taint)
-    if found is None:
-        raise LaunchError(f"toleration must be KEY:EFFECT or KEY=VALUE:EFFECT, got {taint!r}")
-    toleration = {"key": found["key"], "effect": found["effect"]}
-    if found["value"] is None:
-        return {**toleration, "operator": "Exists"}
-    return {**toleration, "operator": "Equal", "value": found["value"]}
+    taint, _, effect = taint.rpartition(":")
+    key, equals, value = taint.partition("=")
+    toleration = {"key": key, "effect": effect, "operator": "Equal" if equals else "Exists"}
+    return {**toleration, "value": value} if equals else toleration

@@ -19,7 +19,7 @@ _NODE_SECS = 15  # for the nodes to end a pod after its grace period, and for wo
 
 
 def hold_secs(task_type: str, limits: Limits) -> int:
-    """How long the preStop hook may hold SIGTERM back."""
+    """Returns for how many seconds the preStop hook may delay SIGTERM."""
     if task_type == "worker":
         return _WORKER_HOLD_SECS
     # A ps serves until the last of the others has ended: see `launch.backends.kubernetes.hold`.
@@ -32,5 +32,5 @@ def grace_secs(task_type: str, limits: Limits) -> int:
 
 
 def overdue_secs(limits: Limits) -> int:
-    """When a pod should long have ended, counted from the deletion: a ps has the most time."""
+    """Returns after how many seconds from the deletion every pod should have ended."""
     return grace_secs("ps", limits) + _NODE_SECS

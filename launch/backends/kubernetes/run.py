@@ -213,7 +213,7 @@ class _TFJob:
         return line
 
     def _look_at_events(self, now: float) -> None:
-        """Why a pod does not come or start stands in the events, where its status says nothing."""
+        """Looks in the events for why a pod is not made or started; its status may not say it."""
         states = self._follower.states.values()
         waiting = [state for state in states if state.status in ("waiting", "starting")]
         if now < self._next_events or not waiting or self._follower.verdict:

@@ -28,10 +28,6 @@ _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = rf"({_DNS_NAME}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?"
 _LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
 _SAFE_PATH = r"/(?!.*(^|/)\.\.(/|$))[^\0\r\n:]*"
-TAINT = (
-    rf"(?P<key>{_QUALIFIED})(=(?P<value>{_LABEL_VALUE}))?"
-    r":(?P<effect>NoSchedule|PreferNoSchedule|NoExecute)"
-)
 
 _IMAGE = matching(
     r"[a-z0-9][a-zA-Z0-9_.:/-]*(@sha256:[0-9a-f]{64})?", "an image, such as registry/cifar10:3"
@@ -54,7 +50,10 @@ _MEMORY = matching(r"[1-9][0-9]*([kMGT]|[KMGT]i)?", "an amount of memory, such a
 _RESOURCE = matching(_QUALIFIED, "a resource, such as nvidia.com/gpu")
 _KEY = matching(_QUALIFIED, "a node's label, such as kubernetes.io/arch")
 _VALUE = matching(_LABEL_VALUE, "a label's value of letters, digits, - _ .")
-_TAINT = matching(TAINT, "a taint as KEY:EFFECT or KEY=VALUE:EFFECT (gpu:NoSchedule)")
+_TAINT = matching(
+    rf"{_QUALIFIED}(={_LABEL_VALUE})?:(NoSchedule|PreferNoSchedule|NoExecute)",
+    "a taint as KEY:EFFECT or KEY=VALUE:EFFECT (gpu:NoSchedule)",
+)
 
 
 @dataclass(frozen=True)
@@ -102,6 +101,6 @@ class KubernetesSettings:
 
 
 def settings_of(cluster: Cluster) -> KubernetesSettings:
-    """What a cluster's description says; the defaults where it says nothing."""
+    """Returns what a description says in its `kubernetes:` section, and defaults for the rest."""
     found: KubernetesSettings = cluster.settings.get("kubernetes", KubernetesSettings())
     return found

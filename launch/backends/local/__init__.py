@@ -1,19 +1,13 @@
 """Tasks as processes of this machine, under one agent."""
 
-from typing import TYPE_CHECKING
-
 from launch.cluster.kind import Kind
 from launch.cluster.model import FREE_PORTS
 
-if TYPE_CHECKING:
-    from launch.backends.base import Backend
 
-
-KIND = Kind("local", is_this_machine=True, default_ports=FREE_PORTS)
-
-
-def load() -> "Backend":
-    """The backend itself."""
+def _load() -> object:
     from launch.backends.local.backend import Local
 
     return Local()
+
+
+KIND = Kind("local", _load, is_this_machine=True, default_ports=FREE_PORTS)

@@ -1,19 +1,18 @@
-"""A batch job: Slurm chooses the nodes, and the job sees itself through on them.
+"""A batch job: Slurm chooses the nodes, and the job itself runs the tasks on them.
 
-It outlives its launcher, as Slurm's users expect: what is left to the launcher is to submit it,
-to follow it and to end it.
+The job outlives its launcher, as Slurm's users expect: the launcher only submits it, follows it and
+ends it.
 """
 
 import os
 import tempfile
 import time
 
+from launch.backends.base import Backend
 from launch.backends.slurm import commands
 from launch.backends.slurm.follow import Follower
 from launch.backends.slurm.output import output_path
 from launch.backends.slurm.script import NAME, options, script
-from launch.cluster import show
-from launch.cluster.model import Cluster
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.errors import HostError
@@ -27,20 +26,12 @@ _END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIG
 _LOOK_SECS = 0.5
 
 
-class Slurm:
+class Slurm(Backend):
     """One batch job."""
 
     def plan(self, job: Job) -> list[Document]:
         """The batch script."""
         return [Document(f"{NAME}.sbatch", script(job))]
-
-    def plan_text(self, job: Job) -> str:
-        """Every task."""
-        return show.as_text(job)
-
-    def plan_json(self, job: Job) -> str:
-        """Every task."""
-        return show.as_json(job)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Submits the batch script, and follows the job to its end."""
@@ -53,7 +44,7 @@ class Slurm:
             return Follower(job_id, job, folder, display).run(stops)
 
     def check(self, job: Job) -> list[str]:
-        """What Slurm says about such a job beforehand, in words.
+        """Returns what Slurm says about such a job, in words.
 
         Raises:
           LaunchError: it would never start.
@@ -66,14 +57,14 @@ class Slurm:
         return [found, "Slurm chooses the nodes later: their code and data could not be looked at"]
 
     def going_on(self, record: Record) -> str:
-        """Where the run's job stands, in words; empty once it is over."""
+        """Returns where the run's job stands, in words; empty once it is over."""
         jobs = commands.jobs_named(_name(record["run"]))
-        return ", ".join(f"Slurm job {job_id}: {words}" for job_id, words in jobs.items())
+        return ", ".join(f"Slurm job {job_id}: {state.words}" for job_id, state in jobs.items())
 
     def stop(self, record: Record, *, now: bool) -> None:
-        """Ends the run's job in order, or without saving, and waits until it has ended."""
-        for job_id, words in commands.jobs_named(_name(record["run"])).items():
-            if words.startswith("PENDING"):
+        """Ends the run's job in order, or with `now` without saving, and waits for its end."""
+        for job_id, state in commands.jobs_named(_name(record["run"])).items():
+            if state.is_pending:
                 commands.cancel(job_id)
                 continue
             for _ in range(2 if now else 1):
@@ -82,12 +73,12 @@ class Slurm:
         self._wait_for_the_end(record)
 
     def clean(self, record: Record) -> list[str]:
-        """Cancels the run's job, should it still be there."""
+        """Cancels the run's job if it is still there."""
         jobs = commands.jobs_named(_name(record["run"]))
         for job_id in jobs:
             commands.cancel(job_id)
         self._wait_for_the_end(record)
-        return [f"Slurm job {job_id}: cancelled; it was {words}" for job_id, words in jobs.items()]
+        return [f"Slurm job {job}: cancelled; it was {state.words}" for job, state in jobs.items()]
 
     def _wait_for_the_end(self, record: Record) -> None:
         deadline = time.monotonic() + _END_SECS
@@ -98,28 +89,26 @@ class Slurm:
 
 
 def _submit(job: Job, folder: RunFolder) -> str:
-    """Submits the job and returns its id."""
+    """Submits the job and returns its id.
+
+    Raises:
+      LaunchError: Slurm refuses it, or a variable to pass is not set here.
+    """
+    passed_values(job.cluster.passed)
     path = folder.path / f"{NAME}.sbatch"
     path.write_text(script(job), encoding="utf-8")
     output = str(output_path(folder)).replace("%", "%%")
     words = [f"--job-name={_name(folder.run_id)}", f"--output={output}", "--export=ALL"]
-    folder_word = f"--run={folder.path.absolute()}"
+    # No value of a variable is in the script: the job takes them from the environment of sbatch.
+    # Variables of a job that this launcher may itself run in must not get into the new one.
+    own = {n: v for n, v in os.environ.items() if not n.startswith("SLURM_") or n == "SLURM_CONF"}
     return commands.submit(
-        [*options(job.cluster), *words], str(path), [folder_word], _environment(job.cluster)
+        [*options(job.cluster), *words],
+        str(path),
+        [f"--run={folder.path.absolute()}"],
+        {**own, **dict(job.cluster.environment)},
     )
 
 
 def _name(run_id: str) -> str:
     return f"{NAME}-{run_id}"
-
-
-def _environment(cluster: Cluster) -> dict[str, str]:
-    """What the job's environment is made from: no value of it is in the script.
-
-    Raises:
-      LaunchError: a variable to pass is not set here.
-    """
-    passed_values(cluster.passed)
-    # Of a job that this launcher may run in itself, nothing must get into the new one.
-    own = {n: v for n, v in os.environ.items() if not n.startswith("SLURM_") or n == "SLURM_CONF"}
-    return {**own, **dict(cluster.environment)}

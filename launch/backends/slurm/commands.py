@@ -39,7 +39,8 @@ class JobState:
     """What Slurm knows about a job.
 
     Attributes:
-      state: PENDING, RUNNING, COMPLETING and so on, as Slurm writes it.
+      state: PENDING, RUNNING, COMPLETING and so on, as Slurm writes it; `forgotten` for a job that
+        Slurm does not know any more.
       reason: why it is pending, or why it ended; "" for none.
       nodes: as Slurm writes them (`m[1-2]`); "" before they are chosen.
       exit_code: of the batch script; 128 + n for signal n.
@@ -49,23 +50,34 @@ class JobState:
     """
 
     state: str
-    reason: str
-    nodes: str
-    exit_code: int
-    time_limit: str
+    reason: str = ""
+    nodes: str = ""
+    exit_code: int = 0
+    time_limit: str = ""
     is_preempted: bool = False
     may_requeue: bool = False
 
     @property
+    def is_pending(self) -> bool:
+        """Whether it waits in the queue, before its start or for going on."""
+        return self.state in _WAITING
+
+    @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left, nor will come."""
+        """Whether it has ended and Slurm has cleared up after it."""
         return self.state not in _LIVE
 
+    @property
+    def words(self) -> str:
+        """Where it stands: `RUNNING m[1-2]`, `PENDING Resources`."""
+        return f"{self.state} {self.nodes or self.reason}".strip()
 
-# A state that we do not know is an end: what goes on for long is known.
-_LIVE = {
-    "PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING",
-    "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED",
+
+# An unknown state counts as an end: these are all in which a job can stay for long.
+_WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+_LIVE = _WAITING | {
+    "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING",
+    "STOPPED",
 }  # fmt: skip
 
 
@@ -90,22 +102,23 @@ def submit(
 
 
 def test(options: Sequence[str], script: str) -> str:
-    """What sbatch says about when and where a job would start; LaunchError if never."""
-    return _run(["sbatch", "--test-only", *options, script], None).strip()
+    """Returns what sbatch says about when and where a job would start; LaunchError if never."""
+    return _run(["sbatch", "--test-only", *options, script]).strip()
 
 
 def show(job: str) -> JobState:
-    """What Slurm knows about a job; `forgotten` is a state, too.
+    """Asks Slurm about a job of this user's.
 
     Raises:
       HostError: Slurm does not answer.
     """
     try:
-        text = _run(["scontrol", "--oneliner", "show", "job", job])
-    except LaunchError as error:
-        if "Invalid job id" in str(error):
-            return JobState("forgotten", "", "", 0, "")
-        raise HostError(str(error)) from None
+        text = _ask("scontrol", "--oneliner", "show", "job", job)
+    except HostError:
+        # The exit code is the same for all failures: ask which jobs Slurm knows, ended ones too.
+        if job in _ask("squeue", "--noheader", "--me", "--states=all", "--format=%i").split():
+            raise
+        return JobState("forgotten")
     code, signum = (int(number) for number in (field(text, "ExitCode") or "0:0").split(":"))
     return JobState(
         state=field(text, "JobState"),
@@ -121,21 +134,32 @@ def show(job: str) -> JobState:
 def field(text: str, name: str) -> str:
     """The value of `name=` in a line of scontrol's; "" for none."""
     found = re.search(rf"(?:^|\s){name}=(\S*)", text)
-    return "" if found is None or found[1] in ("(null)", "None", "N/A") else found[1]
+    return "" if found is None else _value(found[1])
 
 
-def jobs_named(name: str) -> dict[str, str]:
-    """This user's jobs of that name that are not over: id -> where it stands, in words."""
-    text = _run(["squeue", "--noheader", "--me", f"--name={name}", "--format=%i %T %R"])
-    rows = (line.split(maxsplit=1) for line in text.splitlines())
-    return {job: words for job, words in rows}
+def _value(text: str) -> str:
+    return "" if text in ("(null)", "None", "N/A") else text
+
+
+def jobs_named(name: str) -> dict[str, JobState]:
+    """Asks Slurm for this user's jobs of that name that are not over, by their ids.
+
+    Raises:
+      HostError: Slurm does not answer.
+    """
+    text = _ask("squeue", "--noheader", "--me", f"--name={name}", "--format=%i|%T|%N|%r")
+    found = {}
+    for line in text.splitlines():
+        job, state, nodes, reason = line.split("|", 3)
+        found[job] = JobState(state, _value(reason), _value(nodes))
+    return found
 
 
 def addresses() -> list[tuple[str, str]]:
-    """The nodes of the allocation that this process runs in: (name, address)."""
+    """Asks for the nodes of the allocation that this process runs in: (name, address)."""
     nodes = os.environ["SLURM_JOB_NODELIST"]
-    names = _run(["scontrol", "show", "hostnames", nodes]).split()
-    text = _run(["scontrol", "--oneliner", "show", "node", nodes])
+    names = _ask("scontrol", "show", "hostnames", nodes).split()
+    text = _ask("scontrol", "--oneliner", "show", "node", nodes)
     known = {field(line, "NodeName"): field(line, "NodeAddr") for line in text.splitlines()}
     return [(name, known.get(name) or name) for name in names]
 
@@ -155,8 +179,16 @@ def requeue(job: str) -> None:
     _run(["scontrol", "requeue", job])
 
 
+def _ask(*command: str) -> str:
+    """Returns the answer to a question, which is no mistake of the user's: HostError for none."""
+    try:
+        return _run(command)
+    except LaunchError as error:
+        raise HostError(str(error)) from None
+
+
 def _run(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> str:
-    """What a command wrote: to standard error if it wrote nothing else.
+    """Returns what a command wrote: to standard error if it wrote nothing else.
 
     Raises:
       HostError: it is not there, or Slurm does not answer.

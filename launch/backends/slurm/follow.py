@@ -1,5 +1,6 @@
 """Follows a submitted job from where it was submitted: its states, its lines and its end."""
 
+import math
 import signal
 import time
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ class Follower:
         self._job_id = job_id
         self._folder = folder
         self._display = display
-        self._pending_secs = settings_of(job.cluster).pending_secs
+        self._pending_secs = settings_of(job.cluster).pending_secs or math.inf
         self._waiting = {task.name: TaskState(task) for task in job.tasks}
         self._output = JobOutput(output_path(folder), self._waiting, display)
         self._watch = JobWatch(job_id, display)
@@ -51,18 +52,12 @@ class Follower:
           stops: signals by which the user asks for the end, as they come: in order, at once, and
             by Slurm's own means. SIGHUP leaves the job alone.
         """
-        try:
-            return self._follow(stops)
-        finally:
-            self._output.close()
-
-    def _follow(self, stops: list[int]) -> Outcome:
-        began = time.monotonic()
         answered, next_show = 0, 0.0
+        pending_since: Optional[float] = time.monotonic()
         ended: Optional[float] = None
         while True:
             now = time.monotonic()
-            if self._output.show_new() and self._watch.is_pending:
+            if self._output.show_new() and self._watch.state.is_pending:
                 self._watch.ask_soon()
             if len(stops) > answered:
                 if stops[answered] == signal.SIGHUP:
@@ -76,8 +71,11 @@ class Follower:
             if self._watch.look(now):
                 if self._watch.state.is_over or self._clears_up_for_long(ended, now):
                     break
-                waits = self._pending_secs is not None and self._watch.is_pending
-                if waits and now > began + (self._pending_secs or 0) and self._verdict is None:
+                if not self._watch.state.is_pending:
+                    pending_since = None  # it may come back to the queue, and then waits anew
+                elif pending_since is None:
+                    pending_since = now
+                elif now > pending_since + self._pending_secs and self._verdict is None:
                     self._give_up()
             if now >= next_show:
                 next_show = now + _SHOW_SECS
@@ -90,11 +88,11 @@ class Follower:
         return outcome
 
     def _has_ended(self) -> bool:
-        """Whether the job itself has told its end."""
+        """Whether the job itself has written how it ended."""
         return self._folder.status().get("exit_code") is not None
 
     def _clears_up_for_long(self, ended: Optional[float], now: float) -> bool:
-        """Whether Slurm takes its time after the end, as it does for a node that is gone."""
+        """Whether Slurm still clears up long after the end, as it does for a node that is gone."""
         if ended is None or self._watch.state.state != "COMPLETING" or now < ended + _CLEAR_UP_SECS:
             return False
         self._display.note(f"Slurm job {self._job_id}: still COMPLETING {self._watch.state.nodes}")
@@ -107,7 +105,7 @@ class Follower:
             self._verdict = Outcome(128 + signum, f"stopped by {name}", cause=Cause.USER)
         self._display.note(f"{name}: stopping Slurm job {self._job_id}")
         try:
-            if answered < 2 and not self._watch.is_pending:
+            if answered < 2 and not self._watch.state.is_pending:
                 commands.ask_to_end(self._job_id)
             else:
                 commands.cancel(self._job_id)
@@ -116,24 +114,22 @@ class Follower:
         self._watch.ask_soon()
 
     def _give_up(self) -> None:
-        reason = (
-            f"no nodes within {self._pending_secs:g} s ({self._watch.state.reason or 'PENDING'})"
-        )
-        words = f"{reason}; the limit is pending_secs"
+        reason = self._watch.state.reason or "PENDING"
+        words = f"no nodes within {self._pending_secs:g} s ({reason}); the limit is pending_secs"
         self._verdict = Outcome(124, words, cause=Cause.TIME_LIMIT)
         commands.cancel(self._job_id)
         self._watch.ask_soon()
 
     def _show(self) -> None:
-        """Shows the job's own table; before there is one, that the tasks wait for nodes."""
-        if self._watch.is_pending:
+        """Shows the job's own table; until there is one, shows that the tasks wait for nodes."""
+        if self._watch.state.is_pending:
             for state in self._waiting.values():
                 state.last = self._watch.words
             self._folder.write_status(TaskStatusTable(self._waiting).status())
         self._display.table([Row(**row) for row in self._folder.status().get("tasks", [])])
 
     def _outcome(self) -> Outcome:
-        """How it ended: as the user wished, or else as the job or Slurm says."""
+        """Returns how it ended: as the user asked, or else as the job or Slurm says."""
         status = self._folder.status()
         if self._verdict and status.get("exit_code") in (None, 128 + signal.SIGTERM):
             return self._verdict
@@ -147,13 +143,13 @@ class Follower:
 def how_it_ended(
     job_id: str, ended: JobState, status: Record, last_words: Sequence[str]
 ) -> Outcome:
-    """The end of a job that the user has not asked for.
+    """Returns how a job ended without the user's asking.
 
     Args:
       job_id: in Slurm.
       ended: what Slurm knows.
-      status: what the job itself has said; without an exit code if it could not.
-      last_words: what to show in that case.
+      status: the job's own status file; without an exit code if the job could not write its end.
+      last_words: the details to show in that case.
     """
     ends = commands.ENDS
     state = "PREEMPTED" if ended.is_preempted and ended.state not in ends else ended.state

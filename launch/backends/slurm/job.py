@@ -1,7 +1,7 @@
-"""`python -m launch.slurm_job`: sees a job through on the nodes that Slurm has given it.
+"""`python -m launch.slurm_job`: runs a job's tasks on the nodes that Slurm has given it.
 
-The batch script runs this on the first node, with the description of the cluster on standard input:
-the same agents and the same supervisor as with the other backends, and srun as the way to a node.
+The batch script runs this on the first node, with the description of the cluster on standard input.
+Agents and supervisor are those of the other backends; srun starts the agents.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Optional
 
+from launch.backends.local.backend import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
 from launch.backends.tool_errors import last_line, meaning
@@ -70,16 +71,16 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def cores_per_node(words: str) -> list[int]:
-    """What `SLURM_JOB_CPUS_PER_NODE` says: `8(x2),4` -> 8, 8, 4."""
+    """Reads `SLURM_JOB_CPUS_PER_NODE`: `8(x2),4` -> 8, 8, 4."""
     pairs = re.findall(r"(\d+)(?:\(x(\d+)\))?", words)
     return [int(cores) for cores, times in pairs for _ in range(int(times or 1))]
 
 
 def _on_its_nodes(cluster: Cluster) -> Cluster:
-    """The cluster on the nodes of this allocation, in Slurm's order.
+    """Returns the cluster on the nodes of this allocation, in Slurm's order.
 
     Raises:
-      LaunchError: they are not as many as the description has.
+      LaunchError: there are more or fewer of them than the description has.
     """
     found = commands.addresses()
     if len(found) != len(cluster.hosts):
@@ -103,7 +104,7 @@ def _run(job: Job, folder: RunFolder) -> Outcome:
 
 
 def _transport(job: Job) -> Transport:
-    """srun: one step a node, with all that the node gives to the job."""
+    """Starts an agent as a step of srun, with all that its node gives to the job."""
     counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
     cores = {host.name: count for host, count in zip(job.cluster.hosts, counts)}
 
@@ -111,11 +112,7 @@ def _transport(job: Job) -> Transport:
         step = ["--nodes=1", "--ntasks=1", f"--nodelist={host.name}", "--overlap"]
         return ["srun", *step, f"--cpus-per-task={cores[host.name]}", *command]
 
-    return Transport(command, _explain, _log_path, keeps_logs=True)
-
-
-def _log_path(log: Path, run_id: str) -> str:
-    return str(log.absolute())
+    return Transport(command, _explain, LOCAL.log_path, keeps_logs=True)
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
@@ -125,7 +122,7 @@ def _explain(host: Host, code: int, errors: str) -> str:
 
 
 def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
-    """Says what came from Slurm, and not from the user or a task.
+    """Asks Slurm why it has ended the job, if neither the user nor a task has.
 
     Returns:
       The outcome, and whether the job may go on later.
@@ -152,7 +149,7 @@ def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, b
 
 
 def _requeue(folder: Optional[RunFolder]) -> None:
-    """Sends the job back to the queue, and waits for its own end by that."""
+    """Sends the job back to the queue, which ends this process, too."""
     print("back to the queue, to go on from the last checkpoint", flush=True)
     if folder is not None:
         folder.write_status({**folder.status(), **end_record(None)})
@@ -167,6 +164,7 @@ def _requeue(folder: Optional[RunFolder]) -> None:
 
 
 def _keep(folder: RunFolder, outcome: Outcome) -> None:
-    """Writes the end down for who follows the job; a start that failed has no tasks to show."""
+    """Writes the end into the status file, for whoever follows the job."""
+    # A job that could not be started has no tasks to show.
     status = {"tasks": [], **folder.status(), "time": time.time(), **end_record(outcome)}
     folder.write_status({**status, "details": outcome.details})

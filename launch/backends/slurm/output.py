@@ -1,10 +1,9 @@
-"""What a job writes to its output file: read as it comes, shown, and its last lines kept."""
+"""Reads what a job writes to its output file as it comes, shows it, and keeps the last lines."""
 
 import collections
 import re
 from collections.abc import Container
 from pathlib import Path
-from typing import BinaryIO, Optional
 
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -17,12 +16,12 @@ class JobOutput:
     """Shows a job's lines, and keeps the last ones.
 
     Args:
-      path: what the batch script writes to.
-      tasks: the names of the job's tasks, whose lines are marked with them.
+      path: the file that the batch script writes to.
+      tasks: the names of the job's tasks, which mark their lines.
       display: what the user sees.
 
     Attributes:
-      last_lines: of all.
+      last_lines: of the whole job.
     """
 
     def __init__(self, path: Path, tasks: Container[str], display: Display) -> None:
@@ -43,13 +42,9 @@ class JobOutput:
                 self._display.note(line)
         return bool(lines)
 
-    def close(self) -> None:
-        """Closes the file."""
-        self._tail.close()
-
 
 class Tail:
-    """The lines that come to a file, which need not be there yet.
+    """Lines as they come to a file, which need not be there yet.
 
     Args:
       path: the file.
@@ -57,24 +52,21 @@ class Tail:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: Optional[BinaryIO] = None
+        self._position = 0
         self._partial = b""
 
     def read(self) -> list[str]:
-        """The lines since the last call."""
-        if self._file is None:
-            if not self._path.exists():
-                return []
-            self._file = self._path.open("rb")
-        *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
+        """Returns the lines that have come since the last call."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:  # anew: a network file system may show news only then
+            file.seek(self._position)
+            new = file.read()
+        self._position += len(new)
+        *lines, self._partial = (self._partial + new).split(b"\n")
         return [line.decode(errors="replace") for line in lines]
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            self._file.close()
 
 
 def output_path(folder: RunFolder) -> Path:
-    """What the batch script writes to: everything that the user sees."""
+    """The file that the batch script writes to: everything that the user sees."""
     return folder.path.absolute() / "slurm.out"

@@ -48,7 +48,7 @@ def script(job: Job) -> str:
 
 
 def options(cluster: Cluster) -> list[str]:
-    """What sbatch is asked for."""
+    """Returns the options for sbatch."""
     slurm = settings_of(cluster)
     busiest = max(host.count(*TASK_TYPES) for host in cluster.hosts)
     found = [
@@ -96,7 +96,7 @@ def description(cluster: Cluster) -> str:
 
 
 def _python(cluster: Cluster) -> str:
-    """The training's Python, from wherever."""
+    """Returns the training's Python, for any current folder."""
     python, workdir = cluster.hosts[0].python, cluster.hosts[0].workdir
     return os.path.join(workdir, python) if "/" in python else python
 
@@ -114,7 +114,7 @@ def _gpus_per_node(cluster: Cluster) -> int:
 
 
 def _warning_secs(cluster: Cluster) -> int:
-    """How long before its time limit the job is told of it: enough to save, not half the job."""
+    """Returns how long before its time limit Slurm warns the job: enough to save, at most half."""
     secs = int(2 * cluster.limits.stop_secs) + _SAVE_SECS
     limit = settings_of(cluster).time
     return min(secs, seconds_of(limit) // 2) if limit else secs

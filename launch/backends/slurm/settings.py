@@ -39,10 +39,10 @@ _OWN = {
 
 
 def seconds_of(time: str) -> int:
-    """A time limit of sbatch's, such as `90`, `1:30:00` or `2-12`, in seconds.
+    """Converts a time limit of sbatch, such as `90`, `1:30:00` or `2-12`, to seconds.
 
     Raises:
-      LaunchError: it is none.
+      LaunchError: the text is not a time limit.
     """
     match = re.fullmatch(_TIME, time)
     if not match:
@@ -106,6 +106,6 @@ class SlurmSettings:
 
 
 def settings_of(cluster: Cluster) -> SlurmSettings:
-    """What a cluster's description says; the defaults where it says nothing."""
+    """Returns what a description says in its `slurm:` section, and defaults for the rest."""
     found: SlurmSettings = cluster.settings.get("slurm", SlurmSettings())
     return found

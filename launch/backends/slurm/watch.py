@@ -9,7 +9,7 @@ _FIRST_WAIT_SECS, _LONGEST_WAIT_SECS = 0.3, 10.0  # the controller has others to
 
 
 class JobWatch:
-    """Where one job stands, as far as Slurm has said.
+    """The last state of one job that Slurm has told.
 
     Args:
       job_id: in Slurm.
@@ -17,21 +17,16 @@ class JobWatch:
 
     Attributes:
       state: what Slurm said last.
-      words: the same in words.
+      words: the same in words; "" before the first answer.
     """
 
     def __init__(self, job_id: str, display: Display) -> None:
-        self.state = JobState("PENDING", "", "", 0, "")
+        self.state = JobState("PENDING")
         self.words = ""
         self._job_id = job_id
         self._display = display
         self._answers = True
         self._next_ask, self._wait_secs = 0.0, _FIRST_WAIT_SECS
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether the job still waits for its nodes."""
-        return self.state.state == "PENDING"
 
     def ask_soon(self) -> None:
         """Asks at the next look, and often from then on."""
@@ -51,9 +46,8 @@ class JobWatch:
             self._answers = False
             return True
         self._answers = True
-        words = f"{self.state.state} {self.state.nodes or self.state.reason}".strip()
-        is_news = words != self.words and self.state.state != "COMPLETING"
+        is_news = self.state.words != self.words and self.state.state != "COMPLETING"
         if is_news and not self.state.is_over:
-            self._display.note(f"Slurm job {self._job_id}: {words}")
-        self.words = words
+            self._display.note(f"Slurm job {self._job_id}: {self.state.words}")
+        self.words = self.state.words
         return True

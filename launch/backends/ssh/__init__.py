@@ -1,18 +1,12 @@
 """Tasks as processes of other machines, under agents that OpenSSH starts."""
 
-from typing import TYPE_CHECKING
-
 from launch.cluster.kind import Kind
 
-if TYPE_CHECKING:
-    from launch.backends.base import Backend
 
-
-KIND = Kind("ssh")
-
-
-def load() -> "Backend":
-    """The backend itself."""
+def _load() -> object:
     from launch.backends.ssh.backend import Ssh
 
     return Ssh()
+
+
+KIND = Kind("ssh", _load)

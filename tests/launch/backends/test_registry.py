@@ -34,7 +34,7 @@ def cranes(job: Job) -> int:
     return settings.cranes
 
 
-class Yard:
+class Yard(Backend):
     """A scheduler whose jobs all end by the same accident."""
 
     def plan(self, job: Job) -> list[Document]:
@@ -47,9 +47,6 @@ class Yard:
 
         return show.as_text(job, lifted)
 
-    def plan_json(self, job: Job) -> str:
-        return show.as_json(job)
-
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         for task in job.tasks:
             display.task_line(task.name, task.host.name, f"{cranes(job)} cranes")
@@ -61,18 +58,19 @@ class Yard:
         return [f"swept the yard of {record['backend']}"]
 
 
-class Outside:
-    """What a package outside the tree has where ours have a folder's `__init__`."""
-
-    KIND = Kind("yard", chooses_hosts=True, default_ports=Ports(4000), settings=YardSettings)
-
-    def load(self) -> Backend:
-        return Yard()
+# What a package outside the tree has where ours have a folder's `__init__`.
+KIND = Kind(
+    "yard",
+    Yard,
+    chooses_hosts=True,
+    default_ports=Ports(4000),
+    settings=YardSettings,
+)
 
 
 @pytest.fixture
 def yard() -> Iterator[None]:
-    registry.register(Outside())
+    registry.register(KIND)
     yield
     if "yard" in registry.KINDS:
         registry.unregister("yard")
@@ -161,11 +159,8 @@ def test_a_backend_can_be_taken_away_again(
 
 
 def test_a_name_can_be_taken_once() -> None:
-    class Another(Outside):
-        KIND = Kind("ssh")
-
     with pytest.raises(ValueError, match="there is a backend ssh already; choose another name"):
-        registry.register(Another())
+        registry.register(Kind("ssh", Yard))
 
 
 def test_an_unknown_backend_is_refused() -> None:

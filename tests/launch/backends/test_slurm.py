@@ -1,14 +1,18 @@
 """A job for Slurm: what it is asked for, what its script says, and what it may not be told."""
 
 import io
+import itertools
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launch.backends.registry import KINDS
-from launch.backends.slurm import commands
+from launch.backends.slurm import commands, follow
+from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.commands import JobState, field
 from launch.backends.slurm.follow import how_it_ended
 from launch.backends.slurm.job import cores_per_node, explained_by_slurm
@@ -22,6 +26,7 @@ from launch.cluster.model import Cluster, Limits, Ports
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
+from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
 TASKS = "backend: slurm\ntasks: {master: 1, worker: 1, ps: 2}\n"
@@ -211,6 +216,76 @@ def test_fields_are_read_as_scontrol_writes_them() -> None:
     assert field(line, "Missing") == ""
 
 
+def put_tool(folder: Path, name: str, script: str) -> None:
+    """Puts a stand-in for one of Slurm's commands into a folder."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder whose stand-ins are called in the place of Slurm's commands."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_queued_jobs_are_told_apart_by_their_states(tools: Path) -> None:
+    rows = "7|PENDING||Nodes required for job are DOWN, DRAINED\n8|RUNNING|m[1-2]|None"
+    put_tool(tools, "squeue", f"[ \"$4\" = '--format=%i|%T|%N|%r' ] && echo '{rows}'")
+    assert commands.jobs_named("cifar10-run7") == {
+        "7": JobState("PENDING", "Nodes required for job are DOWN, DRAINED"),
+        "8": JobState("RUNNING", nodes="m[1-2]"),
+    }
+    words = "Slurm job 7: PENDING Nodes required for job are DOWN, DRAINED, Slurm job 8: RUNNING "
+    assert Slurm().going_on({"run": "run7"}) == f"{words}m[1-2]"
+
+
+def test_a_job_that_slurm_does_not_list_is_forgotten_whatever_scontrol_says(tools: Path) -> None:
+    put_tool(tools, "scontrol", "echo 'words that nobody knows' >&2; exit 1")
+    put_tool(tools, "squeue", "echo 6; echo 77")
+    assert commands.show("7") == JobState("forgotten")
+    with pytest.raises(HostError, match="scontrol: words that nobody knows"):
+        commands.show("77")
+
+
+def test_a_question_that_slurm_refuses_is_no_mistake_of_the_users(tools: Path) -> None:
+    for name in ("scontrol", "squeue"):
+        put_tool(tools, name, "echo 'Invalid job id specified' >&2; exit 1")
+    with pytest.raises(HostError, match="squeue: Invalid job id specified"):
+        commands.show("7")
+    with pytest.raises(HostError, match="squeue: Invalid job id specified"):
+        commands.jobs_named("cifar10-run7")
+
+
+def test_a_job_that_is_held_in_the_queue_is_cancelled_by_stop(
+    tools: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_tool(tools, "squeue", "[ -e scancel.log ] || echo '7|REQUEUE_HOLD||JobHeldUser'")
+    put_tool(tools, "scancel", 'echo "$@" > scancel.log')
+    monkeypatch.chdir(tools)
+    Slurm().stop({"run": "run7"}, now=False)
+    assert (tools / "scancel.log").read_text() == "7\n"
+
+
+@pytest.mark.parametrize(("num_pending", "given_up"), [(1, []), (9, ["7"])])
+def test_a_job_that_comes_back_to_the_queue_may_wait_as_long_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_pending: int, given_up: list[str]
+) -> None:
+    answers = [*["RUNNING"] * 20, *["PENDING"] * num_pending, "COMPLETED"]
+    monkeypatch.setattr(commands, "show", lambda job: JobState(answers.pop(0)))
+    cancelled: list[str] = []
+    monkeypatch.setattr(commands, "cancel", cancelled.append)
+    clock = itertools.count()
+    fake_time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda secs: None)
+    monkeypatch.setattr(follow, "time", fake_time)
+    display = Display(io.StringIO(), live=False)
+    job = make_job(plain(settings={"slurm": SlurmSettings(pending_secs=60)}))
+    outcome = follow.Follower("7", job, RunFolder(tmp_path), display).run([])
+    display.close()
+    assert cancelled == given_up
+    assert outcome.exit_code == (124 if given_up else 1)
+
+
 def test_a_job_is_over_only_once_slurm_has_cleared_up() -> None:
     live = [JobState(s, "", "", 0, "") for s in ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED")]
     over = [JobState(s, "", "", 0, "") for s in ("COMPLETED", "FAILED", "NODE_FAIL", "forgotten")]
@@ -341,7 +416,6 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
         file.flush()
         assert tail.read() == ["two"]
     assert tail.read() == []
-    tail.close()
 
 
 def test_lines_are_shown_as_their_tasks_lines_and_the_last_are_kept(tmp_path: Path) -> None:
@@ -351,7 +425,6 @@ def test_lines_are_shown_as_their_tasks_lines_and_the_last_are_kept(tmp_path: Pa
     output = JobOutput(tmp_path / "out", {"ps/0"}, display)
     assert output.show_new()
     assert not output.show_new()
-    output.close()
     display.close()
     assert screen.getvalue().endswith("line 11\n[ps/0 m1] hello\n")
     assert (len(output.last_lines), output.last_lines[0]) == (12, "line 1")
@@ -376,7 +449,7 @@ def test_slurm_is_asked_less_and_less_often_and_news_are_told_once(
     asked = [secs for secs in range(0, 280, 10) if watch.look(secs / 100)]
     display.close()
     assert asked == [0, 30, 70, 130, 200]
-    assert not watch.is_pending
+    assert watch.words == "RUNNING m[1-2]"
     assert screen.getvalue() == (
         "Slurm job 7: PENDING Resources\nslurmctld: no answer; the job goes on\n"
         "Slurm job 7: RUNNING m[1-2]\n"

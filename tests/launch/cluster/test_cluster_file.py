@@ -43,6 +43,9 @@ limits:
 """
 
 
+ALL_HERE = "all tasks run on this machine; give --workers and --ps, or --on ssh"
+
+
 def read(folder: Path, text: str) -> Cluster:
     path = folder / "lab.yaml"
     path.write_text(text)
@@ -94,6 +97,11 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
     assert cluster.ports == Ports(2222)
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "{name: lab, address: 127.0.0.1}"])
+def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
+    assert len(read(tmp_path, f"backend: local\nhosts: [{host}]\n").hosts) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -128,7 +136,15 @@ def test_a_list_of_names_is_enough(tmp_path: Path) -> None:
         ("hosts:\n  - a\nbackend: cloud\n", "lab.yaml:3: backend must be one of local, ssh"),
         (
             "backend: local\nhosts: [a, b]\n",
-            "lab.yaml:2: local runs all tasks on this machine, got 2 hosts (a, b); list one",
+            f"lab.yaml:2: hosts a,b does not go with local: {ALL_HERE}",
+        ),
+        (
+            "backend: local\nhosts: [node7]\n",
+            f"lab.yaml:2: hosts node7 does not go with local: {ALL_HERE}",
+        ),
+        (
+            "backend: local\nhosts: [{name: localhost, address: 192.0.2.7}]\n",
+            f"lab.yaml:2: hosts localhost does not go with local: {ALL_HERE}",
         ),
         ("hosts: [a\n", "not YAML"),
         ("hosts:\n  - name: a\n    roles: {ps: 1}\n", "lab.yaml:2: 0 masters: a cluster has exact"),
