@@ -43,10 +43,6 @@ BENCHMARKS = {
     "input": Benchmark("one_machine.input_speed", "the training input alone: images/s and memory"),
     "data-prep": Benchmark("one_machine.data_prep", "archives to records"),
     "cluster": Benchmark("clusters.cluster", "a whole job; a step with a parameter server"),
-    "launchers": Benchmark(
-        "clusters.launchers", "what launching a job costs, by each way to run it"
-    ),
-    "recovery": Benchmark("clusters.recovery", "what a killed task costs"),
     "converge": Benchmark(
         "convergence.converge",
         "first steps of training with three seeds, held against committed curves",

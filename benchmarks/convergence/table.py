@@ -16,7 +16,6 @@ _COLUMNS = (
     ("n", "{n}"),
     ("steps x images", "{steps:,} x {batch_size:,}"),
     ("training loss", "{loss[0]:.3f} ({loss[1]:.3f} to {loss[2]:.3f})"),
-    ("training accuracy", "{accuracy[0]:.3f} ({accuracy[1]:.3f} to {accuracy[2]:.3f})"),
     ("validation accuracy", "{validation[0]:.3f} ({validation[1]:.3f} to {validation[2]:.3f})"),
 )
 _MACHINE = ("measured on", "{machine}")
@@ -50,7 +49,6 @@ def _row(curve: Curve) -> dict[str, Any]:
         "steps": curve.steps[-1],
         "batch_size": curve.batch_size,
         "loss": _spread([one.loss[-1] for one in seeds]),
-        "accuracy": _spread([one.accuracy[-1] for one in seeds]),
         "validation": _spread([one.validation_accuracy for one in seeds]),
         "machine": (
             f"{', '.join(devices)}; Python {versions['python']}, TensorFlow "
