@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME ...`: the command line. What a benchmark needs loads when it runs."""
+"""The command line `python -m benchmarks NAME ...`; a benchmark's module is loaded when it runs."""
 
 import importlib
 import signal
@@ -66,7 +66,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 0 if words else 2
     name, *rest = words
     native_log.silence()
-    # As by Ctrl-C, so that a benchmark ends what it has started.
+    # SIGTERM acts as Ctrl-C does, so that a benchmark ends what it has started.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if name not in BENCHMARKS:
