@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.convergence.curve import Curve
 from benchmarks.errors import BenchmarkError
-from benchmarks.table_text import as_markdown
+from benchmarks.table_text import as_markdown, machine_text
 
 _COLUMNS = (
     ("images", "{images}"),
@@ -38,8 +38,7 @@ def curves_table(folder: Path) -> str:
 
 def _row(curve: Curve) -> dict[str, Any]:
     seeds = list(curve.seeds.values())
-    hardware, versions = curve.conditions["hardware"], curve.conditions["versions"]
-    devices = hardware["gpus"] or [f"{hardware['cores']} cores of {hardware['cpu']}"]
+    machine = machine_text(curve.conditions["hardware"], curve.conditions["versions"])
     return {
         "images": curve.images,
         "case": curve.case,
@@ -50,10 +49,7 @@ def _row(curve: Curve) -> dict[str, Any]:
         "batch_size": curve.batch_size,
         "loss": _spread([one.loss[-1] for one in seeds]),
         "validation": _spread([one.validation_accuracy for one in seeds]),
-        "machine": (
-            f"{', '.join(devices)}; Python {versions['python']}, TensorFlow "
-            f"{versions['tensorflow']}; {curve.conditions['measured']}"
-        ),
+        "machine": f"{machine}; {curve.conditions['measured']}",
     }
 
 
