@@ -1,4 +1,4 @@
-"""What benchmarks take: their own flags, then perhaps `--` and the training's."""
+"""The command lines of benchmarks: flags of their own, then perhaps `--` and those of training."""
 
 import argparse
 import os
@@ -41,8 +41,8 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     """Reads a command line; the training's flags become `config`.
 
     Raises:
-      BenchmarkError: they say what the benchmark varies.
-      ConfigError: they are wrong.
+      BenchmarkError: a flag sets what the benchmark varies.
+      ConfigError: a flag of training is wrong.
     """
     parser.epilog = TRAINING_ARGS
     ours, theirs = split(argv)
@@ -70,7 +70,7 @@ def training_config(words: Sequence[str]) -> TrainConfig:
 
 
 def data_flag(config: TrainConfig) -> str:
-    """Its data folder as a flag that means the same from any folder of this machine."""
+    """Returns its data folder as a flag whose path is absolute."""
     place = config.data_dir
     return f"--data-dir={place if '://' in place else os.path.abspath(place)}"
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME ...`: the command line. What a benchmark needs loads when it runs."""
+"""The command line `python -m benchmarks NAME ...`; a benchmark's module is loaded when it runs."""
 
 import importlib
 import signal
@@ -43,10 +43,6 @@ BENCHMARKS = {
     "input": Benchmark("one_machine.input_speed", "the training input alone: images/s and memory"),
     "data-prep": Benchmark("one_machine.data_prep", "archives to records"),
     "cluster": Benchmark("clusters.cluster", "a whole job; a step with a parameter server"),
-    "launchers": Benchmark(
-        "clusters.launchers", "what launching a job costs, by each way to run it"
-    ),
-    "recovery": Benchmark("clusters.recovery", "what a killed task costs"),
     "converge": Benchmark(
         "convergence.converge",
         "first steps of training with three seeds, held against committed curves",
@@ -70,7 +66,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 0 if words else 2
     name, *rest = words
     native_log.silence()
-    # As by Ctrl-C, so that a benchmark ends what it has started.
+    # SIGTERM acts as Ctrl-C does, so that a benchmark ends what it has started.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if name not in BENCHMARKS:

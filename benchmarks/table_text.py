@@ -53,6 +53,14 @@ def as_markdown(columns: Sequence[Sequence[str]], rows: Sequence[Mapping[str, An
     return "\n".join("|".join(["", *map(_padded, line), ""]) for line in lines)
 
 
+def machine_text(hardware: Mapping[str, Any], versions: Mapping[str, str]) -> str:
+    """`2 cores of a CPU; Python 3.11.7, TensorFlow 2.15.1`, from what `result.json` records."""
+    devices = hardware["gpus"] or [f"{hardware['cores']} cores of {hardware['cpu']}"]
+    names = {"python": "Python", "tensorflow": "TensorFlow", "torch": "PyTorch"}
+    used = [f"{name} {versions[key]}" for key, name in names.items() if key in versions]
+    return f"{', '.join(devices)}; {', '.join(used)}"
+
+
 def _padded(cell: str) -> str:
     return cell if cell == "---" else f" {cell} " if cell else " "
 

@@ -26,7 +26,7 @@ class DelayRelay:
 
     Args:
       names: of the devices.
-      delay_secs: that each frame is held.
+      delay_secs: how long each frame is held.
 
     Raises:
       OSError: there can be no TAP devices here.
@@ -43,14 +43,14 @@ class DelayRelay:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends; the devices are gone."""
+        """Ends the relay and removes its devices."""
         os.close(self._wake[1])
         self._thread.join()
         for descriptor in (*self._taps, self._wake[0]):
             os.close(descriptor)
 
     def _pass_on(self) -> None:
-        # Before all that trains: on busy cores, frames would be held for up to twice as long.
+        # Real-time priority: on busy cores, frames would be held for up to twice as long.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread
         while True:
             ready, _, _ = select.select([*self._taps, self._wake[0]], [], [], self._patience())

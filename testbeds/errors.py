@@ -1,4 +1,4 @@
-"""The error of a testbed: this machine cannot have it, or a task of it failed."""
+"""The error of a testbed: this machine cannot have one, or a task in it failed."""
 
 
 class TestbedError(Exception):

@@ -7,22 +7,19 @@ import time
 from testbeds.errors import TestbedError
 from testbeds.processes import ClusterOfProcesses
 
-START_UP, MID_RUN, SAVING = PHASES = ("start-up", "mid-run", "saving")
+START_UP, MID_RUN, SAVING = ("start-up", "mid-run", "saving")
 _SAVING_SECS = 90.0  # a checkpoint is begun within these
 
 
-def kill_in_phase(
-    tasks: ClusterOfProcesses, label: str, phase: str, output: pathlib.Path, validations: int = 1
-) -> None:
+def kill_in_phase(tasks: ClusterOfProcesses, label: str, phase: str, output: pathlib.Path) -> None:
     """Kills a task with SIGKILL when its job is in a phase.
 
     Args:
       tasks: the cluster, started.
       label: which task.
-      phase: START_UP (it has printed its first line), MID_RUN (checkpoints have been validated), or
-        SAVING (a checkpoint is half written).
+      phase: START_UP (the task has printed its first line), MID_RUN (a checkpoint has been
+        validated), or SAVING (a checkpoint is half written).
       output: the job's output folder.
-      validations: how many of them make MID_RUN.
 
     Raises:
       TestbedError: the phase did not come.
@@ -33,7 +30,7 @@ def kill_in_phase(
         tasks.wait_for_output(label, "\n")
     else:
         validating = "evaluator/0" if "evaluator/0" in tasks.labels else "master/0"
-        tasks.wait_for_output(validating, "validation accuracy", validations)
+        tasks.wait_for_output(validating, "validation accuracy")
     tasks.kill(label)
     if phase == SAVING and label != "master/0":
         tasks.kill("master/0", signal.SIGCONT)

@@ -25,11 +25,11 @@ _BURST = "64kb"  # a segment of the longest kind; what may pass at once after a 
 
 
 class Machine(NamedTuple):
-    """One of them.
+    """A machine to make.
 
     Attributes:
-      side: 0 or 1; a delay is between the sides.
-      cores: that it may use, as taskset has them.
+      side: 0 or 1; frames between the two sides are delayed.
+      cores: the cores that it may use, in the notation of taskset.
     """
 
     side: int
@@ -45,7 +45,7 @@ class Machines:
     """Use as a context: leaving it removes all of them.
 
     Args:
-      machines: what there is to be.
+      machines: the machines to make.
       bytes_per_sec: of each machine's link, each way; None: as fast as it goes.
       delay_secs: one way, between the sides.
 

@@ -26,7 +26,7 @@ def command(*arguments: object, program: pathlib.Path = PROGRAM) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, without what would make a task or TensorFlow another."""
+    """This process's environment, without the variables that change training or TensorFlow."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
     return {**kept, "CI": "true"}
 

@@ -16,7 +16,6 @@ os.environ.pop("TF_CONFIG", None)
 
 # They share an image that takes minutes to build, and the names of test machines.
 _SHARING_MACHINES = {
-    "test_benchmark_launchers",
     "test_container",
     "test_launch_docker",
     "test_launch_ssh",

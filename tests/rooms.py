@@ -98,8 +98,8 @@ _DATA_PREP = (
         "data_prep",
         ("__init__", "the package's name", "", STDLIB),
         ("errors", "what can be wrong with a source", "", STDLIB),
+        ("tfrecord", "images → TFRecords, and back", "", NO_TENSORFLOW),
         ("sources", "archives, folders, synthetic images → a data set", "errors", NO_TENSORFLOW),
-        ("tfrecord", "a data set → TFRecords, and back", "sources", NO_TENSORFLOW),
         (
             "folder",
             "a folder of records, complete or not there",

@@ -8,8 +8,9 @@ to the last exit: a 100-unit MLP at batch 100 with Adam, as PS/worker demos have
 inputs of CIFAR-10. Beside them runs the same with nothing but tf.estimator, asynchronous
 (stock_estimator.py beside this file); its ps never ends by itself and is killed after the trainers.
 `tax` compares the wall time of a step of one ps and one master with a single process's. Variants
-take turns, so that a machine that others use too slows all of them alike; read the ratios. Each run
-prints a JSON line, the end is a table. All tasks run on this machine.
+take turns, so that a machine that others use too slows all of them alike; read the ratios. The
+first line names the machine, each run prints a JSON line, the end is a table. All tasks run on this
+machine.
 """
 
 import contextlib
@@ -26,9 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.arguments import new_parser
+from benchmarks.table_text import machine_text
+from cifar10.run.environment import hardware, versions
 from testbeds.processes import ClusterOfProcesses, cluster, run_alone
 
-MLP = (
+_MLP = (
     "--model=mlp",
     "--train-batch-size=100",
     "--optimizer=adam",
@@ -37,7 +40,7 @@ MLP = (
     "--weight-decay=0",
     "--use-distortion-for-training=false",
 )
-STOCK = "stock tf.estimator, asynchronous"
+_STOCK = "stock tf.estimator, asynchronous"
 _STOCK_PROGRAM = pathlib.Path(__file__).with_name("stock_estimator.py")
 _JOB_SECS = 3600.0  # of a whole job, at most
 
@@ -54,22 +57,25 @@ def main(argv: Sequence[str]) -> None:
     tax.add_argument("--num-layers", type=int, nargs="+", default=[44])
     tax.add_argument("--batch-sizes", type=int, nargs="+", default=[16])
     arguments = parser.parse_args(argv)
-    flags = [f"--data-dir={arguments.data_dir.resolve()}", f"--train-steps={arguments.steps}"]
+    steps = arguments.steps
+    flags = [f"--data-dir={arguments.data_dir.resolve()}", f"--train-steps={steps}"]
+    flags.append(f"--checkpoint-steps={steps}")
+    print(machine_text(hardware(), versions()), flush=True)
     if arguments.kind == "mlp":
-        Console().print(measure_mlp(flags, arguments.rounds))
+        Console().print(measure_mlp(flags, steps, arguments.rounds))
     else:
+        flags.append(f"--log-steps={max(1, steps // 10)}")
         networks = [(one, size) for one in arguments.num_layers for size in arguments.batch_sizes]
         Console().print(measure_tax(flags, networks, arguments.rounds))
 
 
-def measure_mlp(flags: Sequence[str], rounds: int) -> Table:
+def measure_mlp(flags: Sequence[str], steps: int, rounds: int) -> Table:
     """Seconds of the whole job, asynchronous, synchronous and without this project, in turns."""
-    steps = steps_of(flags)
-    mlp = [*MLP, *flags, f"--checkpoint-steps={steps}"]
+    mlp = [*_MLP, *flags]
     ways: dict[str, Callable[[], dict[str, Any]]] = {
         "asynchronous": lambda: _whole_job([*mlp, "--sync=false"]),
         "synchronous": lambda: _whole_job(mlp),
-        STOCK: lambda: _stock_job(steps),
+        _STOCK: lambda: _stock_job(steps),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     for index in range(rounds):
@@ -86,14 +92,14 @@ def measure_mlp(flags: Sequence[str], rounds: int) -> Table:
 
 
 @contextlib.contextmanager
-def cluster_job(
+def _cluster_job(
     flags: Sequence[str], **shape: Any
 ) -> Iterator[tuple[ClusterOfProcesses, pathlib.Path]]:
     """A cluster that has not started yet, and its output folder; both are gone afterwards.
 
     Args:
       flags: of every task.
-      shape: as ClusterOfProcesses has it; a master, a worker and a ps by default.
+      shape: as ClusterOfProcesses takes it; by default a master, a worker and a ps.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "output"
@@ -104,7 +110,7 @@ def cluster_job(
 def _whole_job(flags: Sequence[str]) -> dict[str, Any]:
     """Runs the program as a master, a worker and a ps."""
     started = time.monotonic()
-    with cluster_job(flags) as (tasks, output):
+    with _cluster_job(flags) as (tasks, output):
         tasks.start()
         tasks.wait(_JOB_SECS)
         seconds = time.monotonic() - started
@@ -128,11 +134,6 @@ def _stock_job(steps: int) -> dict[str, Any]:
             return {"seconds": round(time.monotonic() - started, 2)}
 
 
-def steps_of(flags: Sequence[str]) -> int:
-    """The value of --train-steps."""
-    return next(int(one.partition("=")[2]) for one in flags if one.startswith("--train-steps="))
-
-
 def measure_tax(flags: Sequence[str], networks: Sequence[tuple[int, int]], rounds: int) -> Table:
     """Milliseconds of a step with a ps and without, in turns, network by network.
 
@@ -148,8 +149,8 @@ def measure_tax(flags: Sequence[str], networks: Sequence[tuple[int, int]], round
         alone, with_ps = [], []
         for index in range(rounds):
             load = os.getloadavg()[0]
-            alone.append(step_ms(more))
-            with_ps.append(step_ms(more, has_ps=True))
+            alone.append(_step_ms(more))
+            with_ps.append(_step_ms(more, has_ps=True))
             _print_line(
                 round=index + 1,
                 num_layers=layers,
@@ -171,8 +172,8 @@ def measure_tax(flags: Sequence[str], networks: Sequence[tuple[int, int]], round
     return table
 
 
-def step_ms(flags: Sequence[str], has_ps: bool = False) -> float:
-    """Milliseconds of a step: the median of the history's rows.
+def _step_ms(flags: Sequence[str], has_ps: bool = False) -> float:
+    """Returns the milliseconds of a step: the median of the history's rows.
 
     The first row, which warms up, and the last, which closes, are left out; so is validation, which
     stops the clock.
@@ -181,14 +182,12 @@ def step_ms(flags: Sequence[str], has_ps: bool = False) -> float:
       flags: of the program.
       has_ps: whether a ps and a master train, and not a single process.
     """
-    steps = steps_of(flags)
-    more = [f"--log-steps={max(1, steps // 10)}", f"--checkpoint-steps={steps}"]
-    with cluster_job([*flags, *more], num_workers=0) as (tasks, output):
+    with _cluster_job(flags, num_workers=0) as (tasks, output):
         if has_ps:
             tasks.start()
             tasks.wait(_JOB_SECS)
         else:
-            run_alone(output.parent, [*flags, *more, f"--output-dir={output}"])
+            run_alone(output.parent, [*flags, f"--output-dir={output}"])
         rows = json.loads((output / "result.json").read_text())["history"]["train"]
     pairs = list(zip(rows, rows[1:]))[:-1]
     return 1000 * statistics.median(

@@ -4,7 +4,7 @@ A curve is smoothed to the means of its four quarters. At each of them, and at t
 the last step, the means over the seeds may differ by three standard errors of their difference, or
 by a floor, whichever is more. The standard deviation is that of both curves' seeds together, and no
 smaller than its root mean square over the four quarters: three seeds can be close by chance. The
-learning rate is no matter of chance, and must be the same.
+learning rate does not depend on chance and must be the same.
 
 The bound is not a test at a known level: on one machine and version the same seeds give the same
 run, and elsewhere rounding alone makes them part, so that new and old seeds are not independent.
@@ -70,7 +70,7 @@ def check_comparable(case: Case, rows: int, committed: Curve, images: Images) ->
     """Checks that a new curve can be held against the committed one.
 
     Returns:
-      What the reader should know: the images are others.
+      A note for the reader if the curves are of different images.
 
     Raises:
       BenchmarkError: the steps or the number of images are not those of the committed curve.
@@ -135,7 +135,7 @@ def compare(new: Curve, committed: Curve) -> list[Point]:
 
 
 def _rate(new: Curve, committed: Curve) -> Point:
-    """The learning rate, which all seeds share, where it differs most."""
+    """Returns the step at which the learning rate, which all seeds share, differs most."""
     rows = zip(new.steps, _any_seed(new).learning_rate, _any_seed(committed).learning_rate)
     points = [
         Point(f"learning rate of step {step:,}", rate, before, max(_SAME_RATE * before, 1e-12))
@@ -149,7 +149,7 @@ def _any_seed(curve: Curve) -> SeedCurve:
 
 
 def _quarters(new: Curve, committed: Curve, name: str) -> list[Point]:
-    """One point a quarter of the rows."""
+    """Returns a point for each quarter of the rows."""
     rows = len(new.steps)
     bounds = sorted({round(rows * quarter / _QUARTERS) for quarter in range(_QUARTERS + 1)})
     parts = list(zip(bounds, bounds[1:]))
@@ -191,7 +191,7 @@ def _point(kind: str, where: str, groups: Sequence[Sequence[float]], usual: floa
 
 
 def _variance(groups: Sequence[Sequence[float]]) -> float:
-    """Of both groups around their own means; 0 where no group has two numbers."""
+    """Returns the variance of both groups around their own means; 0 if no group has two numbers."""
     squares = sum((x - statistics.fmean(group)) ** 2 for group in groups for x in group)
     freedom = sum(len(group) - 1 for group in groups)
     return squares / freedom if freedom else 0.0

@@ -40,13 +40,13 @@ _IMAGES_OF_SMALL = 12_800
 
 
 class Case(NamedTuple):
-    """What is trained, by its flags.
+    """What is trained.
 
     Attributes:
       name: what `--cases` calls it.
-      words: flags of cifar10_main.py, all but places, seed and logging.
+      words: flags of cifar10_main.py, without folders, seed and logging.
       precision: as `--precision` has it.
-      log_steps: steps that a row of its curve is the mean of.
+      log_steps: how many steps each row of its curve averages.
       batch_size: images a step.
     """
 
@@ -58,7 +58,7 @@ class Case(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """Of its curve."""
+        """The name of the file that keeps its curve."""
         suffix = "" if self.precision == "fp32" else f"-{self.precision}"
         return f"{self.name}{suffix}.json"
 
@@ -76,7 +76,7 @@ def find(name: str, precision: str = "fp32", more_words: tuple[str, ...] = ()) -
     Args:
       name: one of NAMES.
       precision: `fp32` or `bf16`.
-      more_words: flags that are tried beside its own, or in their place.
+      more_words: flags that are added to its own, or replace them.
 
     Raises:
       BenchmarkError: they ask for another mode, or for a cluster.

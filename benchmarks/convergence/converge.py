@@ -15,7 +15,7 @@ Exit code 1: a curve differs, or training failed.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -48,9 +48,23 @@ def main(argv: Sequence[str]) -> int:
             print(f"{case.name}, {case.precision}: training failed: {error}", flush=True)
             agree = False
             continue
-        agree &= _keep_or_judge(case, new[case], committed[case], arguments)
+        if arguments.out:
+            new[case].save(curve.place_of(arguments.out, images.kind, case))
+        old = committed[case]
+        if old is None or arguments.write:  # `_committed` returns None with --write only.
+            path = curve.place_of(arguments.committed, images.kind, case)
+            new[case].save(path)
+            print(f"{new[case].title}: written to {path}", flush=True)
+            continue
+        agrees, text = agreement.verdict(new[case], old)
+        print(text, flush=True)
+        agree &= agrees
     if arguments.picture:
-        _draw(arguments.picture, {case: (committed[case], new.get(case)) for case in chosen})
+        pairs = [(committed[case], new.get(case)) for case in chosen]
+        drawn = [pair for pair in pairs if pair != (None, None)]
+        if drawn:
+            picture.save(drawn, arguments.picture)
+            print(f"picture: {arguments.picture}")
     return 0 if agree else 1
 
 
@@ -78,31 +92,6 @@ def _committed(case: Case, arguments: argparse.Namespace, images: Images) -> Opt
         for note in agreement.check_comparable(case, arguments.rows, found, images):
             print(f"note: {note}")
     return found
-
-
-def _keep_or_judge(
-    case: Case, new: Curve, committed: Optional[Curve], arguments: argparse.Namespace
-) -> bool:
-    """Keeps a new curve where it was asked for; whether it agrees with the committed one."""
-    if arguments.out:
-        new.save(curve.place_of(arguments.out, new.images, case))
-    if arguments.write:
-        path = curve.place_of(arguments.committed, new.images, case)
-        new.save(path)
-        print(f"{new.title}: written to {path}", flush=True)
-        return True
-    if committed is None:
-        raise ValueError(f"{new.title}: there is no committed curve, and it is not to be written")
-    agrees, text = agreement.verdict(new, committed)
-    print(text, flush=True)
-    return agrees
-
-
-def _draw(path: Path, pairs: Mapping[Case, tuple[Optional[Curve], Optional[Curve]]]) -> None:
-    drawn = [pair for pair in pairs.values() if pair != (None, None)]
-    if drawn:
-        picture.save(drawn, path)
-        print(f"picture: {path}")
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

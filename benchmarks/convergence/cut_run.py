@@ -5,19 +5,15 @@ the last step that is wanted the program saves a checkpoint and validates it, as
 says; that is when it is sent SIGTERM. What it has trained by then is in history.json.
 """
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
-import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.errors import BenchmarkError
-from launch.cluster.host_list import ROOT
+from testbeds.processes import command, environment
 
 _ENDED_BY_SIGTERM = (-15, 143)
 _LAST_LINES = 3
@@ -43,7 +39,7 @@ def train_beginning(words: Sequence[str], steps: Sequence[int], folder: Path) ->
     """Trains until the last of `steps` and ends the run there.
 
     Args:
-      words: flags of cifar10_main.py, all but places and what this decides.
+      words: flags of cifar10_main.py, without --output-dir, --log-steps and --checkpoint-steps.
       steps: the last step of each row, equally far apart; the first row begins at step 2.
       folder: for the output of the run; must be empty.
 
@@ -51,49 +47,29 @@ def train_beginning(words: Sequence[str], steps: Sequence[int], folder: Path) ->
       TrainingFailedError: training failed, e.g. its loss is not finite.
       BenchmarkError: the program refused its flags, or its run is shorter than `steps`.
     """
-    command = [sys.executable, str(ROOT / "cifar10_main.py"), *words, f"--output-dir={folder}"]
-    command += [f"--log-steps={steps[0] - 1}", f"--checkpoint-steps={steps[-1]}"]
-    environment = {name: text for name, text in os.environ.items() if name != "TF_CONFIG"}
+    rows = [f"--log-steps={steps[0] - 1}", f"--checkpoint-steps={steps[-1]}"]
+    words = command(*words, f"--output-dir={folder}", *rows)
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
-    with _started(command, environment) as process:
-        for line in process.stdout or ():
-            last_lines.append(line.strip())
-            if _is_validation(line, steps[-1]):
-                process.terminate()
-        code = process.wait()
+    with subprocess.Popen(
+        words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                last_lines.append(line.strip())
+                if _is_validation(line, steps[-1]):
+                    process.terminate()
+            code = process.wait()
+        finally:
+            process.kill()
     said = " / ".join(last_lines)
     if code == 1:
         raise TrainingFailedError(said)
     if code not in (0, *_ENDED_BY_SIGTERM):
-        raise BenchmarkError(f"`{' '.join(command[1:])}` ended with {code}: {said}")
+        raise BenchmarkError(f"`{' '.join(words[1:])}` ended with {code}: {said}")
     # It loads TensorFlow, which is not needed to start and end a program.
     from cifar10.output.history import FILE_NAME
 
     return read_beginning(folder / FILE_NAME, steps)
-
-
-@contextlib.contextmanager
-def _started(
-    command: Sequence[str], environment: dict[str, str]
-) -> Iterator["subprocess.Popen[str]"]:
-    """A program whose output is read; it is killed with the caller, by Ctrl-C or by SIGTERM."""
-    noted: list[int] = []
-    # Until the program can be killed, a signal is only noted.
-    before = signal.signal(signal.SIGTERM, lambda signum, frame: noted.append(signum))
-    try:
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as process:
-            try:
-                signal.signal(signal.SIGTERM, signal.default_int_handler)
-                if noted:
-                    raise KeyboardInterrupt
-                yield process
-            finally:
-                if process.poll() is None:
-                    process.kill()
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def read_beginning(path: Path, steps: Sequence[int]) -> Beginning:

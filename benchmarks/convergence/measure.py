@@ -23,7 +23,7 @@ from cifar10.step.params import ModelParams
 def measure(
     case: Case, images: Images, data_dir: str, seeds: Sequence[int], steps: Sequence[int]
 ) -> Curve:
-    """Trains a case with each seed, and says how each ended.
+    """Trains a case with each seed, and prints how each run ended.
 
     Args:
       case: what to train.
@@ -76,7 +76,7 @@ def describe_images(records: RecordSet) -> Images:
 
 
 def _conditions(case: Case, images: Images) -> dict[str, Any]:
-    """What a curve depends on beside the code; devices as cifar10_main.py plans them here."""
+    """Returns what a curve depends on beside the code; devices as cifar10_main.py plans them."""
     config = flags.parse(case.words)
     planned = environment.describe_config(ModelParams(config, plan_devices(config)))
     return {

@@ -1,4 +1,4 @@
-"""Learning curves as a picture: a row of panels a case, committed curves in grey, new in colour."""
+"""Draws learning curves: a row of panels for each case, committed ones in grey, new in colour."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ _COMMITTED, _NEW = "0.45", "tab:blue"
 
 
 def save(pairs: Sequence[tuple[Optional[Curve], Optional[Curve]]], path: Path) -> None:
-    """Draws each case's committed and new curve, either of which may be missing.
+    """Draws each case's committed and new curve.
 
     Args:
-      pairs: (committed, new) of each case.
+      pairs: (committed, new) of each case; one of them may be None.
       path: of a PNG or SVG file.
     """
     figure = Figure(figsize=(9.0, 2.8 * len(pairs)), layout="constrained")
@@ -23,9 +23,9 @@ def save(pairs: Sequence[tuple[Optional[Curve], Optional[Curve]]], path: Path) -
         for curve, colour, label in ((committed, _COMMITTED, "committed"), (new, _NEW, "new")):
             if curve is not None:
                 _draw(panels, curve, colour, label)
+                panels[0].set_title(curve.title, fontsize=10, loc="left")
         panels[0].set_ylabel("training loss")
         panels[1].set_ylabel("accuracy")
-        panels[0].set_title((new or committed or _missing()).title, fontsize=10, loc="left")
         panels[1].legend(fontsize=8, frameon=False)
         for axes in panels:
             axes.set_xlabel("step", fontsize=8)
@@ -36,7 +36,7 @@ def save(pairs: Sequence[tuple[Optional[Curve], Optional[Curve]]], path: Path) -
 
 
 def _draw(panels: Sequence[Any], curve: Curve, colour: str, label: str) -> None:
-    """A line a seed; validation accuracy is a dot at the end."""
+    """Draws a line for each seed; validation accuracy is a dot at the end."""
     for index, one in enumerate(curve.seeds.values()):
         text = f"{label}, {seeds_text(curve.seeds)}" if not index else None
         style = {"color": colour, "linewidth": 0.9, "alpha": 0.8}
@@ -44,7 +44,3 @@ def _draw(panels: Sequence[Any], curve: Curve, colour: str, label: str) -> None:
         panels[1].plot(curve.steps, one.accuracy, label=text, **style)
         dot = f"{label}, validation" if not index else None
         panels[1].plot(curve.steps[-1], one.validation_accuracy, "o", color=colour, ms=4, label=dot)
-
-
-def _missing() -> Curve:
-    raise ValueError("a pair needs a committed or a new curve")

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.convergence.curve import Curve
 from benchmarks.errors import BenchmarkError
-from benchmarks.table_text import as_markdown
+from benchmarks.table_text import as_markdown, machine_text
 
 _COLUMNS = (
     ("images", "{images}"),
@@ -16,7 +16,6 @@ _COLUMNS = (
     ("n", "{n}"),
     ("steps x images", "{steps:,} x {batch_size:,}"),
     ("training loss", "{loss[0]:.3f} ({loss[1]:.3f} to {loss[2]:.3f})"),
-    ("training accuracy", "{accuracy[0]:.3f} ({accuracy[1]:.3f} to {accuracy[2]:.3f})"),
     ("validation accuracy", "{validation[0]:.3f} ({validation[1]:.3f} to {validation[2]:.3f})"),
 )
 _MACHINE = ("measured on", "{machine}")
@@ -39,8 +38,7 @@ def curves_table(folder: Path) -> str:
 
 def _row(curve: Curve) -> dict[str, Any]:
     seeds = list(curve.seeds.values())
-    hardware, versions = curve.conditions["hardware"], curve.conditions["versions"]
-    devices = hardware["gpus"] or [f"{hardware['cores']} cores of {hardware['cpu']}"]
+    machine = machine_text(curve.conditions["hardware"], curve.conditions["versions"])
     return {
         "images": curve.images,
         "case": curve.case,
@@ -50,12 +48,8 @@ def _row(curve: Curve) -> dict[str, Any]:
         "steps": curve.steps[-1],
         "batch_size": curve.batch_size,
         "loss": _spread([one.loss[-1] for one in seeds]),
-        "accuracy": _spread([one.accuracy[-1] for one in seeds]),
         "validation": _spread([one.validation_accuracy for one in seeds]),
-        "machine": (
-            f"{', '.join(devices)}; Python {versions['python']}, TensorFlow "
-            f"{versions['tensorflow']}; {curve.conditions['measured']}"
-        ),
+        "machine": f"{machine}; {curve.conditions['measured']}",
     }
 
 

@@ -40,7 +40,7 @@ class Way(NamedTuple):
     """How many processes train, and how.
 
     Attributes:
-      text: says so.
+      text: describes it, for people.
       words: flags of cifar10_main.py.
       in_cluster: whether a master, a worker and a ps train, or one process.
       synchronous_trainers: how many trainers' batches a step is made of.
@@ -57,8 +57,8 @@ class Run(NamedTuple):
 
     Attributes:
       name: of its folder and of its results.
-      words: flags of cifar10_main.py, all but places.
-      way: by whom it is trained.
+      words: flags of cifar10_main.py, without folders.
+      way: which processes train it.
     """
 
     name: str
@@ -101,7 +101,7 @@ NAMES = ("whole", "tutorial", *(_name(kind, size) for size in _EPOCHS for kind i
 
 
 def main(argv: Sequence[str]) -> int:
-    """Trains what is not there yet, and says what each run reached."""
+    """Trains the runs that are missing, and prints what each one reached."""
     parser = new_parser("learning", __doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--keep", type=Path, default="runs", help="folder of the runs' folders")
@@ -239,7 +239,7 @@ _COLUMNS = (
 
 
 def learning_table(folder: Path) -> str:
-    """A row a run, as Markdown: what it was, and how far it came."""
+    """Returns a Markdown table with a row for each run: what it was, and what it reached."""
     rows = []
     for curve in read_curves(folder).values():
         words = [one for one in curve["command"].split() if not one.startswith("--log-steps")]

@@ -50,7 +50,7 @@ def draw_whole(whole: Mapping[str, Any], tutorial: Mapping[str, Any], path: Path
 
 
 def draw_batches(curves: Mapping[int, Sequence[Mapping[str, Any]]], path: Path) -> None:
-    """Draws a column of panels a batch size, a line a way to train.
+    """Draws a column of panels for each batch size, and a line for each way to train.
 
     Args:
       curves: batch size -> its curves (`learning.curve_of`).

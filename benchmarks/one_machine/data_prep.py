@@ -23,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.arguments import new_parser
+from cifar10.host.cpu import count_cores, cpu_name
 from launch.cluster.host_list import ROOT
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -50,12 +51,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _conditions(repeats: int) -> str:
-    with open("/proc/cpuinfo") as file:
-        models = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "pillow", "google-crc32c"))
     return (
-        f"{len(os.sched_getaffinity(0))} cores of {models[0] if models else platform.machine()}; "
-        f"Python {platform.python_version()}, {packages}; n = {repeats}\n"
+        f"{count_cores()} cores of {cpu_name()}; Python {platform.python_version()}, {packages}; "
+        f"n = {repeats}\n"
     )
 
 

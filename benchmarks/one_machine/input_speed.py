@@ -6,7 +6,7 @@
 takes the flags of cifar10_main.py and draws batches as training does, with nothing to train. It
 prints one JSON line: images/s (median, lowest and highest of five times a second), the cores that
 this kept busy, the bytes of the split that is held in memory, and by how many bytes the process
-grew at its peak, reading included.
+grew at its peak, reading included; and the machine.
 """
 
 import json
@@ -19,10 +19,11 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from benchmarks.table_text import machine_text
 from cifar10 import schema
 from cifar10.config import flags
 from cifar10.input.records import open_records
-from cifar10.run import job
+from cifar10.run import environment, job
 from cifar10.run.master import train_input
 
 _WINDOWS, _WINDOW_SECS = 5, 1.0
@@ -56,6 +57,7 @@ def main(argv: Sequence[str]) -> None:
         "busy_cores": round(cpu_secs / secs, 2),
         "split_bytes": count * (schema.IMAGE_BYTES + tf.int64.size),
         "peak_growth_bytes": _memory_bytes("VmHWM") - before,
+        "machine": machine_text(environment.hardware(), environment.versions()),
     }
     print(json.dumps(found))
 

@@ -3,10 +3,10 @@
     python -m benchmarks kernels
     python -m benchmarks kernels -- --num-layers=44 --precision=bf16
 
-prints a table in Markdown. Single convolutions are those of a ResNet's stages and two of fastnet's,
-64 images, one thread, fp32 and, where the CPU has it, bf16: CPU time, that of the outputs' memory
-included. A step is that of the training's flags after `--`. Both ways take turns, so that they
-share whatever else the machine does.
+prints the machine and a table in Markdown. Single convolutions are those of a ResNet's stages and
+two of fastnet's, 64 images, one thread, fp32 and, where the CPU has it, bf16: CPU time, that of the
+outputs' memory included. A step is that of the training's flags after `--`. Both ways take turns,
+so that they share whatever else the machine does.
 """
 
 import dataclasses
@@ -21,9 +21,11 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks import arguments
 from benchmarks.one_machine.bare_step import Trainer
+from benchmarks.table_text import machine_text
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
+from cifar10.run.environment import hardware, versions
 
 _IMAGES = 64
 # Side of the images, channels, filters.
@@ -33,11 +35,12 @@ _TURN_SECS = 0.5
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs both."""
+    """Compares whole steps where the command line has training flags, else single convolutions."""
     tf.logging.set_verbosity(tf.logging.FATAL)
     parser = arguments.new_parser("kernels", __doc__)
     parser.add_argument("--rounds", type=int, default=25, help="turns of each way (25)")
     ours = arguments.parse(parser, argv)
+    print(f"{machine_text(hardware(), versions())}; n = {ours.rounds}\n")
     if "--" in argv:
         _compare_steps(ours.config, ours.rounds)
         return

@@ -18,18 +18,18 @@ from benchmarks.peers.networks import (
     LOGIT_FACTOR,
     STAGE_FILTERS,
     WHITENING_FILTERS,
+    StepTimes,
     peer_run,
 )
-from benchmarks.peers.timing import StepTimes
 
 layers = tf.keras.layers
 
 
 def main() -> None:
     """Trains for some steps and prints a JSON line."""
-    run = peer_run(__doc__)
-    network, times = run.network, StepTimes(run)
-    if run.precision == "bf16":
+    network, precision = peer_run(__doc__)
+    times = StepTimes(network)
+    if precision == "bf16":
         tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     model = _build(network.depth)
     model.compile(
@@ -39,10 +39,10 @@ def main() -> None:
         ),
         jit_compile=False,
     )
-    count = 8 * run.batch_size
+    count = 8 * network.batch_size
     images, labels = tf.random.normal([count, 32, 32, 3]), tf.one_hot(tf.range(count) % 10, 10)
     data = tf.data.Dataset.from_tensor_slices((images, labels))
-    data = data.batch(run.batch_size).cache().repeat().prefetch(2)
+    data = data.batch(network.batch_size).cache().repeat().prefetch(2)
     model.fit(data, steps_per_epoch=times.total_steps, verbose=0, callbacks=[_StepCallback(times)])
     times.print_rate()
 

@@ -23,10 +23,10 @@ from benchmarks.peers.networks import (
     LOGIT_FACTOR,
     STAGE_FILTERS,
     WHITENING_FILTERS,
-    PeerRun,
+    Network,
+    StepTimes,
     peer_run,
 )
-from benchmarks.peers.timing import StepTimes
 
 _DEVICES = 2
 _NEVER = 10**9
@@ -34,15 +34,15 @@ _NEVER = 10**9
 
 def main() -> None:
     """Trains for some steps and prints a JSON line."""
-    run = peer_run(__doc__)
-    times = StepTimes(run)
+    network, precision = peer_run(__doc__)
+    times = StepTimes(network)
     tf.logging.set_verbosity(tf.logging.FATAL)
     warnings.filterwarnings("ignore")
     (cpu,) = tf2.config.list_physical_devices("CPU")
     devices = [tf2.config.LogicalDeviceConfiguration() for _ in range(_DEVICES)]
     tf2.config.set_logical_device_configuration(cpu, devices)
     session_config = tf.ConfigProto(allow_soft_placement=True)
-    if run.precision == "bf16":
+    if precision == "bf16":
         session_config.graph_options.rewrite_options.auto_mixed_precision_onednn_bfloat16 = 1
     with tempfile.TemporaryDirectory() as folder:
         settings = tf.estimator.RunConfig(
@@ -58,26 +58,25 @@ def main() -> None:
             save_summary_steps=_NEVER,
             log_step_count_steps=_NEVER,
         )
-        trainer = tf.estimator.Estimator(_model_fn, config=settings, params=run)
+        trainer = tf.estimator.Estimator(_model_fn, config=settings, params=network)
         trainer.train(
-            lambda: _batches(run.batch_size // _DEVICES),
+            lambda: _batches(network.batch_size // _DEVICES),
             hooks=[_StepHook(times)],
             max_steps=times.total_steps,
         )
     times.print_rate()
 
 
-def _model_fn(features: Any, labels: Any, mode: str, params: PeerRun) -> Any:
-    network = params.network
-    if network.depth:
-        logits = tf.layers.dense(_resnet(features, network.depth), 10)
+def _model_fn(features: Any, labels: Any, mode: str, params: Network) -> Any:
+    if params.depth:
+        logits = tf.layers.dense(_resnet(features, params.depth), 10)
     else:
         logits = tf.layers.dense(_fastnet(features), 10, use_bias=False) * LOGIT_FACTOR
     losses = tf.losses.softmax_cross_entropy(
-        labels, logits, label_smoothing=network.label_smoothing, reduction="none"
+        labels, logits, label_smoothing=params.label_smoothing, reduction="none"
     )
     loss = tf.reduce_sum(losses) / params.batch_size
-    optimizer = tf.train.MomentumOptimizer(0.1, network.momentum, use_nesterov=not network.depth)
+    optimizer = tf.train.MomentumOptimizer(0.1, params.momentum, use_nesterov=not params.depth)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         train_op = optimizer.minimize(loss, tf.train.get_global_step())
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)

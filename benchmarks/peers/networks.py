@@ -1,6 +1,12 @@
-"""The networks that are compared: one list for ours and for all peers. Standard library only."""
+"""The networks that are compared, for ours and for all peers, and how peers time their steps.
+
+Standard library only: PyTorch's Python has nothing else of ours.
+"""
 
 import argparse
+import json
+import statistics
+import time
 from typing import NamedTuple
 
 
@@ -47,24 +53,12 @@ LOGIT_FACTOR = 1 / 9  # of the fast net's head
 PRECISIONS = ("fp32", "bf16")
 
 
-class PeerRun(NamedTuple):
-    """What a peer is to train.
+def peer_run(description: str) -> tuple[Network, str]:
+    """Reads the command line that every peer has.
 
-    Attributes:
-      network: how.
-      batch_size: images a step.
-      steps: that are timed.
-      precision: `fp32` or `bf16`.
+    Returns:
+      The network, with the batch size and the steps that are wanted; and the precision.
     """
-
-    network: Network
-    batch_size: int
-    steps: int
-    precision: str
-
-
-def peer_run(description: str) -> PeerRun:
-    """Reads the command line that every peer has."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,9 +68,36 @@ def peer_run(description: str) -> PeerRun:
     parser.add_argument("--steps", type=int, help="timed (default: the network's own)")
     arguments = parser.parse_args()
     network = NETWORKS[arguments.network]
-    return PeerRun(
-        network,
-        arguments.batch_size or network.batch_size,
-        arguments.steps or network.steps,
+    return (
+        network._replace(
+            batch_size=arguments.batch_size or network.batch_size,
+            steps=arguments.steps or network.steps,
+        ),
         arguments.precision,
     )
+
+
+class StepTimes:
+    """Takes the time of each step of a peer.
+
+    Args:
+      network: what is trained, and how many steps are timed.
+
+    Attributes:
+      total_steps: all steps, those of the warm-up included.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.total_steps = network.warm_up + network.steps
+        self._network = network
+        self._ends: list[float] = []
+
+    def step_ended(self) -> None:
+        """Notes that a step has just ended."""
+        self._ends.append(time.perf_counter())
+
+    def print_rate(self) -> None:
+        """Prints the JSON line: images/s by the median step after the warm-up."""
+        ends = self._ends[self._network.warm_up - 1 :]
+        median = statistics.median(later - end for end, later in zip(ends, ends[1:]))
+        print(json.dumps({"images_per_sec": round(self._network.batch_size / median, 1)}))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from benchmarks.errors import BenchmarkError
+from benchmarks.table_text import machine_text
 
 OURS = "train_and_evaluate"
 _JSON = "compare.json"
@@ -80,15 +81,10 @@ def as_markdown(summaries: dict[Key, Summary]) -> str:
 
 def conditions_text(conditions: dict[str, Any]) -> str:
     """One paragraph: what it was measured on."""
-    machine, versions = conditions["hardware"], dict(conditions["versions"])
-    python = versions.pop("python")
-    used = ", ".join(
-        f"{name} {versions[name]}" for name in ("tensorflow", "torch") if name in versions
-    )
+    machine = machine_text(conditions["hardware"], conditions["versions"])
     return (
         "images/s of n rounds: the median, the lowest and the highest; in each round all ways, one "
-        f"after the other; {machine['cores']} cores of {machine['cpu']}; Python {python}, {used}; "
-        f"data: {conditions['data']}."
+        f"after the other; {machine}; data: {conditions['data']}."
     )
 
 

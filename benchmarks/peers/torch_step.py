@@ -17,24 +17,24 @@ from benchmarks.peers.networks import (
     LOGIT_FACTOR,
     STAGE_FILTERS,
     WHITENING_FILTERS,
+    StepTimes,
     peer_run,
 )
-from benchmarks.peers.timing import StepTimes
 
 
 def main() -> None:
     """Trains for some steps and prints a JSON line."""
-    run = peer_run(__doc__)
-    network, times = run.network, StepTimes(run)
+    network, precision = peer_run(__doc__)
+    times = StepTimes(network)
     model = _resnet(network.depth) if network.depth else _Fastnet()
     model = model.to(memory_format=torch.channels_last)
-    images = torch.randn(run.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
-    labels = torch.arange(run.batch_size) % 10
+    images = torch.randn(network.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
+    labels = torch.arange(network.batch_size) % 10
     trained = [weights for weights in model.parameters() if weights.requires_grad]
     optimizer = torch.optim.SGD(trained, 0.1, network.momentum, nesterov=not network.depth)
     smoothing = network.label_smoothing
     for _ in range(times.total_steps):
-        with torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bf16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
             loss = functional.cross_entropy(model(images), labels, label_smoothing=smoothing)
         optimizer.zero_grad()
         loss.backward()

@@ -26,7 +26,7 @@ class Result(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The median of them."""
+        """The median images/s."""
         return statistics.median(self.rates)
 
     @property
@@ -52,12 +52,12 @@ class Result(NamedTuple):
 
 
 def ranked(results: Sequence[Result]) -> list[Result]:
-    """By images/s."""
+    """Sorts results by images/s, the fastest first."""
     return sorted(results, key=lambda result: -result.rate)
 
 
 def best_of(results: Sequence[Result]) -> Result:
-    """Of those that are about as fast as the fastest: the least stale, then the simplest."""
+    """Of those about as fast as the fastest, chooses the least stale, then the simplest."""
     ways = ranked(results)
     as_fast = [result for result in ways if result.rate >= _AS_GOOD * ways[0].rate]
     return min(
@@ -67,7 +67,7 @@ def best_of(results: Sequence[Result]) -> Result:
 
 
 def table_of(results: Sequence[Result]) -> Table:
-    """A row a way, in the order given."""
+    """Returns a table with a row for each way, in the order given."""
     table = Table(
         title="ways to train",
         caption=(

@@ -40,7 +40,7 @@ _LINKS = ((125e6, 0.0), (12.5e6, 0.0), (125e6, 0.01))  # bytes a second, seconds
 
 
 def main(argv: Sequence[str]) -> int:
-    """Fits, predicts, runs."""
+    """Fits the model, then predicts and runs each case."""
     options = _parse(argv)
     trial = _Trial(options)
     console = Console(highlight=False)
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 class Reference(NamedTuple):
-    """What processes that train alone take at a time: a step, and its relative deviation."""
+    """A step of processes that train alone at the same time, and its relative deviation."""
 
     compute_secs: float
     jitter: float
@@ -106,7 +106,7 @@ class _Trial:
         self._seconds = options.seconds
 
     def run(self, shape: Shape, machines: Machines, first: int = 0) -> jobs.Run:
-        """What to run on machines that are there, from the first on."""
+        """Returns what to run on existing machines, from number `first` on."""
         config = flags.parse([*self._words, *([] if shape.sync else ["--sync=false"])])
         cluster = cluster_of(shape, machines, first)
         return jobs.Run(
@@ -114,12 +114,12 @@ class _Trial:
         )
 
     def measure(self, shape: Shape, bytes_per_sec: float, delay_secs: float) -> jobs.Figures:
-        """Makes the machines and runs it."""
+        """Makes the machines and runs the training on them."""
         with Machines(machines_of(shape), bytes_per_sec, delay_secs) as machines:
             return jobs.measure(self.run(shape, machines))
 
     def reference(self, count: int) -> Reference:
-        """Runs so many processes at once, each alone on the core that a trainer has."""
+        """Runs `count` processes at once, each alone on the core that a trainer has."""
         # A process each, since a job that is measured ends by a signal to its process.
         context = multiprocessing.get_context("spawn")
         pool = concurrent.futures.ProcessPoolExecutor(count, context)
@@ -141,7 +141,7 @@ def machines_of(shape: Shape) -> list[Machine]:
 
 
 def cluster_of(shape: Shape, machines: Machines, first: int = 0) -> Cluster:
-    """The same as a cluster for the launcher, on the machines from the first on."""
+    """Returns the launcher's cluster of that shape, on the machines from number `first` on."""
     roles = ["master", *["worker"] * (shape.trainers - 1), *["ps"] * shape.ps]
     hosts = tuple(
         Host(

@@ -1,7 +1,7 @@
 """Runs a job through the launcher for some seconds of steady training, and measures it.
 
-Every task writes what it uses (`benchmarks.scaling.task`) and, by cifar10_main.py's own progress
-lines, each so many steps of its own. The job is stopped as soon as there is enough of both: nothing
+Every task prints what it uses (`benchmarks.scaling.task`), and each trainer the progress lines of
+cifar10_main.py. The job is stopped as soon as there is enough of both: nothing
 is validated or exported.
 """
 
@@ -72,7 +72,7 @@ class Run:
       config: of the training.
       seconds: of steady training, at least.
       log_steps: steps of a trainer between two of its progress lines.
-      min_lines: of each trainer, in those seconds or longer.
+      min_lines: progress lines of each trainer, at least.
       transport: the way to the hosts.
     """
 
@@ -129,7 +129,7 @@ class Figures:
 
 
 def words_of(config: TrainConfig, leave_out: set[str]) -> list[str]:
-    """The flags that give `config`, those left out that are named."""
+    """Returns the flags that give `config`, without those whose names are in `leave_out`."""
     values = {
         field.name: getattr(config, field.name)
         for field in dataclasses.fields(config)
@@ -192,13 +192,13 @@ def _measured(job: Job) -> Job:
 
 
 class Watch(Display):
-    """Hears what the tasks say, and asks for the end once that is enough.
+    """Reads what the tasks print, and ends the job once that is enough.
 
     Args:
       run: what is measured.
 
     Attributes:
-      has_enough: whether it was.
+      has_enough: whether it was enough.
     """
 
     def __init__(self, run: Run) -> None:
@@ -237,7 +237,7 @@ class Watch(Display):
         return self._began is not None
 
     def figures(self) -> Figures:
-        """What the steady part gives."""
+        """Returns the figures of the steady part."""
         run, lines = self._run, self._steady_lines()
         step_secs, jitters, rates = [], [], []
         for of_task in lines.values():
@@ -286,7 +286,7 @@ class Watch(Display):
         return others / own
 
     def _rates(self, samples: Sequence[Sample]) -> Used:
-        """Use a second."""
+        """Returns what a task used per second."""
         steady = self._steady(samples)
         first, last = steady[0], steady[-1]
         secs = last.secs - first.secs

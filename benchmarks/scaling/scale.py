@@ -37,7 +37,7 @@ _ROUNDS = 3
 
 
 def main(argv: Sequence[str]) -> int:
-    """Fits and predicts."""
+    """Fits the model and prints what it predicts."""
     options = _parse(argv)
     config = options.config
     local = flags.parse([*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)])
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def add_constants_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where `find_constants` finds them."""
+    """Adds the flags that `find_constants` reads."""
     parser.add_argument(
         "--seconds", type=arguments.positive, default=5.0, help="of each run (default 5)"
     )
@@ -112,7 +112,7 @@ def read_constants(path: pathlib.Path) -> Constants:
 
 
 def constants_text(constants: Constants) -> str:
-    """One line."""
+    """Describes the constants in one line."""
     server_ms = 1000 * constants.server_cpu(1)
     return (
         f"a step of {constants.batch_size} images: {1000 * constants.compute_secs:.1f} ms of "
@@ -125,7 +125,7 @@ def constants_text(constants: Constants) -> str:
 def prediction_table(
     constants: Constants, link: Link, trainers: Sequence[int], ps: Sequence[int]
 ) -> Table:
-    """images/s of every shape, and how much of what as many machines alone would make."""
+    """images/s of every shape, and their share of what as many machines alone would make."""
     speed = "none" if math.isinf(link.bytes_per_sec) else f"{link.bytes_per_sec * 8e-6:,.0f} Mbit/s"
     title = f"predicted; link {speed}, round trip {1000 * link.round_trip_secs:g} ms"
     table = Table("trainers", "ps", title=title)

@@ -25,17 +25,17 @@ _FRAMING = 1538 / 1448
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """What is fitted.
+    """The constants of the model, fitted to short runs.
 
     Attributes:
       batch_size: images of a trainer's step.
-      step_bytes: that cross between a trainer and all servers in a step, both ways together.
-      compute_secs: of a trainer's step without servers.
+      step_bytes: bytes between a trainer and all servers in a step, both ways together.
+      compute_secs: seconds of a trainer's step without servers.
       jitter: standard deviation of a step's time, as a share of it.
-      own_secs: that servers add to a trainer's step, beside what they compute and what the wire
-        takes: packing, copies, calls.
-      server_secs: CPU of each server in a step, however small its piece.
-      server_secs_per_byte: CPU of a server in a step for each byte of its piece, both ways.
+      own_secs: seconds that servers add to a trainer's step, beside what they compute and what the
+        wire takes: packing, copies, calls.
+      server_secs: CPU seconds of each server in a step, however small its piece.
+      server_secs_per_byte: CPU seconds of a server in a step for each byte of its piece, both ways.
     """
 
     batch_size: int
@@ -53,7 +53,7 @@ class Constants:
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """What is between any two machines.
+    """The network between any two machines.
 
     Attributes:
       bytes_per_sec: of a machine's link, each way; math.inf within a machine.
@@ -99,12 +99,12 @@ class Step:
 
     @property
     def secs(self) -> float:
-        """All of it."""
+        """The whole step."""
         return self.compute + self.calls + self.wire + self.server + self.waiting
 
 
 def predict(constants: Constants, shape: Shape, link: Link) -> Step:
-    """A trainer's step."""
+    """Predicts where the time of a trainer's step goes."""
     wire = constants.step_bytes * _FRAMING / link.bytes_per_sec
     server = constants.server_cpu(shape.ps)
     calls = constants.own_secs + ROUND_TRIPS * link.round_trip_secs
@@ -123,7 +123,7 @@ def predict(constants: Constants, shape: Shape, link: Link) -> Step:
 
 
 def images_per_sec(constants: Constants, shape: Shape, link: Link) -> float:
-    """Of the whole job."""
+    """Returns images/s of the whole job."""
     return shape.trainers * constants.batch_size / predict(constants, shape, link).secs
 
 
@@ -198,7 +198,7 @@ def fit(batch_size: int, rounds: Sequence[Mapping[int, Measured]]) -> Constants:
 
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """The line nearest to the points of which neither part is negative: its start, its slope."""
+    """Fits a line whose start and slope are not negative; returns start and slope."""
     slope, start = np.polyfit(xs, ys, 1)
     if slope < 0:
         return statistics.mean(ys), 0.0

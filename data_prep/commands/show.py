@@ -1,9 +1,31 @@
-"""`show`: draws a contact sheet of a folder of records."""
+"""`show`: draws a labelled contact sheet of a folder of records, a row for each class."""
 
 import argparse
+import os
+import random
 from pathlib import Path
+from typing import Optional
 
-from data_prep.commands.contact_sheet import draw
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from cifar10 import schema
+from data_prep.errors import DamageError, UsageError
+from data_prep.folder import manifest as manifests
+from data_prep.folder import publish
+from data_prep.folder.manifest import Manifest
+from data_prep.sources import synthetic
+from data_prep.tfrecord import read
+
+MAX_COUNT = 100
+
+_SCALE = 2  # a pixel of an image becomes 2x2
+_TILE, _GAP, _MARGIN = schema.WIDTH * _SCALE, 6, 28
+_LABELS_WIDTH, _TITLE_HEIGHT = 132, 74
+_PAPER, _INK, _FAINT = "#ffffff", "#1b1f24", "#6a737d"
+_EMPTY = "#f0f2f4"
+
+Samples = list[list[bytes]]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -12,3 +34,90 @@ def run(arguments: argparse.Namespace) -> int:
     draw(Path(arguments.folder), arguments.split, path, arguments.count, arguments.seed)
     print(f"{path}: {arguments.split}, up to {arguments.count} images a class.")
     return 0
+
+
+def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
+    """Writes a PNG with up to `count` images of each class, drawn at random from `split`.
+
+    Raises:
+      UsageError: no such folder or split, or `count` is too large for a picture.
+      DamageError: the folder is incomplete or a record is damaged.
+    """
+    if count > MAX_COUNT:
+        raise UsageError(f"--count must be 1 to {MAX_COUNT}, got {count}")
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
+    if publish.is_incomplete(folder):
+        raise DamageError(f"{folder}: a build was cut off here; run python -m data_prep again")
+    names = [n for n in publish.record_files(folder) if n.startswith((f"{split}.", f"{split}-"))]
+    if not names:
+        raise UsageError(f"{folder}: holds no {split} records")
+    samples, total = _sample([folder / name for name in names], count, seed)
+    manifest = manifests.read(folder)
+    class_names = schema.CLASS_NAMES if manifest is None else manifest.class_names
+    sheet = _sheet(samples, class_names, f"{split}: {total:,} images", _subtitle(folder, manifest))
+    temporary = path.with_name(path.name + ".part")
+    sheet.save(temporary, format="PNG", optimize=True)
+    os.replace(temporary, path)
+
+
+def _sample(paths: list[Path], count: int, seed: int) -> tuple[Samples, int]:
+    """Chooses `count` images of each class, all equally likely, in one pass."""
+    rng = random.Random(seed)
+    chosen: Samples = [[] for _ in range(schema.NUM_CLASSES)]
+    seen = [0] * schema.NUM_CLASSES
+
+    def take(image: bytes, label: int) -> None:
+        seen[label] += 1
+        if len(chosen[label]) < count:
+            chosen[label].append(image)
+        elif (place := rng.randrange(seen[label])) < count:
+            chosen[label][place] = image
+
+    for path in paths:
+        damages = read.scan(path, take).damages
+        if damages:
+            raise DamageError(damages[0])
+    return chosen, sum(seen)
+
+
+def _subtitle(folder: Path, manifest: Optional[Manifest]) -> str:
+    if manifest is None:
+        return f"{folder.resolve().name}, no manifest"
+    if manifest.kind == synthetic.KIND:
+        return "synthetic, not CIFAR-10"
+    return f"{manifest.name}, {manifest.kind}"
+
+
+def _sheet(
+    samples: Samples, class_names: tuple[str, ...], title: str, subtitle: str
+) -> Image.Image:
+    columns = max(1, *(len(row) for row in samples))
+    step = _TILE + _GAP
+    width = max(2 * _MARGIN + _LABELS_WIDTH + columns * step - _GAP, 480)
+    height = 2 * _MARGIN + _TITLE_HEIGHT + schema.NUM_CLASSES * step - _GAP
+    sheet = Image.new("RGB", (width, height), _PAPER)
+    pen = ImageDraw.Draw(sheet)
+    pen.text((_MARGIN, _MARGIN), title, _INK, ImageFont.load_default(26))
+    pen.text((_MARGIN, _MARGIN + 34), subtitle, _FAINT, ImageFont.load_default(15))
+    font = ImageFont.load_default(17)
+    for row, (name, images) in enumerate(zip(class_names, samples)):
+        top = _MARGIN + _TITLE_HEIGHT + row * step
+        pen.text((_MARGIN, top + _TILE // 2), name, _INK, font, anchor="lm")
+        for column in range(columns):
+            place = (_MARGIN + _LABELS_WIDTH + column * step, top)
+            if column < len(images):
+                sheet.paste(_tile(images[column]), place)
+            else:
+                corner = (place[0] + _TILE - 1, place[1] + _TILE - 1)
+                pen.rectangle((place, corner), _EMPTY)
+    return sheet
+
+
+def _tile(image: bytes) -> Image.Image:
+    shape = (schema.CHANNELS, schema.HEIGHT, schema.WIDTH)
+    pixels = np.frombuffer(image, np.uint8).reshape(shape).transpose(1, 2, 0)
+    # Nearest: the sheet shows the pixels that the records hold.
+    return Image.fromarray(np.ascontiguousarray(pixels)).resize(
+        (_TILE, _TILE), Image.Resampling.NEAREST
+    )

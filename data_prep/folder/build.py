@@ -105,6 +105,7 @@ def _stage(source: Source, staging: Path, options: Options, say: Say) -> Result:
         split: tuple(_write(staging, split, *parts[split], _shards(split, options)))
         for split in schema.SPLITS
     }
+    train, chosen = parts[schema.TRAIN]
     manifest = Manifest(
         dataset.kind,
         source.name,
@@ -112,7 +113,7 @@ def _stage(source: Source, staging: Path, options: Options, say: Say) -> Result:
         dataset.class_names,
         options,
         splits,
-        *write.channel_sums(*parts[schema.TRAIN]).statistics(),
+        *write.channel_sums(train.pixels, chosen).statistics(),
     )
     say("Reading them back ...")
     counts = {split: _read_back(staging, splits[split]) for split in schema.SPLITS}
@@ -161,7 +162,7 @@ def _write(
     for index, chosen in enumerate(np.array_split(indices, shards)):
         name = schema.file_name(split, index, shards)
         with (folder / name).open("wb") as file:
-            written.append(write.write_records(file, name, images, chosen))
+            written.append(write.write_records(file, name, images.pixels, images.labels, chosen))
     return written
 
 

@@ -1,6 +1,5 @@
 """The manifest: what a folder of records holds, written last, so that its presence means done."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -123,12 +122,3 @@ def _files(split: dict[str, Any], name: str) -> tuple[Written, ...]:
     if split["records"] != sum(file.records for file in files):
         raise ValueError(f"{name} counts {split['records']} records, its files do not")
     return files
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content, in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -90,7 +90,7 @@ class _Collector:
     def __init__(self, sums: records.ChannelSums) -> None:
         self._sums, self._buffer = sums, bytearray()
 
-    def __call__(self, image: bytes) -> None:
+    def __call__(self, image: bytes, label: int) -> None:
         self._buffer += image
         if len(self._buffer) >= _BLOCK_IMAGES * schema.IMAGE_BYTES:
             self.flush()

@@ -21,9 +21,9 @@ import urllib3
 
 from data_prep.errors import DownloadError, UsageError
 from data_prep.folder import publish
-from data_prep.folder.manifest import file_sha256
 from data_prep.published.archives import Archive
 from data_prep.published.meter import Meter
+from data_prep.sources.detect import file_sha256
 
 _BLOCK = 1 << 18
 _MAX_WRONG_FILES = 2

@@ -6,6 +6,7 @@ no decoder outlives a killed run.
 """
 
 import io
+import itertools
 import multiprocessing
 import os
 import signal
@@ -38,7 +39,7 @@ def decode_all(files: Iterator[tuple[str, bytes]]) -> Iterator[bytes]:
       SourceError: as `decode` does, for the first file in order that is not sound.
     """
     batches = _batches(files)
-    for _, batch in zip(range(_WORTH_PROCESSES), batches):
+    for batch in itertools.islice(batches, _WORTH_PROCESSES):
         yield from _images(decode_batch(batch))
     first = next(batches, None)
     if first is not None:
@@ -57,7 +58,7 @@ def _decode_in_processes(first: _Batch, batches: Iterator[_Batch]) -> Iterator[b
     connections = tuple(idle)
     busy: deque[Connection] = deque()
     try:
-        for batch in _chain(first, batches):
+        for batch in itertools.chain([first], batches):
             if not idle:
                 # A decoder is sent nothing before its answer is read: neither side can block
                 # on a full pipe while the other one does.
@@ -74,19 +75,8 @@ def _decode_in_processes(first: _Batch, batches: Iterator[_Batch]) -> Iterator[b
             connection.close()
 
 
-def _chain(first: _Batch, rest: Iterator[_Batch]) -> Iterator[_Batch]:
-    yield first
-    yield from rest
-
-
 def _batches(files: Iterator[tuple[str, bytes]]) -> Iterator[_Batch]:
-    batch: _Batch = []
-    for file in files:
-        batch.append(file)
-        if len(batch) == _FILES_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
+    while batch := list(itertools.islice(files, _FILES_AT_ONCE)):
         yield batch
 
 

@@ -77,16 +77,22 @@ def _synthetic_size(source: str, size: Optional[int]) -> int:
     return size
 
 
-def _fingerprint(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _fingerprint(path: Path) -> str:
     if path.is_file():
         try:
-            with path.open("rb") as file:
-                while block := file.read(_BLOCK):
-                    digest.update(block)
+            return file_sha256(path)
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
-        return digest.hexdigest()
+    digest = hashlib.sha256()
     for member in members.walk(path):
         if not _kind_of(member):
             continue

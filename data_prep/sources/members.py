@@ -12,7 +12,6 @@ import os
 import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,19 +32,6 @@ _OPENERS: dict[bytes, Callable[[Path], object]] = {
 }
 _ZIP_MAGIC = b"PK"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-
-# What the standard library raises on damaged, truncated, encrypted or unreadable archives.
-_DAMAGE = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
 
 
 @dataclass(frozen=True)
@@ -75,7 +61,9 @@ class Member:
             )
         try:
             data = self._read(self.size + 1)
-        except _DAMAGE as error:
+        except (SourceError, MemoryError):
+            raise
+        except Exception as error:  # The standard library raises many kinds on damaged archives.
             raise SourceError(f"{self.name}: damaged or truncated: {error}") from error
         if len(data) != self.size:
             raise SourceError(f"{self.name}: truncated: {len(data)} of {self.size} bytes")
@@ -149,7 +137,9 @@ def _walk_archive(path: Path) -> Iterator[Member]:
         if magic.startswith(_ZSTD_MAGIC):
             raise SourceError(f"{path}: Python cannot read zstd; unpack it first (zstd -d)")
         yield from _walk_zip(path) if magic.startswith(_ZIP_MAGIC) else _walk_tar(path, magic)
-    except _DAMAGE as error:
+    except (SourceError, MemoryError):
+        raise
+    except Exception as error:  # As above: an empty name in a zip is an IndexError.
         raise SourceError(f"{path}: not an archive, or damaged or truncated: {error}") from error
 
 

@@ -30,7 +30,10 @@ class RecordError(ValueError):
 
 @dataclass
 class Scan:
-    """What reading a whole file found; `damages` are ready to print, with file and record."""
+    """What reading a file found, up to `bytes`; `damages` are ready to print, with file and record.
+
+    `sha256` is empty where damage kept the end of the file from being read.
+    """
 
     path: Path
     records: int = 0
@@ -40,14 +43,14 @@ class Scan:
     damages: list[str] = field(default_factory=list)
 
 
-def scan(path: Path, on_image: Optional[Callable[[bytes], None]] = None) -> Scan:
+def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) -> Scan:
     """Reads every record of a file: framing, CRCs, features, label. Damage is listed, not raised.
 
     A record with a wrong payload is skipped; after a wrong length nothing more can be found.
 
     Args:
       path: the file.
-      on_image: is called with each sound record's 3,072 bytes.
+      on_example: is called with each sound record's 3,072 bytes in CHW order, and its label.
     """
     result = Scan(path)
     digest = hashlib.sha256()
@@ -66,38 +69,15 @@ def scan(path: Path, on_image: Optional[Callable[[bytes], None]] = None) -> Scan
                 _check_payload(payload, footer)
                 image, label = parse_example(payload)
                 result.label_counts[label] += 1
-                if on_image is not None:
-                    on_image(image)
+                if on_example is not None:
+                    on_example(image, label)
             except RecordError as error:
                 result.damages.append(f"{where}: {error}")
             result.records += 1
             result.bytes += len(header) + len(payload) + len(footer)
-    if result.bytes != size:
-        result.bytes, result.sha256 = size, ""
-    else:
+    if result.bytes == size:
         result.sha256 = digest.hexdigest()
     return result
-
-
-def examples(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yields (3,072 CHW bytes, label) of each record.
-
-    Raises:
-      RecordError: damage; says file and record.
-    """
-    position, index = 0, 0
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        while position < size:
-            try:
-                header, payload, footer = _frame(file, size - position)
-                _check_payload(payload, footer)
-                example = parse_example(payload)
-            except RecordError as error:
-                raise RecordError(f"{path}: record {index} (byte {position}): {error}") from error
-            yield example
-            position += len(header) + len(payload) + len(footer)
-            index += 1
 
 
 def _frame(file: BinaryIO, left: int) -> tuple[bytes, bytes, bytes]:

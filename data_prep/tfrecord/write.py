@@ -16,9 +16,12 @@ from typing import BinaryIO
 
 import google_crc32c
 import numpy as np
+import numpy.typing as npt
 
 from cifar10 import schema
-from data_prep.sources.dataset import Images, Indices, Pixels
+
+Pixels = npt.NDArray[np.uint8]
+Indices = npt.NDArray[np.int64]
 
 _MASK_DELTA = 0xA282EAD8
 _ROWS_AT_ONCE = 4096  # 12.8 MB
@@ -86,24 +89,34 @@ _TEMPLATE = np.frombuffer(
 )
 
 
-def write_records(file: BinaryIO, name: str, images: Images, indices: Indices) -> Written:
-    """Writes the images that `indices` choose, in that order; the caller syncs and renames."""
+def write_records(
+    file: BinaryIO, name: str, pixels: Pixels, labels: Pixels, indices: Indices
+) -> Written:
+    """Writes some images; the caller syncs and renames the file.
+
+    Args:
+      file: is appended to.
+      name: what the result calls it.
+      pixels: uint8 [n, 3072] in CHW order.
+      labels: uint8 [n].
+      indices: which images, in this order.
+    """
     digest = hashlib.sha256()
-    for rows in _record_rows(images, indices):
+    for rows in _record_rows(pixels, labels, indices):
         block = rows.data.cast("B")
         digest.update(block)
         file.write(block)
     return Written(name, len(indices), len(indices) * RECORD_BYTES, digest.hexdigest())
 
 
-def _record_rows(images: Images, indices: Indices) -> Iterator[Pixels]:
+def _record_rows(pixels: Pixels, labels: Pixels, indices: Indices) -> Iterator[Pixels]:
     """Yields uint8 [<=4096, RECORD_BYTES] blocks of finished records."""
     start, end = HEADER.size, HEADER.size + PAYLOAD_BYTES
     for first in range(0, len(indices), _ROWS_AT_ONCE):
         chosen = indices[first : first + _ROWS_AT_ONCE]
         rows = np.tile(_TEMPLATE, (len(chosen), 1))
-        rows[:, start + IMAGE_START : start + IMAGE_END] = images.pixels[chosen]
-        rows[:, end - 1] = images.labels[chosen]
+        rows[:, start + IMAGE_START : start + IMAGE_END] = pixels[chosen]
+        rows[:, end - 1] = labels[chosen]
         crcs = [masked_crc(row[start:end].tobytes()) for row in rows]
         rows[:, end:] = np.array(crcs, dtype="<u4").view(np.uint8).reshape(-1, FOOTER.size)
         yield rows
@@ -136,9 +149,9 @@ class ChannelSums:
         return tuple(map(float, mean)), tuple(map(float, deviation))
 
 
-def channel_sums(images: Images, indices: Indices) -> ChannelSums:
-    """Sums over the images that `indices` choose."""
+def channel_sums(pixels: Pixels, indices: Indices) -> ChannelSums:
+    """Sums over the images, uint8 [n, 3072], that `indices` choose."""
     sums = ChannelSums()
     for first in range(0, len(indices), _ROWS_AT_ONCE):
-        sums.add(images.pixels[indices[first : first + _ROWS_AT_ONCE]])
+        sums.add(pixels[indices[first : first + _ROWS_AT_ONCE]])
     return sums

@@ -21,3 +21,4 @@ def test_the_input_is_measured_alone(
     assert 0 < found["lowest"] <= found["images_per_sec"] <= found["highest"]
     assert found["split_bytes"] == 308_000  # 100 images of 3,072 bytes, with 8 of a label
     assert found["peak_growth_bytes"] >= 0
+    assert found["machine"].endswith("TensorFlow 2.15.1")

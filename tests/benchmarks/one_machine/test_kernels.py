@@ -10,7 +10,10 @@ RATIO = r"[0-9.]+ \| [0-9.]+ \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|"
 
 
 def rows(root: Path, *words: str) -> list[str]:
-    """What the benchmark prints below a table's head; in a process of its own, for its threads."""
+    """What the benchmark prints below a table's head; in a process of its own, for its threads.
+
+    Above the table it must say what it was measured on.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "kernels", "--rounds", "2", *words],
         cwd=root,
@@ -18,7 +21,9 @@ def rows(root: Path, *words: str) -> list[str]:
         text=True,
         check=True,
     )
-    return done.stdout.splitlines()[2:]
+    machine, _, _, _, *found = done.stdout.splitlines()
+    assert re.fullmatch(r"\d+ cores? of .+; Python 3\.\S+, TensorFlow 2\.15\.1; n = 2", machine)
+    return found
 
 
 def test_single_convolutions_are_timed_in_turns(compiled_kernels: None, root: Path) -> None:

@@ -32,7 +32,7 @@ ROWS = [
 ]
 
 CONDITIONS = {
-    "hardware": {"cpu": "a CPU", "cores": 2},
+    "hardware": {"cpu": "a CPU", "cores": 2, "gpus": []},
     "versions": {"python": "3.11.7", "tensorflow": "2.15.1", "torch": "2.0"},
     "data": "synthetic",
 }
@@ -58,7 +58,9 @@ def test_a_table_json_and_a_picture_are_written(tmp_path: Path) -> None:
     other = ROWS[0]._replace(network="fastnet", batch_size=1024)  # without bf16, without Keras
     text = write_report(tmp_path, [*ROWS, other], CONDITIONS)
     assert text == (tmp_path / "compare.md").read_text()
-    assert "2 cores of a CPU; Python 3.11.7, tensorflow 2.15.1, torch 2.0; data: synthetic" in text
+    assert (
+        "2 cores of a CPU; Python 3.11.7, TensorFlow 2.15.1, PyTorch 2.0; data: synthetic" in text
+    )
     runs = json.loads((tmp_path / "compare.json").read_text())["runs"]
     assert [run["images_per_sec"] for run in runs] == [r.images_per_sec for r in [*ROWS, other]]
     with Image.open(tmp_path / "compare.png") as picture:
@@ -77,7 +79,7 @@ def test_what_was_measured_before_is_added_to(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"data": "images"}, "was measured with data synthetic, and here is images; choose"),
-        ({"hardware": {"cpu": "a CPU", "cores": 4}}, "was measured with hardware"),
+        ({"hardware": {"cpu": "a CPU", "cores": 4, "gpus": []}}, "was measured with hardware"),
         ({"versions": {"python": "3.11.7", "torch": "2.1"}}, "'torch': '2.0'"),
     ],
 )

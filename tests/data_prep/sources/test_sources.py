@@ -238,6 +238,45 @@ def test_a_flipped_bit_in_a_compressed_archive_is_noticed(tmp_path: Path) -> Non
         _load(path)
 
 
+def test_a_zip_whose_member_has_no_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "nameless.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x", b"content")
+    content = path.read_bytes()
+    directory = content.index(b"PK\x01\x02")
+    # The length of the name, 28 bytes into the entry, and the name itself, 46 bytes into it.
+    nameless = content[: directory + 28] + b"\0\0" + content[directory + 30 : directory + 46]
+    end = bytearray(content[directory + 47 :])
+    end[12] -= 1  # bytes of the directory
+    path.write_bytes(nameless + end)
+    with pytest.raises(SourceError, match="nameless.zip: not an archive, or damaged"):
+        _load(path)
+
+
+@pytest.mark.parametrize("kind", ["w", "w:gz", "w:bz2", "w:xz", "zip", "folder"])
+def test_wrong_bytes_anywhere_are_one_line(kind: str, tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images", per_class=1, extension="jpg")
+    path = _zip(tmp_path / "whole", tree) if kind == "zip" else tmp_path / "whole"
+    if kind.startswith("w"):
+        made.tar(path, tree, kind)
+    elif kind == "folder":
+        path = tree / "test" / "frog" / "0000.jpg"
+    whole, source = path.read_bytes(), tree if kind == "folder" else path
+    rng = np.random.default_rng(1)
+    messages = []
+    for _ in range(40):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, len(whole), 3):
+            damaged[place] = rng.integers(0, 256)
+        path.write_bytes(damaged)
+        try:
+            _load(source)
+        except SourceError as error:
+            messages.append(str(error))
+    assert len(messages) > 5
+    assert [message for message in messages if "\n" in message] == []
+
+
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil", "..\\evil"])
 def test_a_name_that_leads_out_of_the_archive_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "evil.tar"

@@ -15,7 +15,8 @@ def _images(count: int) -> Images:
 
 def _file(count: int) -> bytes:
     file = io.BytesIO()
-    write.write_records(file, "train.tfrecords", _images(count), np.arange(count))
+    images = _images(count)
+    write.write_records(file, "train.tfrecords", images.pixels, images.labels, np.arange(count))
     return file.getvalue()
 
 
@@ -100,7 +101,7 @@ def test_a_payload_that_is_no_record_of_ours_says_why(payload: bytes, reason: st
 
 def test_channel_sums_are_those_of_numpy() -> None:
     images = _images(50)
-    mean, deviation = write.channel_sums(images, np.arange(50)).statistics()
+    mean, deviation = write.channel_sums(images.pixels, np.arange(50)).statistics()
     channels = images.pixels.reshape(50, 3, 1024)
     assert np.allclose(mean, channels.mean(axis=(0, 2)), rtol=1e-12)
     assert np.allclose(deviation, channels.std(axis=(0, 2)), rtol=1e-12)

@@ -15,7 +15,9 @@ def test_the_sheet_holds_the_records_own_pixels(built: Path, tmp_path: Path) -> 
         pixels = np.asarray(sheet)
     # Two eval images of class 0: the first tile is one of them, each pixel doubled.
     tile = pixels[102 : 102 + 64 : 2, 160 : 160 + 64 : 2].transpose(2, 0, 1).tobytes()
-    airplanes = [i for i, label in read.examples(built / "eval.tfrecords") if label == 0]
+    images: list[tuple[bytes, int]] = []
+    read.scan(built / "eval.tfrecords", lambda *example: images.append(example))
+    airplanes = [image for image, label in images if label == 0]
     assert len(airplanes) == 2
     assert tile in airplanes
 
