@@ -1,4 +1,4 @@
-"""What a check asks of a host: versions, code, data, ports, GPUs, disk, and who it can dial."""
+"""Answers a check's questions about a host: versions, code, data, ports, GPUs, disk, peers."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ def version(name):
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-print(json.dumps([platform.python_version(), version("tensorflow")]))
+print(json.dumps({"python": platform.python_version(), "tensorflow": version("tensorflow")}))
 """
 _DIAL_SECS = 3.0
 _VERSIONS_SECS = 60
@@ -41,7 +41,7 @@ def look(order: Message) -> dict[str, Any]:
     if order["engine"] is not None:
         facts.update(Containers(order["engine"]).look(order["image"]))
     else:
-        facts["versions"], facts["python_error"] = _versions(order["python"], cwd)
+        facts.update(_versions(order["python"], cwd))
         facts["code"] = _code(cwd, order["code"])
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
@@ -51,8 +51,8 @@ def look(order: Message) -> dict[str, Any]:
     return facts
 
 
-def _versions(python: str, cwd: str) -> tuple[Optional[list[Optional[str]]], Optional[str]]:
-    """(Python's, TensorFlow's) without importing TensorFlow, or why not."""
+def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
+    """Finds Python's version and TensorFlow's, without importing TensorFlow; or says why not."""
     try:
         done = subprocess.run(
             [python, "-c", _VERSIONS],
@@ -63,16 +63,17 @@ def _versions(python: str, cwd: str) -> tuple[Optional[list[Optional[str]]], Opt
             timeout=_VERSIONS_SECS,
             check=True,
         )
-        return json.loads(done.stdout), None
+        return {**json.loads(done.stdout), "python_error": None}
     except FileNotFoundError:
-        return None, f"{python if os.path.isdir(cwd) else cwd} is not there"
+        why = f"{python if os.path.isdir(cwd) else cwd} is not there"
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        return None, f"{python}: {said[-1]}"
+        why = f"{python}: {said[-1]}"
     except subprocess.TimeoutExpired:
-        return None, f"{python}: no answer within {_VERSIONS_SECS} s"
+        why = f"{python}: no answer within {_VERSIONS_SECS} s"
     except (OSError, ValueError) as error:
-        return None, f"{python}: {error}"
+        why = f"{python}: {error}"
+    return {"python": None, "tensorflow": None, "python_error": why}
 
 
 def _files(path: str) -> Iterator[str]:
