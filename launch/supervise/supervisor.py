@@ -64,7 +64,15 @@ class TaskState:
 
 @dataclass
 class _Stage:
-    """Some tasks are to end: asked by a signal, or (None) by themselves, within some seconds."""
+    """A part of the job's end: the tasks that are to end next.
+
+    Attributes:
+      tasks: their names.
+      signum: the signal that asks them to end; None: they end by themselves.
+      secs: the time that they get for it.
+      since: when the stage began.
+      killed: when the tasks that were left were killed.
+    """
 
     tasks: Sequence[str]
     signum: Optional[int]
@@ -77,21 +85,22 @@ class Supervisor:
     """Decides what becomes of one job.
 
     Args:
-      tasks: all of them.
-      limits: of time.
+      tasks: all tasks of the job.
+      limits: the job's time limits.
       restarts: how often each task may be started again.
+      now: the time at which the job starts.
 
     Attributes:
-      states: by task name.
-      outcome: set once the job is over.
+      states: task name -> where the task stands.
+      outcome: how the job ended; None until it is over.
     """
 
-    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int) -> None:
+    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         self.states = {task.name: TaskState(task) for task in tasks}
         self.outcome: Optional[Outcome] = None
         self._limits = limits
         self._restarts = restarts
-        self._progress = ProgressWatch(limits, 0.0)
+        self._progress = ProgressWatch(limits, now)
         self._stages: Optional[list[_Stage]] = None
         self._verdict: Optional[Outcome] = None
         self._stop_signals = 0
@@ -101,9 +110,8 @@ class Supervisor:
         """Whether the job is ending."""
         return self._stages is not None
 
-    def start(self, now: float) -> list[Action]:
+    def start(self) -> list[Action]:
         """Starts all tasks, the ps first."""
-        self._progress = ProgressWatch(self._limits, now)
         order = sorted(self.states.values(), key=lambda state: state.task.task_type != "ps")
         return [self._start(state) for state in order]
 
@@ -130,8 +138,8 @@ class Supervisor:
           name: the task.
           code: its exit code, -n for signal n; None if it was lost or could not be started.
           now: the time.
-          reason: why, where there is no exit code.
-          cause: the job's, if that is a failure which ends it.
+          reason: why it ended, in words; by default, by its exit code.
+          cause: the cause of the job's end, if this failure ends it.
         """
         state = self.states[name]
         if not state.alive:
@@ -153,7 +161,7 @@ class Supervisor:
         return [*self._judge_quitters(now, late=True), *self._restart_or_fail(state, now, has_run)]
 
     def _late_failure(self, state: TaskState) -> list[Action]:
-        """Tells of a task that failed by itself although the job is done, and is a success."""
+        """Reports a task that failed by itself after the lead has ended with success."""
         done = self._verdict is not None and self._verdict.exit_code == 0
         if state.code == 0 or not done or not self._stages or self._stages[0].signum is not None:
             return []
@@ -162,12 +170,12 @@ class Supervisor:
     def _judge_quitters(self, now: float, *, late: bool = False) -> list[Action]:
         """Counts a ps that ended by itself as failed, if training goes on without it.
 
-        Whether it does shows by a worker that is still there after the grace: a master alone may
-        be busy with the last evaluation.
+        A worker that still runs after the grace period shows that training goes on. A master alone
+        does not: it may be busy with the last evaluation.
 
         Args:
           now: the time.
-          late: at once, as something has gone wrong: this is why.
+          late: whether to do so at once: something has failed, and the missing ps is the reason.
         """
         actions: list[Action] = []
         working = any(self.states[name].alive for name in self._names("worker"))
@@ -189,18 +197,18 @@ class Supervisor:
     def stop(
         self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
     ) -> list[Action]:
-        """The user asks for the end; asked again, everything is killed.
+        """Ends the job in order; at the second call, kills all tasks.
 
         Args:
-          signum: the signal by which it was asked for.
+          signum: the signal that asked for the end.
           now: the time.
-          reason: how it ended, in words; by default, by that signal.
-          cause: who asked for it.
+          reason: why the job ends, in words; by default, by that signal.
+          cause: who asked for the end.
         """
         self._stop_signals += 1
         if self._stop_signals == 1:
             if self._verdict is not None and self._verdict.exit_code:
-                return []  # on its way already; a second signal would keep tasks from saving
+                return []  # it ends already; a second signal would keep tasks from saving
             words = reason or f"stopped by {signal.Signals(signum).name}"
             self._verdict = Outcome(128 + signum, words, cause=cause)
             return self._stop_all(self._limits.stop_secs, now)
@@ -241,7 +249,7 @@ class Supervisor:
             name,
             cause=state.cause,
         )
-        # Without a ps the others cannot save: they are not given the time for it.
+        # Without a ps the others cannot save, so they get no time for it.
         saves = state.task.task_type != "ps"
         return [
             Note(f"{self._verdict.reason}; stopping the others"),
@@ -257,7 +265,7 @@ class Supervisor:
         return [Note(f"{reason}; stopping"), *self._stop_all(self._limits.stop_secs, now)]
 
     def _stop_all(self, secs: float, now: float) -> list[Action]:
-        """The lead first, so that it saves while the others still serve it; the ps last."""
+        """Ends the lead first, so that it saves while the others still serve it; the ps last."""
         self._stages = [
             _Stage(self._names("master", "chief"), signal.SIGTERM, secs),
             _Stage(self._names("worker", "evaluator"), signal.SIGTERM, secs),
@@ -278,7 +286,7 @@ class Supervisor:
         return [name for name, s in self.states.items() if s.task.task_type in task_types]
 
     def _advance(self, now: float) -> list[Action]:
-        """Goes on through the stages of the end as far as possible."""
+        """Goes through the stages of the end as far as the tasks that still run allow."""
         actions: list[Action] = []
         for state in self.states.values():
             if state.status in ("waiting", "restarting", "quit"):
