@@ -69,16 +69,23 @@ class _Stage:
     Attributes:
       tasks: their names.
       signum: the signal that asks them to end; None: they end by themselves.
-      secs: the time that they get for it.
+      secs: the time that they get for it; what is left then is for the next stage.
+      why: what to tell the user of tasks that get the signal; empty for nothing.
       since: when the stage began.
-      killed: when the tasks that were left were killed.
     """
 
     tasks: Sequence[str]
     signum: Optional[int]
     secs: float
+    why: str = ""
     since: Optional[float] = None
-    killed: Optional[float] = None
+
+
+def _ask_then_kill(tasks: Sequence[str], secs: float) -> list[_Stage]:
+    return [
+        _Stage(tasks, signal.SIGTERM, secs),
+        _Stage(tasks, signal.SIGKILL, _KILL_SECS, "did not end in time: killed"),
+    ]
 
 
 class Supervisor:
@@ -267,9 +274,9 @@ class Supervisor:
     def _stop_all(self, secs: float, now: float) -> list[Action]:
         """Ends the lead first, so that it saves while the others still serve it; the ps last."""
         self._stages = [
-            _Stage(self._names("master", "chief"), signal.SIGTERM, secs),
-            _Stage(self._names("worker", "evaluator"), signal.SIGTERM, secs),
-            _Stage(self._names("ps"), signal.SIGTERM, min(secs, _KILL_SECS)),
+            *_ask_then_kill(self._names("master", "chief"), secs),
+            *_ask_then_kill(self._names("worker", "evaluator"), secs),
+            *_ask_then_kill(self._names("ps"), min(secs, _KILL_SECS)),
         ]
         return self._advance(now)
 
@@ -277,8 +284,8 @@ class Supervisor:
         others = self._names("worker", "evaluator")
         self._stages = [
             _Stage(others, None, self._limits.grace_secs),
-            _Stage(others, signal.SIGTERM, self._limits.stop_secs),
-            _Stage(self._names("ps"), signal.SIGTERM, _KILL_SECS),
+            *_ask_then_kill(others, self._limits.stop_secs),
+            *_ask_then_kill(self._names("ps"), _KILL_SECS),
         ]
         return self._advance(now)
 
@@ -298,18 +305,12 @@ class Supervisor:
                 stage.since = now
                 if stage.signum is not None:
                     actions += [Signal(name, stage.signum) for name in alive]
-            elif alive and stage.killed is None and now >= stage.since + stage.secs:
-                if stage.signum is None:
-                    alive = []  # the next stage asks them
-                else:
-                    stage.killed = now
-                    actions += [Signal(name, signal.SIGKILL) for name in alive]
-                    actions.append(Note(f"{', '.join(alive)} did not end in time: killed"))
-            elif alive and stage.killed is not None and now >= stage.killed + _KILL_SECS:
-                actions.append(Note(f"{', '.join(alive)}: no word of an end; see `clean`"))
-                alive = []
-            if alive:
+                if alive and stage.why:
+                    actions.append(Note(f"{', '.join(alive)} {stage.why}"))
+            if alive and now < stage.since + stage.secs:
                 return actions
+            if alive and stage.signum == signal.SIGKILL:
+                actions.append(Note(f"{', '.join(alive)}: no word of an end; see `clean`"))
             self._stages.pop(0)
         self.outcome = self._verdict
         return actions
