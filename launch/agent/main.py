@@ -139,7 +139,7 @@ class Agent:
                 order = self._containers.prepare(order, marks)
             task = Running(order)
         except OSError as error:
-            self._say("refused", task=order["task"], reason=str(error))
+            self._say("exit", task=order["task"], code=None, reason=str(error), stragglers=0)
             return
         self._tasks[task.name] = task
         self._selector.register(task.fd, selectors.EVENT_READ, lambda: self._read(task))

@@ -201,10 +201,8 @@ class _Agents:
         elif event == "exit":
             if message["stragglers"]:
                 self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
-            code, reason = message["code"], message["reason"]
+            code, reason = message["code"], message["reason"]  # no code: it was not started
             self._carry_out(self._supervisor.ended(name, code, now, reason))
-        elif event == "refused":
-            self._carry_out(self._supervisor.ended(name, None, now, message["reason"]))
 
     def _take_from_agent(self, host: str, link: Link, message: Message) -> None:
         event = message["event"]
