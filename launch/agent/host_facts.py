@@ -33,8 +33,8 @@ def look(order: Message) -> dict[str, Any]:
     """Gathers the facts about this host.
 
     Args:
-      order: cwd, python, code (files and folders below cwd), data (a folder, or None), ports; for
-        containers engine and image, in the place of python and code.
+      order: cwd, data (a folder, or None) and ports; and python and code (files and folders below
+        cwd), or for containers engine and image.
     """
     cwd = os.path.expanduser(order["cwd"])
     facts: dict[str, Any] = {"clock": time.time(), "cores": len(os.sched_getaffinity(0))}
@@ -84,7 +84,7 @@ def _files(path: str) -> Iterator[str]:
 
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:
-    """A fingerprint of the Python files; None if the first of `code` is missing."""
+    """Returns a fingerprint of the Python files; None if the first of `code` is missing."""
     if not os.path.exists(os.path.join(cwd, code[0])):
         return None
     digest = hashlib.sha256()
@@ -96,7 +96,7 @@ def _code(cwd: str, code: list[str]) -> Optional[str]:
 
 
 def _data(folder: str) -> Optional[str]:
-    """A fingerprint of the manifest, and of the records' names and sizes; None without any."""
+    """Returns a fingerprint of the manifest and the records' names and sizes; None without any."""
     digest = hashlib.sha256()
     try:
         names = sorted(os.listdir(folder))
@@ -128,7 +128,7 @@ def _gpus() -> list[str]:
 
 
 def answer(ports: list[int], token: str) -> list[socket.socket]:
-    """Listens on those of `ports` that are free, and tells whoever dials its token."""
+    """Listens on `ports`, but for those that are taken, and sends `token` to each caller."""
     listening = []
     for port in ports:
         try:

@@ -70,8 +70,7 @@ def run_with_agents(
                 )
                 for task in job.tasks
             }
-            agents = _Agents(supervisor, loop, connections, orders, cluster.limits.lease_secs)
-            return loop.run(agents)
+            return loop.run(_Agents(supervisor, loop, connections, orders))
         finally:
             connections.close_all()
 
@@ -132,7 +131,6 @@ class _Agents:
       loop: takes the tasks' lines, and notes for the user.
       connections: the connections to the agents.
       orders: task name -> the order to start it.
-      lease_secs: how long an agent may be silent.
     """
 
     def __init__(
@@ -141,12 +139,9 @@ class _Agents:
         loop: RunLoop[Event],
         connections: Connections,
         orders: Mapping[str, Message],
-        lease_secs: float,
     ) -> None:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
-        self._orders, self._lease_secs = orders, lease_secs
-        self._hosts = {name: state.task.host.name for name, state in supervisor.states.items()}
-        self._next_beat = 0.0
+        self._orders = orders
         self._waiting: dict[str, list[Message]] = {}  # orders for hosts that are being reconnected
         self._was_told = False
 
@@ -177,13 +172,8 @@ class _Agents:
     def tick(self, now: float) -> None:
         """Lets the supervisor look at the clock, and the agents know that the launcher is there."""
         self._carry_out(self._supervisor.tick(now))
-        if now >= self._next_beat:
-            silent = self._connections.beat(now)
-            # After a pause of our own (Ctrl-Z), what they said lies unread.
-            was_away = now > self._next_beat + 1 and self._next_beat > 0
-            self._next_beat = now + self._lease_secs / 6
-            for name, link in () if was_away else silent:
-                self._lose(name, link, f"no word from it for {self._lease_secs:g} s")
+        for name, link in self._connections.beat(now):
+            self._lose(name, link, f"no word from it for {self._connections.lease_secs:g} s")
 
     def has_lines_to_come(self) -> bool:
         """Never: an agent sends a task's last lines before its end."""
@@ -226,8 +216,8 @@ class _Agents:
         if not self._connections.is_current(host, link):
             return
         self._connections.drop(host)
-        for name, its_host in self._hosts.items():
-            if its_host == host:
+        for name, state in self._supervisor.states.items():
+            if state.task.host.name == host:
                 now = time.monotonic()
                 self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
@@ -245,7 +235,7 @@ class _Agents:
             if isinstance(action, Note):
                 self._loop.note(action.text)
                 continue
-            host = self._hosts[action.task]
+            host = self._supervisor.states[action.task].task.host.name
             if isinstance(action, Start):
                 order = self._orders[action.task]
             else:

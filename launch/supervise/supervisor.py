@@ -128,7 +128,7 @@ class Supervisor:
             self.states[name].status = "running"
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """A task wrote a line; `stepped`: it told of a training step."""
+        """Takes note that a task wrote a line; `stepped`: it reported a training step."""
         self._progress.heard(now, stepped=stepped)
 
     def ended(

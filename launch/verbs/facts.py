@@ -120,13 +120,13 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
 
 
 def columns(containers: Optional[ContainerNeeds] = None) -> list[str]:
-    """The head of the table."""
+    """Returns the column names of the table."""
     inside = ["Python", "TensorFlow", "code"] if containers is None else ["engine", "image"]
     return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
 
 
 def cells(host: Host, facts: Facts, containers: Optional[ContainerNeeds] = None) -> list[str]:
-    """The host's row in the table; only its first cells if it could not be asked."""
+    """Returns a host's row of the table; only its first cells if the host could not be asked."""
     if facts.unreachable is not None:
         return [host.name, "no"]
     found = facts.found

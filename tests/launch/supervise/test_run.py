@@ -33,7 +33,7 @@ def test_a_task_that_is_started_late_gets_the_signal_that_came_before_it(tmp_pat
     loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=False)
     log = str(folder.log_path("master/0"))
     orders = {"master/0": _order_to_start(job.tasks[0], {}, masked=[], log=log)}
-    agents = _Agents(supervisor, loop, connections, orders, lease_secs=30)
+    agents = _Agents(supervisor, loop, connections, orders)
     try:
         agents.start()  # without a connection: it is made now, which takes a while
         agents.stop(signal.SIGTERM, 1)
