@@ -25,19 +25,17 @@ TRAINING ARGS, after `--`, go to cifar10_main.py as they are, the same for every
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs a command line and returns the exit code: 2 for a mistake of the user's."""
     words = list(sys.argv[1:] if argv is None else argv)
-    ours, arguments = words, []
-    if "--" in words:
-        ours, arguments = words[: words.index("--")], words[words.index("--") + 1 :]
+    split = words.index("--") if "--" in words else len(words)
     parser = _parser()
-    options, unknown = parser.parse_known_args(ours)
+    options, unknown = parser.parse_known_args(words[:split])
     if unknown:
         parser.error(f"unknown: {' '.join(unknown)}; the training's own arguments go after --")
-    if arguments and not hasattr(options, "cluster"):
-        print(f"error: {options.verb} takes no training arguments after --", file=sys.stderr)
-        return 2
-    options.arguments = arguments
+    options.arguments = words[split + 1 :]
+    run_verb, _ = _VERBS[options.verb]
     try:
-        return _VERBS[options.verb](options)
+        if options.arguments and not hasattr(options, "cluster"):
+            raise LaunchError(f"{options.verb} takes no training arguments after --")
+        return run_verb(options)
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -48,68 +46,55 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 130
 
 
-# (flag, whether a backend refuses it, why and what to do instead)
-_REFUSED: tuple[tuple[str, Callable[[Kind], bool], str], ...] = (
-    (
-        "hosts",
-        lambda kind: kind.is_this_machine,
-        ALL_TASKS_HERE,
-    ),
-    (
-        "hosts",
-        lambda kind: kind.chooses_hosts,
-        "it chooses the hosts itself; give --workers and --ps instead",
-    ),
-    (
-        "nodes",
-        lambda kind: not kind.chooses_hosts,
-        "only a backend that chooses the hosts takes it, such as slurm; leave it out",
-    ),
-    (
-        "nodes",
-        lambda kind: kind.host_per_task,
-        "it chooses a node for each task; leave it out",
-    ),
-    ("python", lambda kind: kind.has_image, "the image has its own Python; leave it out"),
-    (
-        "workdir",
-        lambda kind: kind.has_image and kind.chooses_hosts,
-        "the image holds the code; leave it out",
-    ),
+# Flags that --cluster or --hosts makes meaningless -> why, and what to do instead.
+_SAID_BY_A_FILE = dict.fromkeys(
+    ("hosts", "workers", "ps", "nodes", "evaluator", "python", "workdir"),
+    "a cluster file says it itself; write it there",
 )
-# What --cluster and --hosts say already -> why, and what to do instead.
-_SAID_BY_A_FILE = "a cluster file says it itself; write it there"
-_SAID_BY_HOSTS = (
-    "each host has its tasks; leave it out, or say `roles:` of each host in a file (--cluster)"
+_SAID_BY_HOSTS = dict.fromkeys(
+    ("workers", "ps", "nodes"),
+    "each host has its tasks; leave it out, or say `roles:` of each host in a file (--cluster)",
 )
-_SAID = {
-    "cluster": dict.fromkeys(
-        ("hosts", "workers", "ps", "nodes", "evaluator", "python", "workdir"), _SAID_BY_A_FILE
-    ),
-    "hosts": dict.fromkeys(("workers", "ps", "nodes"), _SAID_BY_HOSTS),
-}
+
+
+def _refused_by(kind: Kind) -> dict[str, str]:
+    """The flags that a backend cannot use -> why, and what to do instead."""
+    refused = {}
+    if kind.is_this_machine:
+        refused["hosts"] = ALL_TASKS_HERE
+    if kind.chooses_hosts:
+        refused["hosts"] = "it chooses the hosts itself; give --workers and --ps instead"
+    else:
+        takes_it = "only a backend that chooses the hosts takes it, such as slurm"
+        refused["nodes"] = f"{takes_it}; leave it out"
+    if kind.host_per_task:
+        refused["nodes"] = "it chooses a node for each task; leave it out"
+    if kind.has_image:
+        refused["python"] = "the image has its own Python; leave it out"
+    if kind.has_image and kind.chooses_hosts:
+        refused["workdir"] = "the image holds the code; leave it out"
+    return refused
 
 
 def cluster_of(options: argparse.Namespace) -> Cluster:
-    """The cluster that --cluster, --hosts, or --on with counts of tasks describes.
+    """Returns the cluster that --cluster, --hosts, or --on with counts of tasks describes.
 
     Raises:
-      LaunchError: none of them does, or a flag does not go with it.
+      LaunchError: no cluster is described, or a flag does not go with the description.
     """
     from launch.cluster import host_list
 
     if options.cluster is not None:
         from launch.cluster.cluster_file import read_cluster
 
-        _refuse_flags(options, "--cluster", _SAID["cluster"])
+        _refuse_flags(options, "--cluster", _SAID_BY_A_FILE)
         return read_cluster(options.cluster, KINDS, options.on)
     kind = KINDS[options.on or "ssh"]
-    refused = {flag: words for flag, refuses, words in _REFUSED if refuses(kind)}
     if options.on is not None:
-        _refuse_flags(options, f"--on {kind.name}", refused)
+        _refuse_flags(options, f"--on {kind.name}", _refused_by(kind))
     place = (options.python, options.workdir)
     if options.hosts is not None:
-        _refuse_flags(options, "--hosts", _SAID["hosts"])
+        _refuse_flags(options, "--hosts", _SAID_BY_HOSTS)
         cluster = host_list.from_hosts(options.hosts, *place, options.evaluator)
         return replace(cluster, backend=kind.name, ports=kind.default_ports)
     workers, ps = options.workers or 0, 1 if options.ps is None else options.ps
@@ -125,12 +110,12 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
 
 def _refuse_flags(options: argparse.Namespace, way: str, refused: Mapping[str, str]) -> None:
-    """Refuses flags that are given although they mean nothing beside another one.
+    """Refuses flags that mean nothing beside another flag.
 
     Args:
       options: the command line.
-      way: the other one, in words.
-      refused: flag -> why, and what to do instead.
+      way: the other flag, in words.
+      refused: flag -> why it is refused, and what to do instead.
     """
     for flag, words in refused.items():
         value = getattr(options, flag)
@@ -147,53 +132,35 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    plan = verbs.add_parser(
-        "plan", allow_abbrev=False, help="show every task's TF_CONFIG, command and devices"
-    )
-    _add_cluster(plan)
-    form = plan.add_mutually_exclusive_group()
+    subparsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs = {
+        name: subparsers.add_parser(name, allow_abbrev=False, help=words)
+        for name, (_, words) in _VERBS.items()
+    }
+    for name in ("plan", "check", "up"):
+        _add_cluster(verbs[name])
+    for name in ("status", "logs", "stop", "clean"):
+        verbs[name].add_argument("--run", metavar="ID", help="by default the newest one")
+    where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
+    for name in ("up", "status", "logs", "stop", "clean"):
+        verbs[name].add_argument("--state-dir", metavar="DIR", help=where)
+    form = verbs["plan"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--shell", action="store_true", help="a line for each node, to run by hand")
-    check = verbs.add_parser(
-        "check", allow_abbrev=False, help="go through the hosts before a job does"
-    )
-    _add_cluster(check)
-    up = verbs.add_parser("up", allow_abbrev=False, help="run the job to its end")
-    _add_cluster(up)
+    up, logs = verbs["up"], verbs["logs"]
     up.add_argument("--restarts", type=_count, metavar="N", help="start a failed task again")
     up.add_argument("--no-check", action="store_true", help="start without looking at the hosts")
     up.add_argument("--lines", action="store_true", help="prefixed lines on a terminal, too")
-    for name, words in _ON_RUNS.items():
-        verb = verbs.add_parser(name, allow_abbrev=False, help=words)
-        verb.add_argument("--run", metavar="ID", help="by default the newest one")
-        _add_state_dir(verb)
-        if name == "logs":
-            verb.add_argument("-f", "--follow", action="store_true", help="until the run is over")
-            verb.add_argument("task", nargs="?", metavar="TASK", help="such as worker/0")
-        elif name == "stop":
-            verb.add_argument("--now", action="store_true", help="without saving")
-    _add_state_dir(up)
+    logs.add_argument("-f", "--follow", action="store_true", help="until the run is over")
+    logs.add_argument("task", nargs="?", metavar="TASK", help="such as worker/0")
+    verbs["stop"].add_argument("--now", action="store_true", help="without saving")
     return parser
-
-
-_ON_RUNS = {
-    "status": "where each task of a run stands",
-    "logs": "what a task has written",
-    "stop": "end a run in order: the master saves",
-    "clean": "end what a run has left behind, on every host",
-}
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 6:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}")
     return int(text)
-
-
-def _add_state_dir(parser: argparse.ArgumentParser) -> None:
-    where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
-    parser.add_argument("--state-dir", metavar="DIR", help=where)
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -236,16 +203,20 @@ def _up(options: argparse.Namespace) -> int:
     return up(cluster_of(options), options)
 
 
-def _on_runs(options: argparse.Namespace) -> int:
+def _on_a_run(options: argparse.Namespace) -> int:
     from launch.verbs import runs
 
-    verbs: dict[str, Callable[[argparse.Namespace], int]] = {
-        "status": runs.status,
-        "logs": runs.logs,
-        "stop": runs.stop,
-        "clean": runs.clean,
-    }
-    return verbs[options.verb](options)
+    verb: Callable[[argparse.Namespace], int] = getattr(runs, options.verb)
+    return verb(options)
 
 
-_VERBS = {"plan": _plan, "check": _check, "up": _up, **dict.fromkeys(_ON_RUNS, _on_runs)}
+# verb -> (the function that runs it, its line in the help)
+_VERBS = {
+    "plan": (_plan, "show every task's TF_CONFIG, command and devices"),
+    "check": (_check, "go through the hosts before a job does"),
+    "up": (_up, "run the job to its end"),
+    "status": (_on_a_run, "where each task of a run stands"),
+    "logs": (_on_a_run, "what a task has written"),
+    "stop": (_on_a_run, "end a run in order: the master saves"),
+    "clean": (_on_a_run, "end what a run has left behind, on every host"),
+}

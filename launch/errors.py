@@ -1,7 +1,7 @@
 """The errors that end a command with one clear line.
 
-LaunchError      the caller's mistake: exit code 2
-└── HostError    a host or a run is not as it should be: exit code 1
+LaunchError      a mistake of the user's: exit code 2
+└── HostError    a host, or what is kept of a run, cannot be used: exit code 1
 """
 
 from collections.abc import Iterable
@@ -20,5 +20,5 @@ class HostError(LaunchError):
 
 
 def below_each_other(reasons: Iterable[str]) -> str:
-    """Several reasons as one message: they line up behind the `error: ` that goes before it."""
+    """Joins several reasons to one message, lined up behind the `error: ` in front of it."""
     return "\n       ".join(reasons)

@@ -1,7 +1,7 @@
-"""Containers of a run: what only their host can tell `docker run`, and their end.
+"""The containers of a run: completes `docker run` with what only the host knows, and removes them.
 
 A container does not end with the client that started it. So each carries the marks of its task as
-labels, too: by them it is found and removed, whoever has died.
+labels, by which it is found and removed whatever has happened to the client.
 """
 
 import os
@@ -30,17 +30,17 @@ _REASONS = {
 
 
 def mount(source: str, target: str, *, readonly: bool) -> str:
-    """A folder of the host in the container; unlike `--volume`, it must be there."""
+    """Returns the option that mounts a folder of the host; unlike `--volume`, it must exist."""
     return f"--mount=type=bind,source={source},target={target}{',readonly' * readonly}"
 
 
 def gpu_words(engine: str) -> list[str]:
-    """Shows a container the host's GPUs; which of them are used says CUDA_VISIBLE_DEVICES."""
+    """Returns the options that show all GPUs; CUDA_VISIBLE_DEVICES says which are used."""
     return ["--device=nvidia.com/gpu=all"] if is_podman(engine) else ["--gpus=all"]
 
 
 def is_podman(engine: str) -> bool:
-    """Whether it is Docker's twin, as far as its name tells."""
+    """Whether the engine is podman, by its name."""
     return os.path.basename(engine) == "podman"
 
 
@@ -57,11 +57,11 @@ class Containers:
         self._mounts = mounts
 
     def prepare(self, order: Message, marks: dict[str, str]) -> Message:
-        """The order to start a task, with what is known only here.
+        """Completes the order to start a task with what only this host knows.
 
         Args:
-          order: its argv is ENGINE run ...
-          marks: the task's, for labels.
+          order: the launcher's order, whose argv is `ENGINE run ...`.
+          marks: the task's marks, which become labels.
 
         Raises:
           OSError: the engine or a folder is not there.
@@ -76,7 +76,7 @@ class Containers:
             words.append(f"--env={OWN_CORES}=1")
         if order["gpus"] or (order["gpus"] is None and gpus_here()):
             words += gpu_words(self.engine)
-        if not order["last"]:  # a ps reads and writes nothing
+        if not order["last"]:  # a ps reads no records and writes no output
             words += [
                 mount(_folder(order["cwd"], source, readonly), target, readonly=readonly)
                 for source, target, readonly in self._mounts
@@ -85,27 +85,25 @@ class Containers:
         return {**order, "cwd": "/", "argv": [*argv[:2], *words, *argv[2:]], "contained": True}
 
     def _user(self) -> list[str]:
-        """What containers write must belong to whoever runs them."""
+        """Returns the options by which files that a container writes belong to this user."""
         ids = f"--user={os.getuid()}:{os.getgid()}"
         # Without root, podman would take these for numbers of its own users.
         return ["--userns=keep-id", ids] if is_podman(self.engine) and os.getuid() else [ids]
 
     def look(self, image: str) -> dict[str, Any]:
-        """What a check asks: does the engine answer, and which image has that name."""
-        facts: dict[str, Any] = {"engine_error": None, "image": None}
+        """Answers a check: why the engine does not work, and the id of the image with that name."""
         try:
             self._ask("ps", "--quiet")
         except OSError as error:
-            return {**facts, "engine_error": str(error)}
+            return {"engine_error": str(error), "image": None}
         try:
-            facts["image"] = self._ask("image", "inspect", "--format={{.Id}}", image)[0]
+            found = self._ask("image", "inspect", "--format={{.Id}}", image)[0]
         except OSError:  # there is no such image
-            return facts
-        facts["image"] = facts["image"].removeprefix("sha256:")[:12]
-        return facts
+            return {"engine_error": None, "image": None}
+        return {"engine_error": None, "image": found.removeprefix("sha256:")[:12]}
 
     def find(self, **marks: str) -> list[str]:
-        """The ids of the containers with these marks, whether they run or not.
+        """Returns the ids of the containers with these marks, whether they run or not.
 
         Raises:
           OSError: the engine does not answer; says why.
@@ -117,8 +115,8 @@ class Containers:
         """Kills and removes containers until none with these marks is left.
 
         Args:
-          settle_secs: looks again for so long: what a client that was killed had begun to make may
-            come yet.
+          settle_secs: how long to look again at least: a container that a killed client had begun
+            to make may appear late.
           **marks: RUN, HOST or TASK -> value.
 
         Returns:
@@ -145,7 +143,7 @@ class Containers:
             time.sleep(_LOOK_SECS)
 
     def reason(self, code: int) -> str:
-        """What an exit code of the client means; empty for the container's own."""
+        """Says what an exit code of the client means; empty for one of the container's command."""
         if code not in _REASONS:
             return ""
         words = _REASONS[code].format(engine=self.engine)
@@ -161,7 +159,7 @@ class Containers:
         return done.stdout.split()
 
     def _run(self, *words: str) -> "Optional[subprocess.CompletedProcess[str]]":
-        """Runs the client; None if it does not come to an end."""
+        """Runs the client; returns None if it does not end in time."""
         try:
             return subprocess.run(
                 [self.engine, *words],
@@ -179,7 +177,7 @@ class Containers:
 
 
 def _folder(cwd: str, path: str, readonly: bool) -> str:
-    """The absolute path of a folder to mount; one to write to is made."""
+    """Returns the absolute path of a folder to mount; makes it unless it is only read."""
     folder = os.path.join(os.path.expanduser(cwd), os.path.expanduser(path))
     if not readonly:
         os.makedirs(folder, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a check asks of a host: versions, code, data, ports, GPUs, disk, and who it can dial."""
+"""Answers a check's questions about a host: versions, code, data, ports, GPUs, disk, peers."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ def version(name):
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-print(json.dumps([platform.python_version(), version("tensorflow")]))
+print(json.dumps({"python": platform.python_version(), "tensorflow": version("tensorflow")}))
 """
 _DIAL_SECS = 3.0
 _VERSIONS_SECS = 60
@@ -33,15 +33,15 @@ def look(order: Message) -> dict[str, Any]:
     """Gathers the facts about this host.
 
     Args:
-      order: cwd, python, code (files and folders below cwd), data (a folder, or None), ports; for
-        containers engine and image, in the place of python and code.
+      order: cwd, data (a folder, or None) and ports; and python and code (files and folders below
+        cwd), or for containers engine and image.
     """
     cwd = os.path.expanduser(order["cwd"])
     facts: dict[str, Any] = {"clock": time.time(), "cores": len(os.sched_getaffinity(0))}
     if order["engine"] is not None:
         facts.update(Containers(order["engine"]).look(order["image"]))
     else:
-        facts["versions"], facts["python_error"] = _versions(order["python"], cwd)
+        facts.update(_versions(order["python"], cwd))
         facts["code"] = _code(cwd, order["code"])
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
@@ -51,8 +51,8 @@ def look(order: Message) -> dict[str, Any]:
     return facts
 
 
-def _versions(python: str, cwd: str) -> tuple[Optional[list[Optional[str]]], Optional[str]]:
-    """(Python's, TensorFlow's) without importing TensorFlow, or why not."""
+def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
+    """Finds Python's version and TensorFlow's, without importing TensorFlow; or says why not."""
     try:
         done = subprocess.run(
             [python, "-c", _VERSIONS],
@@ -63,16 +63,17 @@ def _versions(python: str, cwd: str) -> tuple[Optional[list[Optional[str]]], Opt
             timeout=_VERSIONS_SECS,
             check=True,
         )
-        return json.loads(done.stdout), None
+        return {**json.loads(done.stdout), "python_error": None}
     except FileNotFoundError:
-        return None, f"{python if os.path.isdir(cwd) else cwd} is not there"
+        why = f"{python if os.path.isdir(cwd) else cwd} is not there"
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        return None, f"{python}: {said[-1]}"
+        why = f"{python}: {said[-1]}"
     except subprocess.TimeoutExpired:
-        return None, f"{python}: no answer within {_VERSIONS_SECS} s"
+        why = f"{python}: no answer within {_VERSIONS_SECS} s"
     except (OSError, ValueError) as error:
-        return None, f"{python}: {error}"
+        why = f"{python}: {error}"
+    return {"python": None, "tensorflow": None, "python_error": why}
 
 
 def _files(path: str) -> Iterator[str]:
@@ -83,7 +84,7 @@ def _files(path: str) -> Iterator[str]:
 
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:
-    """A fingerprint of the Python files; None if the first of `code` is missing."""
+    """Returns a fingerprint of the Python files; None if the first of `code` is missing."""
     if not os.path.exists(os.path.join(cwd, code[0])):
         return None
     digest = hashlib.sha256()
@@ -95,7 +96,7 @@ def _code(cwd: str, code: list[str]) -> Optional[str]:
 
 
 def _data(folder: str) -> Optional[str]:
-    """A fingerprint of the manifest, and of the records' names and sizes; None without any."""
+    """Returns a fingerprint of the manifest and the records' names and sizes; None without any."""
     digest = hashlib.sha256()
     try:
         names = sorted(os.listdir(folder))
@@ -127,7 +128,7 @@ def _gpus() -> list[str]:
 
 
 def answer(ports: list[int], token: str) -> list[socket.socket]:
-    """Listens on those of `ports` that are free, and tells whoever dials its token."""
+    """Listens on `ports`, but for those that are taken, and sends `token` to each caller."""
     listening = []
     for port in ports:
         try:

@@ -1,4 +1,4 @@
-"""A task's log: bounded in size, and never the end of a task when the disk is full."""
+"""A task's log: bounded in size; a full disk ends the log, not the task."""
 
 import os
 from typing import Optional
@@ -10,17 +10,13 @@ class LogFile:
     """Appends to a file, which only its owner can read.
 
     Args:
-      path: where; `~` is the user's home. Missing folders are made.
-
-    Attributes:
-      error: why nothing is written any more, if so.
+      path: the file; `~` is the user's home. Missing folders are made.
     """
 
     def __init__(self, path: str) -> None:
         self._path = os.path.expanduser(path)
         self._fd: Optional[int] = None
-        self.error: Optional[str] = None
-        self._is_told = False
+        self._error: Optional[str] = None
         try:
             if not os.path.exists(os.path.dirname(self._path)):
                 os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
@@ -29,7 +25,7 @@ class LogFile:
             self._give_up(error)
 
     def write(self, data: bytes) -> None:
-        """Writes all of `data`, or gives up for good."""
+        """Writes all of `data`; after an error, nothing is written any more."""
         try:
             while data and self._fd is not None:
                 data = data[os.write(self._fd, data) :]
@@ -41,10 +37,9 @@ class LogFile:
             self._give_up(error)
 
     def new_error(self) -> Optional[str]:
-        """The error, the first time that this is asked once there is one; else None."""
-        found = None if self._is_told else self.error
-        self._is_told = found is not None or self._is_told
-        return found
+        """Returns why nothing is written any more; None if nothing failed since the last call."""
+        error, self._error = self._error, None
+        return error
 
     def close(self) -> None:
         """Closes the file."""
@@ -57,4 +52,4 @@ class LogFile:
 
     def _give_up(self, error: OSError) -> None:
         self.close()
-        self.error = f"{self._path}: {error.strerror}; its log stops here"
+        self._error = f"{self._path}: {error.strerror}; its log stops here"

@@ -1,10 +1,9 @@
-"""The agent's loop: takes orders, reports output and exit codes, ends tasks without a launcher."""
+"""The agent's loop: takes orders, reports output and exit codes, and ends tasks in the end."""
 
 import contextlib
 import os
 import selectors
 import signal
-import socket
 import time
 from collections.abc import Callable
 from typing import Any, Optional
@@ -33,7 +32,7 @@ class Agent:
         self._host = ""
         self._tasks: dict[str, Running] = {}
         self._incoming = Incoming(0)
-        self._outgoing = Outgoing(1)
+        self._outgoing = Outgoing(1, MAGIC)
         self._selector = selectors.DefaultSelector()
         self._heard = time.monotonic()
         self._lease_secs: Optional[float] = None
@@ -64,8 +63,7 @@ class Agent:
         self._watch_signals()
         os.set_blocking(0, False)
         self._selector.register(0, selectors.EVENT_READ, self._hear)
-        self._outgoing.put_bytes(MAGIC)
-        self._say("hello", host=socket.gethostname(), pid=os.getpid(), clock=time.time())
+        self._say("hello")
         while self._has_work():
             for key, _ in self._selector.select(0.05 if self._outgoing.waiting else _TICK_SECS):
                 key.data()
@@ -76,7 +74,7 @@ class Agent:
             self._send_guard_home()
 
     def _has_work(self) -> bool:
-        """Whether to go on: after the end, too, until the last messages are sent or time is up."""
+        """Whether to go on; after the end, until the last messages are sent or time is up."""
         if self._over_at is None:
             return True
         left = self._over_at + _LAST_WORDS_SECS - time.monotonic()
@@ -94,7 +92,7 @@ class Agent:
             signal.signal(signum, signal.SIG_IGN)
 
     def _asked_to_end(self) -> None:
-        """Slurm ends the whole job, in its launcher's order; others end this host alone."""
+        """Handles SIGTERM: under Slurm the launcher ends the job; else this host's tasks end."""
         reason = "the agent got SIGTERM"
         if "SLURM_STEP_ID" in os.environ:
             self._say("told", reason=reason)
@@ -125,12 +123,11 @@ class Agent:
         if order["containers"] is not None:
             self._containers = Containers(**order["containers"])
         self._send_guard_home = processes.start_guard(
-            self._run_id, self._host, self._remove_all_containers
+            self._run_id, self._host, lambda: self._remove_containers(_SETTLE_SECS)
         )
-        self._say("ready")
 
     def _start(self, order: Message) -> None:
-        """Starts a task, after what a former agent may have left of it."""
+        """Starts a task, after ending what a former agent may have left of it."""
         marks = {processes.RUN: self._run_id, processes.TASK: order["task"]}
         processes.end_all(lambda: processes.marked(**marks), 0)
         try:
@@ -142,22 +139,22 @@ class Agent:
                 order = self._containers.prepare(order, marks)
             task = Running(order)
         except OSError as error:
-            self._say("refused", task=order["task"], reason=str(error))
+            self._say("exit", task=order["task"], code=None, reason=str(error), stragglers=0)
             return
         self._tasks[task.name] = task
         self._selector.register(task.fd, selectors.EVENT_READ, lambda: self._read(task))
-        self._say("started", task=task.name, pid=task.pid)
+        self._say("started", task=task.name)
         self._forward(task, [])
 
     def _read(self, task: Running) -> None:
         lines = task.read()
-        if lines is None:  # closed its output; its end is another matter
+        if lines is None:  # it has closed its output, but may go on
             self._selector.unregister(task.fd)
             return
         self._forward(task, lines)
 
     def _forward(self, task: Running, lines: list[str]) -> None:
-        """Tells the launcher what a task wrote; and once, if that could not be logged."""
+        """Sends the launcher what a task wrote, and once a note if its log cannot be written."""
         error = task.log.new_error()
         if error is not None:
             self._say("note", text=f"{task.name}: {error}, but the job goes on")
@@ -196,20 +193,18 @@ class Agent:
         marks = {processes.RUN: self._run_id, processes.HOST: self._host}
         processes.end_all(lambda: processes.marked(**marks), 0)
         settle_secs = max(0.0, self._settled_at - time.monotonic())
-        self._remove_containers(settle_secs, **{processes.HOST: self._host})
+        self._remove_containers(settle_secs)
         self._over_at = time.monotonic()
 
-    def _remove_containers(self, settle_secs: float, **marks: str) -> None:
-        """Removes containers of this run; the launcher is told if that does not work."""
+    def _remove_containers(self, settle_secs: float, task: Optional[str] = None) -> None:
+        """Removes a task's containers, or all of this agent; tells the launcher if that fails."""
+        marks = {processes.RUN: self._run_id}
+        marks |= {processes.HOST: self._host} if task is None else {processes.TASK: task}
         if self._containers is not None:
             try:
-                self._containers.remove(settle_secs, **{processes.RUN: self._run_id, **marks})
+                self._containers.remove(settle_secs, **marks)
             except OSError as error:
                 self._say("note", text=f"{error}; see `clean`")
-
-    def _remove_all_containers(self) -> None:
-        """For the guard, which has no launcher to report an error to."""
-        self._remove_containers(_SETTLE_SECS, **{processes.HOST: self._host})
 
     def _listen(self, order: Message) -> None:
         self._listening = host_facts.answer(order["ports"], order["token"])
@@ -242,23 +237,15 @@ class Agent:
             if code < 0:  # the client's own end says nothing about its container's
                 left = []
                 self._settled_at = time.monotonic() + _SETTLE_SECS
-                self._remove_containers(0, **marks)
-        self._say(
-            "exit",
-            task=task.name,
-            code=code,
-            reason=reason,
-            dropped=task.dropped,
-            stragglers=len(left),
-        )
+                self._remove_containers(0, task.name)
+        self._say("exit", task=task.name, code=code, reason=reason, stragglers=len(left))
 
     def _orphan(self, reason: str, *, by_platform: bool = False) -> None:
         """Ends the tasks because no launcher will: first those that save, then the ps."""
         if self._orphaned is None and self._over_at is None:
             self._orphaned = time.monotonic()
-            self._say(
-                "orphaned", reason=reason, by_platform=by_platform
-            )  # the launcher may come back
+            # The launcher may come back and read this.
+            self._say("orphaned", reason=reason, by_platform=by_platform)
             for task in self._tasks.values():
                 if not task.last:
                     task.send(signal.SIGTERM)
@@ -281,8 +268,3 @@ class Agent:
             elif task.last and (left < 0 or saved) and not task.asked_to_end:
                 task.asked_to_end = True
                 task.send(signal.SIGTERM)
-
-
-def serve(run_id: str) -> None:
-    """Runs an agent on this process's standard input and output."""
-    Agent(run_id).run()

@@ -35,7 +35,7 @@ def adopt_orphans() -> None:
 
 
 def marked(**marks: str) -> list[int]:
-    """The processes whose environment has all of these marks, but not this one.
+    """Returns the processes whose environment has all of these marks, without this process.
 
     Args:
       **marks: RUN, HOST or TASK -> value.
@@ -45,7 +45,7 @@ def marked(**marks: str) -> list[int]:
 
 
 def agents(run_id: str) -> list[int]:
-    """The agents of a run and their guards, but not this process."""
+    """Returns the agents of a run and their guards, without this process."""
     words = [AGENT_WORD.encode(), run_id.encode()]
     return [pid for pid, found in _all("cmdline") if found[-3:-1] == words]
 
@@ -63,8 +63,12 @@ def _all(name: str) -> "Iterable[tuple[int, list[bytes]]]":
 def end_all(find: Callable[[], list[int]], patience_secs: float) -> list[int]:
     """Asks the processes that `find` finds to end, then kills them, until it finds none.
 
+    Args:
+      find: returns the processes that are left.
+      patience_secs: the time that they get before they are killed.
+
     Returns:
-      Those that were found.
+      All processes that were found.
     """
     ended: set[int] = set()
     deadline = time.monotonic() + patience_secs
@@ -117,9 +121,9 @@ def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[
     The kernel already kills a task whose parent ends; the guard reaches a task's own children.
 
     Args:
-      run_id: the run's.
-      host: of the tasks.
-      finish: ends what is no process of this host's user.
+      run_id: the id of the run.
+      host: the mark of the host's tasks.
+      finish: ends what is no process of this user, such as containers.
 
     Returns:
       A function that dismisses the guard and waits for its exit; call it before this process ends.

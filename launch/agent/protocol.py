@@ -25,10 +25,10 @@ class Incoming:
         self._partial = b""
 
     def read(self) -> list[Message]:
-        """The messages that have come in.
+        """Returns the messages that have come in.
 
         Raises:
-          EOFError: the other side has gone.
+          EOFError: the other side has closed the connection.
         """
         try:
             data = os.read(self._fd, _CHUNK)
@@ -43,29 +43,29 @@ class Incoming:
 
 
 class Outgoing:
-    """Writes messages to a file descriptor as far as the other side reads; never waits."""
+    """Writes messages to a file descriptor as far as the other side reads; never waits.
 
-    def __init__(self, fd: int) -> None:
+    Args:
+      fd: the file descriptor.
+      greeting: bytes to write before the first message.
+    """
+
+    def __init__(self, fd: int, greeting: bytes = b"") -> None:
         os.set_blocking(fd, False)
         self._fd = fd
-        self._pending = bytearray()
+        self._pending = bytearray(greeting)
         self._broken = False
 
     def put(self, message: Message, *, droppable: bool = False) -> bool:
-        """Queues a message; False if it was dropped since nobody reads."""
+        """Queues a message; returns False if it was dropped because nobody reads."""
         if self._broken or (droppable and len(self._pending) > _BACKLOG):
             return False
         self._pending += encode(message)
         self.flush()
         return True
 
-    def put_bytes(self, data: bytes) -> None:
-        """Queues bytes as they are."""
-        self._pending += data
-        self.flush()
-
     def flush(self) -> None:
-        """Writes what the other side takes now."""
+        """Writes as much as the other side takes now."""
         while self._pending and not self._broken:
             try:
                 del self._pending[: os.write(self._fd, self._pending[:_CHUNK])]

@@ -1,4 +1,4 @@
-"""Ports: which are free, and who has one that is not."""
+"""Ports: finds free ones, and the process that has one that is not."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from typing import Optional
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports that nobody listens on."""
+    """Returns different ports on which nothing listens."""
     opened = [socket.socket() for _ in range(count)]
     try:
         for each in opened:
@@ -19,7 +19,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens on `port` of every address; OSError if that is taken."""
+    """Returns a socket that listens on `port` of every address; OSError if it is taken."""
     listening = socket.socket()
     try:
         # Connections that linger from a task before must not keep its successor from starting.
@@ -33,7 +33,7 @@ def listen(port: int) -> socket.socket:
 
 
 def why_not(port: int) -> Optional[str]:
-    """Why nobody can listen on a port now; None if one can."""
+    """Says why no process can listen on a port now; None if one can."""
     try:
         listen(port).close()
     except OSError as error:
@@ -44,7 +44,7 @@ def why_not(port: int) -> Optional[str]:
 
 
 def _by(port: int) -> str:
-    """` by pid 812 (python3 server.py)`, where this user may know."""
+    """Returns ` by pid 812 (python3 server.py)`; empty where this user may not see that."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:

@@ -1,4 +1,4 @@
-"""One task as a process of its own session, its output read as lines."""
+"""One task as a process in a session of its own, whose output is read as lines."""
 
 import contextlib
 import os
@@ -32,8 +32,13 @@ class Running:
         last; contained if the process is the client of a container.
 
     Attributes:
-      dropped: lines that the launcher was too slow for; they are in the log.
-      last: whether it ends after the others (a ps).
+      name: such as `worker/0`.
+      pid: its process.
+      fd: the pipe with its output.
+      log: its log on this host.
+      dropped: the number of lines that the launcher was too slow for; they are in the log.
+      last: whether it ends after the others, as a ps does.
+      asked_to_end: whether the agent has asked it to end.
 
     Raises:
       OSError: it cannot be started; the message says why.
@@ -69,7 +74,7 @@ class Running:
         os.set_blocking(self.fd, False)
 
     def read(self) -> Optional[list[str]]:
-        """The lines that have come; None once there is no more to come."""
+        """Returns the lines that have come; None at the end of the output."""
         try:
             data = os.read(self.fd, _CHUNK)
         except BlockingIOError:
@@ -77,7 +82,7 @@ class Running:
         return self._split(data) if data else None
 
     def finish(self, code: int) -> list[str]:
-        """Takes note of the end; returns what is left of its output.
+        """Closes what belongs to a task that has ended; returns what is left of its output.
 
         Args:
           code: the exit code, -n for signal n.
@@ -85,7 +90,7 @@ class Running:
         self._popen.returncode = code
         processes.send(self.pid, 9, group=True)
         lines: list[str] = []
-        with contextlib.suppress(BlockingIOError):  # a child of its own may hold the pipe open
+        with contextlib.suppress(BlockingIOError):  # its own child may hold the pipe open
             while data := os.read(self.fd, _CHUNK):
                 lines += self._split(data)
         lines += self._keep([self._partial] if self._partial else [])
@@ -98,8 +103,8 @@ class Running:
         """Signals the task and its children."""
         is_young = time.monotonic() < self._began + _MAKING_SECS
         if self._contained and is_young and not self._has_written:
-            # The client would lose a signal while its container is being made; and nothing that
-            # has not written a line by now has anything to save.
+            # The client would lose a signal while its container is being made; and a task that
+            # has not written a line yet has nothing to save.
             signum = signal.SIGKILL
         processes.send(self.pid, signum, group=True)
 
@@ -125,7 +130,7 @@ class Running:
 
 
 def part(items: Sequence[T], share: Sequence[int]) -> list[T]:
-    """The i-th of n equal parts; with fewer items than parts, one item that others have too."""
+    """Returns the i-th of n equal parts; with fewer items than parts, some share an item."""
     i, n = share
     if not items:
         return []
@@ -147,7 +152,7 @@ def _with_gpus(env: dict[str, str], order: Message) -> dict[str, str]:
 
 
 def gpus_here() -> list[str]:
-    """The numbers of this host's GPUs."""
+    """Returns the numbers of this host's GPUs."""
     try:
         return [str(n) for n in range(len(os.listdir("/proc/driver/nvidia/gpus")))]
     except OSError:

@@ -7,6 +7,8 @@ line holds no text from the user but the run's id, which is made of letters, dig
 import importlib.resources
 from functools import lru_cache
 
+from launch.agent.processes import AGENT_WORD
+
 # The modules of the agent, each after those that it imports.
 _MODULES = (
     "protocol",
@@ -34,28 +36,28 @@ for name, source in SOURCES:
     if parent:
         setattr(sys.modules[parent], child, module)
     exec(compile(source, name, "exec"), module.__dict__)
-sys.modules["launch.agent.main"].serve(sys.argv[-1])
+sys.modules["launch.agent.main"].Agent(sys.argv[-1]).run()
 """
 
 
 def command(python: str, run_id: str) -> list[str]:
-    """The command that waits for `payload` on its standard input.
+    """Returns the command that starts an agent; it reads `payload` from its standard input.
 
     Args:
       python: the command or path of a Python 3.9 or newer.
       run_id: shows in process lists.
     """
-    return [python, "-I", "-S", "-c", _FIRST, "launch-agent", run_id]
+    return [python, "-I", "-S", "-c", _FIRST, AGENT_WORD, run_id]
 
 
 def remote_command(python: str, run_id: str) -> str:
-    """The same as one line for a login shell, of whatever kind that is."""
-    return f"exec {python} -I -S -c '{_FIRST}' launch-agent {run_id}"
+    """Returns the same command as one line, which any login shell understands."""
+    return f"exec {python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
 
 
 @lru_cache(maxsize=1)
 def payload() -> bytes:
-    """Everything that an agent is made of."""
+    """Returns the source of the agent, after a line with its length in bytes."""
     folder = importlib.resources.files("launch.agent")
     sources = [("launch", ""), ("launch.agent", "")]
     for name in _MODULES:

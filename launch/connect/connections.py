@@ -19,14 +19,17 @@ Event = tuple[str, Optional[Link], Message]
 
 
 class Connections:
-    """Every host's agent.
+    """A connection to one agent on each host.
 
     Args:
-      cluster: its hosts and limits.
-      run_id: the run's.
-      transport: the way to them.
-      events: where their messages go.
+      cluster: the hosts, and the limits for their agents.
+      run_id: the id of the run.
+      transport: the way to the hosts.
+      events: the queue for the agents' messages.
       containers: what agents must know of containers; None where tasks are plain processes.
+
+    Attributes:
+      lease_secs: how long an agent may be silent.
     """
 
     def __init__(
@@ -37,6 +40,8 @@ class Connections:
         events: "queue.SimpleQueue[Event]",
         containers: Optional[Message] = None,
     ) -> None:
+        self.lease_secs = cluster.limits.lease_secs
+        self._next_beat = 0.0
         self._cluster = cluster
         self._run_id = run_id
         self._transport = transport
@@ -44,11 +49,10 @@ class Connections:
         self._containers = containers
         self._hosts = {host.name: host for host in cluster.hosts}
         self._links: dict[str, Link] = {}
-        self._all: list[tuple[str, Link]] = []  # (host, one that it has or had)
-        self._reopening: set[str] = set()
+        self._all: list[tuple[str, Link]] = []  # every link of a host, given up or not
 
     def open_all(self, is_stopped: Callable[[], bool]) -> bool:
-        """Connects to all hosts; False if `is_stopped` said so in between.
+        """Connects to all hosts; returns False if `is_stopped` became true meanwhile.
 
         Raises:
           HostError: some cannot be reached; names each.
@@ -67,9 +71,6 @@ class Connections:
 
     def reopen(self, host_name: str) -> None:
         """Connects to a host again; "connected" or "unreachable" comes as an event."""
-        if host_name in self._reopening:
-            return
-        self._reopening.add(host_name)
 
         def work() -> None:
             try:
@@ -82,14 +83,12 @@ class Connections:
 
         threading.Thread(target=work, daemon=True).start()
 
-    def reopened(self, host_name: str, link: Optional[Link]) -> None:
-        """Takes the connection that `reopen` made, if it made one."""
-        self._reopening.discard(host_name)
-        if link is not None:
-            self._links[host_name] = link
+    def use(self, host_name: str, link: Link) -> None:
+        """Uses the connection that `reopen` made from now on."""
+        self._links[host_name] = link
 
     def send(self, host_name: str, message: Message) -> bool:
-        """Sends to a host; False if there is no connection."""
+        """Sends to a host; returns False if there is no connection."""
         link = self._links.get(host_name)
         if link is not None:
             link.send(message)
@@ -100,19 +99,28 @@ class Connections:
         return link is not None and self._links.get(host_name) is link
 
     def beat(self, now: float) -> list[tuple[str, Link]]:
-        """Tells every agent that the launcher is there; returns those that have been silent."""
+        """Tells all agents now and then that the launcher is there; returns those silent too long.
+
+        Returns:
+          (host, connection) of each agent from which nothing came for `lease_secs`.
+        """
+        if now < self._next_beat:
+            return []
+        # After a pause of the launcher itself (Ctrl-Z), what the agents said lies unread.
+        was_away = now > self._next_beat + 1 and self._next_beat > 0
+        self._next_beat = now + self.lease_secs / 6
         for link in self._links.values():
             link.send({"do": "beat"})
-        lease = self._cluster.limits.lease_secs
-        return [(name, link) for name, link in self._links.items() if now > link.heard + lease]
+        late = 0.0 if was_away else now - self.lease_secs
+        return [(name, link) for name, link in self._links.items() if link.heard < late]
 
     def drop(self, host_name: str) -> None:
-        """Gives a connection up."""
+        """Closes a connection, and sends nothing to its host any more."""
         link = self._links.pop(host_name)
         threading.Thread(target=link.close, args=(0,), daemon=True).start()
 
     def close_all(self) -> None:
-        """Ends every agent that can be reached, and every process that was a way to one."""
+        """Ends every agent that can be reached, and closes every connection."""
         for link in self._links.values():
             link.send({"do": "end"})
         current = list(self._links.values())
@@ -136,9 +144,9 @@ class Connections:
         link.send(
             {
                 "do": "setup",
-                # Not only the host: what one agent leaves must not be taken for its successor's.
+                # With a number, so that what an agent leaves is not taken for its successor's.
                 "mark": f"{host.name}.{number}",
-                "lease_secs": limits.lease_secs,
+                "lease_secs": self.lease_secs,
                 "stop_secs": limits.stop_secs,
                 "alone": len(self._cluster.hosts) == 1,
                 "successor": number > len(self._cluster.hosts),

@@ -1,4 +1,4 @@
-"""Asks many hosts the same at once."""
+"""Asks many hosts the same question at the same time."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -15,13 +15,18 @@ _LOOK_SECS = 0.1
 
 @dataclass(frozen=True)
 class Answers(Generic[T]):
-    """What hosts said, by their names, in their order."""
+    """What hosts said, by their names, in the order in which they were given.
+
+    Attributes:
+      found: host name -> its answer.
+      failed: host name -> why it gave no answer.
+    """
 
     found: dict[str, T]
-    failed: dict[str, str]  # why these gave no answer
+    failed: dict[str, str]
 
     def of_all(self) -> dict[str, T]:
-        """The answers of all hosts; HostError with every failure if some gave none."""
+        """Returns the answers of all hosts; HostError with every failure if some gave none."""
         if self.failed:
             raise HostError(below_each_other(self.failed.values()))
         return self.found
@@ -37,15 +42,14 @@ def everywhere(
     """Asks all hosts side by side, a thread each, and waits until every one has answered.
 
     Args:
-      hosts: their names differ.
-      ask: the answer of a host; HostError if there is none. Any other error is raised here.
-      at_once: how many hosts are asked at a time.
-      meanwhile: is called in this thread ten times a second while answers are missing; it may have
-        them end early.
+      hosts: hosts with different names.
+      ask: returns a host's answer, or raises HostError if there is none. Any other error is raised
+        here.
+      at_once: the largest number of hosts that are asked at the same time.
+      meanwhile: a function to call in this thread ten times a second while answers are missing; it
+        may make them end early.
     """
-    if not hosts:
-        return Answers({}, {})
-    with ThreadPoolExecutor(max_workers=min(at_once, len(hosts))) as pool:
+    with ThreadPoolExecutor(max_workers=at_once) as pool:
         futures = {host.name: pool.submit(ask, host) for host in hosts}
         waiting = set(futures.values())
         while meanwhile is not None and waiting:

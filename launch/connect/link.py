@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Optional
+from typing import IO, Optional
 
 from launch.agent.protocol import MAGIC, Message, encode
 from launch.connect import bootstrap
@@ -23,7 +23,8 @@ class Link:
     Args:
       command: starts the agent; for another host, through ssh.
       explain: (exit code, standard error) -> why it did not work, and the way out.
-      hear: is called with each message, in a thread; the last one is `{"event": "lost"}`.
+      hear: a function to call with each message, in a thread; the last one is
+        `{"event": "lost"}`.
 
     Attributes:
       heard: when the last message came, by time.monotonic.
@@ -50,7 +51,7 @@ class Link:
         self._starting = threading.Lock()
 
     def open(self, timeout_secs: float) -> None:
-        """Starts the agent and waits for its first word.
+        """Starts the agent and waits for its first message.
 
         Raises:
           HostError: it did not come; says why.
@@ -78,8 +79,11 @@ class Link:
         except OSError as error:
             raise HostError(f"{self._command[0]}: {error.strerror}; is it installed?") from None
         self._to_write.put(bootstrap.payload())
-        for work in (self._read, self._write):
-            self._threads.append(threading.Thread(target=work, daemon=True))
+        for work, stream in (
+            (self._read, self._process.stdout),
+            (self._write, self._process.stdin),
+        ):
+            self._threads.append(threading.Thread(target=work, args=(stream,), daemon=True))
             self._threads[-1].start()
 
     def send(self, message: Message) -> None:
@@ -87,23 +91,20 @@ class Link:
         self._to_write.put(encode(message))
 
     def why(self) -> str:
-        """Why the connection ended, by what was written to standard error."""
+        """Says why the connection ended, by what was written to standard error."""
         if self._process is None:
             return "it was never started"
         try:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
             code = 0
-        return self._explain(code, self.last_words())
-
-    def last_words(self) -> str:
-        """The end of what came on standard error."""
         try:
             end = self._errors.seek(0, 2)
             self._errors.seek(max(0, end - _LAST_WORDS))
-            return self._errors.read().decode(errors="replace").strip()
+            errors = self._errors.read().decode(errors="replace").strip()
         except ValueError:  # another thread has closed it since: nobody waits for the answer
-            return ""
+            errors = ""
+        return self._explain(code, errors)
 
     def close(self, patience_secs: float) -> None:
         """Closes the agent's standard input, and waits until its process has ended."""
@@ -118,32 +119,25 @@ class Link:
             self._process.wait()
         for thread in self._threads:
             thread.join(5)
-        if self._process.stdout is not None and not any(t.is_alive() for t in self._threads):
-            self._process.stdout.close()
-            self._errors.close()
+        self._errors.close()
 
-    def _read(self) -> None:
-        stream = self._process.stdout if self._process else None
-        if stream is None:
-            return
-        for line in stream:
-            if line == MAGIC or line.endswith(MAGIC):  # after a greeting without an end of line
+    def _read(self, stream: IO[bytes]) -> None:
+        with stream:
+            for line in stream:
+                if line.endswith(MAGIC):  # perhaps behind a login shell's text without a line end
+                    break
+            for line in stream:
+                self.heard = time.monotonic()
+                if not line.endswith(b"\n"):
+                    break
+                self._hear(self, json.loads(line))
                 self._ready = True
-                break
-        for line in stream:
-            self.heard = time.monotonic()
-            if not line.endswith(b"\n"):
-                break
-            self._hear(self, json.loads(line))
-            self._greeted.set()  # after `hello`
+                self._greeted.set()  # after `hello`
         self._hear(self, {"event": "lost"})
         self._greeted.set()
 
-    def _write(self) -> None:
-        stream = self._process.stdin if self._process else None
-        if stream is None:
-            return
-        # A host that has gone is the reader's to report.
+    def _write(self, stream: IO[bytes]) -> None:
+        # The reader reports a host that has gone.
         with contextlib.suppress(OSError), stream:
             while (data := self._to_write.get()) is not None:
                 stream.write(data)

@@ -1,4 +1,4 @@
-"""The way to a host's agent: what the backends that run agents differ in."""
+"""How a backend reaches an agent: all that differs between backends that run agents."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Transport:
     keeps_logs: bool
 
     def link(self, host: Host, run_id: str, hear: Callable[[Link, Message], None]) -> Link:
-        """A connection to an agent on a host, still to be opened."""
+        """Returns a connection to an agent on a host, which is still to be opened."""
         command = self.command(
             host,
             bootstrap.command(host.agent_python, run_id),
@@ -39,10 +39,9 @@ class Transport:
         )
         return Link(command, lambda code, errors: self.explain(host, code, errors), hear)
 
-    def open(self, link: Link, host: Host) -> Link:
+    def open(self, link: Link, host: Host) -> None:
         """Starts the agent; HostError, with the host's name, if that does not work."""
         try:
             link.open(OPEN_SECS)
         except HostError as error:
             raise HostError(f"{host.name}: {error}") from None
-        return link

@@ -27,10 +27,10 @@ class Outcome:
 
     Attributes:
       exit_code: that of the first task that failed (128 + n for signal n); 124 for a time limit.
-      reason: one line.
-      task: which task failed, if one did.
-      details: what it wrote last, and where its log is.
-      cause: why it ended; None where that is not known.
+      reason: one line of text.
+      task: the task that failed, if one did.
+      details: the last lines of that task, and the path of its log.
+      cause: why the job ended; None where that is not known.
     """
 
     exit_code: int
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def end_record(outcome: Optional[Outcome]) -> dict[str, Any]:
-    """What a status file holds of the end; None for each part of it before there is one."""
+    """Returns the fields of a status file about the end; their values are None before it."""
     if outcome is None:
         return {"exit_code": None, "reason": None, "cause": None}
     cause = None if outcome.cause is None else outcome.cause.value
@@ -49,12 +49,12 @@ def end_record(outcome: Optional[Outcome]) -> dict[str, Any]:
 
 
 def read_cause(status: Mapping[str, Any]) -> Optional[Cause]:
-    """The cause in a status file; None if it has none that we know, as older files have not."""
+    """Returns the cause in a status file; None if it has none, as older files, or another."""
     return next((cause for cause in Cause if cause.value == status.get("cause")), None)
 
 
 def words_for(code: Optional[int]) -> str:
-    """`exit code 3`, or `killed by SIGKILL`."""
+    """Says how a process ended: `exit code 3`, or `killed by SIGKILL`."""
     if code is None:
         return "lost"
     if code >= 0:
@@ -66,7 +66,7 @@ def words_for(code: Optional[int]) -> str:
 
 
 def exit_code_of(code: Optional[int]) -> int:
-    """What the launcher ends with after a task failed with `code` (-n for signal n)."""
+    """Returns the launcher's exit code after a task failed with `code` (-n for signal n)."""
     if not code:  # lost, or a ps that ended though nobody asked it to
         return 1
     return 128 - code if code < 0 else code

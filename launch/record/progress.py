@@ -1,4 +1,4 @@
-"""Reads a task's progress off its output; knows the words, not who writes them."""
+"""Reads a task's progress from its output, whichever program writes it."""
 
 import re
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ _RATE = re.compile(r"([\d,]+(?:\.\d+)?)\s*(?:images|img)/s", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a task stands, as it last said.
+    """How far a task is, by its last progress line.
 
     Attributes:
       step: the global step.
-      total: the last one.
-      images_per_sec: as it writes it.
+      total: the last step; None if the line does not name it.
+      images_per_sec: the text of the line; empty if it names no rate.
     """
 
     step: int
@@ -24,10 +24,10 @@ class Progress:
 
 
 def read_progress(line: str) -> Optional[Progress]:
-    """The progress that a line tells of; None if it is about something else.
+    """Returns the progress in a line; None if it is not a progress line.
 
-    A step alone may stand in any message ("training to step 282"): there must be a total or a
-    rate beside it.
+    A step alone may stand in any message ("training to step 282"), so a progress line must have a
+    total or a rate, too.
     """
     step, rate = _STEP.search(line), _RATE.search(line)
     if not step or not (step[2] or rate):

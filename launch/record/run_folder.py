@@ -1,7 +1,7 @@
-"""What is kept of a run: a folder that `status`, `logs`, `stop` and `clean` read.
+"""The folder that is kept of a run; `status`, `logs`, `stop` and `clean` read it.
 
 RUN/run.json      what was started, where, by which process; no values of variables
-RUN/status.json   where each task stands, replaced as a whole
+RUN/status.json   the status of each task, replaced as a whole
 RUN/logs/         one file for each task
 """
 
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from launch.cluster.tasks import Job, Task
+from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
 
 Record = dict[str, Any]
@@ -24,7 +24,7 @@ _KEPT = 100  # runs
 
 
 def state_dir(given: Optional[str] = None) -> Path:
-    """Where runs are kept: `--state-dir`, or this user's place for such things."""
+    """Returns the folder of all runs: `--state-dir`, or one in the user's state folder."""
     if given:
         return Path(given).expanduser()
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
@@ -47,7 +47,7 @@ class RunFolder:
         """Makes the folder of a new run.
 
         Raises:
-          HostError: the disk does not take it.
+          HostError: it cannot be written.
         """
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = cls(parent / f"{stamp}-{secrets.token_hex(2)}")
@@ -66,7 +66,7 @@ class RunFolder:
         return self.path / "logs" / f"{task.replace('/', '-')}.log"
 
     def record(self) -> Record:
-        """What was started; HostError if that cannot be read."""
+        """Returns what was started; HostError if that cannot be read."""
         try:
             record: Record = json.loads((self.path / "run.json").read_text("utf-8"))
         except (OSError, ValueError) as error:
@@ -74,14 +74,14 @@ class RunFolder:
         return record
 
     def add(self, **facts: Any) -> None:
-        """Adds to the record, for `clean`; HostError if the disk does not take it."""
+        """Adds facts to the record, for `clean`; HostError if it cannot be written."""
         try:
             _replace(self.path / "run.json", {**self.record(), **facts})
         except OSError as error:
             raise HostError(f"{self.path / 'run.json'}: {error.strerror}") from None
 
     def status(self) -> Record:
-        """Where the tasks stand; empty before the first word."""
+        """Returns the status of the tasks; empty before the first one is written."""
         try:
             status: Record = json.loads((self.path / "status.json").read_text("utf-8"))
         except (OSError, ValueError):
@@ -89,12 +89,12 @@ class RunFolder:
         return status
 
     def write_status(self, status: Record) -> None:
-        """Replaces the status; a full disk costs the status, not the job."""
+        """Replaces the status; the job goes on if it cannot be written."""
         with contextlib.suppress(OSError):
             _replace(self.path / "status.json", status)
 
     def launcher_pid(self) -> Optional[int]:
-        """The launcher's process, if it is running on this machine; else None."""
+        """Returns the launcher's process id if it runs on this machine; else None."""
         launcher = self.record()["launcher"]
         same_machine = (
             launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
@@ -104,10 +104,10 @@ class RunFolder:
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
-    """The run with this id, or with ids that begin so; the newest if none is given.
+    """Returns the newest run whose id begins with `run_id`; without one, the newest run.
 
     Raises:
-      LaunchError: there is none.
+      LaunchError: there is no such run.
     """
     runs = all_runs(parent)
     matching = [run for run in runs if run.run_id.startswith(run_id or "")]
@@ -119,14 +119,14 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
 
 
 def all_runs(parent: Path) -> list[RunFolder]:
-    """Every run, the oldest first."""
+    """Returns every run, the oldest first."""
     if not parent.is_dir():
         return []
     return [RunFolder(path) for path in sorted(parent.iterdir()) if (path / "run.json").exists()]
 
 
 def _forget_old(parent: Path) -> None:
-    """Removes the oldest runs beyond the newest `_KEPT`, but none that may have left something."""
+    """Removes all but the newest `_KEPT` runs; keeps those that may have left processes."""
     for folder in all_runs(parent)[:-_KEPT]:
         has_ended = folder.status().get("exit_code") is not None
         is_over = has_ended or (folder.path / "clean").exists()
@@ -139,7 +139,7 @@ def _describe(run_id: str, job: Job) -> Record:
         "run": run_id,
         "backend": job.cluster.backend,
         "source": job.cluster.source,
-        "arguments": list(job.arguments),
+        "arguments": job.arguments,
         "began": time.time(),
         "launcher": {
             "pid": os.getpid(),
@@ -151,12 +151,10 @@ def _describe(run_id: str, job: Job) -> Record:
             {"name": host.name, "user": host.user, "agent_python": host.agent_python}
             for host in job.cluster.hosts
         ],
-        "tasks": [_describe_task(task) for task in job.tasks],
+        "tasks": [
+            {"task": t.name, "host": t.host.name, "port": t.port, "argv": t.argv} for t in job.tasks
+        ],
     }
-
-
-def _describe_task(task: Task) -> Record:
-    return {"task": task.name, "host": task.host.name, "port": task.port, "argv": list(task.argv)}
 
 
 def _replace(path: Path, content: Record) -> None:
@@ -166,7 +164,7 @@ def _replace(path: Path, content: Record) -> None:
 
 
 def _start_time(pid: int) -> Optional[str]:
-    """When a process began, in ticks since the machine did: tells it from a later namesake."""
+    """Returns when a process began, in clock ticks since boot; ids are reused, times are not."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:

@@ -1,1 +1,1 @@
-"""What people see of a running job."""
+"""Shows people a running job."""

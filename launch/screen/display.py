@@ -1,7 +1,7 @@
-"""What a person sees of a running job: a live table on a terminal, prefixed lines elsewhere.
+"""Shows a running job: a live table on a terminal, prefixed lines elsewhere.
 
-The job must never wait for whoever watches it: everything goes into a bounded queue, and one thread
-writes whole lines. A terminal that stands still costs lines on the screen, nothing else.
+The job must never wait for its output: everything goes into a bounded queue, and one thread writes
+whole lines. If the terminal does not take them, lines are missing on the screen, and nowhere else.
 """
 
 import io
@@ -20,11 +20,11 @@ _CONTROL = dict.fromkeys([*range(9), *range(10, 32), 127])  # all but the tab
 
 
 class Display:
-    """Shows lines and states; every method returns at once.
+    """Shows lines and the table of tasks; every method returns at once.
 
     Args:
-      stream: where to write.
-      live: a table that is redrawn in place; by default on terminals.
+      stream: the stream to write to; by default standard output.
+      live: whether to redraw a table in place; by default on terminals.
     """
 
     def __init__(self, stream: Optional[TextIO] = None, live: Optional[bool] = None) -> None:
@@ -38,12 +38,12 @@ class Display:
         self._thread.start()
 
     def task_line(self, task: str, host: str, line: str) -> None:
-        """A line of a task's output; the table has its own place for it."""
+        """Shows a line of a task's output, unless there is a table, which has the last one."""
         if not self.live:
             self.note(f"[{task} {host}] {line}")
 
     def note(self, text: str) -> None:
-        """A line of the launcher's own."""
+        """Shows a line of the launcher's own."""
         if self._queue.qsize() >= _BACKLOG:
             self._dropped += 1
             return
@@ -53,12 +53,12 @@ class Display:
         self._queue.put(text.translate(_CONTROL))
 
     def table(self, rows: Sequence[Row]) -> None:
-        """The state of every task."""
+        """Shows the state of every task, if there is a table."""
         if self.live and self._queue.qsize() < 2:
             self._queue.put(rows)
 
     def close(self) -> None:
-        """Writes what is left, for a moment at most."""
+        """Writes what is left; gives up after two seconds."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)

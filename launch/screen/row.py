@@ -1,4 +1,4 @@
-"""What is shown of one task, and what the display's thread is given to write."""
+"""A task's row in the table, and the items that the display's thread writes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,5 +17,5 @@ class Row:
     last: str
 
 
-# A line, the state of every task, or None: the end.
+# A line; the rows of all tasks; or None, which ends the thread.
 Item = Union[str, Sequence[Row], None]

@@ -15,7 +15,7 @@ _STYLES = {"running": "green", "done": "dim", "failed": "bold red", "restarting"
 
 
 def show_live(stream: TextIO, items: "queue.SimpleQueue[Item]") -> None:
-    """Draws until None comes: notes above, the latest table below."""
+    """Draws notes above and the latest table below, until None comes."""
     console = Console(file=stream, highlight=False)
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     with live:
@@ -40,7 +40,7 @@ def print_table(table: Table) -> None:
 
 
 def render(rows: Sequence[Row]) -> Table:
-    """The table of all tasks; the last line takes what room is left."""
+    """Returns the table of all tasks; the column of last lines takes the room that is left."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for name in ("task", "host", "state"):
         table.add_column(name, no_wrap=True)

@@ -1,1 +1,1 @@
-"""Sees the tasks under agents through to their end."""
+"""Follows a job to its end, and decides which of its tasks are started, signalled or ended."""

@@ -1,4 +1,4 @@
-"""Whether a job gets on: its first training step comes in time, and its tasks go on writing."""
+"""Watches a job's progress: the first training step comes in time, and tasks keep writing."""
 
 from typing import Optional
 
@@ -9,8 +9,8 @@ class ProgressWatch:
     """Compares what the tasks write with the limits `start_secs` and `idle_secs`.
 
     Args:
-      limits: of time.
-      now: when the job starts.
+      limits: the job's time limits.
+      now: the time at which the job starts.
     """
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -19,12 +19,12 @@ class ProgressWatch:
         self._stepped = False
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """A task wrote a line; `stepped`: it told of a training step."""
+        """Takes note that a task wrote a line; `stepped`: it reported a training step."""
         self._heard = now
         self._stepped = self._stepped or stepped
 
     def overdue(self, now: float) -> Optional[str]:
-        """Which limit is exceeded, in words; None if none is."""
+        """Says which limit is exceeded; None if none is."""
         start_secs, idle_secs = self._limits.start_secs, self._limits.idle_secs
         if start_secs and not self._stepped and now > self._began + start_secs:
             return f"no training step within {start_secs:g} s"

@@ -1,6 +1,7 @@
-"""Runs a job through agents: one on each host, whatever way leads there.
+"""Runs a job through agents: one on each host, over any transport.
 
-The supervisor decides; this carries its decisions to the agents, and what they report back to it.
+The supervisor decides. This module carries out its decisions on the agents, and reports to it what
+the agents say.
 """
 
 import os
@@ -21,7 +22,7 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop, stop_signals
-from launch.supervise.supervisor import Action, Note, Signal, Start, Supervisor
+from launch.supervise.supervisor import Action, Note, Start, Supervisor
 
 
 def run_with_agents(
@@ -32,13 +33,13 @@ def run_with_agents(
     adapt: Optional[Callable[[Job], Job]] = None,
     containers: Optional[Message] = None,
 ) -> Outcome:
-    """Sees a job through; whatever happens, no agent is left behind.
+    """Runs a job to its end, and leaves no agent behind, whatever happens.
 
     Args:
-      job: what to run.
-      folder: for its states and logs.
+      job: the job to run.
+      folder: the run's folder, for status and logs.
       transport: the way to the hosts.
-      display: what the user sees.
+      display: shows the user how the job gets on.
       adapt: changes the tasks' commands once every port is known, for backends that wrap them.
       containers: what agents must know of containers; None where tasks are plain processes.
 
@@ -57,7 +58,7 @@ def run_with_agents(
                 job = _with_free_ports(job, connections, events)
             job = job if adapt is None else adapt(job)
             cluster = job.cluster
-            supervisor = Supervisor(job.tasks, cluster.limits, cluster.restarts)
+            supervisor = Supervisor(job.tasks, cluster.limits, cluster.restarts, time.monotonic())
             keeps_logs = not transport.keeps_logs
             loop = RunLoop(supervisor, folder, display, events, signals, keeps_logs)
             orders = {
@@ -69,14 +70,13 @@ def run_with_agents(
                 )
                 for task in job.tasks
             }
-            agents = _Agents(supervisor, loop, connections, orders, cluster.limits.lease_secs)
-            return loop.run(agents)
+            return loop.run(_Agents(supervisor, loop, connections, orders))
         finally:
             connections.close_all()
 
 
 def passed_values(names: Sequence[str]) -> dict[str, str]:
-    """The values here of the variables to pass; LaunchError if one is not set."""
+    """Returns this process's values of the variables; LaunchError if one is not set."""
     missing = [name for name in names if name not in os.environ]
     if missing:
         raise LaunchError(
@@ -86,7 +86,7 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
 
 
 def _with_free_ports(job: Job, connections: Connections, events: "queue.SimpleQueue[Event]") -> Job:
-    """Asks every host for free ports, and works out the tasks with them."""
+    """Asks every host for free ports; returns the job with them."""
     found: dict[str, list[int]] = {}
     for host in job.cluster.hosts:
         connections.send(host.name, {"do": "ports", "count": num_ports(host)})
@@ -127,11 +127,10 @@ class _Agents:
     """Carries out what the supervisor decides, and reports to it what the agents say.
 
     Args:
-      supervisor: decides.
-      loop: takes the tasks' lines, and tells the user.
-      connections: to the agents.
-      orders: the order to start each task, by its name.
-      lease_secs: for so long an agent may be silent.
+      supervisor: decides which task is started or signalled.
+      loop: takes the tasks' lines, and notes for the user.
+      connections: the connections to the agents.
+      orders: task name -> the order to start it.
     """
 
     def __init__(
@@ -140,21 +139,18 @@ class _Agents:
         loop: RunLoop[Event],
         connections: Connections,
         orders: Mapping[str, Message],
-        lease_secs: float,
     ) -> None:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
-        self._orders, self._lease_secs = orders, lease_secs
-        self._hosts = {name: state.task.host.name for name, state in supervisor.states.items()}
-        self._next_beat = 0.0
+        self._orders = orders
         self._waiting: dict[str, list[Message]] = {}  # orders for hosts that are being reconnected
         self._was_told = False
 
     def start(self) -> None:
         """Starts all tasks."""
-        self._carry_out(self._supervisor.start(time.monotonic()))
+        self._carry_out(self._supervisor.start())
 
     def handle(self, event: Event) -> None:
-        """Takes what an agent says, or that a connection was made again or not."""
+        """Takes an agent's message, or the result of connecting to a host again."""
         host, link, message = event
         if message["event"] in ("connected", "unreachable"):
             self._reconnected(host, link, message)
@@ -176,13 +172,8 @@ class _Agents:
     def tick(self, now: float) -> None:
         """Lets the supervisor look at the clock, and the agents know that the launcher is there."""
         self._carry_out(self._supervisor.tick(now))
-        if now >= self._next_beat:
-            silent = self._connections.beat(now)
-            # After a pause of our own (Ctrl-Z), what they said lies unread.
-            was_away = now > self._next_beat + 1 and self._next_beat > 0
-            self._next_beat = now + self._lease_secs / 6
-            for name, link in () if was_away else silent:
-                self._lose(name, link, f"no word from it for {self._lease_secs:g} s")
+        for name, link in self._connections.beat(now):
+            self._lose(name, link, f"no word from it for {self._connections.lease_secs:g} s")
 
     def has_lines_to_come(self) -> bool:
         """Never: an agent sends a task's last lines before its end."""
@@ -200,10 +191,8 @@ class _Agents:
         elif event == "exit":
             if message["stragglers"]:
                 self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
-            code, reason = message["code"], message["reason"]
+            code, reason = message["code"], message["reason"]  # no code: it was not started
             self._carry_out(self._supervisor.ended(name, code, now, reason))
-        elif event == "refused":
-            self._carry_out(self._supervisor.ended(name, None, now, message["reason"]))
 
     def _take_from_agent(self, host: str, link: Link, message: Message) -> None:
         event = message["event"]
@@ -223,18 +212,19 @@ class _Agents:
             self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM))
 
     def _lose(self, host: str, link: Link, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
-        """Counts a host's tasks as ended: its agent sees to that, there is no one to ask."""
+        """Counts a host's tasks as ended: without a launcher, its agent ends them."""
         if not self._connections.is_current(host, link):
             return
         self._connections.drop(host)
-        for name, its_host in self._hosts.items():
-            if its_host == host:
+        for name, state in self._supervisor.states.items():
+            if state.task.host.name == host:
                 now = time.monotonic()
                 self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
-        self._connections.reopened(host, link)
-        for order in self._waiting.pop(host, []):
+        if link is not None:
+            self._connections.use(host, link)
+        for order in self._waiting.pop(host):
             if not self._connections.send(host, order):
                 name, now = order["task"], time.monotonic()
                 reason = message["reason"]
@@ -245,12 +235,15 @@ class _Agents:
             if isinstance(action, Note):
                 self._loop.note(action.text)
                 continue
-            host = self._hosts[action.task]
-            if isinstance(action, Signal):
-                order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
-                self._connections.send(host, order)
-            elif isinstance(action, Start):
+            host = self._supervisor.states[action.task].task.host.name
+            if isinstance(action, Start):
                 order = self._orders[action.task]
-                if not self._connections.send(host, order):
-                    self._waiting.setdefault(host, []).append(order)
-                    self._connections.reopen(host)
+            else:
+                order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
+            if self._connections.send(host, order):
+                continue
+            if isinstance(action, Start) and host not in self._waiting:
+                self._waiting[host] = []
+                self._connections.reopen(host)
+            if host in self._waiting:  # a signal must reach a task that is started only then
+                self._waiting[host].append(order)

@@ -1,7 +1,7 @@
-"""The loop that sees a job through, whatever runs its tasks: agents, or Kubernetes.
+"""The loop that follows a job to its end, whether agents or Kubernetes run its tasks.
 
-It waits for events and signals, keeps and shows what the tasks write, and writes down where they
-stand, until the outcome is known.
+Until the outcome is known, it waits for events and signals, keeps and shows what the tasks write,
+and replaces the status file.
 """
 
 import queue
@@ -22,7 +22,7 @@ from launch.supervise.task_status import TaskStatusTable
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
-_LAST_LINES_SECS = 5.0  # for lines that are still to come, once the outcome is known
+_LAST_LINES_SECS = 5.0  # the longest wait for lines that are missing once the job is over
 _SHOWN = 4096  # characters of a line that are shown
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -31,17 +31,17 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Decider(Protocol):
-    """Who decides what becomes of the job."""
+    """Decides which tasks go on, and when the job is over."""
 
     states: dict[str, TaskState]  # by task name
     outcome: Optional[Outcome]  # set once the job is over
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """A task wrote a line; `stepped`: it told of a training step."""
+        """Takes note that a task wrote a line; `stepped`: it reported a training step."""
 
 
 class Runner(Protocol[E_contra]):
-    """What runs the tasks: tells the decider what happens, and carries out what it decides."""
+    """Runs the tasks: tells the decider what happens, and carries out what it decides."""
 
     def start(self) -> None:
         """Starts the tasks."""
@@ -60,18 +60,18 @@ class Runner(Protocol[E_contra]):
 
 
 class RunLoop(Generic[E]):
-    """Sees one job through.
+    """Follows one job to its end.
 
     Args:
-      decider: decides what becomes of it.
-      folder: for its states and logs.
-      display: what the user sees.
-      events: what has happened, for the runner.
-      signals: those that ask for the end, as they come.
-      keeps_logs: whether logs are written here; else somebody else writes them.
+      decider: decides when the job is over.
+      folder: the run's folder, for status and logs.
+      display: shows the user how the job gets on.
+      events: a queue of events for the runner.
+      signals: a list to which each signal that asks for the end is added.
+      keeps_logs: whether this loop writes the tasks' logs.
 
     Attributes:
-      events: the same.
+      events: the queue of events.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RunLoop(Generic[E]):
         self._logs: dict[str, LogFile] = {}
 
     def run(self, runner: Runner[E]) -> Outcome:
-        """Goes on until the outcome is known; returns it with a failed task's last lines."""
+        """Runs until the outcome is known; returns it with a failed task's last lines."""
         try:
             outcome = self._follow(runner)
         finally:
@@ -155,7 +155,7 @@ class RunLoop(Generic[E]):
         self._folder.write_status(self._task_status.status(outcome))
 
     def _details(self, task: Optional[str]) -> tuple[str, ...]:
-        """A failed task's last lines, and where the rest is."""
+        """Returns a failed task's last lines and the path of its log."""
         if task is None:
             return ()
         lines = tuple(f"  | {line}" for line in self._task_status.last_lines(task))
@@ -165,7 +165,7 @@ class RunLoop(Generic[E]):
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Takes the signals that ask for the end, for a while; yields a list that grows by them."""
+    """Catches the signals that ask for the end while the context lasts; yields a list of them."""
     found: list[int] = []
 
     def note(signum: int, _: Optional[FrameType]) -> None:

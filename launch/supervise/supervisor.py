@@ -64,34 +64,50 @@ class TaskState:
 
 @dataclass
 class _Stage:
-    """Some tasks are to end: asked by a signal, or (None) by themselves, within some seconds."""
+    """A part of the job's end: the tasks that are to end next.
+
+    Attributes:
+      tasks: their names.
+      signum: the signal that asks them to end; None: they end by themselves.
+      secs: the time that they get for it; what is left then is for the next stage.
+      why: what to tell the user of tasks that get the signal; empty for nothing.
+      since: when the stage began.
+    """
 
     tasks: Sequence[str]
     signum: Optional[int]
     secs: float
+    why: str = ""
     since: Optional[float] = None
-    killed: Optional[float] = None
+
+
+def _ask_then_kill(tasks: Sequence[str], secs: float) -> list[_Stage]:
+    return [
+        _Stage(tasks, signal.SIGTERM, secs),
+        _Stage(tasks, signal.SIGKILL, _KILL_SECS, "did not end in time: killed"),
+    ]
 
 
 class Supervisor:
     """Decides what becomes of one job.
 
     Args:
-      tasks: all of them.
-      limits: of time.
+      tasks: all tasks of the job.
+      limits: the job's time limits.
       restarts: how often each task may be started again.
+      now: the time at which the job starts.
 
     Attributes:
-      states: by task name.
-      outcome: set once the job is over.
+      states: task name -> where the task stands.
+      outcome: how the job ended; None until it is over.
     """
 
-    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int) -> None:
+    def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         self.states = {task.name: TaskState(task) for task in tasks}
         self.outcome: Optional[Outcome] = None
         self._limits = limits
         self._restarts = restarts
-        self._progress = ProgressWatch(limits, 0.0)
+        self._progress = ProgressWatch(limits, now)
         self._stages: Optional[list[_Stage]] = None
         self._verdict: Optional[Outcome] = None
         self._stop_signals = 0
@@ -101,9 +117,8 @@ class Supervisor:
         """Whether the job is ending."""
         return self._stages is not None
 
-    def start(self, now: float) -> list[Action]:
+    def start(self) -> list[Action]:
         """Starts all tasks, the ps first."""
-        self._progress = ProgressWatch(self._limits, now)
         order = sorted(self.states.values(), key=lambda state: state.task.task_type != "ps")
         return [self._start(state) for state in order]
 
@@ -113,7 +128,7 @@ class Supervisor:
             self.states[name].status = "running"
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """A task wrote a line; `stepped`: it told of a training step."""
+        """Takes note that a task wrote a line; `stepped`: it reported a training step."""
         self._progress.heard(now, stepped=stepped)
 
     def ended(
@@ -130,8 +145,8 @@ class Supervisor:
           name: the task.
           code: its exit code, -n for signal n; None if it was lost or could not be started.
           now: the time.
-          reason: why, where there is no exit code.
-          cause: the job's, if that is a failure which ends it.
+          reason: why it ended, in words; by default, by its exit code.
+          cause: the cause of the job's end, if this failure ends it.
         """
         state = self.states[name]
         if not state.alive:
@@ -153,7 +168,7 @@ class Supervisor:
         return [*self._judge_quitters(now, late=True), *self._restart_or_fail(state, now, has_run)]
 
     def _late_failure(self, state: TaskState) -> list[Action]:
-        """Tells of a task that failed by itself although the job is done, and is a success."""
+        """Reports a task that failed by itself after the lead has ended with success."""
         done = self._verdict is not None and self._verdict.exit_code == 0
         if state.code == 0 or not done or not self._stages or self._stages[0].signum is not None:
             return []
@@ -162,12 +177,12 @@ class Supervisor:
     def _judge_quitters(self, now: float, *, late: bool = False) -> list[Action]:
         """Counts a ps that ended by itself as failed, if training goes on without it.
 
-        Whether it does shows by a worker that is still there after the grace: a master alone may
-        be busy with the last evaluation.
+        A worker that still runs after the grace period shows that training goes on. A master alone
+        does not: it may be busy with the last evaluation.
 
         Args:
           now: the time.
-          late: at once, as something has gone wrong: this is why.
+          late: whether to do so at once: something has failed, and the missing ps is the reason.
         """
         actions: list[Action] = []
         working = any(self.states[name].alive for name in self._names("worker"))
@@ -189,18 +204,18 @@ class Supervisor:
     def stop(
         self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
     ) -> list[Action]:
-        """The user asks for the end; asked again, everything is killed.
+        """Ends the job in order; at the second call, kills all tasks.
 
         Args:
-          signum: the signal by which it was asked for.
+          signum: the signal that asked for the end.
           now: the time.
-          reason: how it ended, in words; by default, by that signal.
-          cause: who asked for it.
+          reason: why the job ends, in words; by default, by that signal.
+          cause: who asked for the end.
         """
         self._stop_signals += 1
         if self._stop_signals == 1:
             if self._verdict is not None and self._verdict.exit_code:
-                return []  # on its way already; a second signal would keep tasks from saving
+                return []  # it ends already; a second signal would keep tasks from saving
             words = reason or f"stopped by {signal.Signals(signum).name}"
             self._verdict = Outcome(128 + signum, words, cause=cause)
             return self._stop_all(self._limits.stop_secs, now)
@@ -241,7 +256,7 @@ class Supervisor:
             name,
             cause=state.cause,
         )
-        # Without a ps the others cannot save: they are not given the time for it.
+        # Without a ps the others cannot save, so they get no time for it.
         saves = state.task.task_type != "ps"
         return [
             Note(f"{self._verdict.reason}; stopping the others"),
@@ -257,11 +272,11 @@ class Supervisor:
         return [Note(f"{reason}; stopping"), *self._stop_all(self._limits.stop_secs, now)]
 
     def _stop_all(self, secs: float, now: float) -> list[Action]:
-        """The lead first, so that it saves while the others still serve it; the ps last."""
+        """Ends the lead first, so that it saves while the others still serve it; the ps last."""
         self._stages = [
-            _Stage(self._names("master", "chief"), signal.SIGTERM, secs),
-            _Stage(self._names("worker", "evaluator"), signal.SIGTERM, secs),
-            _Stage(self._names("ps"), signal.SIGTERM, min(secs, _KILL_SECS)),
+            *_ask_then_kill(self._names("master", "chief"), secs),
+            *_ask_then_kill(self._names("worker", "evaluator"), secs),
+            *_ask_then_kill(self._names("ps"), min(secs, _KILL_SECS)),
         ]
         return self._advance(now)
 
@@ -269,8 +284,8 @@ class Supervisor:
         others = self._names("worker", "evaluator")
         self._stages = [
             _Stage(others, None, self._limits.grace_secs),
-            _Stage(others, signal.SIGTERM, self._limits.stop_secs),
-            _Stage(self._names("ps"), signal.SIGTERM, _KILL_SECS),
+            *_ask_then_kill(others, self._limits.stop_secs),
+            *_ask_then_kill(self._names("ps"), _KILL_SECS),
         ]
         return self._advance(now)
 
@@ -278,7 +293,7 @@ class Supervisor:
         return [name for name, s in self.states.items() if s.task.task_type in task_types]
 
     def _advance(self, now: float) -> list[Action]:
-        """Goes on through the stages of the end as far as possible."""
+        """Goes through the stages of the end as far as the tasks that still run allow."""
         actions: list[Action] = []
         for state in self.states.values():
             if state.status in ("waiting", "restarting", "quit"):
@@ -290,18 +305,12 @@ class Supervisor:
                 stage.since = now
                 if stage.signum is not None:
                     actions += [Signal(name, stage.signum) for name in alive]
-            elif alive and stage.killed is None and now >= stage.since + stage.secs:
-                if stage.signum is None:
-                    alive = []  # the next stage asks them
-                else:
-                    stage.killed = now
-                    actions += [Signal(name, signal.SIGKILL) for name in alive]
-                    actions.append(Note(f"{', '.join(alive)} did not end in time: killed"))
-            elif alive and stage.killed is not None and now >= stage.killed + _KILL_SECS:
-                actions.append(Note(f"{', '.join(alive)}: no word of an end; see `clean`"))
-                alive = []
-            if alive:
+                if alive and stage.why:
+                    actions.append(Note(f"{', '.join(alive)} {stage.why}"))
+            if alive and now < stage.since + stage.secs:
                 return actions
+            if alive and stage.signum == signal.SIGKILL:
+                actions.append(Note(f"{', '.join(alive)}: no word of an end; see `clean`"))
             self._stages.pop(0)
         self.outcome = self._verdict
         return actions

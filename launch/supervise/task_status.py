@@ -1,4 +1,4 @@
-"""Where every task stands, for the table, the status file and the closing words."""
+"""The status of every task, for the table, the status file and the closing words."""
 
 import collections
 import time
@@ -14,10 +14,10 @@ _LAST_LINES = 12
 
 
 class TaskStatusTable:
-    """Collects what the tasks say of themselves, beside what is decided about them.
+    """Combines what the tasks write with the states that the decider gives them.
 
     Args:
-      states: the decider's, by task name.
+      states: task name -> its state; the decider changes them.
     """
 
     def __init__(self, states: "dict[str, TaskState]") -> None:
@@ -26,7 +26,7 @@ class TaskStatusTable:
         self._lines = {name: collections.deque[str](maxlen=_LAST_LINES) for name in states}
 
     def take(self, name: str, lines: Sequence[str]) -> bool:
-        """Takes a task's lines; returns whether one of them told of a training step."""
+        """Takes a task's lines; returns whether one of them reported a training step."""
         self._lines[name].extend(lines)
         for line in reversed(lines):
             progress = read_progress(line)
@@ -36,15 +36,15 @@ class TaskStatusTable:
         return False
 
     def last_lines(self, name: str) -> list[str]:
-        """The last things that a task wrote."""
+        """Returns the last lines that a task wrote, without empty ones."""
         return [line for line in self._lines[name] if line.strip()]
 
     def rows(self) -> list[Row]:
-        """The table."""
+        """Returns the rows of the table."""
         return [self._row(name, state) for name, state in self._states.items()]
 
     def status(self, outcome: Optional[Outcome] = None) -> dict[str, Any]:
-        """The content of the status file."""
+        """Returns the content of the status file."""
         return {
             "time": time.time(),
             **end_record(outcome),

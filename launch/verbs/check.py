@@ -11,7 +11,7 @@ from launch.backends.base import ContainerNeeds, InContainers, Scheduler
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
-from launch.connect.agent_client import Conversation
+from launch.connect.agent_client import conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError, below_each_other
@@ -19,14 +19,17 @@ from launch.verbs.facts import Facts, cells, columns, problems
 
 T = TypeVar("T")
 
-CODE = (SCRIPT, "cifar10")
-
 
 def check(job: Job) -> int:
-    """Shows what is there and what is wrong; 1 if anything is."""
+    """Shows what the hosts have and what is wrong; returns 1 if anything is wrong."""
     backend = backend_named(job.cluster.backend)
     if isinstance(backend, Scheduler):
-        return _ask_scheduler(backend, job)
+        try:
+            print("\n".join(backend.check(job)))
+        except LaunchError as error:
+            print(f"problem: {error}")
+            return 1
+        return 0
     if not isinstance(backend, AgentBackend):
         raise LaunchError(f"check looks at hosts; {job.cluster.backend} chooses them only later")
     from rich.table import Table
@@ -50,18 +53,8 @@ def check(job: Job) -> int:
     return 1 if wrong else 0
 
 
-def _ask_scheduler(scheduler: Scheduler, job: Job) -> int:
-    try:
-        lines = scheduler.check(job)
-    except LaunchError as error:
-        print(f"problem: {error}")
-        return 1
-    print("\n".join(lines))
-    return 0
-
-
 def refuse_problems(job: Job, backend: AgentBackend) -> None:
-    """The same before a start.
+    """Makes the same check before a start.
 
     Raises:
       HostError: something is wrong; names all of it.
@@ -79,46 +72,48 @@ def _containers(backend: object, job: Job) -> Optional[ContainerNeeds]:
 def gather(
     job: Job, transport: Transport, containers: Optional[ContainerNeeds]
 ) -> dict[str, Facts]:
-    """Asks all hosts, side by side; by host name."""
+    """Asks all hosts side by side; returns what each said, by its name."""
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
+
+    def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
+        """Asks each host that has not failed yet; one that fails now becomes unreachable."""
+        reached = [host for host in hosts if facts[host.name].unreachable is None]
+        answers = everywhere(reached, ask)
+        for name, why in answers.failed.items():
+            facts[name].unreachable = why
+        return answers.found
+
     with ExitStack() as stack:
-
-        def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
-            """Asks each host that has not failed yet; a failure is the host's last fact."""
-            reached = [host for host in hosts if facts[host.name].unreachable is None]
-            answers = everywhere(reached, ask)
-            for name, why in answers.failed.items():
-                facts[name].unreachable = why
-            return answers.found
-
-        agents = everyone(lambda host: stack.enter_context(Conversation(transport, host)))
+        agents = everyone(lambda host: stack.enter_context(conversation(transport, host)))
 
         def look(host: Host) -> None:
             asked = time.time()
-            answer = agents[host.name].ask(_questions(job, host, containers))
+            answer = agents[host.name](_questions(job, host, containers))
             facts[host.name].found = answer
             facts[host.name].clock_secs = answer["clock"] - asked
 
-        everyone(look)
+        def free_ports(host: Host) -> list[int]:
+            return [port for port, why_not in facts[host.name].found["ports"] if why_not is None]
+
         tokens = {host.name: secrets.token_hex(8) for host in hosts}
-        everyone(
-            lambda host: agents[host.name].ask(
-                {"do": "listen", "ports": _ports(job, host), "token": tokens[host.name]}
-            )
-        )
+
+        def listen(host: Host) -> None:
+            order = {"do": "listen", "ports": free_ports(host), "token": tokens[host.name]}
+            agents[host.name](order)
 
         def dial(host: Host) -> None:
             targets = [
                 (other.address, port, tokens[other.name])
                 for other in hosts
                 if other is not host and facts[other.name].unreachable is None
-                for port in _free(facts[other.name])
+                for port in free_ports(other)
             ]
-            answer = agents[host.name].ask({"do": "dial", "targets": targets})
+            answer = agents[host.name]({"do": "dial", "targets": targets})
             facts[host.name].not_dialled = answer["failures"]
 
-        everyone(dial)
+        for question in (look, listen, dial):
+            everyone(question)
     return facts
 
 
@@ -128,17 +123,9 @@ def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> di
         "do": "look",
         "cwd": host.workdir,
         "python": host.python if containers is None else None,
-        "code": CODE,
+        "code": (SCRIPT, "cifar10"),
         "engine": None if containers is None else containers.engine,
         "image": None if containers is None else containers.image,
         "data": records if host.trains else None,
-        "ports": _ports(job, host),
+        "ports": [task.port for task in job.on(host) if task.port is not None],
     }
-
-
-def _ports(job: Job, host: Host) -> list[int]:
-    return [task.port for task in job.on(host) if task.port is not None]
-
-
-def _free(facts: Facts) -> list[int]:
-    return [port for port, reason in facts.found["ports"] if reason is None]

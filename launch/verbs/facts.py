@@ -1,4 +1,4 @@
-"""What a check finds on the hosts, and what is wrong with it."""
+"""Judges what a check found on the hosts, and shows it as rows of a table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,6 @@ from launch.cluster.tasks import SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install -r requirements.txt"
 _IMAGE = "bring the same one to all hosts: docker save, docker load, or a registry"
-_ON_HOST = ("Python", "TensorFlow", "code")
-_UNKNOWN = (None, None)
 _LEAST_DISK = 1 << 30
 _MOST_CLOCK_SECS = 2.0
 
@@ -36,12 +34,12 @@ class Facts:
 def problems(
     job: Job, facts: Mapping[str, Facts], containers: Optional[ContainerNeeds] = None
 ) -> list[str]:
-    """Everything that is wrong, each with the way to mend it.
+    """Returns everything that is wrong, each with the way to mend it.
 
     Args:
-      job: what is to run.
-      facts: by host name.
-      containers: what the hosts must have for them; None where tasks are plain processes.
+      job: the job that is to run.
+      facts: host name -> what that host said.
+      containers: what its containers need; None where tasks are plain processes.
     """
     found: list[str] = []
     for host in job.cluster.hosts:
@@ -82,9 +80,9 @@ def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
     wrong = []
     if found["code"] is None:
         wrong.append(f"{host.workdir} holds no {SCRIPT}; put it there: --workdir, or `sync: true`")
-    if found["versions"] is None:
+    if found["python"] is None:
         wrong.append(f"{found['python_error']}; say which Python trains there: --python")
-    elif found["versions"][1] is None:
+    elif found["tensorflow"] is None:
         wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {_TENSORFLOW}")
     return wrong
 
@@ -98,7 +96,7 @@ def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str
 
 
 def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
-    """What is not the same on all hosts, each compared with the first one that has it."""
+    """Returns what differs between hosts; each is compared with the first one that has it."""
     wrong = []
     for key, name, mend in (
         ("image", "image", _IMAGE),
@@ -108,7 +106,7 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
         ("data", "data", "copy the records of the first one"),
     ):
         values = [
-            (host.name, _value(facts[host.name].found, key))
+            (host.name, facts[host.name].found.get(key))
             for host in job.cluster.hosts
             if key != "data" or host.trains
         ]
@@ -121,27 +119,19 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     return wrong
 
 
-def _value(found: Mapping[str, Any], key: str) -> Optional[str]:
-    if key in ("python", "tensorflow"):
-        versions = found.get("versions")
-        return None if versions is None else versions[key == "tensorflow"]
-    value: Optional[str] = found.get(key)
-    return value
-
-
 def columns(containers: Optional[ContainerNeeds] = None) -> list[str]:
-    """The head of the table."""
-    inside = list(_ON_HOST) if containers is None else ["engine", "image"]
+    """Returns the column names of the table."""
+    inside = ["Python", "TensorFlow", "code"] if containers is None else ["engine", "image"]
     return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
 
 
 def cells(host: Host, facts: Facts, containers: Optional[ContainerNeeds] = None) -> list[str]:
-    """The host's row in the table."""
+    """Returns a host's row of the table; only its first cells if the host could not be asked."""
     if facts.unreachable is not None:
-        return [host.name, "no", *[""] * (len(columns(containers)) - 2)]
+        return [host.name, "no"]
     found = facts.found
     if containers is None:
-        inside = [word or "missing" for word in (*(found["versions"] or _UNKNOWN), found["code"])]
+        inside = [found[key] or "missing" for key in ("python", "tensorflow", "code")]
     else:
         inside = ["no" if found["engine_error"] else "yes", found["image"] or "missing"]
     taken = [str(port) for port, reason in found["ports"] if reason]

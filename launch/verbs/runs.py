@@ -1,7 +1,9 @@
-"""`status`, `logs`, `stop` and `clean`: what can be done about a run from another terminal."""
+"""`status`, `logs`, `stop` and `clean`: the verbs for a run that was started before."""
 
 import argparse
+import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -18,7 +20,7 @@ _ASK_SECS = 5.0  # for a scheduler, which has others to serve
 
 
 def status(options: argparse.Namespace) -> int:
-    """Shows where each task stands; 0 while it runs or if it ended well, else the job's code."""
+    """Shows the status of each task; returns 0 while the job runs, then its exit code."""
     from launch.screen.row import Row
     from launch.screen.table import print_table, render
 
@@ -42,7 +44,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def _without_launcher(folder: RunFolder) -> str:
-    """Where a job that outlived its launcher stands, in words; empty if there is none."""
+    """Says how far a job is that has outlived its launcher; empty if there is none."""
     if folder.status().get("exit_code") is not None:
         return ""
     record = folder.record()
@@ -63,31 +65,26 @@ def logs(options: argparse.Namespace) -> int:
         raise LaunchError(f"{task} has not written anything yet: {folder.log_path(task)}")
     else:
         with folder.log_path(task).open("rb") as file:
-            while block := file.read(1 << 16):
-                sys.stdout.buffer.write(block)
+            shutil.copyfileobj(file, sys.stdout.buffer)
         sys.stdout.flush()
     return 0
 
 
 def _follow(folder: RunFolder, path: Path) -> None:
-    """Prints what is there and what comes, across a change of files when a log grew too long."""
+    """Prints a log as it grows, also beyond the change to a new file when it is too long."""
     file = None
     while True:
         launched = folder.launcher_pid() is not None
         running = launched or bool(_without_launcher(folder))
         if file is None and path.exists():
             file = path.open("rb")
-        while file is not None and (block := file.read(1 << 16)):
-            sys.stdout.buffer.write(block)
+        if file is not None:
+            shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.flush()
-        if (
-            file is not None
-            and path.exists()
-            and path.stat().st_ino != os.fstat(file.fileno()).st_ino
-        ):
-            file.close()
-            file = None
-            continue
+            if path.exists() and not os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                file.close()
+                file = None
+                continue
         if not running:
             break
         time.sleep(_LOOK_SECS if launched else _ASK_SECS)
@@ -110,9 +107,10 @@ def stop(options: argparse.Namespace) -> int:
             f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
             f"python -m launch clean --run {folder.run_id}"
         )
-    for _ in range(2 if options.now else 1):
-        os.kill(pid, signal.SIGTERM)
-        time.sleep(0.3)  # two at once would count as one
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        for _ in range(2 if options.now else 1):
+            os.kill(pid, signal.SIGTERM)
+            time.sleep(0.3)  # two at once would count as one
     while folder.launcher_pid() is not None:
         time.sleep(_LOOK_SECS)
     print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
@@ -127,28 +125,25 @@ def clean(options: argparse.Namespace) -> int:
       HostError: some hosts could not be looked at.
     """
     parent = state_dir(options.state_dir)
-    runs = [find(parent, options.run)] if options.run else all_runs(parent)
+    if options.run:
+        runs = [find(parent, options.run)]
+        if runs[0].launcher_pid() is not None:
+            raise LaunchError(f"run {runs[0].run_id} is going on; end it with `stop`")
+    else:
+        runs = [folder for folder in all_runs(parent) if not (folder.path / "clean").exists()]
     failures = []
     for folder in runs:
-        if folder.launcher_pid() is not None:
-            if options.run:
-                raise LaunchError(f"run {folder.run_id} is going on; end it with `stop`")
-            continue
-        if (folder.path / "clean").exists() and not options.run:
-            continue
-        record = folder.record()
         try:
-            backend = backend_named(record["backend"])
-        except LaunchError as error:  # it is that of a program which knows more of them
-            failures.append(f"run {folder.run_id}: {error}")
-            continue
-        lasting = "" if options.run else _without_launcher(folder)
-        if lasting:
-            print(f"run {folder.run_id}: goes on: {lasting}; to end it: stop --run {folder.run_id}")
-            continue
-        try:
-            ended = backend.clean(record)
-        except HostError as error:
+            if folder.launcher_pid() is not None:
+                continue
+            lasting = "" if options.run else _without_launcher(folder)
+            if lasting:
+                end = f"to end it: stop --run {folder.run_id}"
+                print(f"run {folder.run_id}: goes on: {lasting}; {end}")
+                continue
+            record = folder.record()
+            ended = backend_named(record["backend"]).clean(record)
+        except LaunchError as error:  # it does not keep the other runs from being cleaned
             failures.append(f"run {folder.run_id}: {error}")
             continue
         for line in ended or ["nothing was left"]:

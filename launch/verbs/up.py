@@ -38,7 +38,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         outcome = backend.run(job, folder, display)
     finally:
         display.close()
-    closing = Display(live=False)  # below the table, where it has been one
+    closing = Display(live=False)  # below the last table, if there was one
     words = f"exit code {outcome.exit_code}: " if outcome.exit_code else ""
     for line in (*outcome.details, f"{words}{outcome.reason}"):
         closing.note(line)

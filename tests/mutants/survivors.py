@@ -34,7 +34,6 @@ class Survivor(NamedTuple):
 _SUPERVISOR, _LOOKAHEAD = "launch/supervise/supervisor.py", "cifar10/optim/lookahead.py"
 _METRICS, _LAYERS = "cifar10/step/metrics.py", "cifar10/ops/layers.py"
 _RESOURCE = "TensorFlow 2 makes resource variables by default, also in graphs"
-_STARTS_FIRST = "`start` sets it before anything reads it; this is its type"
 _NOBODY_READS = "the value of a branch is read by nobody: what counts is that it is done"
 
 SURVIVORS: tuple[Survivor, ...] = (
@@ -44,20 +43,6 @@ SURVIVORS: tuple[Survivor, ...] = (
         "due: float = 0.0",
         "0.0 -> 1.0",
         "it is set with each status that reads it",
-    ),
-    Survivor(
-        _SUPERVISOR,
-        "Supervisor.__init__",
-        "self._progress = ProgressWatch(limits, 0.0)",
-        "self._progress = ProgressWatch(limits, 0.0) -> pass",
-        _STARTS_FIRST,
-    ),
-    Survivor(
-        _SUPERVISOR,
-        "Supervisor.__init__",
-        "self._progress = ProgressWatch(limits, 0.0)",
-        "0.0 -> 1.0",
-        _STARTS_FIRST,
     ),
     Survivor(
         _SUPERVISOR,

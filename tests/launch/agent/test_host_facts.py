@@ -17,7 +17,7 @@ def look(python: str, folder: Path) -> dict[str, Any]:
 def test_a_python_says_its_version_and_tensorflows(tmp_path: Path) -> None:
     facts = look(sys.executable, tmp_path)
     assert facts["python_error"] is None
-    assert facts["versions"][0] == ".".join(map(str, sys.version_info[:3]))
+    assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_python_that_fails_is_quoted_by_its_last_line(
     broken.write_text(f"#!/bin/sh\n{script}\n")
     broken.chmod(0o755)
     facts = look(str(broken), tmp_path)
-    assert facts["versions"] is None
+    assert facts["python"] is None
     assert facts["python_error"] == f"{broken}: {why}"
 
 

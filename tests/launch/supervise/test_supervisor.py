@@ -21,8 +21,8 @@ def task(task_type: str, index: int = 0) -> Task:
 
 def running(*names: str, restarts: int = 0, limits: Limits = LIMITS) -> Supervisor:
     tasks = [task(name.split("/")[0], int(name.split("/")[1])) for name in names]
-    supervisor = Supervisor(tasks, limits, restarts)
-    supervisor.start(0)
+    supervisor = Supervisor(tasks, limits, restarts, 0)
+    supervisor.start()
     for name in names:
         supervisor.started(name)
     return supervisor
@@ -44,8 +44,8 @@ ALL = ("master/0", "worker/0", "ps/0")
 
 
 def test_the_ps_are_started_first() -> None:
-    supervisor = Supervisor([task("master"), task("ps"), task("worker")], LIMITS, 0)
-    assert starts(supervisor.start(0)) == ["ps/0", "master/0", "worker/0"]
+    supervisor = Supervisor([task("master"), task("ps"), task("worker")], LIMITS, 0, 0)
+    assert starts(supervisor.start()) == ["ps/0", "master/0", "worker/0"]
 
 
 def test_the_end_of_the_master_is_the_end_of_the_job() -> None:
@@ -202,7 +202,7 @@ def test_what_has_no_process_ends_with_the_job() -> None:
 
 
 def test_a_job_that_is_stopped_before_it_starts_is_over() -> None:
-    supervisor = Supervisor([task("master")], LIMITS, 0)
+    supervisor = Supervisor([task("master")], LIMITS, 0, 0)
     assert supervisor.states["master/0"].status == "waiting"
     assert supervisor.stop(2, 0) == []
     assert supervisor.states["master/0"].status == "ended"
@@ -266,8 +266,8 @@ def test_restarts_wait_longer_each_time_up_to_half_a_minute() -> None:
 
 
 def test_a_task_that_never_ran_is_not_started_again() -> None:
-    supervisor = Supervisor([task("master"), task("worker")], LIMITS, 5)
-    supervisor.start(0)
+    supervisor = Supervisor([task("master"), task("worker")], LIMITS, 5, 0)
+    supervisor.start()
     supervisor.ended("worker/0", None, 1, "port 2222 is in use")
     assert supervisor.ending
 
@@ -331,8 +331,8 @@ def test_a_start_without_a_step_is_timed_out() -> None:
 
 
 def test_the_time_for_the_first_step_counts_from_the_start_of_the_job() -> None:
-    supervisor = Supervisor([task("master")], LIMITS, 0)
-    supervisor.start(1000)
+    supervisor = Supervisor([task("master")], LIMITS, 0, 1000)
+    supervisor.start()
     supervisor.started("master/0")
     assert supervisor.tick(1100) == []
     assert notes(supervisor.tick(1101)) == ["no training step within 100 s; stopping"]

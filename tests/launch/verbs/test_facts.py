@@ -10,7 +10,8 @@ from launch.cluster.tasks import Job, make_job
 from launch.verbs.facts import Facts, cells, problems
 
 GOOD: dict[str, Any] = {
-    "versions": ["3.11.7", "2.15.1"],
+    "python": "3.11.7",
+    "tensorflow": "2.15.1",
     "python_error": None,
     "code": "c0de",
     "data": "da7a",
@@ -38,15 +39,15 @@ def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
         ({"code": None}, "b: /data holds no cifar10_main.py; put it there: --workdir, or `sync: t"),
         ({"code": "01d"}, "b: code 01d is not that of a, c0de; copy it: sync: true, or update it"),
         (
-            {"versions": None, "python_error": "python3 is not there"},
+            {"python": None, "tensorflow": None, "python_error": "python3 is not there"},
             "b: python3 is not there; say which Python trains there: --python",
         ),
-        ({"versions": ["3.11.7", None]}, "b: python3 has no TensorFlow; choose with --python, or"),
+        ({"tensorflow": None}, "b: python3 has no TensorFlow; choose with --python, or"),
         (
-            {"versions": ["3.11.7", "2.14.0"]},
+            {"tensorflow": "2.14.0"},
             "b: TensorFlow 2.14.0 is not that of a, 2.15.1; install the same everywhere: pip inst",
         ),
-        ({"versions": ["3.9.2", "2.15.1"]}, "b: Python 3.9.2 is not that of a, 3.11.7; install"),
+        ({"python": "3.9.2"}, "b: Python 3.9.2 is not that of a, 3.11.7; install"),
         ({"data": None}, "b: no records in data; prepare or copy them, or name --data-dir"),
         ({"data": "01d"}, "b: data 01d is not that of a, da7a; copy the records of the first one"),
         ({"ports": [[2222, "port 2222 is in use"]]}, "b: port 2222 is in use"),

@@ -1,13 +1,20 @@
 """`status`, `logs`, `stop` and `clean`, from another terminal."""
 
+import argparse
+import json
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from launch.cluster.model import Limits
+from launch.record import run_folder
+from launch.verbs import runs
 from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, processes_of, wait_for
 
 TWO = (*LOCAL, "--workers", "1")
@@ -76,6 +83,24 @@ def test_stop_now_does_not_wait(launcher: Launcher) -> None:
     assert_nothing_left(launcher.run_id())
 
 
+def test_stop_now_of_a_launcher_that_ends_at_once_is_no_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = subprocess.Popen(["sleep", "300"])
+    launched = {
+        "pid": process.pid,
+        "started": run_folder._start_time(process.pid),
+        "boot": run_folder._boot_id(),
+        "machine": socket.gethostname(),
+    }
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "run.json").write_text(json.dumps({"launcher": launched}))
+    threading.Thread(target=process.wait, daemon=True).start()  # no zombie, which takes signals
+    options = argparse.Namespace(state_dir=str(tmp_path), run=None, now=True)
+    assert runs.stop(options) == 0
+    assert capsys.readouterr().out == "run r1: ended\n"
+
+
 def test_stop_without_a_launcher_says_what_to_do(launcher: Launcher) -> None:
     launcher.up(LOCAL, "--", "steps=1")
     output = launcher.verb("stop", exit_code=1)
@@ -112,6 +137,18 @@ def test_clean_ends_what_a_machines_crash_has_left(
     assert_nothing_left(run_id)
     assert launcher.verb("clean") == ""
     assert launcher.verb("clean", "--run", run_id) == f"run {run_id}: nothing was left\n"
+
+
+def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
+    launcher: Launcher,
+) -> None:
+    launcher.up(LOCAL, "--", "steps=1")
+    broken = launcher.state / "20000101-000000-abcd"
+    broken.mkdir()
+    (broken / "run.json").write_text("{")
+    output = launcher.verb("clean", exit_code=1)
+    assert f"run {launcher.run_id()}: nothing was left\n" in output
+    assert f"error: run {broken.name}: {broken / 'run.json'}: " in output
 
 
 def test_no_run_is_an_error(launcher: Launcher) -> None:

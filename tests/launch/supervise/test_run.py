@@ -1,0 +1,48 @@
+"""What becomes of a task whose host is being reconnected."""
+
+import io
+import queue
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from launch.agent.sockets import free_ports
+from launch.backends.local.backend import TRANSPORT
+from launch.cluster.host_list import on_this_machine
+from launch.cluster.model import Limits
+from launch.cluster.tasks import make_job
+from launch.connect.connections import Connections, Event
+from launch.record.run_folder import RunFolder
+from launch.screen.display import Display
+from launch.supervise.run import _Agents, _order_to_start
+from launch.supervise.run_loop import RunLoop
+from launch.supervise.supervisor import Supervisor
+from tests.launch.launcher import assert_nothing_left, make_workdir
+
+
+def test_a_task_that_is_started_late_gets_the_signal_that_came_before_it(tmp_path: Path) -> None:
+    cluster = on_this_machine(0, 0, workdir=str(make_workdir(tmp_path / "work")))
+    cluster = replace(cluster, limits=Limits(stop_secs=10))
+    job = make_job(cluster, ["steps=100000"], {"localhost": free_ports(1)})
+    folder = RunFolder.create(tmp_path / "state", job)
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    connections = Connections(cluster, folder.run_id, TRANSPORT, events)
+    supervisor = Supervisor(job.tasks, cluster.limits, 0, time.monotonic())
+    display = Display(io.StringIO(), live=False)
+    loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=False)
+    log = str(folder.log_path("master/0"))
+    orders = {"master/0": _order_to_start(job.tasks[0], {}, masked=[], log=log)}
+    agents = _Agents(supervisor, loop, connections, orders)
+    try:
+        agents.start()  # without a connection: it is made now, which takes a while
+        agents.stop(signal.SIGTERM, 1)
+        while supervisor.outcome is None:
+            agents.handle(events.get(timeout=60))
+            agents.tick(time.monotonic())
+    finally:
+        connections.close_all()
+        display.close()
+    # By the signal, or by what the stand-in makes of it; not by SIGKILL after ten seconds.
+    assert supervisor.states["master/0"].code in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    assert_nothing_left(folder.run_id, timeout_secs=10)
