@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import cli
 from testbeds import nodes, slurm
-from tests.launch.launcher import make_records
+from tests.cifar10 import program
 
 pytestmark = pytest.mark.system
 
@@ -21,7 +21,8 @@ def test_the_same_job_is_timed_here_over_ssh_and_in_slurm(
     output = tmp_path / "output"
     words = ["local", "ssh", "slurm", "--rounds", "1", "--wipe", str(output)]
     training = ["--model=mlp", "--train-batch-size=16", "--train-steps=20"]
-    training += [f"--data-dir={make_records(tmp_path)}", f"--output-dir={output}"]
+    data = program.make_records(tmp_path / "data", 1000)
+    training += [f"--data-dir={data}", f"--output-dir={output}"]
     capsys.readouterr()
     assert cli.main(["launchers", *words, "--", *training]) == 0
     lines = capsys.readouterr().out.splitlines()
