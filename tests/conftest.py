@@ -1,6 +1,7 @@
 """A clean environment for all tests, who runs beside whom, and README's commands as fixtures."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 from cifar10.ops.kernels import build
+from tests.cifar10.forks import Forks
 from tests.fast import FastTests
 
 # A TF_CONFIG from the caller's shell would turn every training in a test into a cluster's task.
@@ -57,6 +59,14 @@ def compiled_kernels() -> None:
     if code == 2:
         pytest.skip("needs x86-64 with AVX2 and a C++ compiler")
     assert code == 0
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Runs cifar10_main.py without loading TensorFlow each time."""
+    found = Forks()
+    yield found
+    found.close()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("cifar10", "data_prep", "launch", "benchmarks", "testbeds", "tests")
 # Whoever imports or uses these starts programs of ours, which takes seconds a test.
 _STARTERS = ("testbeds.processes", "tests.shell")
-_STARTING_FIXTURES = {"launcher", "compiled_kernels"}
+_STARTING_FIXTURES = {"launcher", "compiled_kernels", "forks"}
 
 
 class FastTests:

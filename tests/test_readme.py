@@ -34,7 +34,7 @@ TRAIN = ".venv/bin/python cifar10_main.py --train-batch-size=128"
 
 # A network and a run that take seconds.
 SAME_NETWORK = "--num-layers 8"
-SMALL = f"{SAME_NETWORK} --train-steps 20"
+SMALL = f"{SAME_NETWORK} --train-steps 4"
 
 
 def test_every_command_of_the_readme_is_run(root: Path) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Optional
 
 from testbeds.processes import ROOT, command, environment
 
@@ -23,10 +24,18 @@ def make_records(folder: pathlib.Path, size: int) -> pathlib.Path:
     return folder
 
 
-def run(*arguments: object, cwd: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    """Runs the program to its end."""
+def run(
+    *arguments: object, cwd: pathlib.Path, tf_config: Optional[str] = None
+) -> "subprocess.CompletedProcess[str]":
+    """Runs the program to its end, with TF_CONFIG if it is given."""
+    variables = {} if tf_config is None else {"TF_CONFIG": tf_config}
     return subprocess.run(
-        command(*arguments), cwd=cwd, env=environment(), capture_output=True, text=True, timeout=240
+        command(*arguments),
+        cwd=cwd,
+        env={**environment(), **variables},
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
 
 

@@ -16,8 +16,8 @@ SETTINGS = (
     "--model=mlp",
     "--learning-rate=0.01",
     "--train-batch-size=20",
-    "--train-steps=300",
-    "--checkpoint-steps=100",
+    "--train-steps=100",
+    "--checkpoint-steps=50",
     "--log-steps=5",
 )
 TASKS = ["master/0", "ps/0", "ps/1", "worker/0"]
@@ -50,7 +50,7 @@ def test_every_task_ends_with_exit_code_0(ended):
 def test_the_cluster_trains_to_its_last_step(ended, output):
     result = json.loads((output / "result.json").read_text())
     figures, steps = result["figures"], result["figures"]["global_step"]
-    assert steps == 300
+    assert steps == 100
     assert figures["examples_seen"] == 40 * steps
     assert result["status"] == "completed"
     assert result["history"]["validation"][-1]["step"] == steps

@@ -13,6 +13,7 @@ from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from tests.cifar10.flag_effects import clusters, graphs, pixels, runs, training
 from tests.cifar10.flag_effects.rows import Row
+from tests.cifar10.forks import Forks
 
 pytestmark = pytest.mark.timeout(600)  # The whole runs come one after the other.
 
@@ -28,9 +29,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, runs.Finished]:
+def finished(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> dict[str, runs.Finished]:
     """The whole runs, by name."""
-    return runs.run_all(tmp_path_factory.mktemp("runs"))
+    return runs.run_all(tmp_path_factory.mktemp("runs"), forks)
 
 
 def test_every_setting_has_a_row_and_every_row_a_setting():

@@ -1,4 +1,4 @@
-"""The program from its command line to its exit code, in processes of its own."""
+"""The program from its command line to its exit code."""
 
 import json
 import pathlib
@@ -119,19 +119,19 @@ def test_tensorboard_gets_scalars_samples_and_the_confusion_matrix(trained, fold
     assert expected <= tags(output, "eval_validation/events.*")
 
 
-def test_a_finished_run_is_not_trained_or_evaluated_again(trained, folder):
+def test_a_finished_run_is_not_trained_or_evaluated_again(trained, folder, forks):
     before = (folder / "output/result.json").read_bytes()
-    again = program.run(*SMALL, cwd=folder)
+    again = forks.run(*SMALL, cwd=folder)
     assert again.returncode == 0
     assert again.stdout.startswith("already trained to step 23: eval accuracy 0.")
     assert (folder / "output/result.json").read_bytes() == before
 
 
-def test_a_run_that_ended_before_its_figures_makes_them_without_training(trained, folder):
+def test_a_run_that_ended_before_its_figures_makes_them_without_training(trained, folder, forks):
     unfinished = folder / "unfinished"
     shutil.copytree(folder / "output", unfinished)
     (unfinished / "result.json").unlink()
-    again = program.run(*SMALL, "--output-dir=unfinished", cwd=folder)
+    again = forks.run(*SMALL, "--output-dir=unfinished", cwd=folder)
     assert again.returncode == 0, again.stderr
     assert "\nepoch " not in again.stdout
     before, after = (
@@ -142,8 +142,8 @@ def test_a_run_that_ended_before_its_figures_makes_them_without_training(trained
     assert after["training_seconds"] == before["training_seconds"]
 
 
-def test_the_same_seed_gives_the_same_weights_and_log_dir_takes_the_events(trained, folder):
-    other = program.run(*SMALL, "--job_dir=twin", "--log_dir=logs", cwd=folder)
+def test_the_same_seed_gives_the_same_weights_and_log_dir_takes_the_events(trained, folder, forks):
+    other = forks.run(*SMALL, "--job_dir=twin", "--log_dir=logs", cwd=folder)
     assert other.returncode == 0
     assert_same(weights(folder / "output"), weights(folder / "twin"))
     assert {"loss", "images_per_sec"} <= tags(folder / "logs", "events.*")
@@ -152,12 +152,12 @@ def test_the_same_seed_gives_the_same_weights_and_log_dir_takes_the_events(train
     assert tags(folder / "twin", "events.*") == set()
 
 
-def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, folder):
+def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, folder, forks):
     arguments = (*SMALL, "--output-dir=killed", "--checkpoint-steps=5")
     with program.started(*arguments, cwd=folder) as process:
         program.wait_for(folder / "killed", "model.ckpt-10.index", process)
         process.send_signal(signal.SIGKILL)
-    again = program.run(*arguments, cwd=folder)
+    again = forks.run(*arguments, cwd=folder)
     assert again.returncode == 0, again.stderr
     assert "continuing at step" in again.stdout
     assert_same(weights(folder / "output"), weights(folder / "killed"))
@@ -176,10 +176,10 @@ def test_a_signal_saves_and_ends_with_its_exit_code(folder):
     assert not (output / "result.json").exists()
 
 
-def test_max_minutes_ends_a_run_with_all_its_figures(folder):
+def test_max_minutes_ends_a_run_with_all_its_figures(folder, forks):
     # Start-up takes longer than the limit, so training ends after its first steps.
     arguments = ("--model=mlp", "--max-minutes=0.01", "--output-dir=short")
-    ended = program.run(*arguments, cwd=folder)
+    ended = forks.run(*arguments, cwd=folder)
     assert ended.returncode == 0, ended.stderr
     result = json.loads((folder / "short/result.json").read_text())
     assert result["status"] == "stopped by --max-minutes"
@@ -187,13 +187,13 @@ def test_max_minutes_ends_a_run_with_all_its_figures(folder):
     assert result["figures"]["best_validation_step"] == result["figures"]["global_step"]
 
 
-def test_max_minutes_ends_a_run_with_lookahead_with_its_average(folder):
+def test_max_minutes_ends_a_run_with_lookahead_with_its_average(folder, forks):
     arguments = ("--model=mlp", "--learning-rate=0.01", "--lookahead-steps=2")
     arguments += ("--train-batch-size=16", "--output-dir=averaged")
     # Its fourth step is a pull; the run that goes on has the time for a fifth one only.
-    first = program.run(*arguments, "--train-steps=4", cwd=folder)
+    first = forks.run(*arguments, "--train-steps=4", cwd=folder)
     assert first.returncode == 0, first.stderr
-    ended = program.run(*arguments, "--train-steps=400", "--max-minutes=0.001", cwd=folder)
+    ended = forks.run(*arguments, "--train-steps=400", "--max-minutes=0.001", cwd=folder)
     assert ended.returncode == 0, ended.stderr
     result = json.loads((folder / "averaged/result.json").read_text())
     assert (result["status"], result["figures"]["global_step"]) == ("stopped by --max-minutes", 5)
@@ -204,30 +204,30 @@ def test_max_minutes_ends_a_run_with_lookahead_with_its_average(folder):
         np.testing.assert_array_equal(saved[name.removesuffix(suffix)], saved[name], err_msg=name)
 
 
-def test_places_may_be_given_relative_to_the_work_dir(trained, folder, tmp_path):
-    evaluated = program.run("--mode=evaluate", f"--work_dir={folder}", cwd=tmp_path)
+def test_places_may_be_given_relative_to_the_work_dir(trained, folder, tmp_path, forks):
+    evaluated = forks.run("--mode=evaluate", f"--work_dir={folder}", cwd=tmp_path)
     assert evaluated.returncode == 0, evaluated.stderr
     accuracy = json.loads((folder / "output/result.json").read_text())["figures"]["eval_accuracy"]
     assert f"eval accuracy {accuracy:.4f}, loss" in evaluated.stdout
 
 
-def test_predict_names_the_likeliest_classes_of_each_file(trained, folder):
+def test_predict_names_the_likeliest_classes_of_each_file(trained, folder, forks):
     from PIL import Image
 
     Image.new("RGB", (32, 32), "red").save(folder / "red.png")
     Image.new("L", (100, 50), 128).save(folder / "grey.jpg")
-    predicted = program.run("--mode", "predict", "red.png", "grey.jpg", cwd=folder)
+    predicted = forks.run("--mode", "predict", "red.png", "grey.jpg", cwd=folder)
     assert predicted.returncode == 0, predicted.stderr
     lines = predicted.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["red.png", "grey.jpg"]
     assert all(line.count("%") == 3 for line in lines)
 
 
-def test_export_is_quiet_unless_verbose(trained, folder):
-    quiet = program.run("--mode=export", cwd=folder)
+def test_export_is_quiet_unless_verbose(trained, folder, forks):
+    quiet = forks.run("--mode=export", cwd=folder)
     assert (quiet.returncode, quiet.stderr) == (0, "")
     assert quiet.stdout.startswith("export: output/export/")
-    verbose = program.run("--mode=export", "--verbose", cwd=folder)
+    verbose = forks.run("--mode=export", "--verbose", cwd=folder)
     assert verbose.returncode == 0
     assert "tensorflow" in verbose.stderr
 
@@ -250,45 +250,32 @@ def test_a_reader_that_goes_away_does_not_end_the_run(trained, folder):
     ],
     ids=["before TensorFlow loads", "of a training", "of another mode"],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(trained, folder, arguments, message):
-    ended = program.run(*arguments, cwd=folder)
+def test_a_mistake_is_one_line_and_exit_code_2(trained, folder, arguments, message, forks):
+    ended = forks.run(*arguments, cwd=folder)
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"error: {message}")
     assert ended.stderr.count("\n") == 1
 
 
-def test_records_without_manifest_or_validation_split_are_trained_on(folder):
+def test_records_without_manifest_or_validation_split_are_trained_on(folder, forks):
     data = folder / "tutorial"
     data.mkdir()
     for split in ("train", "eval"):
         (data / f"{split}.tfrecords").write_bytes((folder / f"data/{split}.tfrecords").read_bytes())
     arguments = ("--data-dir=tutorial", "--output-dir=tutorial-output")
-    ended = program.run(*SMALL, *arguments, cwd=folder)
+    ended = forks.run(*SMALL, *arguments, cwd=folder)
     assert ended.returncode == 0, ended.stderr
     result = json.loads((folder / "tutorial-output/result.json").read_text())
     assert result["figures"]["best_validation_accuracy"] is None
     assert result["figures"]["eval_examples"] == 40
 
 
-def test_a_loss_that_is_not_a_number_ends_with_exit_code_1(folder):
+def test_a_loss_that_is_not_a_number_ends_with_exit_code_1(folder, forks):
     arguments = ("--model=mlp", "--learning-rate=1e30", "--output-dir=nan")
-    ended = program.run(*arguments, cwd=folder)
+    ended = forks.run(*arguments, cwd=folder)
     assert ended.returncode == 1
     assert ended.stderr.startswith("training failed: the loss is not a number any more")
     assert ended.stderr.count("\n") == 1
-
-
-def run_in_cluster(
-    tf_config: str, *arguments: str, cwd: pathlib.Path
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        program.command(*arguments),
-        cwd=cwd,
-        env={**program.environment(), "TF_CONFIG": tf_config},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
 
 
 @pytest.mark.parametrize(
@@ -308,42 +295,42 @@ def run_in_cluster(
 def test_a_mistake_in_a_cluster_is_one_line_and_exit_code_2(
     tmp_path, tf_config, arguments, message
 ):
-    ended = run_in_cluster(tf_config, *arguments, cwd=tmp_path)
+    ended = program.run(*arguments, cwd=tmp_path, tf_config=tf_config)
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"error: {message}")
     assert ended.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_cluster_of_one_trains_as_a_single_process(trained, folder):
+def test_a_cluster_of_one_trains_as_a_single_process(trained, folder, forks):
     # Nobody else is there, so nobody has to reach it at its address.
     tf_config = """{
       "cluster": {"chief": ["nowhere.invalid:2222"]},
       "task": {"type": "chief", "index": 0},
       "environment": "cloud"
     }"""
-    ended = run_in_cluster(tf_config, *SMALL, "--output-dir=alone", cwd=folder)
+    ended = forks.run(*SMALL, "--output-dir=alone", cwd=folder, tf_config=tf_config)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert_same(weights(folder / "output"), weights(folder / "alone"))
 
 
-def test_other_modes_run_alone_on_the_master_of_a_cluster(trained, folder):
+def test_other_modes_run_alone_on_the_master_of_a_cluster(trained, folder, forks):
     tf_config = """{
       "cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223"], "worker": ["ip1:2222"]},
       "task": {"type": "master", "index": 0}
     }"""
-    ended = run_in_cluster(tf_config, "--mode=evaluate", "--sync=false", cwd=folder)
+    ended = forks.run("--mode=evaluate", "--sync=false", cwd=folder, tf_config=tf_config)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "eval accuracy 0." in ended.stdout
 
 
-FAST = ("--recipe=fast", "--train-batch-size=60", "--train-steps=6", "--output-dir=fast")
+FAST = ("--recipe=fast", "--train-batch-size=20", "--train-steps=6", "--output-dir=fast")
 
 
 @pytest.fixture(scope="module")
-def fast(folder) -> "subprocess.CompletedProcess[str]":
+def fast(folder, forks) -> "subprocess.CompletedProcess[str]":
     """The fast recipe, in six steps."""
-    return program.run(*FAST, cwd=folder)
+    return forks.run(*FAST, cwd=folder)
 
 
 def test_a_recipe_trains_from_beginning_to_end_and_result_json_names_it(fast, folder):
@@ -361,8 +348,8 @@ def test_a_recipe_trains_from_beginning_to_end_and_result_json_names_it(fast, fo
     assert line in fast.stdout
 
 
-def test_the_other_modes_know_fastnet_by_its_folder(fast, folder):
-    done = program.run("--mode=evaluate", "--output-dir=fast", cwd=folder)
+def test_the_other_modes_know_fastnet_by_its_folder(fast, folder, forks):
+    done = forks.run("--mode=evaluate", "--output-dir=fast", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads((folder / "fast/result.json").read_text())["figures"]
     assert f"eval accuracy {figures['eval_accuracy']:.4f}" in done.stdout

@@ -26,13 +26,6 @@ def make_workdir(folder: Path) -> Path:
     return folder
 
 
-def make_records(folder: Path) -> Path:
-    """Records of drawn shapes, for real training."""
-    words = ["--source", "synthetic", "--out", str(folder / "records")]
-    subprocess.run([sys.executable, "-m", "data_prep", *words], cwd=ROOT, check=True)
-    return folder / "records"
-
-
 class Launcher:
     """`python -m launch` with a state folder and a working directory of the test's own.
 

@@ -10,6 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from testbeds.processes import cluster
 from tests.cifar10 import program
+from tests.cifar10.forks import Forks
 from tests.outside import snippets
 
 SETTINGS = (
@@ -58,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def killed(folder: pathlib.Path) -> pathlib.Path:
+def killed(folder: pathlib.Path, forks: Forks) -> pathlib.Path:
     """The output of a run of 60 steps that was killed after it had validated step 40.
 
     It goes on from step 20, as if it had been killed while it wrote the checkpoint of step 40: what
@@ -73,7 +74,7 @@ def killed(folder: pathlib.Path) -> pathlib.Path:
     assert {25, 30, 35, 40} <= set(steps_in_files(output))
     assert {20, 40} == set(steps_in_files(output / "eval_validation"))
     tf.train.update_checkpoint_state(str(output), "model.ckpt-20")
-    done = program.run(*arguments, cwd=folder)
+    done = forks.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "continuing at step 20 to step 60" in done.stdout
     return output
@@ -129,9 +130,9 @@ def test_each_checkpoint_has_one_validation_and_one_set_of_pictures(killed):
     assert [picture.step for picture in samples] == [1, 20, 40, 60]
 
 
-def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder):
+def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder, forks):
     figures = json.loads((killed / "result.json").read_text())["figures"]
-    done = program.run("--mode=evaluate", cwd=folder)
+    done = forks.run("--mode=evaluate", cwd=folder)
     assert done.returncode == 0, done.stderr
     (row,) = events(killed / "eval_eval").Scalars("accuracy")
     assert row.step == figures["best_validation_step"]

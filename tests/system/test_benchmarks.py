@@ -15,7 +15,7 @@ from benchmarks.scaling import advise
 from benchmarks.scaling.advised_ways import ways_on_this_machine
 from benchmarks.scaling.step_model import Constants
 from testbeds.limited_links import Machine, Machines, why_not
-from tests.launch.launcher import make_records
+from tests.cifar10 import program
 
 pytestmark = pytest.mark.system
 SMALL = ("--num-layers=8", "--train-batch-size=16")
@@ -45,7 +45,7 @@ print(time.monotonic() - start)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_records(tmp_path_factory.mktemp("benchmarks"))
+    return program.make_records(tmp_path_factory.mktemp("benchmarks") / "data", 10_000)
 
 
 def test_ours_is_compared_with_every_peer_that_is_here(

@@ -20,12 +20,12 @@ import pytest
 from launch.agent.containers import Containers
 from testbeds import nodes as machines
 from testbeds.nodes import NETWORK, Nodes
+from tests.cifar10 import program
 from tests.launch.launcher import (
     STAND_IN,
     Launcher,
     agent_pids,
     interrupt,
-    make_records,
     processes_naming,
     processes_of,
     wait_for,
@@ -188,7 +188,7 @@ def training_lab(docker: Docker, nodes: Nodes, tmp_path: Path) -> Iterator[Lab]:
     """Two nodes over ssh, with podman and records."""
     launcher = Launcher(tmp_path, nodes.env)
     (launcher.workdir / "cifar10_main.py").unlink()  # what trains is in the image
-    make_records(tmp_path).rename(launcher.workdir / "data")
+    program.make_records(launcher.workdir / "data", 1000)
     hosts = "".join(f"  - name: {n}\n    address: {nodes.address(n)}\n" for n in nodes.names)
     made = Lab(docker.command, launcher, hosts, "node2", 4)
     yield made

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.cifar10 import program
 from tests.launch.kube_api import Cluster
 from tests.launch.launcher import (
     ROOT,
     Launcher,
     environment_of,
     interrupt,
-    make_records,
     processes_naming,
     wait_for,
 )
@@ -365,7 +365,7 @@ def test_check_says_that_there_are_no_hosts_yet(launcher: Launcher) -> None:
 def test_real_training_runs_to_its_end(
     launcher: Launcher, cluster: Cluster, tmp_path: Path
 ) -> None:
-    data = make_records(tmp_path)
+    data = program.make_records(tmp_path / "data", 1000)
     cluster.workdir = ROOT
     words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
     folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
@@ -380,7 +380,7 @@ def test_real_training_saves_when_its_job_is_deleted(
     launcher: Launcher, cluster: Cluster, tmp_path: Path
 ) -> None:
     """The ps goes with all the others, but its preStop hook lets the master save first."""
-    data = make_records(tmp_path)
+    data = program.make_records(tmp_path / "data", 1000)
     cluster.workdir = ROOT
     words = ["--num-layers=8", "--train-steps=100000", "--train-batch-size=32", "--log-steps=10"]
     folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import shell
-from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, make_records
+from tests.cifar10 import program
+from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left
 
 pytestmark = pytest.mark.system
 
@@ -45,7 +46,7 @@ def test_a_full_disk_ends_neither_the_job_nor_its_output(tmp_path: Path, small_d
 def test_real_training_runs_to_its_end(tmp_path: Path) -> None:
     launcher = Launcher(tmp_path)
     launcher.workdir = shell.ROOT
-    data = make_records(tmp_path)
+    data = program.make_records(tmp_path / "data", 1000)
     words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
     folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
     try:

@@ -15,13 +15,13 @@ import pytest
 
 from testbeds import slurm as testbed
 from testbeds.slurm import Slurm
+from tests.cifar10 import program
 from tests.launch.launcher import (
     ROOT,
     Launcher,
     agent_pids,
     assert_nothing_left,
     interrupt,
-    make_records,
     pid_of,
     processes_naming,
     wait_for,
@@ -389,7 +389,7 @@ def test_a_secret_shows_nowhere(launcher: Launcher, slurm: Slurm) -> None:
 
 
 def test_real_training_runs_to_its_end(launcher: Launcher, slurm: Slurm, tmp_path: Path) -> None:
-    data = make_records(tmp_path)
+    data = program.make_records(tmp_path / "data", 1000)
     words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
     folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
     path = Path(cluster(launcher)[1])

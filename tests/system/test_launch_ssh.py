@@ -17,13 +17,13 @@ from launch.cluster.model import Host
 from launch.errors import HostError
 from testbeds import nodes as machines
 from testbeds.nodes import Nodes
+from tests.cifar10 import program
 from tests.launch.launcher import (
     ROOT,
     Launcher,
     agent_pids,
     assert_nothing_left,
     interrupt,
-    make_records,
     pid_of,
     processes_naming,
     processes_of,
@@ -344,7 +344,7 @@ def test_sync_names_a_host_that_it_cannot_copy_to(
 def test_real_training_runs_to_its_end_on_hosts_that_were_checked(
     launcher: Launcher, nodes: Nodes, tmp_path: Path
 ) -> None:
-    data = make_records(tmp_path)
+    data = program.make_records(tmp_path / "data", 1000)
     hosts = ",".join(nodes.address(name) for name in nodes.names[:2])
     launcher.workdir = ROOT
     words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]

@@ -22,6 +22,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_records(tmp_path_factory.mktemp("converge") / "few", 100)
 
 
+@pytest.mark.system
 @pytest.mark.timeout(1200)  # 25 s of CPU time; other load must not decide
 def test_a_small_resnet_learns_as_its_committed_curve(
     synthetic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -7,8 +7,6 @@ in the folder of `plain`.
 import dataclasses
 import json
 import pathlib
-import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any, Callable
 
@@ -18,6 +16,7 @@ from PIL import Image
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from tests.cifar10 import program
+from tests.cifar10.forks import Forks
 
 _TINY = (
     "--model=mlp --hidden-units=4 --train-steps=5 --train-batch-size=10 --optimizer=momentum "
@@ -93,32 +92,20 @@ def config_of(name: str) -> TrainConfig:
     return parse(RUNS[name][0].split())
 
 
-def run_all(root: pathlib.Path) -> dict[str, Finished]:
+def run_all(root: pathlib.Path, forks: Forks) -> dict[str, Finished]:
     """Runs the program in all these ways, in folders of `root`."""
     for place, size in _SIZES.items():
         program.make_records(root / place, size)
     (root / "changed").mkdir()
     for number, name in enumerate(("one.png", "two.png")):
         Image.new("RGB", (32, 32), (number, 0, 0)).save(root / "plain" / name)
-    orders = [
-        (words.split(), str(root / folder), str(root / f"{name}.log"))
-        for name, (words, folder) in RUNS.items()
-    ]
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.cifar10.flag_effects.forks", json.dumps(orders)],
-        cwd=program.ROOT,
-        env=program.environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,  # for all of them together
-    )
-    logs = {name: root / f"{name}.log" for name in RUNS}
-    printed = {name: log.read_text() for name, log in logs.items() if log.exists()}
-    assert ended.returncode == 0, f"{ended.stderr}\n{list(printed.items())[-1]}"
-    return {
-        name: Finished(root, root / folder / config_of(name).output_place, printed[name])
-        for name, (_, folder) in RUNS.items()
-    }
+    finished = {}
+    for name, (words, folder) in RUNS.items():
+        done = forks.run(*words.split(), cwd=root / folder)
+        assert done.returncode == 0, f"{name}\n{done.stdout}\n{done.stderr}"
+        output = root / folder / config_of(name).output_place
+        finished[name] = Finished(root, output, done.stderr + done.stdout)
+    return finished
 
 
 def training_images(run: Finished) -> int:

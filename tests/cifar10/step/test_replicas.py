@@ -12,12 +12,6 @@ from tests.cifar10.replica_threads import place
 AVERAGED = [SimpleNamespace(shape=(2,), device="/cpu:0")]
 
 
-@pytest.fixture
-def target() -> str:
-    """A server of the test's own, since variables on a server outlive sessions."""
-    return str(tf.train.Server.create_local_server().target)
-
-
 class Flagged:
     """A graph with the flag, and with what raises it where it is the chief's."""
 

@@ -20,12 +20,6 @@ from tests.cifar10.steps import make_batches, make_plan
 HALF = 6  # images a replica
 
 
-@pytest.fixture
-def target() -> str:
-    """A server of the test's own, since variables on a server outlive sessions."""
-    return str(tf.train.Server.create_local_server().target)
-
-
 class Trainer:
     """One replica's whole training graph; runs in a thread of its own."""
 

@@ -21,12 +21,6 @@ from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 QUIET_SECS = 0.3  # for what must not
 
 
-@pytest.fixture
-def target() -> str:
-    """A server of the test's own, since variables on a server outlive sessions."""
-    return str(tf.train.Server.create_local_server().target)
-
-
 class Replica:
     """A replica that pushes what it is fed; the chief adds the mean to a variable `total`.
 
@@ -49,7 +43,7 @@ class Replica:
         self.graph = tf.Graph()
         with self.graph.as_default(), tf.device(replication.task_device):
             self.flag = OverFlag("/cpu:0") if flagged else None
-            self.total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
+            self._total = tf.get_variable("total", [2], initializer=tf.zeros_initializer())
             averaged = [SimpleNamespace(shape=(2,), device=device) for device in holders]
             self.meeting = Rendezvous(replication, averaged)
             self._value = tf.placeholder(tf.float32, [2])
@@ -60,10 +54,10 @@ class Replica:
             self._pushed = self.meeting.push([value for _ in holders])
             if replication.is_chief:
                 mean = self.meeting.mean(self._pushed)[0]
-                with tf.control_dependencies([self.total.assign_add(mean)]):
+                with tf.control_dependencies([self._total.assign_add(mean)]):
                     self._step = self.meeting.close_round()
                 self._hook = self.meeting.hook()
-                self._initializers = [self.total.initializer, self.meeting.initializer]
+                self._initializers = [self._total.initializer, self.meeting.initializer]
             else:
                 over = self.flag.variable if self.flag else None
                 self._step = self.meeting.wait(self._pushed, over)
@@ -88,6 +82,12 @@ class Replica:
         return feed if as_of_round is None else {**feed, self.meeting.current: as_of_round}
 
     @property
+    def total(self) -> list[float]:
+        """The sum of the means of all rounds."""
+        found: list[float] = self.session.run(self._total).tolist()
+        return found
+
+    @property
     def round(self) -> int:
         return int(self.session.run(self.meeting.round))
 
@@ -110,6 +110,12 @@ def pair(target: str) -> Iterator[tuple[Replica, Replica]]:
         replica.session.close()
 
 
+def step_together(chief: Replica, worker: Replica, value: float = 1.0) -> None:
+    """One round, in which the chief's gradient is `value` and the worker's is 1."""
+    with at_the_same_time(lambda: worker.step(1.0)):
+        chief.step(value)
+
+
 def wait_for_gradient(replica: Replica) -> None:
     """Waits until a gradient is in, so that whoever pushed it waits for its round."""
     until = time.monotonic() + WAIT_SECS
@@ -129,7 +135,7 @@ def test_a_synchronous_update_is_the_mean_of_both_replicas(pair):
     with at_the_same_time(train):
         for _ in range(50):
             chief.step(1.0)
-    assert chief.session.run(chief.total).tolist() == [50 * 2.0, 50 * 20.0]
+    assert chief.total == [50 * 2.0, 50 * 20.0]
     assert chief.round == worker.round == first + 50
     assert chief.waiting_gradients == 0
 
@@ -139,7 +145,7 @@ def test_the_chief_waits_for_as_many_gradients_as_it_aggregates(pair):
     with at_the_same_time(lambda: chief.step(1.0)) as ended:
         assert not ended.wait(QUIET_SECS)
         worker.push(5.0)
-    assert chief.session.run(chief.total).tolist() == [3.0, 30.0]
+    assert chief.total == [3.0, 30.0]
 
 
 def test_a_worker_waits_until_its_round_is_over(pair):
@@ -154,20 +160,17 @@ def test_a_gradient_of_an_earlier_round_is_dropped(pair):
     chief, worker = pair
     late = chief.round
     for _ in range(2):
-        with at_the_same_time(lambda: worker.step(1.0)):
-            chief.step(1.0)
+        step_together(chief, worker)
     worker.push(1e6, as_of_round=late)
     assert chief.waiting_gradients == 0
-    with at_the_same_time(lambda: worker.step(1.0)):
-        chief.step(3.0)
-    assert chief.session.run(chief.total).tolist() == [4.0, 40.0]
+    step_together(chief, worker, 3.0)
+    assert chief.total == [4.0, 40.0]
 
 
 def test_a_worker_whose_gradient_is_late_goes_on_at_once(pair):
     chief, worker = pair
     late = chief.round
-    with at_the_same_time(lambda: worker.step(1.0)):
-        chief.step(1.0)
+    step_together(chief, worker)
     with at_the_same_time(lambda: worker.step(1e6, as_of_round=late)) as ended:
         assert ended.wait(WAIT_SECS)
 
@@ -177,11 +180,11 @@ def test_with_a_backup_the_chief_does_not_wait_for_the_slowest(target):
     chief.begin()
     for _ in range(3):
         chief.step(2.0)
-    assert chief.session.run(chief.total).tolist() == [6.0, 60.0]
+    assert chief.total == [6.0, 60.0]
     # What comes in time counts as well as the chief's own.
     worker.push(4.0)
     chief.step(2.0)
-    assert chief.session.run(chief.total).tolist() == [9.0, 90.0]
+    assert chief.total == [9.0, 90.0]
 
 
 def test_a_chief_that_starts_again_releases_a_waiting_worker_and_forgets_its_gradient(target, pair):
@@ -195,17 +198,15 @@ def test_a_chief_that_starts_again_releases_a_waiting_worker_and_forgets_its_gra
         again.begin()
         assert again.round > before
     assert again.waiting_gradients == 0
-    with at_the_same_time(lambda: worker.step(1.0)):
-        again.step(3.0)
-    assert again.session.run(again.total).tolist() == [2.0, 20.0]
+    step_together(again, worker, 3.0)
+    assert again.total == [2.0, 20.0]
 
 
 def test_no_two_sessions_of_a_chief_share_a_round(pair):
     chief, worker = pair
     before = chief.round
     for _ in range(20):
-        with at_the_same_time(lambda: worker.step(1.0)):
-            chief.step(1.0)
+        step_together(chief, worker)
     assert chief.round == before + 20
     chief.begin()
     assert chief.round > before + 20
@@ -216,8 +217,7 @@ def test_a_chief_whose_clock_is_behind_begins_a_later_round_all_the_same(
 ) -> None:
     chief, worker = pair
     for _ in range(3):
-        with at_the_same_time(lambda: worker.step(1.0)):
-            chief.step(1.0)
+        step_together(chief, worker)
     late = chief.round
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000)
     monkeypatch.setattr(time, "time", lambda: 1.0)
@@ -226,9 +226,8 @@ def test_a_chief_whose_clock_is_behind_begins_a_later_round_all_the_same(
     assert again.round > late
     worker.push(1e6, as_of_round=late)
     assert again.waiting_gradients == 0
-    with at_the_same_time(lambda: worker.step(1.0)):
-        again.step(3.0)
-    assert again.session.run(again.total).tolist() == [2.0, 20.0]
+    step_together(again, worker, 3.0)
+    assert again.total == [2.0, 20.0]
 
 
 def test_a_worker_waits_for_the_chief_to_begin_a_round(target):
