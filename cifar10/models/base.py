@@ -116,14 +116,12 @@ class Model(abc.ABC):
         `TrainConfig`.
       convolves: it has convolutions.
       normalises: it has batch normalisation.
-      fuses: its activations are so dear that XLA is worth starting for them.
     """
 
     name: str
     settings: type = NoSettings
     convolves = True
     normalises = True
-    fuses = False
 
     @abc.abstractmethod
     def title(self, config: Any) -> str:

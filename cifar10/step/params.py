@@ -28,7 +28,6 @@ class ModelParams:
       replication: this process's place among those that train; None: it trains alone.
       values_from_data: first values that are made from the training images, by variable.
       augments_test: in EVAL, also answers to each image mirrored and shifted.
-      fuses: XLA can compile activations on the towers' devices.
     """
 
     config: TrainConfig
@@ -40,7 +39,6 @@ class ModelParams:
     replication: Optional[Replication] = None
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
-    fuses: bool = True
 
     @property
     def place(self) -> Replication:
@@ -62,9 +60,6 @@ class ModelParams:
             norm=config.batch_norm,
             norm_decay=config.batch_norm_decay,
             norm_epsilon=config.batch_norm_epsilon,
-            # Compiled for the shape of a batch, which outside of training may change.
-            fuses=training and self.fuses,
-            bf16_on_cpu=training and plan.compute_dtype == tf.bfloat16 and not plan.on_gpus,
             algorithms=self._algorithms() if training else ConvAlgorithms(),
         )
 
