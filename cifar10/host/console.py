@@ -1,9 +1,7 @@
-"""Lines on standard output that never end a run; silence on standard error."""
+"""Lines on standard output that never end a run."""
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 
 
 def say(text: str) -> None:
@@ -12,17 +10,3 @@ def say(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-@contextlib.contextmanager
-def silence_native_code() -> Iterator[None]:
-    """Discards what C++ code writes to standard error; exceptions are raised as usual."""
-    sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    os.close(nowhere)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

@@ -116,14 +116,12 @@ class Model(abc.ABC):
         `TrainConfig`.
       convolves: it has convolutions.
       normalises: it has batch normalisation.
-      fuses: its activations take so long that compiling them with XLA pays.
     """
 
     name: str
     settings: type = NoSettings
     convolves = True
     normalises = True
-    fuses = False
 
     @abc.abstractmethod
     def title(self, config: Any) -> str:

@@ -58,7 +58,6 @@ class Fastnet(Model):
 
     name = "fastnet"
     settings = FastnetSettings
-    fuses = True
 
     def title(self, config: Any) -> str:
         """Its name, since it has one size."""

@@ -48,9 +48,8 @@ class Layers:
       norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
       norm_decay: decay of the moving statistics.
       norm_epsilon: added to the variance.
-      fuses: XLA makes one loop of what is done to each number.
-      bf16_on_cpu: trains in bfloat16 on a CPU: gradients of ReLU are computed as integers.
-      algorithms: that convolutions may be computed by.
+      algorithms: that convolutions may be computed by; with our own kernels, activations use
+        them, too.
       early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
       cross_tower_mean: averages a tensor over the towers (for `sync`).
       source: where the variables come from.
@@ -64,8 +63,6 @@ class Layers:
     norm: str = "tower"
     norm_decay: float = 0.997
     norm_epsilon: float = 1e-5
-    fuses: bool = False
-    bf16_on_cpu: bool = False
     algorithms: ConvAlgorithms = ConvAlgorithms()
     early: Optional[tf.Tensor] = None
     cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None
@@ -194,11 +191,13 @@ class Layers:
 
     def relu(self, x: tf.Tensor) -> tf.Tensor:
         """ReLU."""
-        return relu(x) if self.bf16_on_cpu else tf.nn.relu(x)
+        # In float32 TensorFlow's gradient is as fast.
+        own = self.algorithms.own and x.dtype == tf.bfloat16
+        return relu(x) if own else tf.nn.relu(x)
 
     def gelu(self, x: tf.Tensor) -> tf.Tensor:
         """GELU, its tanh form (arXiv:1606.08415)."""
-        return gelu(x, self.fuses)
+        return gelu(x, self.algorithms.own)
 
     def dense(
         self, x: tf.Tensor, units: int, *, initializer: Any = None, bias: bool = True

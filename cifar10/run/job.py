@@ -6,14 +6,12 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
-from cifar10.ops import activations
 from cifar10.output import model_settings
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.schema import CLASS_NAMES, TRAIN
@@ -153,11 +151,6 @@ def make_trainer(job: Job) -> Any:
       job: what to train.
     """
     config, plan = job.config, job.plan
-    params = dataclasses.replace(
-        job.params,
-        fuses=models.find(config.model).fuses
-        and activations.compiles(plan.tower_devices[0], plan.session_config, config.verbose),
-    )
     settings = {
         "model_dir": config.output_place,
         "tf_random_seed": config.seed,
@@ -173,7 +166,7 @@ def make_trainer(job: Job) -> Any:
         run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
-    return tf.estimator.Estimator(model_fn, config=run_config, params=params)
+    return tf.estimator.Estimator(model_fn, config=run_config, params=job.params)
 
 
 def evaluation_input(job: Job, split: str) -> Any:

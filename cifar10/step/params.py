@@ -28,7 +28,6 @@ class ModelParams:
       replication: this process's place among those that train; None: it trains alone.
       values_from_data: first values that are made from the training images, by variable.
       augments_test: in EVAL, also answers to each image mirrored and shifted.
-      fuses: XLA can compile activations on the towers' devices.
     """
 
     config: TrainConfig
@@ -40,7 +39,6 @@ class ModelParams:
     replication: Optional[Replication] = None
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
-    fuses: bool = True
 
     @property
     def place(self) -> Replication:
@@ -55,9 +53,9 @@ class ModelParams:
     def layers(self, *, training: bool) -> Layers:
         """The layers of these settings; `Layers.for_tower` makes those of each tower."""
         config, plan = self.config, self.plan
-        trains_on_cpu, is_bf16 = training and not plan.on_gpus, plan.compute_dtype == tf.bfloat16
         algorithms = ConvAlgorithms()
-        if trains_on_cpu:
+        if training and not plan.on_gpus:
+            is_bf16 = plan.compute_dtype == tf.bfloat16
             algorithms = ConvAlgorithms(
                 own=plan.own_kernels,
                 # A CPU's bfloat16 is twice as fast, so Winograd's form must save more to pay.
@@ -71,8 +69,5 @@ class ModelParams:
             norm=config.batch_norm,
             norm_decay=config.batch_norm_decay,
             norm_epsilon=config.batch_norm_epsilon,
-            # Compiled for the shape of a batch, which outside of training may change.
-            fuses=training and self.fuses,
-            bf16_on_cpu=trains_on_cpu and is_bf16,
             algorithms=algorithms,
         )

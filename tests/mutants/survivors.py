@@ -338,20 +338,6 @@ SURVIVORS: tuple[Survivor, ...] = (
         "model_fn always says it; the default is for tests",
     ),
     Survivor(
-        "cifar10/ops/layers.py",
-        "Layers",
-        "fuses: bool = False",
-        "False -> True",
-        "model_fn always says it; the default is for tests",
-    ),
-    Survivor(
-        "cifar10/ops/layers.py",
-        "Layers",
-        "bf16_on_cpu: bool = False",
-        "False -> True",
-        "model_fn always says it; the default is for tests",
-    ),
-    Survivor(
         "cifar10/step/training_step.py",
         "",
         'LOSS, ACCURACY = "step_loss", "step_accuracy"',

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from cifar10.host.cpu import cpu_flags
@@ -22,7 +22,9 @@ from cifar10.ops.kernels import library
 from cifar10.tf_internals import native_log
 
 _COMPILERS = ("c++", "g++", "clang++")
-# What INSTRUCTIONS may be in winograd.cc, and what compilers call it; the poorest first, since the
+_OPS = ("ops.cc", "activation_ops.cc")
+_FUNCTIONS = ("winograd.cc", "activations.cc")  # Compiled for each of the next.
+# What INSTRUCTIONS may be in them, and what compilers call it; the poorest first, since the
 # linker keeps the first copy of what several of them have of the standard library.
 _ARCHITECTURES = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}
 _FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall")
@@ -83,16 +85,23 @@ def _build(compiler: str, path: pathlib.Path) -> None:
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="part-", dir=path.parent) as folder:
         headers = [f"-I{library.SOURCE_DIR}", *tf2.sysconfig.get_compile_flags()]
-        objects = [os.path.join(folder, "ops.o")]
-        _run([compiler, *headers, *_FLAGS, "-c", library.SOURCE_DIR / "ops.cc", "-o", objects[0]])
-        for name, architecture in _ARCHITECTURES.items():
-            objects.append(os.path.join(folder, f"{name}.o"))
-            chosen = (f"-march={architecture}", f"-DINSTRUCTIONS={name}")
-            source = library.SOURCE_DIR / "winograd.cc"
-            _run([compiler, *chosen, *_FLAGS, "-c", source, "-o", objects[-1]])
+        objects: list[str] = []
+        for source, flags in _sources():
+            objects.append(os.path.join(folder, f"{len(objects)}.o"))
+            _run([compiler, *headers, *flags, *_FLAGS, "-c", source, "-o", objects[-1]])
         linked = os.path.join(folder, path.name)
         _run([compiler, "-shared", *objects, *tf2.sysconfig.get_link_flags(), "-o", linked])
         os.replace(linked, path)
+
+
+def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:
+    """What is compiled, and the flags that it needs."""
+    for name in _OPS:
+        yield library.SOURCE_DIR / name, ()
+    for instructions, architecture in _ARCHITECTURES.items():
+        for name in _FUNCTIONS:
+            flags = (f"-march={architecture}", f"-DINSTRUCTIONS={instructions}")
+            yield library.SOURCE_DIR / name, flags
 
 
 def _run(command: Sequence[object]) -> None:

@@ -1,10 +1,9 @@
 // TensorFlow's ops around winograd.h, for CPUs.
 
 #include <algorithm>
-#include <cstdlib>
-#include <string>
 #include <vector>
 
+#include "dispatch.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -63,46 +62,12 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
       return tensorflow::OkStatus();
     });
 
-// The elements of winograd.h that hold a T's bits.
-template <typename T>
-struct BitsOf;
-template <>
-struct BitsOf<float> {
-  using Type = float;
-  static const Functions<float>& Choose(bool wide) { return wide ? avx512::kFloat : avx2::kFloat; }
-};
-template <>
-struct BitsOf<bfloat16> {
-  using Type = uint16_t;
-  static const Functions<uint16_t>& Choose(bool wide) {
-    return wide ? avx512::kBfloat16 : avx2::kBfloat16;
-  }
-};
-
-// Whether this CPU has AVX-512, and nobody keeps oneDNN, whose place this takes, from using it.
-bool HasWideRegisters() {
-  const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
-  if (most != nullptr && std::string(most).rfind("AVX2", 0) == 0) return false;
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
+const Functions<float>& FunctionsOf(float) {
+  return HasWideRegisters() ? avx512::kFloat : avx2::kFloat;
 }
 
-// Those of the widest registers that there are; `library.py` has seen that there is AVX2.
-template <typename T>
-const Functions<typename BitsOf<T>::Type>& FunctionsOf() {
-  static const bool wide = HasWideRegisters();
-  return BitsOf<T>::Choose(wide);
-}
-
-template <typename T>
-const typename BitsOf<T>::Type* Read(const Tensor& tensor) {
-  return reinterpret_cast<const typename BitsOf<T>::Type*>(tensor.flat<T>().data());
-}
-
-template <typename T>
-typename BitsOf<T>::Type* Write(Tensor* tensor) {
-  return reinterpret_cast<typename BitsOf<T>::Type*>(tensor->flat<T>().data());
+const Functions<uint16_t>& FunctionsOf(uint16_t) {
+  return HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16;
 }
 
 Status Check(const Tensor& images, int64_t filters, Shape* shape) {
@@ -183,7 +148,7 @@ class Conv3x3 : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     using Bits = typename BitsOf<T>::Type;
-    const auto& functions = FunctionsOf<T>();
+    const auto& functions = FunctionsOf(typename BitsOf<T>::Type());
     const Tensor &images = context->input(0), &weights = context->input(1);
     const TensorShape& filters = weights.shape();
     Shape shape;
@@ -230,7 +195,7 @@ class Conv3x3BackpropFilter : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
-    const auto& functions = FunctionsOf<T>();
+    const auto& functions = FunctionsOf(typename BitsOf<T>::Type());
     const Tensor &images = context->input(0), &upstream = context->input(1);
     Shape shape;
     OP_REQUIRES(

@@ -33,7 +33,7 @@ Saved = dict[str, np.ndarray]
 @contextlib.contextmanager
 def _training(config: TrainConfig) -> Iterator[Training]:
     """A training graph at its first step, and its session."""
-    params = ModelParams(config, make_plan(1), _IMAGES, _STEPS, fuses=False)
+    params = ModelParams(config, make_plan(1), _IMAGES, _STEPS)
     with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
         tf.set_random_seed(config.seed)
         tf.train.create_global_step()
