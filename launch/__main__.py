@@ -2,7 +2,7 @@
 
 import sys
 
-from launch.cli import main
+from launch.verbs.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

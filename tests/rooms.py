@@ -141,12 +141,11 @@ _LAUNCH = _rooms(
     ),
     (
         "verbs",
-        "the commands",
+        "command line → a command → exit code",
         "errors screen cluster record connect backends",
         NO_TENSORFLOW,
     ),
-    ("cli", "command line → exit code", "errors cluster backends verbs", NO_TENSORFLOW),
-    ("__main__", "python -m launch", "cli", STDLIB),
+    ("__main__", "python -m launch", "verbs", STDLIB),
     ("slurm_job", "what saved batch scripts call", "backends", STDLIB),
 )
 

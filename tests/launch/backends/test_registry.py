@@ -9,7 +9,6 @@ import pytest
 
 from launch.backends import registry
 from launch.backends.base import Backend
-from launch.cli import main
 from launch.cluster import show
 from launch.cluster.kind import Kind
 from launch.cluster.model import Ports
@@ -20,6 +19,7 @@ from launch.errors import LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
+from launch.verbs.cli import main
 
 FILE = "backend: yard\ntasks: {master: 1, worker: 1}\nworkdir: /data\nyard:\n  cranes: 3\n"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.cli import main
+from launch.verbs.cli import main
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
