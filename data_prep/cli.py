@@ -177,7 +177,13 @@ def _convert_parser() -> _Parser:
         metavar="N",
         help="files of the train split; validation and eval are one each (default %(default)s)",
     )
-    add("--seed", type=_natural, default=0, metavar="N", help="of split, order and synthetic set")
+    add(
+        "--seed",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="seed of the split, the order and the synthetic set",
+    )
     add(
         "--synthetic-size",
         type=_positive,
@@ -219,7 +225,7 @@ def _show_parser() -> _Parser:
     add("folder", metavar="DIR")
     add("--out", default="grid.png", metavar="FILE", help="PNG to write (default %(default)s)")
     add("--split", choices=schema.SPLITS, default=schema.TRAIN, help="(default %(default)s)")
-    add("--count", type=_positive, default=12, metavar="N", help="images a class (default 12)")
+    add("--count", type=_positive, default=12, metavar="N", help="images per class (default 12)")
     add("--seed", type=_natural, default=0, metavar="N", help="which images (default 0)")
     return parser
 

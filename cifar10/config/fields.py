@@ -100,7 +100,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         None, "passes over the training split, instead of --train-steps", group="training", above=0
     )
     train_batch_size: int = setting(
-        128, "images a step, split over the towers", group="training", at_least=1
+        128, "images per step, split over the towers", group="training", at_least=1
     )
     eval_batch_size: int = setting(100, "images a step of evaluation", group="training", at_least=1)
     optimizer: str = setting("momentum", "update rule", group="training", choices=OPTIMIZERS)
@@ -136,12 +136,12 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
     muon_rate: float = setting(
         0.24,
-        "highest step of a convolution's kernel in muon, of its length",
+        "highest step of a kernel in muon, relative to its norm",
         group="training",
         above=0,
     )
     muon_momentum: float = setting(
-        0.6, "momentum of those kernels", group="training", at_least=0, below=1
+        0.6, "momentum of the kernels that muon trains", group="training", at_least=0, below=1
     )
     weight_decay: float = setting(
         2e-4, "decay of the kernels, in the optimizer", group="training", at_least=0
@@ -164,7 +164,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
     lookahead_steps: int = setting(
         0,
-        "steps between pulls of the weights to their moving average; 0: no average",
+        "steps between resets of the weights to their moving average; 0: no average",
         group="training",
         at_least=0,
     )
@@ -251,7 +251,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
     num_inter_threads: Optional[int] = setting(
         None,
-        "ops at once; 0: TensorFlow chooses (default: fits the towers)",
+        "ops run in parallel; 0: TensorFlow chooses (default: fits the towers)",
         group="devices",
         at_least=0,
     )
@@ -284,7 +284,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
     replication: str = setting(
         "between-graph",
-        "each worker drives itself, or the master drives all of them (in-graph)",
+        "each worker runs its own graph, or the master runs all of them (in-graph)",
         group="cluster",
         choices=REPLICATIONS,
     )

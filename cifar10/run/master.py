@@ -73,7 +73,7 @@ def train_and_evaluate(
         run = _Run(job, stop, history, progress, started)
         run.train(checkpoint)
     if job.has_evaluator:
-        say("training is over; the evaluator makes the figures")
+        say("training is over; the evaluator evaluates and exports")
     else:
         results.finish(job, stop, history, run.outcome, time.monotonic() - started)
 

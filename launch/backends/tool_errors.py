@@ -26,7 +26,7 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
             "Host key verification failed",
             "its host key is not known yet; look at it once by hand: ssh {target}",
         ),
-        ("Permission denied", "it does not let us in; a key must do: ssh-copy-id {target}"),
+        ("Permission denied", "login refused; install your key: ssh-copy-id {target}"),
         ("Could not resolve hostname", "ssh does not know the name; try: ssh {target}"),
         ("Connection refused", "nothing answers at its ssh port; is sshd running?"),
         ("Connection timed out", "it does not answer; is it up, and reachable from here?"),

@@ -173,5 +173,5 @@ def _refuse_twice(what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise LaunchError(f"{what} {name} stands there twice; once is the rule, with counts")
+            raise LaunchError(f"{what} {name} is listed twice; list it once, with counts")
         seen.add(name)

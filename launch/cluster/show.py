@@ -83,7 +83,7 @@ def shell_documents(job: Job) -> list[Document]:
 def refuse_free_ports(job: Job) -> None:
     """LaunchError if ports are still to be found: nobody could run such a plan."""
     if job.cluster.ports.low is None:
-        raise LaunchError("ports: free are found when a job starts; --shell needs numbers: 2222")
+        raise LaunchError("--shell needs fixed ports: set `ports: 2222` in place of `ports: free`")
 
 
 def as_documents(documents: Sequence[Document]) -> str:

@@ -96,7 +96,7 @@ def _with_free_ports(job: Job, connections: Connections, events: "queue.SimpleQu
             name, link, message = events.get(timeout=max(0, deadline - time.monotonic()))
         except queue.Empty:
             missing = [host.name for host in job.cluster.hosts if host.name not in found]
-            raise HostError(f"{', '.join(missing)}: no word about free ports") from None
+            raise HostError(f"{', '.join(missing)}: did not report free ports") from None
         if message["event"] == "ports":
             found[name] = message["ports"]
         elif message["event"] == "lost" and link is not None:
@@ -200,7 +200,7 @@ class _Agents:
             self._lose(host, link, f"lost: {link.why()}")
         elif event == "orphaned":
             cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
-            reason = f"lost: its agent had given up, {message['reason']}"
+            reason = f"lost: its agent stopped: {message['reason']}"
             self._lose(host, link, reason, cause)
         elif event == "note":
             self._loop.note(f"{host}: {message['text']}")

@@ -149,11 +149,13 @@ def _parser() -> argparse.ArgumentParser:
     form.add_argument("--shell", action="store_true", help="a line for each node, to run by hand")
     up, logs = verbs["up"], verbs["logs"]
     up.add_argument("--restarts", type=_count, metavar="N", help="start a failed task again")
-    up.add_argument("--no-check", action="store_true", help="start without looking at the hosts")
-    up.add_argument("--lines", action="store_true", help="prefixed lines on a terminal, too")
-    logs.add_argument("-f", "--follow", action="store_true", help="until the run is over")
+    up.add_argument("--no-check", action="store_true", help="start without checking the hosts")
+    up.add_argument("--lines", action="store_true", help="print lines instead of the live table")
+    logs.add_argument(
+        "-f", "--follow", action="store_true", help="follow the log until the run ends"
+    )
     logs.add_argument("task", nargs="?", metavar="TASK", help="such as worker/0")
-    verbs["stop"].add_argument("--now", action="store_true", help="without saving")
+    verbs["stop"].add_argument("--now", action="store_true", help="end the tasks without saving")
     return parser
 
 
@@ -168,11 +170,18 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", metavar="IP0,IP1", help="master on the first, a ps on each")
     parser.add_argument("--on", choices=tuple(KINDS), help="where tasks run (default: ssh)")
     parser.add_argument(
-        "--workers", type=_count, metavar="N", help="besides the master, without hosts"
+        "--workers",
+        type=_count,
+        metavar="N",
+        help="workers beside the master, if no hosts are given",
     )
-    parser.add_argument("--ps", type=_count, metavar="N", help="how many (default: 1)")
-    parser.add_argument("--nodes", type=_count, metavar="N", help="slurm: hosts for the tasks")
-    parser.add_argument("--evaluator", action="store_true", help="one, beside a chief")
+    parser.add_argument(
+        "--ps", type=_count, metavar="N", help="number of parameter servers (default: 1)"
+    )
+    parser.add_argument(
+        "--nodes", type=_count, metavar="N", help="slurm: number of hosts for the tasks"
+    )
+    parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
     parser.add_argument("--python", metavar="PATH", help="the training's Python")
     parser.add_argument("--workdir", metavar="DIR", help="the folder with cifar10_main.py")
 
@@ -213,10 +222,10 @@ def _on_a_run(options: argparse.Namespace) -> int:
 # verb -> (the function that runs it, its line in the help)
 _VERBS = {
     "plan": (_plan, "show every task's TF_CONFIG, command and devices"),
-    "check": (_check, "go through the hosts before a job does"),
+    "check": (_check, "check the hosts before a job"),
     "up": (_up, "run the job to its end"),
-    "status": (_on_a_run, "where each task of a run stands"),
-    "logs": (_on_a_run, "what a task has written"),
-    "stop": (_on_a_run, "end a run in order: the master saves"),
-    "clean": (_on_a_run, "end what a run has left behind, on every host"),
+    "status": (_on_a_run, "show the state of each task of a run"),
+    "logs": (_on_a_run, "print the log of a task"),
+    "stop": (_on_a_run, "end a run; the master saves first"),
+    "clean": (_on_a_run, "end what a run has left behind on any host"),
 }

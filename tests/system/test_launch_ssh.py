@@ -256,7 +256,7 @@ def test_a_host_that_asks_for_more_than_a_key_does_not_hang(
     finally:
         (nodes.folder / "hidden").rename(nodes.folder / "id")
     assert time.monotonic() - began < 10
-    assert "error: node1: it does not let us in; a key must do: ssh-copy-id node1" in output
+    assert "error: node1: login refused; install your key: ssh-copy-id node1" in output
 
 
 def test_an_unknown_host_key_is_refused(launcher: Launcher, nodes: Nodes) -> None:

@@ -133,7 +133,7 @@ def test_an_evaluator_that_is_here_takes_validation_and_figures_over(
     assert told == [("end told", 10)]
     assert note(config) == {"master_validates": False, "ended_at_step": 10, "status": "completed"}
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "training is over; the evaluator makes the figures"
+    assert last == "training is over; the evaluator evaluates and exports"
 
 
 def test_a_signal_leaves_a_checkpoint_and_no_word_of_an_end(config, told, monkeypatch):

@@ -28,7 +28,7 @@ HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.
         ),
         (
             "ann@node1: Permission denied (publickey).",
-            "it does not let us in; a key must do: ssh-copy-id ann@node1",
+            "login refused; install your key: ssh-copy-id ann@node1",
         ),
         (
             "sh: 1: exec: python3.11: not found",

@@ -112,7 +112,7 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
         ("hosts:\n  - a\nrestart: 3\n", "lab.yaml:3: the file knows no restart; did you mean res"),
         ("hosts:\n  - a\nrestarts: x\n", "lab.yaml:3: restarts must be a whole number from 0 to"),
         ("hosts:\n  - a\nrestarts: [1]\n", "lab.yaml:3: restarts must be one value, not a list"),
-        ("hosts:\n  - a\n  - a\n", "lab.yaml:2: host a stands there twice"),
+        ("hosts:\n  - a\n  - a\n", "lab.yaml:2: host a is listed twice"),
         ("hosts:\n  - a\nuser: x\nuser: y\n", "lab.yaml:4: user stands twice in the file"),
         ("hosts:\n  - 'a b'\n", "lab.yaml:2: host 'a b' is not a host"),
         ("hosts:\n  - -oProxyCommand=x\n", "lab.yaml:2: host '-oProxyCommand=x' is not a host"),

@@ -20,7 +20,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["up", "--cluster", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
         (["plan", "--on", "slurm", "--nodes", "9"], "error: 9 nodes for 2 tasks; take fewer"),
         (["plan", "--hosts", "a,,b"], "error: '' is not a host"),
-        (["plan", "--hosts", "a,a"], "error: host a stands there twice"),
+        (["plan", "--hosts", "a,a"], "error: host a is listed twice"),
         (["plan", "--hosts=-oProxyCommand=id"], "error: '-oProxyCommand=id' is not a host"),
         (["status", "--", "--x"], "error: status takes no training arguments after --"),
     ],

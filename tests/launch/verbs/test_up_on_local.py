@@ -199,7 +199,7 @@ def test_a_stopped_launcher_loses_its_lease(launcher: Launcher, tmp_path: Path) 
     process.send_signal(signal.SIGCONT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "lost: its agent had given up, no word from the launcher for 2 s" in output
+    assert "lost: its agent stopped: no word from the launcher for 2 s" in output
 
 
 def test_the_port_of_a_killed_job_is_free_again(launcher: Launcher, tmp_path: Path) -> None:
