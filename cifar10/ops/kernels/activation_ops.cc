@@ -64,9 +64,8 @@ class Gelu : public OpKernel {
     const Bits* const from = Read<T>(x);
     Bits* const to = Write<T>(y);
     const auto function = FunctionsOf(Bits()).gelu;
-    Share(context, x.NumElements(), 2, [&](int64_t begin, int64_t count) {
-      function(count, from + begin, to + begin);
-    });
+    Share(context, x.NumElements(), 2,
+          [&](int64_t begin, int64_t count) { function(count, from + begin, to + begin); });
   }
 };
 
@@ -95,15 +94,14 @@ class Gradient : public OpKernel {
   }
 };
 
-#define REGISTER(Type)                                                                     \
-  REGISTER_KERNEL_BUILDER(                                                                 \
-      Name("Cifar10Gelu").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"),        \
-      Gelu<Type>);                                                                         \
-  REGISTER_KERNEL_BUILDER(                                                                 \
-      Name("Cifar10GeluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"),    \
-      Gradient<Type, false>);                                                              \
-  REGISTER_KERNEL_BUILDER(                                                                 \
-      Name("Cifar10ReluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"),    \
+#define REGISTER(Type)                                                                           \
+  REGISTER_KERNEL_BUILDER(                                                                       \
+      Name("Cifar10Gelu").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"), Gelu<Type>); \
+  REGISTER_KERNEL_BUILDER(                                                                       \
+      Name("Cifar10GeluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"),          \
+      Gradient<Type, false>);                                                                    \
+  REGISTER_KERNEL_BUILDER(                                                                       \
+      Name("Cifar10ReluGrad").Device(tensorflow::DEVICE_CPU).TypeConstraint<Type>("T"),          \
       Gradient<Type, true>)
 
 REGISTER(float);

@@ -14,9 +14,11 @@ template <typename Element>
 struct Activations {
   // x (1 + tanh(sqrt(2 / pi) (x + .044715 x^3))) / 2 (arXiv:1606.08415, section 2).
   void (*gelu)(int64_t count, const Element* x, Element* y);
-  void (*gelu_gradient)(int64_t count, const Element* x, const Element* upstream, Element* gradient);
+  void (*gelu_gradient)(int64_t count, const Element* x, const Element* upstream,
+                        Element* gradient);
   // `upstream` where the ReLU `y` is positive, else zero.
-  void (*relu_gradient)(int64_t count, const Element* y, const Element* upstream, Element* gradient);
+  void (*relu_gradient)(int64_t count, const Element* y, const Element* upstream,
+                        Element* gradient);
 };
 
 namespace avx512 {
