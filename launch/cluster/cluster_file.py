@@ -15,12 +15,13 @@ from launch.cluster.host_list import (
     named,
     nameless_host,
 )
-from launch.cluster.kind import ALL_TASKS_HERE, Kind
+from launch.cluster.kind import Kind
 from launch.cluster.model import HOST_NAME, LEADS, TASK_TYPES, Cluster, Host, Limits
 from launch.cluster.rules import matching, whole
 from launch.cluster.yaml_section import Node, Section, read, read_fields, read_settings
 from launch.errors import LaunchError
 
+_ALL_TASKS_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
 _PLAIN = nameless_host(workdir=str(ROOT))
 _HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 
@@ -51,7 +52,9 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     hosts = _dealt_out(top, hosts_node, kind) if kind.chooses_hosts else _hosts(top, hosts_node)
     if kind.is_this_machine and (len(hosts) > 1 or not is_this_machine(hosts[0].address)):
         names = ",".join(host.name for host in hosts)
-        raise top.error(hosts_node, f"hosts {names} does not go with {kind.name}: {ALL_TASKS_HERE}")
+        raise top.error(
+            hosts_node, f"hosts {names} does not go with {kind.name}: {_ALL_TASKS_HERE}"
+        )
     said = {"ports": kind.default_ports, **read_fields(top, Cluster)}
     limits = top.section("limits")
     if limits is not None:

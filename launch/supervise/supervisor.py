@@ -219,7 +219,7 @@ class Supervisor:
             words = reason or f"stopped by {signal.Signals(signum).name}"
             self._verdict = Outcome(128 + signum, words, cause=cause)
             return self._stop_all(self._limits.stop_secs, now)
-        self._stages = [_Stage(list(self.states), signal.SIGKILL, _KILL_SECS)]
+        self._stages = [_Stage(list(self.states), signal.SIGKILL, 2 * _KILL_SECS)]
         return self._advance(now)
 
     def tick(self, now: float) -> list[Action]:

@@ -98,12 +98,15 @@ def submit(
     Raises:
       LaunchError: Slurm refuses it; says why.
     """
-    return _run(["sbatch", "--parsable", *options, script, *words], env).strip().split(";")[0]
+    return (
+        _run(["sbatch", "--parsable", *options, script, *words], env).stdout.strip().split(";")[0]
+    )
 
 
 def test(options: Sequence[str], script: str) -> str:
     """Returns what sbatch says about when and where a job would start; LaunchError if never."""
-    return _run(["sbatch", "--test-only", *options, script]).strip()
+    done = _run(["sbatch", "--test-only", *options, script])
+    return (done.stdout or done.stderr).strip()
 
 
 def show(job: str) -> JobState:
@@ -182,13 +185,15 @@ def requeue(job: str) -> None:
 def _ask(*command: str) -> str:
     """Returns the answer to a question, which is no mistake of the user's: HostError for none."""
     try:
-        return _run(command)
+        return _run(command).stdout
     except LaunchError as error:
         raise HostError(str(error)) from None
 
 
-def _run(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> str:
-    """Returns what a command wrote: to standard error if it wrote nothing else.
+def _run(
+    command: Sequence[str], env: Optional[Mapping[str, str]] = None
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a command to its end; returns what it wrote.
 
     Raises:
       HostError: it is not there, or Slurm does not answer.
@@ -212,7 +217,7 @@ def _run(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> str
     except subprocess.TimeoutExpired:
         raise HostError(f"{command[0]}: no answer within {_ANSWER_SECS} s") from None
     if done.returncode == 0:
-        return done.stdout or done.stderr
+        return done
     last = last_line(done.stderr, f"exit code {done.returncode}")
     words = re.sub(r"^\w+: (error|fatal): ", "", last)
     said = f"{command[0]}: {re.sub(r'^.*(failed|failure): ', '', words)}"

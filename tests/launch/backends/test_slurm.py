@@ -240,6 +240,11 @@ def test_queued_jobs_are_told_apart_by_their_states(tools: Path) -> None:
     assert Slurm().going_on({"run": "run7"}) == f"{words}m[1-2]"
 
 
+def test_a_warning_beside_an_empty_answer_is_no_job(tools: Path) -> None:
+    put_tool(tools, "squeue", "echo 'squeue: error: deprecated option' >&2")
+    assert commands.jobs_named("cifar10-run7") == {}
+
+
 def test_a_job_that_slurm_does_not_list_is_forgotten_whatever_scontrol_says(tools: Path) -> None:
     put_tool(tools, "scontrol", "echo 'words that nobody knows' >&2; exit 1")
     put_tool(tools, "squeue", "echo 6; echo 77")

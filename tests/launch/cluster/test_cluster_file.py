@@ -43,7 +43,7 @@ limits:
 """
 
 
-ALL_HERE = "all tasks run on this machine; give --workers and --ps, or --on ssh"
+ALL_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
 
 
 def read(folder: Path, text: str) -> Cluster:

@@ -110,12 +110,13 @@ def test_the_backend_that_is_chosen_reads_the_cluster_file(
 def test_a_file_whose_hosts_are_elsewhere_is_refused_as_hosts_are(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    rule = "all tasks run on this machine; give --workers and --ps, or --on ssh"
+    rule = "all tasks run on this machine; list localhost alone, or run on ssh"
     file = tmp_path / "lab.yaml"
     file.write_text("hosts: [node7]\n")
     _, output = run(capsys, "plan", "--cluster", str(file), "--on", "local")
     assert output == f"error: {file}:1: hosts node7 does not go with local: {rule}\n"
     _, output = run(capsys, "plan", "--hosts", "node7", "--on", "local")
+    rule = "all tasks run on this machine; give --workers and --ps, or --on ssh"
     assert output == f"error: --hosts node7 does not go with --on local: {rule}\n"
 
 
