@@ -1,34 +1,35 @@
-"""The errors that end a command with one clear line instead of a traceback. Standard library only.
+"""Exceptions that end a command with one clear line, not a traceback. Standard library only.
 
-UserError        the caller's mistake: exit code 2
-├── ConfigError  a flag's value, or flags that contradict each other
+UserError        a mistake of the user (exit code 2)
+├── ConfigError  a wrong value of a flag, or settings that contradict each other
 └── DataError    the records are missing or damaged
-Stopped          not a mistake: a signal asked the run to end (exit code 128 + signal)
-TrainingOver     not a mistake: a worker came when training had ended (exit code 0)
+TrainingError    training failed (exit code 1)
+Stopped          not a mistake: a signal ended the run (exit code 128 + signal number)
+TrainingOver     not a mistake: a worker joined after training had ended (exit code 0)
 """
 
 
 class UserError(Exception):
-    """A mistake of the user's; the message gives the value, the rule and the way out."""
+    """A mistake of the user; the message gives the value, the rule and a way to correct it."""
 
 
 class ConfigError(UserError):
-    """A flag has a value that it cannot have, or contradicts another one."""
+    """A setting has a value that is not allowed, or contradicts another setting."""
 
 
 class DataError(UserError):
-    """The records are missing, damaged or not what the schema says."""
+    """The records are missing or damaged, or do not match the schema."""
 
 
 class TrainingError(Exception):
-    """Training failed, for example because the loss is not a number any more."""
+    """Training failed, for example because the loss became NaN."""
 
 
 class Stopped(Exception):
-    """A signal asked the run to end; what was trained has been saved.
+    """A signal ended the run.
 
     Attributes:
-      signum: the signal's number.
+      signum: number of the signal.
     """
 
     def __init__(self, signum: int) -> None:
@@ -37,10 +38,10 @@ class Stopped(Exception):
 
 
 class TrainingOver(Exception):
-    """The cluster had already ended its training when this task came.
+    """The cluster had already ended its training when this task joined.
 
     Attributes:
-      step: the global step at its end.
+      step: global step at which training ended.
     """
 
     def __init__(self, step: int) -> None:

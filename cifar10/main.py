@@ -1,7 +1,9 @@
-"""The command: flags, cluster -> mode -> exit code. TensorFlow loads once those are right.
+"""The command: parses the flags, finds the cluster, runs the mode and returns the exit code.
 
-Exit codes: 0 done; 1 training failed; 2 a mistake of the user's, in one line; 128 + n ended by
-signal n, after saving.
+TensorFlow is imported only after the flags and the cluster have been checked.
+
+Exit codes: 0 success; 1 training failed; 2 a mistake of the user, reported in one line; 128 + n
+ended by signal n.
 """
 
 import os
@@ -22,7 +24,11 @@ from cifar10.tf_internals import native_log
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs the command line `argv` (default: this process's) and returns the exit code."""
+    """Runs the command and returns its exit code.
+
+    Args:
+      argv: the arguments after the program's name; None: those of this process.
+    """
     started = time.monotonic()
     stop = StopRequest()
     try:
@@ -48,7 +54,7 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
     cluster = resolve.resolve(config, os.environ)
     if cluster is not None:
         check_own_address(cluster, config.check_address)
-    # Estimator would read it, too, and it does not know all shapes that platforms write.
+    # Estimator would read TF_CONFIG, too, and it rejects some forms that platforms write.
     os.environ.pop(resolve.TF_CONFIG, None)
     return cluster
 
@@ -56,7 +62,7 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
 def _run(
     config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
-    # TensorFlow takes seconds to load, which --help or a misspelt flag must not wait for.
+    # These imports load TensorFlow, which takes seconds; --help and a misspelt flag must not wait.
     if cluster is not None and not cluster.is_single_process:
         _run_task(config, cluster, stop, started)
     elif config.mode == "train_and_evaluate":
@@ -78,7 +84,7 @@ def _run(
 
 
 def _run_task(config: TrainConfig, cluster: Cluster, stop: StopRequest, started: float) -> None:
-    """Runs this process's task of a cluster to its end."""
+    """Runs this process's task in the cluster until it ends."""
     if cluster.task_type == MASTER:
         from cifar10.run.master import train_and_evaluate
 
@@ -98,11 +104,11 @@ def _run_task(config: TrainConfig, cluster: Cluster, stop: StopRequest, started:
 
 
 def _quieten(verbose: bool) -> None:
-    """Silences TensorFlow's start-up; errors still come as exceptions."""
+    """Silences TensorFlow's log and Python's warnings unless `verbose`; errors still raise."""
     if not verbose:
         native_log.silence()
         warnings.filterwarnings("ignore")
     import tensorflow.compat.v1 as tf
 
-    # By itself it shows warnings, but not Estimator's lines on what it does.
+    # By default, TensorFlow shows warnings but not Estimator's INFO lines.
     tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)

@@ -1,32 +1,34 @@
-"""Learning-rate schedules: how far training has come -> a factor of the highest rate.
+"""Learning-rate schedules: functions from the progress of training to a learning-rate factor.
 
-A schedule is one function with `@schedule` before it; `--schedule` knows it by its name. TensorFlow
-is imported where a function needs it, since --help needs the names alone.
+The learning rate is this factor times the highest rate. A schedule is a function decorated with
+`@schedule`; its name is its value of `--schedule`. The functions import TensorFlow themselves,
+since --help needs only the names.
 """
 
 import math
 from typing import Any, Callable, NamedTuple
 
-# The tutorial's stages: from these epochs on, these factors.
+# The tutorial's stages: the epochs at which stages 1 to 3 begin, and the factors of stages 0 to 3.
 STAGE_EPOCHS = (82.0, 123.0, 300.0)
 STAGE_FACTORS = (1.0, 0.1, 0.01, 0.002)
-# The triangle: factors at its start and its end, and the share of the run at its peak (airbench94).
+# The triangle of airbench94: the factors at its start and its end, and the position of its peak as
+# a share of the run.
 _TRIANGLE_START, _TRIANGLE_END, _TRIANGLE_PEAK_AT = 0.2, 0.07, 0.23
 
 
 class Progress(NamedTuple):
-    """How far training has come; both are scalar tensors.
+    """The progress of training.
 
     Attributes:
-      share: of the run, float32, from 0 to 1.
-      epochs: float64.
+      share: completed share of the run, a float32 scalar tensor from 0 to 1.
+      epochs: completed epochs, a float64 scalar tensor.
     """
 
     share: Any
     epochs: Any
 
 
-# Progress -> the factor, a float32 scalar.
+# A function from Progress to the factor, a float32 scalar.
 Schedule = Callable[[Progress], Any]
 
 
@@ -36,14 +38,14 @@ class _Entry(NamedTuple):
 
 
 _REGISTRY: dict[str, _Entry] = {}
-NAMES = _REGISTRY.keys()  # also of those that are registered later
+NAMES = _REGISTRY.keys()  # A live view: it includes schedules that are registered later.
 
 
 def schedule(text: str) -> Callable[[Schedule], Schedule]:
-    """Registers a function under its name.
+    """Returns a decorator that registers a schedule under its function's name.
 
     Args:
-      text: what it does, for --help.
+      text: description of the schedule for --help.
     """
 
     def register(function: Schedule) -> Schedule:
@@ -57,15 +59,19 @@ def schedule(text: str) -> Callable[[Schedule], Schedule]:
 
 
 def unregister(name: str) -> None:
-    """Removes a schedule."""
+    """Removes a schedule from the registry."""
     del _REGISTRY[name]
 
 
 def factor(name: str, progress: Progress) -> Any:
-    """The factor of the schedule of this name.
+    """Returns the learning-rate factor of a schedule, a float32 scalar.
+
+    Args:
+      name: name of the schedule.
+      progress: progress of training.
 
     Raises:
-      LookupError: there is none.
+      LookupError: no schedule has this name.
     """
     if name not in _REGISTRY:
         raise LookupError(f"a schedule must be one of {', '.join(NAMES)}, got {name!r}")
@@ -73,13 +79,13 @@ def factor(name: str, progress: Progress) -> Any:
 
 
 def described() -> str:
-    """All schedules in one line, for --help."""
+    """Returns the names and descriptions of all schedules in one line, for --help."""
     return "; ".join(f"{name}: {entry.text}" for name, entry in _REGISTRY.items())
 
 
 @schedule("x1, x.1, x.01, x.002 from epochs 82, 123 and 300, whenever the run ends")
 def staged(progress: Progress) -> Any:
-    """The factor of the stage that training is in; a stage begins at its epoch."""
+    """Returns the factor of the current stage."""
     import tensorflow.compat.v1 as tf
 
     stage = tf.reduce_sum(tf.cast(progress.epochs >= STAGE_EPOCHS, tf.int32))
@@ -88,7 +94,10 @@ def staged(progress: Progress) -> Any:
 
 @schedule("to 0 at the end, slowly at both ends")
 def cosine(progress: Progress) -> Any:
-    """Half a cosine wave (Loshchilov and Hutter 2017, arXiv:1608.03983, without restarts)."""
+    """Falls from 1 to 0 along half a cosine wave.
+
+    Source: Loshchilov and Hutter 2017, arXiv:1608.03983, without restarts.
+    """
     import tensorflow.compat.v1 as tf
 
     return 0.5 * (1.0 + tf.cos(math.pi * progress.share))
@@ -96,13 +105,13 @@ def cosine(progress: Progress) -> Any:
 
 @schedule("to 0 at the end")
 def linear(progress: Progress) -> Any:
-    """A straight line."""
+    """Falls from 1 to 0 in a straight line."""
     return 1.0 - progress.share
 
 
 @schedule("from x.2 up until .23 of the run, then down to x.07")
 def triangular(progress: Progress) -> Any:
-    """Straight lines between the corners."""
+    """Rises in a straight line to 1 at the peak, then falls in a straight line."""
     import tensorflow.compat.v1 as tf
 
     start, end, peak_at = _TRIANGLE_START, _TRIANGLE_END, _TRIANGLE_PEAK_AT
@@ -113,7 +122,7 @@ def triangular(progress: Progress) -> Any:
 
 @schedule("the highest rate to the end")
 def constant(progress: Progress) -> Any:
-    """One."""
+    """Stays at 1."""
     import tensorflow.compat.v1 as tf
 
     return tf.constant(1.0)

@@ -1,15 +1,15 @@
-"""What a CIFAR-10 record is: splits, counts, classes, keys, image shape. Standard library only.
+"""The CIFAR-10 records: splits, counts, classes, keys and image shape. Standard library only.
 
-Both sides of the records import this module: `data_prep`, which writes them, and `cifar10`, which
-reads them. The keys and layout are those of the tensorflow/models `cifar10_estimator` tutorial, so
-that its files work here and ours work there.
+`data_prep`, which writes the records, and `cifar10`, which reads them, both import this module. The
+keys and the layout are those of the tensorflow/models `cifar10_estimator` tutorial, so that each
+project can read the files of the other.
 """
 
 import re
 from typing import Optional
 
 HEIGHT, WIDTH, CHANNELS = 32, 32, 3
-IMAGE_BYTES = HEIGHT * WIDTH * CHANNELS  # 3,072 uint8, in CHW order
+IMAGE_BYTES = HEIGHT * WIDTH * CHANNELS  # 3,072 uint8 values in the order [channel, row, column]
 
 CLASS_NAMES = (
     "airplane",
@@ -25,7 +25,7 @@ CLASS_NAMES = (
 )
 NUM_CLASSES = len(CLASS_NAMES)
 
-# Features of one tf.train.Example: 3,072 raw bytes, and an int64 in [0, 10).
+# Features of a tf.train.Example: an image of 3,072 raw bytes, and a label, an int64 in [0, 10).
 IMAGE_KEY = "image"
 LABEL_KEY = "label"
 
@@ -38,8 +38,8 @@ NUM_VALIDATION_IMAGES = 5_000
 
 DEFAULT_DATA_DIR = "data"
 MANIFEST_NAME = "manifest.json"
-# Present while `data_prep` replaces the records of a folder, and after a kill at that moment:
-# whoever finds it must not read the folder.
+# This file exists while `data_prep` replaces the records of a folder, and remains if it is killed
+# meanwhile. A folder with this file must not be read.
 INCOMPLETE_NAME = "INCOMPLETE"
 FORMAT_VERSION = 1
 
@@ -49,14 +49,20 @@ _FILE_NAME = re.compile(
 
 
 def file_name(split: str, index: int = 0, count: int = 1) -> str:
-    """Names shard `index` of `count`: `train.tfrecords` or `train-00000-of-00008.tfrecords`."""
+    """Returns the name of a shard: `train.tfrecords` or `train-00000-of-00008.tfrecords`.
+
+    Args:
+      split: one of SPLITS.
+      index: number of the shard, from 0.
+      count: number of shards of the split.
+    """
     if count == 1:
         return f"{split}.tfrecords"
     return f"{split}-{index:05d}-of-{count:05d}.tfrecords"
 
 
 def parse_file_name(name: str) -> Optional[tuple[str, int, int]]:
-    """Returns (split, index, count) for a name that `file_name` makes, None for any other."""
+    """Returns (split, index, count) of a shard's file name; None for any other name."""
     match = _FILE_NAME.fullmatch(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""A setting: a field of a dataclass that knows its flag. Standard library only."""
+"""Settings: dataclass fields that carry the description of their flag. Standard library only."""
 
 import dataclasses
 import math
@@ -8,17 +8,17 @@ from typing import Any, Optional
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """What the command line and the checks have to know of a setting.
+    """Description of a setting for the command line and the checks.
 
     Attributes:
-      help: what it is.
-      group: under which heading --help has it.
-      choices: what it may be; none: anything of its type that is in its range.
-      aliases: other names of its flag.
-      at_least: the smallest number that it may be.
-      above: it has to be larger.
-      at_most: the largest number that it may be.
-      below: it has to be smaller.
+      help: text for --help.
+      group: heading of --help under which the flag is listed.
+      choices: allowed values; empty: any value of the type that is in the range.
+      aliases: other names of the flag, without dashes in front.
+      at_least: inclusive lower limit; None: no such limit.
+      above: exclusive lower limit; None: no such limit.
+      at_most: inclusive upper limit; None: no such limit.
+      below: exclusive upper limit; None: no such limit.
     """
 
     help: str
@@ -32,7 +32,7 @@ class Flag:
 
     @property
     def rule(self) -> str:
-        """What it may be, in words; "" where it may be anything."""
+        """The allowed values in words; "" if every value of the type is allowed."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         limits = (
@@ -44,7 +44,7 @@ class Flag:
         return " and ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
 
     def allows(self, value: Any) -> bool:
-        """Whether a setting may have this value; None, which is not set, always."""
+        """Returns whether the setting may have this value; None, for unset, is always allowed."""
         if value is None or not self.rule:
             return True
         if self.choices:
@@ -59,23 +59,23 @@ class Flag:
 
 
 def setting(default: Any, text: str, *, group: str, **more: Any) -> Any:
-    """A field of a dataclass of settings.
+    """Makes a field of a dataclass of settings.
 
     Args:
-      default: its value where nobody says otherwise; None: what fits is chosen later.
-      text: what it is, for --help.
-      group: under which heading --help has it.
-      **more: see `Flag`.
+      default: default value; None: a value that fits the run is chosen later.
+      text: text for --help.
+      group: heading of --help under which the flag is listed.
+      **more: other attributes of `Flag`.
     """
     return dataclasses.field(default=default, metadata={"flag": Flag(text, group, **more)})
 
 
 def flag_of(field: "dataclasses.Field[Any]") -> Flag:
-    """What `setting` noted of a field."""
+    """Returns the `Flag` of a field that `setting` made."""
     flag: Flag = field.metadata["flag"]
     return flag
 
 
 def flag_name(field_name: str) -> str:
-    """`data_dir` -> `--data-dir`."""
+    """Returns the flag of a field: `--data-dir` for `data_dir`."""
     return "--" + field_name.replace("_", "-")

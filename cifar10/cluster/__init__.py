@@ -1,1 +1,1 @@
-"""Which tasks there are, who they are, whether they answer, and how they end together."""
+"""The cluster: its tasks and addresses, their liveness, their servers and their shutdown."""

@@ -1,7 +1,7 @@
-"""Whether this task can listen at its own address, before TensorFlow tries. Standard library only.
+"""Checks that this task can listen at its own address. Standard library only.
 
-TensorFlow's server listens on all interfaces, whatever host its address names: a wrong host goes
-unnoticed by itself, and everyone waits for it.
+TensorFlow's server listens on all interfaces, whatever host its address names. Without this check,
+a wrong host would go unnoticed, and the other tasks would wait for this one.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any
 from cifar10.cluster.spec import EVALUATOR, Cluster, split_address
 from cifar10.errors import ConfigError
 
-# On Kubernetes, a process may start a moment before its own name is there.
+# On Kubernetes, a process may start shortly before its own host name resolves.
 RESOLVE_SECS = 10.0
 _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
@@ -21,16 +21,16 @@ _NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 def check_own_address(
     cluster: Cluster, check_host: bool, resolve_secs: float = RESOLVE_SECS
 ) -> None:
-    """Checks the address of a task that is going to have a server.
+    """Checks this task's own address, if the task needs a server.
 
     Args:
-      cluster: its own task is looked at.
-      check_host: whether the host must be one of this machine's; if not, only the port is tried.
-      resolve_secs: how long to try again while the host's name does not resolve.
+      cluster: the cluster and this process's task in it.
+      check_host: whether to check that the host is this machine; the port is always checked.
+      resolve_secs: seconds during which to retry if the host does not resolve.
 
     Raises:
-      ConfigError: the host does not resolve or is of another machine, or the port is taken or
-        needs root.
+      ConfigError: the host does not resolve or is another machine, or the port is in use or needs
+        root.
     """
     address = cluster.address
     if address is None or cluster.is_single_process or cluster.task_type == EVALUATOR:
@@ -55,13 +55,13 @@ def check_own_address(
 
 
 def _resolve(host: str, cluster: Cluster, resolve_secs: float) -> list[tuple[int, Any]]:
-    """Returns (family, socket address with port 0) of each address that the host's name has."""
+    """Returns (family, socket address with port 0) of each address of the host."""
     deadline = time.monotonic() + resolve_secs
     while True:
         try:
             found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         except (socket.gaierror, UnicodeError) as error:
-            # UnicodeError: no name at all, since a part of it is empty or too long.
+            # UnicodeError: the host is not a valid name, since a part of it is empty or too long.
             if isinstance(error, socket.gaierror) and time.monotonic() < deadline:
                 time.sleep(0.5)
                 continue
@@ -74,7 +74,7 @@ def _resolve(host: str, cluster: Cluster, resolve_secs: float) -> list[tuple[int
 
 
 def _is_of_this_machine(places: list[tuple[int, Any]]) -> bool:
-    """Whether any of the addresses can be bound, with a port that the system chooses."""
+    """Returns whether this machine can bind one of the addresses, at a port the system chooses."""
     for family, place in places:
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as tried:
             tried.bind(place)
@@ -83,9 +83,12 @@ def _is_of_this_machine(places: list[tuple[int, Any]]) -> bool:
 
 
 def _bind_everywhere(port: int) -> None:
-    """Binds the port as gRPC does: for IPv6 and IPv4 at once, or for IPv4 where that is all.
+    """Binds the port as gRPC does: for IPv6 and IPv4 together, or for IPv4 if there is no IPv6.
 
-    Like gRPC, it sets SO_REUSEADDR: connections that ended a moment ago are no obstacle.
+    SO_REUSEADDR is set as gRPC does, so that recently closed connections do not block the port.
+
+    Raises:
+      OSError: the port cannot be bound.
     """
     for family in (socket.AF_INET6, socket.AF_INET):
         try:

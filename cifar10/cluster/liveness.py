@@ -1,4 +1,4 @@
-"""Which tasks of the cluster answer, and for how long one has not. Standard library only."""
+"""Monitors which tasks of the cluster accept connections. Standard library only."""
 
 import os
 import socket
@@ -11,14 +11,14 @@ from typing import Callable, Optional
 from cifar10.errors import Stopped, TrainingError
 from cifar10.host.signals import Stay
 
-_PERIOD_SECS = 1.0  # between two looks at a task
+_PERIOD_SECS = 1.0  # Time between two checks of a task that answers.
 _CONNECT_SECS = 2.0
 _SAY_AFTER_SECS = 5.0
-_LAST_WORDS_SECS = 2.0  # for the main thread to end by itself
+_LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
 
 
 def answers(address: str, timeout_secs: float = _CONNECT_SECS) -> bool:
-    """Whether somebody listens at `host:port`."""
+    """Returns whether a process accepts connections at `host:port`."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout_secs):
@@ -28,13 +28,13 @@ def answers(address: str, timeout_secs: float = _CONNECT_SECS) -> bool:
 
 
 class LivenessMonitor:
-    """Looks at tasks again and again, in a thread of its own.
+    """Checks periodically whether tasks answer, in a thread for each task.
 
-    TensorFlow itself waits for a missing task without a limit, and does not say for which one.
+    TensorFlow itself waits for a missing task without a limit and does not say which one it is.
 
     Args:
-      addresses: `host:port` by the task's label, such as `ps/0`.
-      timeout_secs: how long a task may be missing.
+      addresses: `host:port` of the tasks by label, such as `ps/0`.
+      timeout_secs: seconds for which a task may fail to answer.
     """
 
     def __init__(self, addresses: Mapping[str, str], timeout_secs: float) -> None:
@@ -45,31 +45,32 @@ class LivenessMonitor:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Starts looking; the thread ends with the process."""
+        """Starts the checks, in daemon threads."""
         for label in self._addresses:
             threading.Thread(target=self._look_at, args=(label,), daemon=True).start()
 
     def stop(self) -> None:
-        """Stops looking; from now on no task counts as missing."""
+        """Stops the checks; from then on no task counts as missing."""
         self._ended.set()
 
     def is_here(self, label: str) -> bool:
-        """Whether the task answered when it was last looked at."""
+        """Returns whether the task answered the latest check."""
         return self._here[label]
 
     def missing(self, labels: Sequence[str], at_least: Optional[int] = None) -> Optional[str]:
-        """Says which of the tasks have been missing for too long.
+        """Describes the tasks that have not answered for longer than the timeout.
 
         Args:
-          labels: the tasks that are needed.
-          at_least: how many of them are; None: all.
+          labels: labels of the tasks to check.
+          at_least: number of these tasks that are needed; None: all.
 
         Returns:
-          A sentence for people; None if nobody is missing for too long.
+          A message for the user; None if enough tasks remain, or after `stop`.
         """
         now = time.monotonic()
         late = [one for one in labels if now - self._seen[one] > self._timeout_secs]
-        gone = [one for one in late if not self._here[one]]  # Looks are a second apart.
+        # A timeout may be shorter than the time between checks: a task that answers is not late.
+        gone = [one for one in late if not self._here[one]]
         if self._ended.is_set() or len(labels) - len(gone) >= (
             len(labels) if at_least is None else at_least
         ):
@@ -87,12 +88,12 @@ class LivenessMonitor:
         """Waits until all of the tasks answer.
 
         Args:
-          labels: the tasks.
-          check: is called now and then, and raises what is to end the waiting.
-          say: prints a line.
+          labels: labels of the tasks.
+          check: function called repeatedly meanwhile; an exception that it raises ends the wait.
+          say: function that prints a line.
 
         Raises:
-          TrainingError: one of them does not answer in time.
+          TrainingError: a task has not answered within the timeout.
         """
         started, said = time.monotonic(), False
         while absent := [one for one in labels if not self._here[one]]:
@@ -112,16 +113,16 @@ class LivenessMonitor:
         at_least: Optional[int] = None,
         is_over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """From now on, ends this process with exit code 1 when too many tasks are missing.
+        """Starts a thread that ends this process with exit code 1 if too many tasks are missing.
 
-        From a thread, since the main thread then waits inside TensorFlow, which nothing can
-        interrupt. A run that was stopped like this goes on from its last checkpoint.
+        A thread does it because the main thread may wait inside TensorFlow, where nothing can
+        interrupt it. A run that ends this way can continue from its last checkpoint.
 
         Args:
-          labels: the tasks that are needed.
-          at_least: how many of them are; None: all.
-          is_over: asked when one of them does not answer, whether they may be gone because training
-            is over; then the process ends at once, with exit code 0.
+          labels: labels of the tasks to check.
+          at_least: number of these tasks that are needed; None: all.
+          is_over: function that returns whether training is over; called when a task does not
+            answer. If it returns true, the process ends with exit code 0 instead.
         """
 
         def guard() -> None:
@@ -135,7 +136,10 @@ class LivenessMonitor:
         threading.Thread(target=guard, daemon=True).start()
 
     def end_process_after(self, stay: Stay) -> None:
-        """From now on, ends this process after its stay, from a thread for the same reason."""
+        """Starts a thread that ends this process when `stay` is over.
+
+        A thread does it for the reason that `end_process_without` gives.
+        """
 
         def guard() -> None:
             while not self._ended.wait(_PERIOD_SECS / 4):
@@ -148,7 +152,7 @@ class LivenessMonitor:
 
     def _end_process(self, message: str, code: int) -> None:
         if self._ended.wait(_LAST_WORDS_SECS):
-            return  # The main thread has come to its own end meanwhile.
+            return  # The main thread has stopped the monitor meanwhile and ends by itself.
         print(message, file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(code)

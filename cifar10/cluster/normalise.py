@@ -1,7 +1,7 @@
-"""One shape for the clusters of all platforms, and what is no cluster. Standard library only.
+"""Brings the clusters of all platforms into one form and checks them. Standard library only.
 
-Platforms list a chief, a master, or neither, with worker 0 in its place (Kubeflow's TFJob); they
-list an evaluator (Kubeflow) or do not (Estimator).
+Platforms list a chief, a master, or neither, in which case worker 0 takes its place (Kubeflow's
+TFJob). Some list the evaluator (Kubeflow), others do not (Estimator).
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Optional
 from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster, split_address
 from cifar10.errors import ConfigError
 
-CHIEF = "chief"  # another word for the master
+CHIEF = "chief"  # Another name of the master.
 
 Jobs = Mapping[str, tuple[str, ...]]
 
@@ -18,18 +18,18 @@ Jobs = Mapping[str, tuple[str, ...]]
 def normalise(
     jobs: Jobs, task_type: Optional[str], task_index: Optional[int], source: str
 ) -> Cluster:
-    """Makes the chief, or else worker 0, the master, and takes the evaluator out.
+    """Names the chief, or else worker 0, the master, and takes the evaluator out of the jobs.
 
-    Without a chief, worker 0 becomes the master and worker k becomes worker k-1.
+    Without a chief or a master, worker 0 becomes the master and worker k becomes worker k-1.
 
     Args:
-      jobs: the addresses by job; none is empty.
-      task_type: this task's job, in the words of `jobs`; None where it is missing.
-      task_index: its place there; None where it is missing.
-      source: where this comes from.
+      jobs: addresses by job; no job is empty.
+      task_type: this task's job as the platform names it; None if it is missing.
+      task_index: this task's index in that job; None if it is missing.
+      source: origin of these values, for messages: "TF_CONFIG" or "the flags".
 
     Raises:
-      ConfigError: the cluster is not one that can train, or the task is none of it.
+      ConfigError: the cluster cannot train, or the task is not part of it.
     """
     _check_names(jobs, task_type)
     _check_addresses(jobs)
@@ -93,7 +93,11 @@ def _check_jobs(jobs: Jobs) -> None:
 
 
 def _check_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int]) -> tuple[str, int]:
-    """Returns the task with `master` for `chief`, if it is one of the cluster."""
+    """Returns the task's type and index, with `master` in place of `chief`.
+
+    Raises:
+      ConfigError: the task is incomplete or not part of the cluster.
+    """
     example = 'e.g. "task": {"type": "worker", "index": 0}'
     if task_type is None and task_index is None:
         raise ConfigError(f"there is a cluster but no task; say which one this is, {example}")
@@ -101,7 +105,7 @@ def _check_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int])
         missing = "type" if task_type is None else "index"
         raise ConfigError(f"the task has no {missing}; add it, {example}")
     task_type = MASTER if task_type == CHIEF else task_type
-    # Estimator's own convention: the evaluator is not listed.
+    # By Estimator's convention, the cluster does not list the evaluator.
     count = 1 if task_type == EVALUATOR else len(jobs.get(task_type, ()))
     if not 0 <= task_index < count:
         raise ConfigError(
@@ -112,5 +116,5 @@ def _check_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int])
 
 
 def show(jobs: Jobs) -> str:
-    """The addresses by job, for messages."""
+    """Returns the addresses by job as text for messages."""
     return "; ".join(f"{job} {', '.join(addresses)}" for job, addresses in jobs.items())

@@ -1,6 +1,6 @@
-"""TF_CONFIG or the flags -> this process's Cluster. Standard library only.
+"""Makes this process's Cluster from TF_CONFIG or the flags. Standard library only.
 
-Also checks that the settings fit the cluster: synchronous updates need somebody to wait for.
+It also checks that the settings fit the cluster.
 """
 
 import contextlib
@@ -19,18 +19,19 @@ TF_CONFIG, FLAGS = "TF_CONFIG", "the flags"
 
 
 def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster]:
-    """Finds out which task of which cluster this process is.
+    """Determines the cluster and this process's task in it.
 
     Args:
-      config: its hosts and task are looked at, and whether its settings fit the cluster.
-      environ: the environment; TF_CONFIG is all that is read.
+      config: the settings; they may name hosts and the task, and they must fit the cluster.
+      environ: environment variables, of which only TF_CONFIG is read.
 
     Returns:
-      The cluster; None if this process works alone: there is none, or the master is to do
-      something else than to train.
+      The cluster; None if this process works alone, because there is no cluster, or because this
+      is its master in another mode than training.
 
     Raises:
-      ConfigError: what says so is wrong, or contradicts the configuration.
+      ConfigError: TF_CONFIG or the flags are wrong, they contradict each other, or a setting does
+        not fit the cluster.
     """
     cluster = _from_tf_config(environ.get(TF_CONFIG, ""))
     by_flags = _from_flags(config)
@@ -54,7 +55,7 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
 
 @contextlib.contextmanager
 def _source_named(source: str) -> Iterator[None]:
-    """Ends the message of a ConfigError with where the wrong value comes from."""
+    """Appends the origin of the wrong value to the message of a ConfigError."""
     try:
         yield
     except ConfigError as error:
@@ -92,7 +93,7 @@ def _from_flags(config: TrainConfig) -> Optional[Cluster]:
                 )
         return None
     if task_type in (MASTER, CHIEF, EVALUATOR) and task_index is None:
-        task_index = 0  # there is one only
+        task_index = 0  # These jobs have a single task.
     if task_type in (MASTER, CHIEF) and task_index == 0:
         task_type = WORKER
     for name, value in (("job_name", task_type), ("task_index", task_index)):

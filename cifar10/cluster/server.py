@@ -1,4 +1,4 @@
-"""This task's TensorFlow server, and how sessions on it are to behave."""
+"""This task's TensorFlow server, and the configuration of sessions on it."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ from cifar10.errors import ConfigError
 
 
 def start(cluster: Cluster, session_config: Any) -> Any:
-    """Starts the server that other tasks reach this one by.
+    """Starts the server through which other tasks reach this one.
 
-    Estimator would start one itself, but without the threads and device counts of the session
+    Estimator would start a server itself, but without the threads and device counts of the session
     configuration.
 
     Args:
-      cluster: who is where.
-      session_config: threads and devices.
+      cluster: the cluster and this process's task in it.
+      session_config: a tf.ConfigProto with threads and devices.
 
     Returns:
-      A tf.distribute.Server; it runs until the process ends.
+      A tf.distribute.Server, which runs until the process ends.
 
     Raises:
-      ConfigError: the port cannot be had.
+      ConfigError: the server cannot listen at the task's address.
     """
     spec = tf.train.ClusterSpec({job: list(tasks) for job, tasks in cluster.jobs.items()})
     try:
@@ -40,9 +40,9 @@ def start(cluster: Cluster, session_config: Any) -> Any:
 
 
 def with_filters(session_config: Any, devices: list[str]) -> Any:
-    """Copies a session configuration, with `devices` as its device filters.
+    """Copies a session configuration and sets its device filters to `devices`.
 
-    A session waits for every task that its filters let through, for all tasks without filters.
+    A session waits for every task that its filters match, or for all tasks if it has no filters.
     """
     config = tf.ConfigProto()
     config.CopyFrom(session_config)

@@ -1,4 +1,4 @@
-"""The end of a cluster: trainers tell the tasks that only serve, which then end."""
+"""Shutdown of a cluster: trainers report their end to the tasks that only serve, which then end."""
 
 import time
 from collections.abc import Sequence
@@ -10,31 +10,34 @@ from cifar10.cluster import server
 from cifar10.cluster.liveness import answers
 from cifar10.cluster.spec import MASTER, Cluster
 
-# How long a serving task waits for trainers that still run after the master has told of its end.
+# How long a serving task waits for the remaining trainers after the master has reported its end.
 GRACE_SECS = 7.0
 _TELL_SECS = 5.0
 
 
 def task_device(job: str, index: int) -> str:
-    """`/job:ps/task:1/device:CPU:0`."""
+    """Returns the name of a task's CPU, e.g. `/job:ps/task:1/device:CPU:0`."""
     return f"/job:{job}/task:{index}/device:CPU:0"
 
 
 def _queue(job: str, index: int) -> Any:
-    """The queue of labels of trainers that have ended; the task that waits for them holds it."""
+    """Makes the queue in which a serving task receives the labels of trainers that have ended.
+
+    The serving task job/index holds the queue.
+    """
     with tf.device(task_device(job, index)):
         return tf.FIFOQueue(1024, tf.string, [[]], shared_name=f"ended_{job}_{index}")
 
 
 def tell(cluster: Cluster, serving: Sequence[tuple[str, int]], target: str) -> None:
-    """Tells every serving task that this trainer has ended.
+    """Tells the serving tasks that this trainer has ended.
 
-    One that is not there is left out: it has ended, or will not come back.
+    Tasks that do not answer are skipped.
 
     Args:
-      cluster: who is where.
-      serving: jobs and indices of the tasks to tell.
-      target: of this task's server.
+      cluster: the cluster and this process's task in it.
+      serving: (job, index) of each serving task.
+      target: session target of this task's server.
     """
     for job, index in serving:
         if not answers(cluster.address_of(job, index)):
@@ -46,19 +49,19 @@ def tell(cluster: Cluster, serving: Sequence[tuple[str, int]], target: str) -> N
             try:
                 session.run(told, options=options)
             except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError):
-                continue  # It went away meanwhile.
+                continue  # The task has ended meanwhile.
 
 
 class ShutdownListener:
-    """Receives what trainers tell a serving task of their end.
+    """Receives, in a serving task, the reports of trainers that have ended.
 
     Args:
-      cluster: who is where; this task is the one that listens.
-      trainers: labels of the tasks that train.
-      target: of this task's server.
+      cluster: the cluster and this process's task in it, which listens.
+      trainers: labels of the trainers, such as `worker/0`.
+      target: session target of this task's server.
 
     Attributes:
-      waiting: labels of the trainers that have not told of their end.
+      waiting: labels of the trainers that have not reported their end.
     """
 
     def __init__(self, cluster: Cluster, trainers: Sequence[str], target: str) -> None:
@@ -72,7 +75,7 @@ class ShutdownListener:
         )
 
     def listen(self) -> None:
-        """Notes which trainers have told of their end since the last call."""
+        """Reads the reports that have arrived since the last call."""
         for label in self._session.run(self._ended):
             self.waiting.discard(label.decode())
             if label.decode().startswith(f"{MASTER}/"):
@@ -80,12 +83,16 @@ class ShutdownListener:
 
     @property
     def master_ended(self) -> bool:
-        """Whether training is over."""
+        """Whether the master has reported its end, and training is over."""
         return self._master_ended is not None
 
     @property
     def is_over(self) -> bool:
-        """Whether no trainer needs this task any more, or their time of grace is over."""
+        """Whether this task may end.
+
+        That is when the master has ended, and either the other trainers have, too, or the grace
+        period of GRACE_SECS is over.
+        """
         if self._master_ended is None:
             return False
         return not self.waiting or time.monotonic() - self._master_ended > GRACE_SECS

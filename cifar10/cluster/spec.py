@@ -1,7 +1,7 @@
-"""Which task of a cluster this process is, and where the others are. Standard library only.
+"""The tasks of a cluster, their addresses, and this process's task. Standard library only.
 
-One vocabulary for all platforms: every cluster has exactly one master, which trains as the workers
-do, and saves. `cifar10.cluster.resolve` makes it from what the platforms say.
+All platforms' clusters have the same form here: exactly one master, which trains as the workers do
+and also saves checkpoints. `cifar10.cluster.resolve` makes it from TF_CONFIG or the flags.
 """
 
 import dataclasses
@@ -17,16 +17,17 @@ MASTER, WORKER, PS, EVALUATOR = "master", "worker", "ps", "evaluator"
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The tasks of a job, and this process among them.
+    """The tasks of a cluster, and which of them this process is.
 
     Attributes:
-      jobs: addresses host:port by job: "master" (one), "worker", "ps"; a job without tasks is
-        absent.
-      task_type: MASTER, WORKER, PS or EVALUATOR.
-      task_index: this task's place in its job, from 0.
-      has_evaluator: an evaluator is listed in the cluster, or this task is one.
-      source: where all this comes from, for messages: "TF_CONFIG" or "the flags".
-      evaluator_address: the evaluator's, where it is listed; nothing listens there.
+      jobs: addresses `host:port` by job: "master" (one address), "worker" and "ps"; a job without
+        tasks is absent.
+      task_type: this task's job: MASTER, WORKER, PS or EVALUATOR.
+      task_index: this task's index in its job, from 0.
+      has_evaluator: whether the cluster lists an evaluator, or this task is one.
+      source: origin of these values, for messages: "TF_CONFIG" or "the flags".
+      evaluator_address: `host:port` of the evaluator, at which nothing listens; None if the cluster
+        does not list it.
     """
 
     jobs: Mapping[str, tuple[str, ...]]
@@ -43,18 +44,18 @@ class Cluster:
 
     @property
     def device(self) -> str:
-        """This task as TensorFlow names it, e.g. `/job:worker/task:1`."""
+        """This task's name in TensorFlow, e.g. `/job:worker/task:1`."""
         return f"/job:{self.task_type}/task:{self.task_index}"
 
     @property
     def address(self) -> Optional[str]:
-        """This task's own host:port; None for an evaluator that is not listed."""
+        """This task's own `host:port`; None for an evaluator that the cluster does not list."""
         if self.task_type == EVALUATOR:
             return self.evaluator_address
         return self.address_of(self.task_type, self.task_index)
 
     def address_of(self, job: str, index: int) -> str:
-        """The host:port of a master, worker or ps.
+        """Returns the `host:port` of a master, worker or ps.
 
         Raises:
           LookupError: the cluster has no such task.
@@ -63,22 +64,22 @@ class Cluster:
 
     @property
     def ps_addresses(self) -> tuple[str, ...]:
-        """The parameter servers' host:port."""
+        """The `host:port` of each parameter server."""
         return self.jobs.get(PS, ())
 
     @property
     def trainers(self) -> list[tuple[str, int]]:
-        """(job, index) of the tasks that compute gradients: the master, then the workers."""
+        """The (job, index) of each task that computes gradients: the master, then the workers."""
         return [(job, i) for job in (MASTER, WORKER) for i in range(len(self.jobs.get(job, ())))]
 
     @property
     def num_trainers(self) -> int:
-        """How many tasks compute gradients."""
+        """The number of tasks that compute gradients."""
         return len(self.trainers)
 
     @property
     def replica(self) -> int:
-        """This task's place among the trainers: the master is 0, worker k is k+1.
+        """This task's index among the trainers: the master has 0, worker k has k+1.
 
         Raises:
           ValueError: this task is a ps or an evaluator.
@@ -87,7 +88,7 @@ class Cluster:
 
     @property
     def is_master(self) -> bool:
-        """Whether this task saves, and says how it goes."""
+        """Whether this task is the master, which saves checkpoints."""
         return self.task_type == MASTER
 
     @property
@@ -97,19 +98,20 @@ class Cluster:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the cluster is one trainer without a ps: it trains without a server."""
+        """Whether the cluster has one trainer and no ps."""
         return self.num_trainers == 1 and not self.ps_addresses
 
     @property
     def is_single_process(self) -> bool:
-        """Whether this task is all there is: it needs no server, and nobody waits for it."""
+        """Whether the cluster has no other task; then this one needs no server."""
         return self.is_alone and self.is_master and not self.has_evaluator
 
     @property
     def host_share(self) -> tuple[int, int]:
-        """(position, count) of this task among the trainers of its host, to share its devices.
+        """The (index, count) of this task among the trainers of its host, which share its devices.
 
-        Hosts are the same if their names are; (0, 1) for a ps or an evaluator.
+        Two tasks have the same host if the host names in their addresses are equal. A ps or an
+        evaluator has (0, 1).
         """
         if not self.is_trainer:
             return 0, 1
@@ -127,14 +129,16 @@ class Cluster:
 
 
 def split_address(address: str, name: str = "an address") -> tuple[str, int]:
-    """`ip0:2222` -> (`ip0`, 2222); `[::1]:2222` -> (`::1`, 2222).
+    """Splits an address into its host, in lower case, and its port.
+
+    For example, `[::1]:2222` becomes (`::1`, 2222).
 
     Args:
-      address: host:port; an IPv6 host stands in brackets.
-      name: whose address it is, for messages.
+      address: text of the form host:port, with an IPv6 host in brackets.
+      name: name of the task that has this address, for messages.
 
     Raises:
-      ConfigError: it is something else.
+      ConfigError: the address has another form.
     """
     wrong = f"{name} must be host:port, got {address!r}"
     if "/" in address:

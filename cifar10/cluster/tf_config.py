@@ -1,4 +1,4 @@
-"""The text of TF_CONFIG -> jobs and task, as they are written there. Standard library only."""
+"""Reads the jobs and the task from the text of TF_CONFIG. Standard library only."""
 
 import json
 import re
@@ -10,14 +10,14 @@ _EXAMPLE = '{"cluster": {"master": ["ip0:2222"]}, "task": {"type": "master", "in
 
 
 def read(text: str) -> tuple[dict[str, tuple[str, ...]], Optional[str], Optional[int]]:
-    """Reads what is there; other keys of TF_CONFIG than cluster and task do not matter here.
+    """Reads the keys `cluster` and `task` of TF_CONFIG and ignores all others.
 
     Returns:
-      The addresses by job (jobs without tasks left out), the task's type and its index; None
-      where they are missing.
+      The addresses by job, without jobs that have no tasks; the task's type, None if it is missing;
+      the task's index, None if it is missing.
 
     Raises:
-      ConfigError: not JSON, or a part of another type than it must be.
+      ConfigError: the text is not JSON, or a part of it has the wrong type.
     """
     spec = _parse(text)
     cluster, task = _part(spec, "cluster"), _part(spec, "task")
@@ -55,7 +55,16 @@ def _part(spec: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _addresses(job: str, tasks: Any) -> tuple[str, ...]:
-    """A list of addresses, or ClusterSpec's other form: an object by index."""
+    """Returns the addresses of a job.
+
+    Args:
+      job: name of the job.
+      tasks: list of addresses, object with an address for each index, as ClusterSpec allows, or
+        None.
+
+    Raises:
+      ConfigError: `tasks` is something else.
+    """
     if isinstance(tasks, dict):
         by_index = {_index(key, f"an index of {job}"): value for key, value in tasks.items()}
         if sorted(by_index) != list(range(len(tasks))):

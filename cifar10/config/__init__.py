@@ -1,1 +1,1 @@
-"""What a run shall do: its settings, their checks, the command-line flags and the recipes."""
+"""The configuration of a run: its settings, their checks, command-line flags and recipes."""

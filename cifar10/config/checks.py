@@ -1,6 +1,6 @@
-"""What a configuration may be: values, paths, settings that contradict. Standard library only.
+"""Checks of a configuration: values, paths and contradictions. Standard library only.
 
-What depends on the cluster is in `cifar10.cluster.resolve`.
+Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 """
 
 import dataclasses
@@ -14,7 +14,11 @@ _PATTERN_CHARACTERS = frozenset("*?[\\")
 
 
 def check_config(config: ConfigFields) -> None:
-    """Raises ConfigError for a value out of range and for settings that contradict."""
+    """Checks all settings of a run.
+
+    Raises:
+      ConfigError: a value is not allowed, or settings contradict each other.
+    """
     for field in dataclasses.fields(config):
         flag, value = flag_of(field), getattr(config, field.name)
         if not flag.allows(value):
@@ -31,7 +35,7 @@ def _check_paths(config: ConfigFields) -> None:
     for name in ("output_dir", "checkpoint"):
         path = config.place(getattr(config, name) or "")
         if not _PATTERN_CHARACTERS.isdisjoint(path):
-            # It would save checkpoints there and never find them again.
+            # TensorFlow would save checkpoints there but not find them again.
             raise ConfigError(
                 f"{flag_name(name)} must not contain *, ?, [ or \\, which TensorFlow takes for "
                 f"patterns, got {path}"

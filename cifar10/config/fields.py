@@ -1,9 +1,10 @@
-"""Every setting of a run; the command line is made from them. Standard library only.
+"""The settings of a run. Standard library only.
 
-`ConfigFields` is the one home of every setting: its name, type, default, range, help, and the other
-names it goes by. Those that one model alone has stand with the model, in a base class.
-`cifar10.config.checks` says which combinations are refused; `cifar10.config.train_config` checks
-them. `cifar10.config.flags` makes the command line, `result.json` records the values.
+`ConfigFields` defines the name, type, default, range, help text and aliases of each setting. The
+settings of a single model are defined in the model's module, in a base class of `ConfigFields`.
+`cifar10.config.checks` refuses values and combinations that are not allowed,
+`cifar10.config.train_config` applies these checks, `cifar10.config.flags` makes the command line
+from the settings, and `result.json` records their values.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ DEFAULT_TRAIN_STEPS = 80_000
 
 @dataclasses.dataclass(frozen=True)
 class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
-    """The settings of a `TrainConfig`, unchecked. None means: not set, choose what fits."""
+    """The settings of a `TrainConfig`, unchecked; None means unset."""
 
     mode: str = setting("train_and_evaluate", "what to do", group="job", choices=MODES)
     recipe: Optional[str] = setting(
@@ -320,45 +321,46 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
 
     def is_set(self, name: str) -> bool:
-        """Whether a setting differs from its default."""
+        """Returns whether a setting differs from its default."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         return bool(getattr(self, name) != defaults[name])
 
     @property
     def model_title(self) -> str:
-        """The model's name for people, e.g. `ResNet-44 v1`."""
+        """The model's name as users read it, e.g. `ResNet-44 v1`."""
         return models.find(self.model).title(self)
 
     def place(self, path: str) -> str:
-        """Resolves a relative path against --work-dir; URLs and absolute paths stay."""
+        """Resolves a relative path against --work-dir; URLs and absolute paths stay unchanged."""
         if self.work_dir is None or "://" in path:
             return path
         return posixpath.join(self.work_dir, path)
 
     @property
     def data_place(self) -> str:
-        """--data-dir, resolved."""
+        """The path of --data-dir, resolved against --work-dir."""
         return self.place(self.data_dir)
 
     @property
     def output_place(self) -> str:
-        """--output-dir, resolved."""
+        """The path of --output-dir, resolved against --work-dir."""
         return self.place(self.output_dir)
 
     @property
     def log_place(self) -> str:
-        """--log-dir, resolved; --output-dir where unset."""
+        """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
         return self.output_place if self.log_dir is None else self.place(self.log_dir)
 
     def total_steps(self, num_examples: int, examples_per_step: Optional[int] = None) -> int:
-        """The global step at which training ends.
+        """Returns the global step at which training ends.
 
         Args:
-          num_examples: training images.
-          examples_per_step: images that a global step stands for; None: --train-batch-size.
+          num_examples: number of training images.
+          examples_per_step: training images in a global step; None: --train-batch-size.
         """
         if self.train_epochs is not None:
             steps = self.train_epochs * num_examples / (examples_per_step or self.train_batch_size)
-            # 2.2 epochs of 45,000 images in batches of 100 are 990 steps, not 990.0000000000001.
+            # Without rounding, 2.2 epochs of 45,000 images in batches of 100 would be
+            # 990.0000000000001 steps, which `ceil` would raise to 991.
             return max(1, math.ceil(round(steps, 6)))
         return DEFAULT_TRAIN_STEPS if self.train_steps is None else self.train_steps

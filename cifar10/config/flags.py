@@ -1,4 +1,4 @@
-"""Command line <-> TrainConfig, both spellings of each flag. Standard library only."""
+"""Parses the command line into a TrainConfig. Standard library only."""
 
 import argparse
 import dataclasses
@@ -11,12 +11,12 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
 
-_GIVEN = "_given"  # where the parser notes which flags it has met
-# The headings of --help, in this order.
+_GIVEN = "_given"  # Attribute of the namespace: (flag as written, value) of each flag given.
+# The headings of --help, in order.
 GROUPS = ("job", "places", "model", "training", "devices", "cluster", "reporting")
 _TRUE, _FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 
-# Flags that are gone -> what to do instead.
+# Removed flags, and what to do instead.
 _GONE = {
     "--autotune": "python -m benchmarks towers measures towers and threads, and prints the flags "
     "to set",
@@ -37,14 +37,14 @@ Every flag may be written with dashes or underscores."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises ConfigError instead of printing the usage, so that a mistake is one line."""
+    """Raises ConfigError instead of printing the usage, so that an error is one line."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (see --help)")
 
 
 class _StoreOnce(argparse.Action):
-    """Refuses a flag that is given twice, perhaps by two of its names, with different values."""
+    """Refuses a flag that is given twice with different values, even under different names."""
 
     def __call__(
         self,
@@ -63,7 +63,7 @@ class _StoreOnce(argparse.Action):
 
 
 class _PrintRecipe(argparse.Action):
-    """Prints one recipe, or all of them, and ends as --help does."""
+    """Prints one recipe or all recipes, then exits as --help does."""
 
     def __call__(
         self,
@@ -78,19 +78,20 @@ class _PrintRecipe(argparse.Action):
 
 
 def parse(argv: Sequence[str]) -> TrainConfig:
-    """Reads the command line; a flag beats the recipe, the recipe beats the default.
+    """Parses the command line; flags override the recipe, and the recipe overrides defaults.
 
     Args:
-      argv: the arguments after the program's name; `--data-dir` and `--data_dir` are the same.
+      argv: arguments after the program's name; `--data-dir` and `--data_dir` are the same.
 
     Returns:
       A validated TrainConfig.
 
     Raises:
-      ConfigError: unknown flag, value of a wrong type or out of range, contradicting flags.
+      ConfigError: a flag is unknown, a value has the wrong type or is not allowed, or flags
+        contradict each other.
     """
     parser = _make_parser()
-    # What follows `--` are files; argparse itself takes some of them for flags.
+    # All words after `--` are files; argparse would take some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
     _refuse_gone(argv[:end])
     values = vars(parser.parse_intermixed_args(_normalise(argv[:end])))
@@ -147,7 +148,7 @@ def _make_parser() -> argparse.ArgumentParser:
 
 
 def _value_type(annotation: Any) -> Any:
-    """`Optional[int]` -> int."""
+    """Returns the type of a setting's values: int for `Optional[int]`."""
     arguments = [a for a in typing.get_args(annotation) if a is not type(None)]
     return arguments[0] if arguments else annotation
 
@@ -161,10 +162,10 @@ def _parse_bool(text: str) -> bool:
 
 
 def _normalise(argv: Sequence[str]) -> list[str]:
-    """Spells flags with dashes and gives each boolean flag its value.
+    """Spells flags with dashes and adds the value of each boolean flag that has none.
 
-    `--data_dir x` -> `--data-dir x`; `--verbose cat.png` -> `--verbose=true cat.png`, since the
-    word after a boolean flag is its value only if it reads as one.
+    `--data_dir x` becomes `--data-dir x`. `--verbose cat.png` becomes `--verbose=true cat.png`: the
+    word after a boolean flag is its value only if it is a spelling of true or false.
     """
     types = typing.get_type_hints(TrainConfig)
     booleans = {flag_name(name) for name, kind in types.items() if _value_type(kind) is bool}

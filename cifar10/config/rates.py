@@ -1,32 +1,34 @@
 """The highest learning rate and the warm-up of a run. Standard library only.
 
-A rate fits a number of images: the mean gradient of more images is less noisy, so a step may go
-further in proportion to them (Goyal et al. 2017, arXiv:1706.02677, section 2.1). What counts are
-the images of a global step, those of all towers and of all synchronous trainers.
+A learning rate fits a batch size: the mean gradient of more images has less noise, so the rate may
+grow in proportion to the batch (Goyal et al. 2017, arXiv:1706.02677, section 2.1). The batch size
+that matters is that of a global step: the images of all towers and of all synchronous trainers.
 
-It fits a model, too. A step that is too long for the curvature of the loss diverges, however little
-noise there is (Shallue et al. 2018, arXiv:1811.03600). On a quadratic loss of curvature h, momentum
-m diverges at a rate above 2 (1 + m) / h, and above (1 - m) / h where the gradient is of the weights
-one update earlier: 38 times less for m = .9. Where it is of those k updates earlier, the limit is
-about (1 - m) / (k h). Nesterov's momentum of .9 diverges above 1.36 / h and .25 / h.
+A learning rate also fits a model. Training diverges if steps are too long for the curvature of the
+loss, however little noise there is (Shallue et al. 2018, arXiv:1811.03600). On a quadratic loss of
+curvature h, momentum m diverges at rates above 2 (1 + m) / h. If the gradient is computed from the
+weights before the previous update, the limit is (1 - m) / h, which is 38 times lower for m = 0.9.
+If it is computed from weights that are k updates old, the limit is about (1 - m) / (k h). For
+Nesterov momentum of 0.9, the limits are 1.36 / h, and 0.25 / h for weights that are one update old.
 """
 
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.models.base import Rate
 
-# Goes with --muon-rate, whose default is for as many images.
+# The rate of what Muon does not train; the default of --muon-rate is for 2,048 images, too.
 _MUON = Rate(1.6, 2048, 1.6)
-# Adam divides a gradient by its size, so noise does not lengthen its steps.
+# Adam divides a gradient by its magnitude, so the noise of small batches does not lengthen its
+# steps.
 _ADAM = Rate(0.001, None)
 
-# Unless --warmup-epochs says otherwise: these steps, but no more than this share of the run. Some
-# models need fewer of them.
+# The warm-up unless --warmup-epochs is set: these steps, but at most this share of the run. Some
+# models need only a part of it.
 WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
 
 
 def base_rate(config: TrainConfig) -> Rate:
-    """The rate that was asked for, or the one that fits the model and the optimizer."""
+    """Returns the rate that the flags give, or else one that fits the model and the optimizer."""
     if config.learning_rate is not None:
         return Rate(config.learning_rate, config.learning_rate_batch)
     if config.optimizer == "adam":
@@ -39,13 +41,13 @@ def base_rate(config: TrainConfig) -> Rate:
 
 
 def highest_rate(config: TrainConfig, examples_per_step: int, staleness: int = 0) -> float:
-    """The learning rate at the top of the schedule.
+    """Returns the learning rate at the peak of the schedule.
 
     Args:
-      config: rate, model and optimizer.
-      examples_per_step: images of a global step.
-      staleness: updates of others between the weights that a gradient is of and its own update: 0,
-        or in asynchronous training one for each other trainer.
+      config: the settings; they decide the rate, the model and the optimizer.
+      examples_per_step: training images in a global step.
+      staleness: updates by other trainers between reading the weights and applying the gradient
+        computed from them: 0, or in asynchronous training the number of other trainers.
     """
     value, images, most, most_stale = base_rate(config)
     if images is not None:
@@ -56,11 +58,11 @@ def highest_rate(config: TrainConfig, examples_per_step: int, staleness: int = 0
 
 
 def warmup_steps(config: TrainConfig, steps_per_epoch: float, total_steps: float) -> float:
-    """Steps over which the learning rate rises at the start.
+    """Returns the number of global steps over which the learning rate rises at the start.
 
     Args:
-      config: warm-up.
-      steps_per_epoch: global steps for each training image to be seen once.
+      config: the settings; they decide the warm-up and the model.
+      steps_per_epoch: global steps in an epoch.
       total_steps: global step at which training ends.
     """
     if config.warmup_epochs is not None:

@@ -1,7 +1,7 @@
-"""Recipes: named tables of settings that belong together. Standard library only.
+"""Recipes: named sets of settings that belong together. Standard library only.
 
-A flag that is given beats the recipe, and the recipe beats the default. The names of the settings
-are those of `cifar10.config.fields.ConfigFields`.
+Flags override the recipe, and the recipe overrides the defaults. The settings have the names of the
+fields of `cifar10.config.fields.ConfigFields`.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ class Recipe:
     """Settings that belong together.
 
     Attributes:
-      summary: what it is for, one line.
-      settings: their values by name.
+      summary: description of the recipe in one line.
+      settings: values of the settings by name.
     """
 
     summary: str
@@ -44,7 +44,7 @@ def _resnet(num_layers: int, epochs: float) -> Recipe:
     )
 
 
-# What both of its recipes have.
+# The settings that both recipes for fastnet share.
 _FASTNET: Mapping[str, Any] = {
     "model": "fastnet",
     "whitening_bias_epochs": 3.0,
@@ -73,9 +73,10 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 "optimizer": "muon",
                 "muon_rate": 0.24,
                 "muon_momentum": 0.6,
-                # All but the convolutions: published for 2,000 images and logits divided by 256.
-                # Ours are divided by 9, so the head's .67 is worth .67 * 2000 * (9 / 256)^2; and
-                # each step decays by .004.
+                # This rate is for all weights but the kernels of convolutions. The published rate
+                # of the head, 0.67, is for 2,000 images and for logits divided by 256. Here, they
+                # are divided by 9, so the equivalent rate is 0.67 * 2000 * (9 / 256)^2. Each step
+                # decays the weights by 0.004.
                 "learning_rate": 1.656,
                 "learning_rate_batch": 2048,
                 "weight_decay": 0.004 / 1.656,
@@ -88,9 +89,10 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 "train_batch_size": 1024,
                 "train_epochs": 9.9,
                 "optimizer": "nesterov",
-                # Published as 11.5 and .0153 for 1,024 images, apart from momentum and from each
-                # other. Nesterov momentum of .85 makes a step 1 + 1 / (1 - .85) times as long as
-                # the gradient, so the rate is 11.5 / 7.667; it multiplies the decay, too.
+                # The published rate and decay, 11.5 and 0.0153, are for 1,024 images, and leave out
+                # the effect of momentum. Nesterov momentum of 0.85 makes a step 1 + 1 / (1 - 0.85)
+                # times as long as the gradient, so the rate is 11.5 / 7.667. Here, the rate also
+                # multiplies the decay, which is therefore divided by 11.5.
                 "learning_rate": 1.5,
                 "learning_rate_batch": 1024,
                 "weight_decay": 0.0153 / 11.5,
@@ -107,7 +109,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 "train_batch_size": 128,
                 "train_steps": 80_000,
                 "optimizer": "momentum",
-                # For any number of images, as the tutorial has it.
+                # The same rate for every batch size, as in the tutorial.
                 "learning_rate": 0.1,
                 "momentum": 0.9,
                 "weight_decay": 2e-4,
@@ -121,21 +123,23 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
     }
 )
 
-# A setting that is given takes the place of the other one.
+# Pairs of settings that exclude each other: one that is given replaces the other.
 _INSTEAD = {"train_steps": "train_epochs", "train_epochs": "train_steps"}
-# They are for the recipe's model and optimizer, and for those that learn at the same rates: models
-# of one class do.
+# A recipe's learning rate is for its model and its optimizer, and for those that use the same
+# rates. Models of one class use the same rates.
 _RATES = ("learning_rate", "learning_rate_batch")
 _SAME_RATES = {"nesterov": "momentum"}
 _WITH_MOMENTUM = ("momentum", "nesterov", "muon")
 
 
 class _Need(NamedTuple):
-    """Other settings that a recipe's setting is for; it is left out where flags say otherwise.
+    """The condition on other settings under which a recipe's setting applies.
+
+    The setting is left out if a flag gives one of the other settings a value that does not fit.
 
     Attributes:
-      others: the values that fit, by setting.
-      value: the need is this value's alone; None: every value's.
+      others: values that fit, by name of the other setting.
+      value: value of the recipe's setting to which the condition is limited; None: all values.
     """
 
     others: Mapping[str, Collection[Any]]
@@ -143,7 +147,7 @@ class _Need(NamedTuple):
 
 
 def _needs() -> Mapping[str, _Need]:
-    """What settings of recipes need, by setting."""
+    """Returns the conditions of the settings that have one, by name of the setting."""
     has_norm = models.names_where(lambda model: model.normalises)
     fits_muon = models.names_where(lambda model: model.normalises and model.convolves)
     normalised = {"model": has_norm, "batch_norm": ("tower", "sync")}
@@ -165,11 +169,11 @@ def _needs() -> Mapping[str, _Need]:
 
 
 def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a recipe sets where the flags do not, and do not make it pointless.
+    """Returns the settings of a recipe, without those that flags replace or make meaningless.
 
     Args:
-      name: of the recipe.
-      given: settings that the command line has, with their values.
+      name: name of the recipe.
+      given: values of the settings that the command line gives, by name.
     """
     recipe, needs = RECIPES[name].settings, _needs()
 
@@ -193,12 +197,17 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rates_of(choice: str, value: str) -> Any:
-    """The same for models, and for optimizers, that learn at the same rates."""
+    """Returns a key that is equal for models, or optimizers, that use the same rates.
+
+    Args:
+      choice: "model" or "optimizer".
+      value: name of the model or the optimizer.
+    """
     return type(models.find(value)) if choice == "model" else _SAME_RATES.get(value, value)
 
 
 def describe(name: str) -> str:
-    """A recipe as people read it: its summary, and each setting as its flag."""
+    """Returns the text of a recipe: its summary, then a line with the flag of each setting."""
     recipe = RECIPES[name]
     lines = [f"{name}: {recipe.summary}"]
     for setting, value in recipe.settings.items():

@@ -1,4 +1,4 @@
-"""One frozen, validated configuration. Standard library only."""
+"""The frozen, validated configuration of a run. Standard library only."""
 
 import dataclasses
 
@@ -8,8 +8,12 @@ from cifar10.config.fields import ConfigFields
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(ConfigFields):
-    """Everything that decides a run: settings that are in range and do not contradict."""
+    """The settings of a run, which have allowed values and do not contradict each other."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for a value out of range and for settings that contradict."""
+        """Checks the settings.
+
+        Raises:
+          ConfigError: a value is not allowed, or settings contradict each other.
+        """
         check_config(self)

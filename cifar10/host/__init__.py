@@ -1,1 +1,1 @@
-"""This machine: its processor, terminal, files and signals."""
+"""This machine: its CPU, standard output, files and signals."""

@@ -1,11 +1,11 @@
-"""Lines on standard output that never end a run."""
+"""Prints lines on standard output; a closed pipe does not end the run."""
 
 import os
 import sys
 
 
 def say(text: str) -> None:
-    """Prints a line at once; after the reader has gone (`| head`), discards what is printed."""
+    """Prints a line and flushes it; once a pipe's reader has ended (`| head`), discards output."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""What the system says of this machine's CPU. Standard library only."""
+"""Properties of this machine's CPU, as the system reports them. Standard library only."""
 
 import math
 import os
@@ -10,34 +10,34 @@ _INFO = "/proc/cpuinfo"
 
 
 def cpu_name(path: str = _INFO) -> str:
-    """The CPU's model; the architecture where the system does not say."""
+    """Returns the model of the CPU, or its architecture if the system does not report a model."""
     return _first("model name", path) or platform.processor() or platform.machine()
 
 
 def cpu_flags(path: str = _INFO) -> set[str]:
-    """The first CPU's feature flags; empty where the system does not say."""
+    """Returns the feature flags of the first CPU; empty if the system does not report them."""
     return set(_first("flags", path).split())
 
 
 def count_cores(
     cgroup_dir: str = "/sys/fs/cgroup", trainers: int = 1, own_affinity: Optional[bool] = None
 ) -> int:
-    """CPU cores this process may use: affinity and the container's quota count.
+    """Returns the number of CPU cores that this process may use, at least 1.
 
-    Where several processes train on a host, each sees the same numbers whether they are its own or
-    for all of them together. It takes what was given to it alone, and shares out the rest in equal
-    parts, of at least one core:
+    The CPU affinity and the CPU quota of the container limit it. If several processes train on
+    this host, a limit may be for this process alone or for all of them together. A limit for this
+    process alone counts in full; a common limit is divided by the number of trainers:
 
-    - An affinity is this process's own if its parent may run on more cores: then whoever started
-      it has pinned it (`taskset` just before it, our launcher). One that its parent has too is
-      around the whole job, or the system's, such as `isolcpus`.
-    - A cpuset and a quota of a container are this process's own if it is the container's first
-      process. Otherwise whatever has started it is in there as well, and may start other trainers.
+    - The affinity is for this process alone if its parent may run on more cores: then `taskset` or
+      the launcher has pinned this process. Otherwise it is that of the whole job or of the system,
+      for example by `isolcpus`.
+    - The cpuset and the quota of a container are for this process alone if it is the container's
+      first process. Otherwise the process that started it may start other trainers there, too.
 
     Args:
-      cgroup_dir: where the container's cgroup is mounted.
-      trainers: processes that train on this host, this one among them.
-      own_affinity: whether this process's affinity is its own; None: see above.
+      cgroup_dir: path at which the container's cgroup is mounted.
+      trainers: number of processes that train on this host, including this one.
+      own_affinity: whether the affinity is for this process alone; None: decide as above.
     """
     cores, quota = len(_affinity(0)), _cgroup_quota(cgroup_dir)
     granted = math.inf if quota is None else math.ceil(quota)
@@ -48,7 +48,11 @@ def count_cores(
 
 
 def _affinity(pid: int) -> set[int]:
-    """The cores that a process may run on, 0 for this one; all where the system does not say."""
+    """Returns the cores on which a process may run; all cores if the system does not report them.
+
+    Args:
+      pid: id of the process; 0: this process.
+    """
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(pid)
     return set(range(os.cpu_count() or 1))
@@ -59,28 +63,28 @@ def _is_first_of_container() -> bool:
 
 
 def _is_pinned(known: Optional[bool]) -> bool:
-    """Whether this process's affinity is for it alone; as `known` has it, if it is known."""
+    """Returns whether the CPU affinity is for this process alone; `known` if it is not None."""
     if known is not None:
         return known
     own = _affinity(0)
     if _is_first_of_container():
         return len(own) < (os.cpu_count() or 1)
-    # A parent outside of the container has the number 0, as after `docker exec`.
+    # A parent outside the container has the process id 0, for example after `docker exec`.
     parent = os.getppid() or 1
     try:
         return own < _affinity(parent)
-    except OSError:  # It has just ended, or may not be asked about.
+    except OSError:  # The parent has ended, or its affinity may not be read.
         return False
 
 
 def _cgroup_quota(folder: str) -> Optional[float]:
-    """CPUs that the container's cgroup (v2, or v1) grants, None without a limit."""
+    """Returns the CPU quota of the container's cgroup (v2 or v1) in cores; None if unlimited."""
     files = (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"])
     for names in files:
         try:
             words = [word for n in names for word in pathlib.Path(folder, n).read_text().split()]
             quota, period = map(int, words)
-        except (OSError, ValueError):  # Not this version of cgroups; or "max", without a limit.
+        except (OSError, ValueError):  # Another version of cgroups, or "max", which is no limit.
             continue
         return quota / period if quota > 0 else None
     return None

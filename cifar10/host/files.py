@@ -1,4 +1,4 @@
-"""Small files on anything that tf.io.gfile opens, written whole or not at all."""
+"""Reads and writes small files by tf.io.gfile; a file is replaced by renaming."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from cifar10.errors import UserError
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file beside its place and renames it."""
+    """Writes a file under a temporary name, then renames it to `path`."""
     part = f"{path}.part"
     with tf.io.gfile.GFile(part, "w") as file:
         file.write(text)
@@ -18,7 +18,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_json(path: str, value: Any) -> None:
-    """Writes `value` as JSON that every reader takes: what is not a finite number becomes null."""
+    """Writes `value` as standard JSON; NaN and infinite numbers become null."""
     write_text(path, json.dumps(_finite(value), indent=2, allow_nan=False) + "\n")
 
 
@@ -26,7 +26,7 @@ def read_json(path: str) -> Any:
     """Reads a JSON file.
 
     Raises:
-      UserError: it is no JSON.
+      UserError: the content is not JSON.
     """
     try:
         with tf.io.gfile.GFile(path) as file:

@@ -1,4 +1,4 @@
-"""Signals: SIGTERM and Ctrl-C let training save and end. Standard library only."""
+"""Signals: after SIGTERM or Ctrl-C, training saves and ends. Standard library only."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import Callable, Optional
 
 from cifar10.errors import Stopped
 
-# This is shorter than what any platform waits before it kills: `docker stop`, the shortest, 10 s.
+# Platforms wait at least 10 s, as `docker stop` does, before they kill a process.
 STAY_SECS = 8.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -17,14 +17,14 @@ _SAME_SECS = 1.0
 
 
 class StopRequest:
-    """Remembers that a signal asked the run to end.
+    """Records that a signal asked the run to end.
 
-    A signal is only noted, since it may come in the middle of a checkpoint; training looks at
-    `requested` after each step. A second signal ends the process at once, unless it comes within a
-    second, as when a platform and the launcher both send it to each process of a task.
+    A signal is only recorded, since it may arrive while a checkpoint is being written; training
+    reads `requested` after each step. A second signal ends the process immediately, unless it
+    arrives within a second of the first: a platform and the launcher may both send the same signal.
 
-    A thread takes the note: Python runs handlers in the main thread only, and that one does not
-    return from TensorFlow while it waits there for another task's gradients.
+    A thread records the signal: Python runs handlers in the main thread only, which does not return
+    from TensorFlow while it waits there for another task's gradients.
     """
 
     def __init__(self) -> None:
@@ -32,29 +32,34 @@ class StopRequest:
         self._since = 0.0
 
     def install(self) -> None:
-        """Handles SIGTERM and SIGINT; call it in the main thread, before TensorFlow loads."""
+        """Starts handling SIGTERM and SIGINT.
+
+        Call this in the main thread, before TensorFlow loads.
+        """
         noted, signalled = socket.socketpair()
         signalled.setblocking(False)
-        # Python's own handler of a signal writes its number there, whatever the main thread does.
+        # Python's C-level handler writes the signal's number to this descriptor, even while the
+        # main thread is inside TensorFlow.
         signal.set_wakeup_fd(signalled.detach(), warn_on_full_buffer=False)
         for signum in _SIGNALS:
-            # The thread does the work, but without a handler the signal would end the process.
+            # The thread handles the signal, but without a handler here, the default action would
+            # apply.
             signal.signal(signum, lambda signum, frame: None)
         threading.Thread(target=self._listen, args=(noted,), daemon=True).start()
 
     @property
     def requested(self) -> bool:
-        """Whether a signal came."""
+        """Whether a signal has arrived."""
         return self._signum is not None
 
     def check(self) -> None:
-        """Raises Stopped if a signal came."""
+        """Raises Stopped if a signal has arrived."""
         if self._signum is not None:
             raise Stopped(self._signum)
 
     @property
     def secs(self) -> float:
-        """Seconds since the signal came; 0 without one."""
+        """Seconds since the first signal arrived; 0 before that."""
         return 0.0 if self._signum is None else time.monotonic() - self._since
 
     def _listen(self, noted: socket.socket) -> None:
@@ -69,20 +74,20 @@ class StopRequest:
             self._since = time.monotonic()
             self._signum = signum
         elif self.secs > _SAME_SECS:
-            # A second request: end at once. The next run can go on after half a save.
+            # End immediately: the next run can continue even if a save is interrupted here.
             os._exit(128 + signum)
 
 
 class Stay:
-    """How long a task that the master needs stays after a signal: until the master has gone.
+    """Decides how long a task that the master needs keeps running after a signal.
 
-    A platform that ends a job sends the signal to all of its tasks at once. The master saves first,
-    which it cannot do without its parameter servers, nor end its step without those whose gradients
-    it waits for.
+    A platform that ends a job signals all its tasks at the same time. To end its step and save, the
+    master still needs its parameter servers, and the workers for whose gradients it waits. So these
+    tasks run until the master has ended, but at most for STAY_SECS.
 
     Args:
-      stop: says whether a signal came.
-      is_master_here: whether the master answers.
+      stop: record of the signal.
+      is_master_here: function that returns whether the master answers.
     """
 
     def __init__(self, stop: StopRequest, is_master_here: Callable[[], bool]) -> None:
@@ -90,7 +95,7 @@ class Stay:
 
     @property
     def is_over(self) -> bool:
-        """Whether a signal came and the task may go: the master has, or takes too long."""
+        """Whether a signal arrived, and the master has ended or STAY_SECS are over."""
         if not self._stop.requested:
             return False
         return self._stop.secs > STAY_SECS or not self._is_master_here()

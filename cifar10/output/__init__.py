@@ -1,1 +1,1 @@
-"""What an output folder holds, and what people see of a run."""
+"""The contents of an output folder, the report and the progress line of a run."""

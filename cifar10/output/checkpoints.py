@@ -1,4 +1,4 @@
-"""Checkpoints: the latest, and the best by validation accuracy."""
+"""Checkpoints: the latest one, and the best one by validation accuracy."""
 
 import dataclasses
 import math
@@ -16,20 +16,20 @@ _BEST_NAME = "best.json"
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The best checkpoint so far."""
+    """The best checkpoint so far, with its global step and its validation accuracy."""
 
     step: int
     accuracy: float
-    path: str  # without the file names' endings, as TensorFlow names checkpoints
+    path: str  # The checkpoint's prefix: the path without the endings of its files.
 
 
 def latest(output_dir: str) -> Optional[str]:
-    """Returns the checkpoint that training continues from, None if there is none."""
+    """Returns the latest checkpoint, from which training continues; None if there is none."""
     return tf.train.latest_checkpoint(output_dir)
 
 
 def read_counter(checkpoint: Optional[str], name: str) -> int:
-    """Reads an integer variable, such as `global_step`; 0 without a checkpoint.
+    """Reads an integer variable, such as `global_step`; returns 0 if `checkpoint` is None.
 
     Raises:
       UserError: the checkpoint is damaged.
@@ -46,9 +46,9 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
 
 
 def latest_step(output_dir: str) -> int:
-    """The global step of the latest checkpoint; 0 if there is none.
+    """Returns the global step of the latest checkpoint; 0 if there is none.
 
-    Training, in another process, may remove that checkpoint meanwhile: there is a newer one then.
+    Training in another process may remove that checkpoint meanwhile; then this reads the newer one.
 
     Raises:
       UserError: the checkpoint is damaged.
@@ -63,7 +63,7 @@ def latest_step(output_dir: str) -> int:
 
 
 def count_parameters(checkpoint: str) -> int:
-    """Counts a checkpoint's trainable numbers: those below `model/` that no optimizer added."""
+    """Counts the trainable parameters in a checkpoint, without the optimizer's slots."""
     shapes = tf.train.NewCheckpointReader(checkpoint).get_variable_to_shape_map()
     trainable = ("kernel", "bias", "gamma", "beta")
     return sum(
@@ -74,7 +74,7 @@ def count_parameters(checkpoint: str) -> int:
 
 
 def best(output_dir: str) -> Optional[Best]:
-    """Returns the best checkpoint that is kept, None if there is none."""
+    """Returns the best checkpoint so far; None if there is none."""
     path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
     if not tf.io.gfile.exists(path):
         return None
@@ -88,21 +88,21 @@ def best(output_dir: str) -> Optional[Best]:
 def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -> bool:
     """Copies `checkpoint` to best/ if its accuracy is above the best so far.
 
-    The note that names the best is written after its files and before the old ones go, so that a
-    kill at any moment leaves one whole best checkpoint.
+    best.json, which names the best checkpoint, is written after the new files are copied and before
+    the old ones are removed, so that a kill at any time leaves one complete best checkpoint.
 
     Returns:
-      Whether it is the best.
+      Whether `checkpoint` is the best.
 
     Raises:
-      tf.errors.NotFoundError: it was removed meanwhile; the best is the one from before.
+      tf.errors.NotFoundError: `checkpoint` was removed meanwhile; the best one is unchanged.
     """
     before = best(output_dir)
     if before is not None and accuracy <= before.accuracy:
         return False
     folder = tf.io.gfile.join(output_dir, BEST_DIR)
     tf.io.gfile.makedirs(folder)
-    # Not over the files of the best so far: its step may come again when a run goes back.
+    # Do not overwrite the best one so far: a run that resumes earlier may reach its step again.
     names = (f"model.ckpt-{step}", f"model.ckpt-{step}-again")
     name = next(n for n in names if before is None or not before.path.endswith(f"/{n}"))
     data = tf.io.gfile.glob(f"{checkpoint}.data-*")
@@ -120,16 +120,21 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
 
 
 def exists(checkpoint: str) -> bool:
-    """Whether the checkpoint is there; its index is the last file to come and the first to go."""
-    # tf.train.checkpoint_exists takes any file for a checkpoint, model.ckpt-10.index for one.
+    """Returns whether the checkpoint exists.
+
+    Its index is the file that is written last and removed first.
+    """
+    # tf.train.checkpoint_exists accepts any file as a checkpoint, for example model.ckpt-10.index.
     return bool(tf.io.gfile.exists(f"{checkpoint}.index"))
 
 
 def find(config: TrainConfig) -> str:
     """Returns the checkpoint to evaluate, predict with or export.
 
+    That is --checkpoint, or else the best, or else the latest one in --output-dir.
+
     Raises:
-      UserError: there is none.
+      UserError: there is no such checkpoint.
     """
     output_dir = config.output_place
     if config.checkpoint is not None:

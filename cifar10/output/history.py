@@ -1,4 +1,4 @@
-"""What training measured on its way: rows for the curves, kept beside the checkpoints."""
+"""The figures measured during training: rows for the curves, kept in the output folder."""
 
 import dataclasses
 import json
@@ -9,18 +9,19 @@ import tensorflow.compat.v1 as tf
 from cifar10.host.files import read_json, write_text
 
 FILE_NAME = "history.json"
-VALIDATION_FILE_NAME = "history_validation.json"  # a separate evaluator's rows
+VALIDATION_FILE_NAME = "history_validation.json"  # The rows of a separate evaluator.
 
 
 @dataclasses.dataclass
 class History:
-    """Rows in the order of steps.
+    """Rows of training and of validation, in the order of steps.
 
     Attributes:
-      path: where the rows are kept; None: nowhere.
-      train: one row a progress line: step, epoch, loss, accuracy, learning_rate, images_per_sec,
-        seconds of training so far.
-      validation: one row a validation: step, epoch, loss, accuracy, seconds.
+      path: path of the file with the rows; None: they are not saved.
+      train: one row for each interval of training: step, epoch, loss, accuracy, learning_rate,
+        images_per_sec, seconds of training so far, and own_images_per_sec if several tasks train.
+      validation: one row for each validation: step, epoch, loss, accuracy, seconds of training up
+        to the last row of `train`.
     """
 
     path: Optional[str]
@@ -29,7 +30,7 @@ class History:
 
     @classmethod
     def load(cls, output_dir: str, last_step: int, name: str = FILE_NAME) -> "History":
-        """Reads the rows of earlier runs up to `last_step`; later ones were lost with their run."""
+        """Reads the rows up to `last_step`; later steps were not saved and are trained again."""
         path = tf.io.gfile.join(output_dir, name)
         history = cls(path)
         if last_step and tf.io.gfile.exists(path):
@@ -40,20 +41,20 @@ class History:
         return history
 
     def forget_after(self, step: int) -> None:
-        """Drops the rows of steps after `step`, which are trained again."""
+        """Removes the rows of steps after `step`, which are trained again."""
         self.train = [row for row in self.train if row["step"] <= step]
         self.validation = [row for row in self.validation if row["step"] <= step]
 
     @property
     def seconds(self) -> float:
-        """Seconds of training up to the last row, pauses for validation left out."""
+        """Seconds of training up to the last row of `train`, without pauses for validation."""
         return float(self.train[-1]["seconds"]) if self.train else 0.0
 
     def save(self) -> None:
-        """Writes all rows; a reader sees the old file or the new one."""
+        """Writes all rows to `path` by replacing the file."""
         if self.path is not None:
             write_text(self.path, json.dumps(self.as_dict()))
 
     def as_dict(self) -> dict[str, Any]:
-        """The rows, for result.json."""
+        """Returns the rows, for result.json."""
         return {"train": self.train, "validation": self.validation}

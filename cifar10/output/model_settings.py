@@ -1,7 +1,8 @@
-"""Which model an output folder holds: model.json, beside the checkpoints.
+"""model.json: the settings of the model in an output folder.
 
-Training notes what decides its checkpoints' variables. When it continues, the settings have to be
-the same; evaluation, prediction and export take them from the note, so nobody has to repeat them.
+Training writes the settings that its checkpoints depend on. A run that continues must have the same
+or equivalent settings. Evaluation, prediction and export read them from the file, so that the user
+does not have to repeat them.
 """
 
 import dataclasses
@@ -21,22 +22,22 @@ from cifar10.settings import flag_name
 _NAME = "model.json"
 
 _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
-# Settings with the same variables: training may change from one to the other.
+# Values with the same variables: training may change from one to the other.
 _SAME = {"nesterov": "momentum", "sync": "tower"}
 
 
 def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
-    """Notes the model that is about to be trained, or checks that it is the noted one.
+    """Writes the settings and class names of the model that is about to be trained.
 
     Raises:
-      ConfigError: there are checkpoints of another model.
+      ConfigError: the output folder has checkpoints of another model.
     """
     settings = {name: getattr(config, name) for name in _SETTINGS}
     settings.update(models.find(config.model).shape(config))
     place = config.output_place
     path = tf.io.gfile.join(place, _NAME)
     if tf.io.gfile.exists(path) and (checkpoints.latest(place) or checkpoints.best(place)):
-        # Notes that were written before lookahead existed do not have it.
+        # Files from versions without lookahead do not have this setting.
         noted = {"lookahead_steps": 0, **read_json(path)["settings"]}
         for name, value in settings.items():
             if _SAME.get(value, value) != _SAME.get(noted[name], noted[name]):
@@ -49,10 +50,12 @@ def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
 
 
 def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
-    """Returns `config` with the noted settings, and the noted class names.
+    """Returns `config` with the settings of model.json, and its class names.
+
+    Without that file, returns `config` unchanged and the class names of CIFAR-10.
 
     Raises:
-      ConfigError: a flag contradicts the note.
+      ConfigError: a flag contradicts the file.
     """
     path = _note_of_checkpoint(config)
     if path is None:
@@ -68,7 +71,10 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
 
 
 def _note_of_checkpoint(config: TrainConfig) -> Optional[str]:
-    """The note beside --checkpoint, or above its best/; else that of the output folder."""
+    """Returns the path of model.json; None if there is none.
+
+    It may be in the folder of --checkpoint, in that folder's parent or in the output folder.
+    """
     folders = [config.output_place]
     if config.checkpoint is not None:
         folder = posixpath.dirname(config.place(config.checkpoint))

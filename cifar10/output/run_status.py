@@ -1,8 +1,9 @@
-"""training.json: what training tells processes that share only its output folder.
+"""training.json: the state of training, for processes that share only its output folder.
 
-An evaluator that is listed in the cluster is known to the master. One that is not announces itself
-by a file that it touches again and again; a master that starts while it does leaves validation to
-it. One that comes later finds in training.json that the master validates, and leaves it to that.
+The master knows an evaluator that its cluster lists. For one that it does not list, evaluators
+rewrite evaluator.json every few seconds; a master that starts meanwhile leaves validation to the
+evaluator. An evaluator that starts later reads in training.json that the master validates, and does
+not validate.
 """
 
 import time
@@ -20,38 +21,38 @@ TOUCH_SECS = 3.0
 def write(
     output_dir: str, validates: bool, ended_at: Optional[int] = None, status: str = ""
 ) -> None:
-    """Notes how training stands.
+    """Writes training.json.
 
     Args:
-      output_dir: the run's folder.
+      output_dir: path of the output folder.
       validates: whether the master validates its checkpoints itself.
-      ended_at: the last global step, once training is over; None: it goes on.
-      status: how it ended, for people.
+      ended_at: last global step if training is over; None: training continues.
+      status: text that says how training ended.
     """
     note = {"master_validates": validates, "ended_at_step": ended_at, "status": status}
     write_json(_path(output_dir, _NOTE), note)
 
 
 def read(output_dir: str) -> Optional[dict[str, Any]]:
-    """Returns the note; None where training has not begun."""
+    """Returns the content of training.json; None if training has not begun."""
     path = _path(output_dir, _NOTE)
     return read_json(path) if tf.io.gfile.exists(path) else None
 
 
 def touch_mark(output_dir: str) -> None:
-    """Marks that an evaluator runs; it calls this again and again."""
+    """Rewrites evaluator.json; a running evaluator calls this every TOUCH_SECS."""
     write_json(_path(output_dir, _MARK), {"alive_at": time.time()})
 
 
 def remove_mark(output_dir: str) -> None:
-    """Removes the mark of an evaluator that ends."""
+    """Removes evaluator.json when the evaluator ends."""
     path = _path(output_dir, _MARK)
     if tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)
 
 
 def evaluator_is_here(output_dir: str) -> bool:
-    """Whether an evaluator has touched its mark lately, by the clock of the file system."""
+    """Returns whether evaluator.json was rewritten recently, by the clock of the file system."""
     mark, probe = _path(output_dir, _MARK), _path(output_dir, _PROBE)
     if not tf.io.gfile.exists(mark):
         return False

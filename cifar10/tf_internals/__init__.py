@@ -1,5 +1,5 @@
-"""What TensorFlow and Estimator do not promise: private API, patches, the words of messages.
+"""Uses of TensorFlow and Estimator beyond their public API: private names, patches, messages.
 
-Each module says what it touches and why public API does not do. All were checked with 2.15.1; of
-each, a test in tests/cifar10/tf_internals fails where another version differs.
+Each module states what it touches and why the public API is not enough. All were checked with
+TensorFlow 2.15.1; a test in tests/cifar10/tf_internals for each fails if another version differs.
 """

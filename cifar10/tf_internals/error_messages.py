@@ -1,10 +1,10 @@
-"""What the messages of TensorFlow's errors say.
+"""Recognises causes of errors in the messages of TensorFlow's exceptions.
 
-Touches: their wording.
+Touches: the wording of the messages.
 
-Why: an error's class is too coarse. InvalidArgumentError stands for a damaged record, for a
-checkpoint of another model and for a mistake in the graph alike, and of what a message reports
-nothing but the op can be had by public API.
+Why: the class of an exception does not identify the cause. InvalidArgumentError stands for a
+damaged record, a checkpoint of another model and a mistake in the graph; besides the message, the
+public API gives only the op.
 """
 
 import re
@@ -18,34 +18,34 @@ _AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
 
 
 def is_not_an_example(message: str) -> bool:
-    """Whether a record is no tf.train.Example, or one without the features asked for."""
+    """Returns whether a record is not a tf.train.Example with the requested features."""
     return bool(_NOT_AN_EXAMPLE.search(message))
 
 
 def is_failed_restore(message: str) -> bool:
-    """Whether a checkpoint could not be read, or has not what the graph wants."""
+    """Returns whether restoring a checkpoint failed: it is damaged, or does not fit the graph."""
     return bool(_RESTORE_FAILED.search(message))
 
 
 def missing_variable(message: str) -> Optional[str]:
-    """`Key dense/kernel not found in checkpoint`; None where it is about something else."""
+    """Returns e.g. `Key dense/kernel not found in checkpoint`; None if no variable is missing."""
     found = _MISSING_VARIABLE.search(message)
     return found[0] if found else None
 
 
 def is_session_timeout(message: str) -> bool:
-    """Whether a worker has waited in vain for the chief's session."""
+    """Returns whether a worker's wait for the chief's session has timed out."""
     return _NO_SESSION in message
 
 
 def failed_assertion(message: str, start: str) -> Optional[str]:
-    """What an assertion in the graph says, from `start` on; None where it is about another one."""
+    """Returns the text of a failed assertion in the graph, from `start` on; None without it."""
     if start not in message:
         return None
     return message[message.index(start) :].splitlines()[0].split("]")[0].strip()
 
 
 def reason(message: str) -> str:
-    """The line that says what happened: the one after the op's name, else the first."""
+    """Returns the line that states the cause: the one after the op's name, or else the first."""
     found = _AFTER_NODE.search(message)
     return (found[1] if found else message.splitlines()[0]).strip()

@@ -1,14 +1,18 @@
-"""What TensorFlow's C++ code writes to standard error. Standard library only.
+"""The log that TensorFlow's C++ code writes to standard error. Standard library only.
 
 Touches: the environment variable TF_CPP_MIN_LOG_LEVEL.
 
-Why: `tf.logging.set_verbosity` is for Python's messages. C++ code writes its own as soon as
-TensorFlow loads, and it asks nobody but this variable, of which the API's reference says nothing.
+Why: `tf.logging.set_verbosity` applies to the messages of Python code. The C++ code writes its own
+as soon as TensorFlow loads, and only this variable controls them; the API reference does not
+mention it.
 """
 
 import os
 
 
 def silence() -> None:
-    """Lets only fatal errors through; before TensorFlow loads, and unless the user has chosen."""
+    """Limits the log to fatal errors, unless the user has set the variable.
+
+    Call this before TensorFlow loads.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

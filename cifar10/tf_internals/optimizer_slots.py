@@ -1,9 +1,9 @@
-"""Variables that an update rule keeps beside the weights.
+"""Slots: the variables that an optimizer keeps in addition to the weights.
 
 Touches: `_zeros_slot` of `tf.train.Optimizer`, which is for subclasses.
 
-Why: `get_slot` and `get_slot_names` are public, and checkpoints are made by what they return, but
-there is no public way to make a slot that they know.
+Why: `get_slot` and `get_slot_names` are public, and checkpoints contain the slots that they return,
+but there is no public way to create such a slot.
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,14 @@ import tensorflow.compat.v1 as tf
 
 
 class OptimizerWithSlots(tf.train.Optimizer):
-    """An update rule of our own."""
+    """Base class of optimizers that create slots."""
 
     def zeros_slots(self, variables: Sequence[Any], slot_name: str) -> list[Any]:
-        """Makes a slot, zero at first, for each variable, or returns what was made before.
+        """Returns a slot for each variable; one that does not exist yet is created with zeros.
 
         Args:
           variables: the weights.
-          slot_name: tells the rule's slots apart; the checkpoint has the rule's name.
+          slot_name: name of the slots within this optimizer; in the checkpoint, they have the
+            optimizer's name.
         """
         return [self._zeros_slot(one, slot_name, self.get_name()) for one in variables]

@@ -2,9 +2,9 @@
 
 Touches: `SaveableObject` and `SaveSpec` of `tensorflow.python.training.saving.saveable_object`.
 
-Why: `tf.train.Saver` takes such objects among its variables, as its documentation says, but the
-classes have no public name. With variables alone, a checkpoint would hold the flat vector in which
-training keeps the weights instead of the layers' variables.
+Why: the documentation of `tf.train.Saver` says that it accepts such objects, but their classes have
+no public names. With variables alone, a checkpoint would hold the flat vector in which training
+keeps the weights, not the variables of the layers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from tensorflow.python.training.saving.saveable_object import SaveableObject, Sa
 
 
 class NamedTensors(SaveableObject):
-    """Saves tensors under names, and restores them all at once.
+    """Saves tensors under given names and restores all of them in one op.
 
     Args:
-      variable: one that the tensors are made from; no other entry may have it.
-      values: what to save, by its name in the checkpoint.
-      name: of the entry, unique.
-      assign: takes the restored tensors, in the order of `values`; returns the op that assigns
+      variable: a variable from which the tensors are computed; each entry needs a different one.
+      values: tensors to save, by name in the checkpoint.
+      name: unique name of this entry.
+      assign: function from the restored tensors, in the order of `values`, to the op that assigns
         them.
     """
 
@@ -36,5 +36,5 @@ class NamedTensors(SaveableObject):
         self._assign = assign
 
     def restore(self, restored_tensors: Sequence[tf.Tensor], restored_shapes: Any) -> Any:
-        """Returns the op that assigns what was read; `tf.train.Saver` calls it."""
+        """Returns the op that assigns the restored tensors; `tf.train.Saver` calls this method."""
         return self._assign(restored_tensors)

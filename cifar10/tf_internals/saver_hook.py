@@ -1,10 +1,10 @@
-"""A hook that saves checkpoints in one folder and logs that in another.
+"""A hook that saves checkpoints in one folder and writes its events in another.
 
 Touches: `_checkpoint_dir` of `tf.train.CheckpointSaverHook`.
 
-Why: the hook's `begin` opens an event file in that folder; it writes the graph and a mark for each
-checkpoint to it. The public constructor has one folder for both. A hook of our own would not do:
-Estimator adds its listeners, which start validation, to a CheckpointSaverHook only.
+Why: the hook's `begin` opens an event file in that folder and writes the graph and a mark for each
+checkpoint to it. The public constructor takes one folder for both. A separate hook is no
+alternative: Estimator adds its listeners, which start validation, to a CheckpointSaverHook only.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,14 @@ import tensorflow.compat.v1 as tf
 
 
 class CheckpointSaver(tf.train.CheckpointSaverHook):
-    """Saves every `save_steps` steps, without the graph's definition.
+    """Saves a checkpoint every `save_steps` steps, without the graph's definition.
 
     Args:
-      folder: for the checkpoints.
-      save_steps: between two of them.
-      log_folder: for TensorBoard's graph and marks of checkpoints; None: where the checkpoints are.
-      listeners: are told of each checkpoint, before those that Estimator adds.
+      folder: path of the checkpoints' folder.
+      save_steps: number of steps between two checkpoints.
+      log_folder: path of the folder for TensorBoard's graph and marks of checkpoints; None:
+        `folder`.
+      listeners: listeners called at each checkpoint, before those that Estimator adds.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class CheckpointSaver(tf.train.CheckpointSaverHook):
         self.folder, self.log_folder = folder, log_folder or folder
 
     def begin(self) -> None:
-        """Opens the event file."""
+        """Opens the event file in `log_folder`."""
         self._checkpoint_dir = self.log_folder
         super().begin()
         self._checkpoint_dir = self.folder

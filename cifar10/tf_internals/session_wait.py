@@ -1,11 +1,11 @@
-"""How often a worker looks whether the chief has made its session ready.
+"""The interval at which a worker checks whether the chief's session is ready.
 
-Touches: `tensorflow.python.training.monitored_session.sm`, the module in which
-`tf.train.WorkerSessionCreator` looks up the SessionManager that it makes.
+Touches: `tensorflow.python.training.monitored_session.sm`, the module from which
+`tf.train.WorkerSessionCreator` takes the class SessionManager.
 
-Why: `recovery_wait_secs` is a public setting of `tf.train.SessionManager`, half a minute by
-default. But `tf.train.MonitoredTrainingSession`, by which Estimator trains, makes the manager
-itself and hands no setting on to it.
+Why: `recovery_wait_secs` is a public argument of `tf.train.SessionManager`, 30 s by default. But
+`tf.train.MonitoredTrainingSession`, which Estimator uses for training, makes the manager itself and
+does not pass this argument on.
 """
 
 import functools
@@ -15,9 +15,9 @@ from tensorflow.python.training import monitored_session
 
 _SECS = 0.5
 
-MODULE = monitored_session.sm  # its SessionManager is the one that sessions are made by
+MODULE = monitored_session.sm  # Sessions are made by the SessionManager of this module.
 
 
 def look_often() -> None:
-    """Makes the sessions of workers look every half second, in the rest of this process."""
+    """Makes workers' sessions check every half second, for the rest of this process."""
     MODULE.SessionManager = functools.partial(tf.train.SessionManager, recovery_wait_secs=_SECS)

@@ -1,1 +1,1 @@
-"""The line that shows how far training has come."""
+"""The line that shows the progress of training."""

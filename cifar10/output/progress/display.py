@@ -1,6 +1,6 @@
 """Draws statuses on a stream: a live line for terminals, plain lines for anything else.
 
-Everything here runs in the one thread that `progress.ProgressLine` keeps for writing.
+The methods that write run in the single writing thread of `ProgressLine`.
 """
 
 import io
@@ -25,10 +25,10 @@ Item = Union[TrainingStatus, str]  # a status or a message
 
 
 class Output(io.TextIOBase):
-    """Writes to a stream's file descriptor, and is silent from the first write that fails.
+    """Writes to a stream's file descriptor; after a write that fails, discards all text.
 
-    It goes past the stream's buffer, since a thread that hangs in the buffer holds the buffer's
-    lock, with which the interpreter aborts at exit.
+    It bypasses the stream's buffer: a thread that blocks in the buffer holds its lock, and the
+    interpreter aborts at exit if that lock is held.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -46,11 +46,11 @@ class Output(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The stream's encoding; a character that it lacks becomes a question mark."""
+        """The stream's encoding; characters that it cannot encode become question marks."""
         return self._encoding
 
     def width(self) -> int:
-        """Returns the columns that a line may fill now: a full last one wraps on some terminals."""
+        """Returns the columns of a line: one fewer than there are, since some terminals wrap."""
         try:
             columns = os.get_terminal_size(self._fd).columns if self._fd is not None else 0
         except OSError:
@@ -58,7 +58,7 @@ class Output(io.TextIOBase):
         return (columns or 80) - 1
 
     def write(self, text: str) -> int:
-        """Writes all of `text`; may wait for a slow reader, never raises for one that left."""
+        """Writes `text`; may wait for a slow reader, but does not raise if the reader has ended."""
         if not self._broken:
             try:
                 self._write_bytes(text.encode(self._encoding, errors="replace"))
@@ -73,11 +73,11 @@ class Output(io.TextIOBase):
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
-            except BlockingIOError:  # somebody made the terminal non-blocking
+            except BlockingIOError:  # Another process has made the terminal non-blocking.
                 select.select([], [self._fd], [])
 
     def close(self) -> None:
-        """Lets go of the file descriptor; the stream itself stays open."""
+        """Closes the duplicated file descriptor; the stream itself stays open."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -93,7 +93,7 @@ class Display:
         self._total_epochs = total_steps / steps_per_epoch
 
     def show(self, items: Sequence[Item]) -> None:
-        """Writes what has come in since the last call."""
+        """Writes a line for each item."""
         for item in items:
             if isinstance(item, str):
                 self._output.write(item + "\n")
@@ -102,7 +102,7 @@ class Display:
                 self._output.write(line + "\n")
 
     def close(self) -> None:
-        """Ends the display, and the output with it."""
+        """Ends the display and closes its output."""
         self._output.close()
 
 
@@ -123,18 +123,18 @@ class LiveDisplay(Display):
             highlight=False,
             width=output.width(),
         )
-        # Standard output and error stay as they are: another thread's print must not be able to
-        # hang with ours, nor land in our stream.
+        # Standard output and error are not redirected: another thread's print must neither block
+        # with this display nor be written to its stream.
         self._live = Live(
             console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
 
     def show(self, items: Sequence[Item]) -> None:
-        """Writes the messages and draws the latest status, then rests for a moment."""
+        """Writes the messages and draws the latest status, then sleeps for `_REDRAW_SECS`."""
         self._console.width = self._output.width()
         if not self._live.is_started:
             self._live.start()
-            # Always shown: then no way to die, SIGKILL included, leaves a shell without a cursor.
+            # Show the cursor, so that the shell has one even after SIGKILL.
             self._console.show_cursor(True)
         for item in items:
             if isinstance(item, str):
@@ -145,7 +145,7 @@ class LiveDisplay(Display):
         time.sleep(_REDRAW_SECS)
 
     def close(self) -> None:
-        """Leaves the last state of the line in place, and goes to the next one."""
+        """Leaves the live line as it is and moves to the next line."""
         self._live.stop()
         super().close()
 

@@ -1,8 +1,8 @@
-"""Shows how training gets on: a live line on a terminal, plain lines anywhere else.
+"""Shows the progress of training: a live line on a terminal, plain lines anywhere else.
 
-Training must never wait for whoever watches it: `update` and `message` only put into a queue, and
-one thread writes. A terminal that stands still costs lines, and a pipe that nobody reads any more
-ends the output, not the training.
+Training must not wait for output, so `update` and `message` only add to a queue, and one thread
+writes. If a terminal blocks, lines are dropped; if the reader of a pipe ends, output stops but
+training continues.
 """
 
 import atexit
@@ -17,8 +17,8 @@ from cifar10.output.progress.text import TrainingStatus, format_duration
 
 __all__ = ["ProgressLine", "TrainingStatus", "format_duration"]
 
-_BACKLOG = 1_000  # lines that wait for a reader; later ones are dropped
-_CLOSE_SECS = 2.0  # how long `close` waits for a terminal that stands still
+_BACKLOG = 1_000  # Limit of the queue's length; further lines are dropped.
+_CLOSE_SECS = 2.0  # How long `close` waits for a terminal that blocks.
 
 
 class ProgressLine:
@@ -26,13 +26,13 @@ class ProgressLine:
 
     A terminal gets one line that is redrawn in place, with a bar; a pipe, a file, a CI job or a
     terminal with TERM=dumb gets one plain line for each `update`, so the caller sets their rate.
-    NO_COLOR is respected. What was printed to `stream` before appears before.
+    NO_COLOR is respected. Text that was printed to `stream` earlier appears first.
 
     Args:
-      total_steps: the global step at which training ends.
-      steps_per_epoch: need not be whole.
-      stream: where to write; None is `sys.stdout`.
-      start_step: the global step from which this run goes on.
+      total_steps: global step at which training ends.
+      steps_per_epoch: global steps in an epoch; may be fractional.
+      stream: stream to write to; None: `sys.stdout`.
+      start_step: global step from which this run continues.
 
     Attributes:
       live: whether a line is redrawn in place, so that `update` may be called often.
@@ -61,7 +61,7 @@ class ProgressLine:
         atexit.register(self.close)
 
     def update(self, status: TrainingStatus) -> None:
-        """Shows `status`; returns at once, also when nobody reads."""
+        """Shows `status`; returns immediately, even if the output blocks."""
         if not self._closed and self._queue.qsize() < _BACKLOG:
             self._queue.put(status)
 
@@ -71,7 +71,7 @@ class ProgressLine:
             self._queue.put(text)
 
     def close(self) -> None:
-        """Writes what is left, ends the live line, and ignores what comes later."""
+        """Writes what is in the queue and ends the live line; later calls have no effect."""
         if self._closed:
             return
         self._closed = True
@@ -86,7 +86,7 @@ class ProgressLine:
         self.close()
 
     def _write_all(self) -> None:
-        self._display.show([])  # the first step can be a minute away
+        self._display.show([])  # Draws the live line now: the first step may take a minute.
         open_ended = True
         while open_ended:
             waiting = [self._queue.get()]

@@ -1,4 +1,4 @@
-"""What a progress line says: the figures of a status, in as many words as there is room for."""
+"""The text of a progress line: as many figures of a status as fit in its width."""
 
 import math
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from rich.text import Text
 
 MIN_BAR_WIDTH = 4
 
-# What a line says, from the widest to the narrowest, and the bar that it leaves room for; the first
-# that fits is taken.
+# Figures of a line and the least width of its bar, from the widest layout to the narrowest; the
+# first layout that fits is used.
 _ALL = ("epoch", "step", "loss", "accuracy", "lr", "images/s", "left")
 _LAYOUTS = (
     (_ALL, 16),
@@ -24,12 +24,17 @@ _LAYOUTS = (
 
 @dataclass(frozen=True)
 class TrainingStatus:
-    """Where training stands.
+    """The state of training at a step.
 
     Attributes:
-      images_per_sec: of the whole job.
-      seconds_left: None until there is a rate to go by.
-      own_images_per_sec: of this process, where it is one of several that train.
+      step: global step.
+      epoch: completed epochs.
+      loss: mean loss since the previous status.
+      accuracy: mean training accuracy since the previous status, from 0 to 1.
+      learning_rate: learning rate of the step.
+      images_per_sec: training images per second of the whole job.
+      seconds_left: estimated seconds until training ends; None if there is no estimate.
+      own_images_per_sec: training images per second of this process; None if it trains alone.
     """
 
     step: int
@@ -57,7 +62,7 @@ def format_duration(seconds: float) -> str:
     return f"{minutes}m{secs:02d}s" if minutes else f"{secs}s"
 
 
-# The words around a figure, and the figure: ("", "512", " images/s").
+# A figure between the words before and after it: ("", "512", " images/s").
 _Piece = tuple[str, str, str]
 
 
@@ -80,7 +85,7 @@ def _pieces(status: TrainingStatus, total_steps: int, total_epochs: float) -> di
         "images/s": ("", images, f" images/s{own}"),
         "img/s": ("", images, " img/s"),
     }
-    if status.seconds_left:  # nothing to say before there is a rate, nor at the end
+    if status.seconds_left:  # There is no estimate at first, and none is needed at the end.
         left = format_duration(status.seconds_left)
         pieces["left"] = ("", left, " left")
         pieces["time"] = ("", left, "")
@@ -104,7 +109,7 @@ def _join(pieces: dict[str, _Piece], layout: tuple[str, ...]) -> Text:
 
 
 def fit_line(status: TrainingStatus, total_steps: int, total_epochs: float, width: int) -> Text:
-    """Returns the fullest line that fits in `width` columns with its bar, else the narrowest."""
+    """Returns the widest line that fits in `width` columns with its bar, or else the narrowest."""
     pieces = _pieces(status, total_steps, total_epochs)
     for layout, bar_width in _LAYOUTS:
         line = _join(pieces, layout)
@@ -114,5 +119,5 @@ def fit_line(status: TrainingStatus, total_steps: int, total_epochs: float, widt
 
 
 def plain_line(status: TrainingStatus, total_steps: int, total_epochs: float) -> str:
-    """Returns everything there is to say, without style."""
+    """Returns a line with all figures, without style."""
     return _join(_pieces(status, total_steps, total_epochs), _ALL).plain

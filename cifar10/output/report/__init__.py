@@ -1,6 +1,6 @@
-"""Renders `report.html`: one self-contained page that shows how a training went.
+"""Renders `report.html`: a self-contained page that shows how training went.
 
-The page makes no request of any kind: style, curves and pictures are in it.
+The page contains its style, curves and pictures, and makes no requests.
 """
 
 from cifar10.output.report.confusion import confusion_matrix_png

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from cifar10.output.report.themes import Theme
 
-_MAX_POINTS = 300  # about one for each pixel of a chart's width, and 10 kB of SVG
+_MAX_POINTS = 300  # About one for each pixel of a chart's width, and 10 kB of SVG.
 _MAX_MARKERS = 40
 
 _Floats = npt.NDArray[np.float64]
@@ -23,7 +23,7 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Series:
-    """One curve: `values` over `epochs`, both float64 [n]; nan where there is no figure."""
+    """A named curve: `values` against `epochs`, both float64 [n]; NaN marks a missing value."""
 
     name: str
     epochs: _Floats
@@ -37,7 +37,7 @@ class Series:
 
 
 def series_of(name: str, rows: Sequence[Mapping[str, Any]], key: str) -> Series:
-    """Takes the column `key` out of a history; what is missing or not finite becomes nan."""
+    """Makes a curve of the column `key` of rows; values missing or not finite become NaN."""
     epochs = np.array([row["epoch"] for row in rows], dtype=np.float64)
     values = np.array([row.get(key, math.nan) for row in rows], dtype=np.float64)
     return Series(name, epochs, np.where(np.isfinite(values), values, math.nan))
@@ -64,7 +64,7 @@ def draw_chart(
     if from_zero:
         axes.set_ylim(bottom=0)
     buffer = io.BytesIO()
-    # The same chart is the same file: no date, no random ids.
+    # Without a date and random ids, equal charts give equal files.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "chart"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
@@ -86,7 +86,7 @@ def _draw_curve(axes: Axes, curve: Series, theme: Theme) -> None:
 
 
 def _thin(values: _Floats) -> _Floats:
-    """Averages runs of neighbours until at most `_MAX_POINTS` are left; nan does not spread."""
+    """Averages groups of adjacent values, ignoring NaN, so that at most `_MAX_POINTS` remain."""
     run = math.ceil(len(values) / _MAX_POINTS)
     if run <= 1:
         return values
@@ -94,7 +94,7 @@ def _thin(values: _Floats) -> _Floats:
     padded[: len(values)] = values
     runs = padded.reshape(-1, run)
     known = np.isfinite(runs)
-    with np.errstate(invalid="ignore"):  # a run without a figure stays nan
+    with np.errstate(invalid="ignore"):  # A group of NaN alone becomes NaN.
         return np.asarray(np.where(known, runs, 0.0).sum(axis=1) / known.sum(axis=1))
 
 

@@ -1,4 +1,4 @@
-"""The confusion matrix: as a picture, and as what a reader wants to know from it."""
+"""The confusion matrix: its picture, the classes' accuracies and the most frequent mistakes."""
 
 import io
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _MAX_PAIRS = 6
 
 @dataclass(frozen=True)
 class Confusion:
-    """`count` images of class `label` were taken for class `predicted`."""
+    """A kind of mistake: `count` images of class `label` were classified as `predicted`."""
 
     label: str
     predicted: str
@@ -31,7 +31,7 @@ def shares(matrix: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
 
 
 def class_accuracies(matrix: npt.NDArray[np.int64]) -> list[Optional[float]]:
-    """Returns the share of each class that was recognised, None where it has no image."""
+    """Returns the share of each class that was recognised; None for a class without images."""
     totals = matrix.sum(axis=1)
     return [
         float(matrix[label, label] / total) if total else None for label, total in enumerate(totals)
@@ -66,7 +66,7 @@ def confusion_matrix_png(
     axes = figure.add_axes((0.17, 0.03, 0.81, 0.81), facecolor=theme.surface)
     scale = LinearSegmentedColormap.from_list("counts", [theme.surface, theme.train])
     row_shares = shares(matrix)
-    # Mistakes are a few per cent of a row; the square root lifts them out of the background.
+    # Mistakes are a few per cent of a row; the square root makes them visible.
     axes.imshow(row_shares, cmap=scale, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
     for (label, predicted), images in np.ndenumerate(matrix):
         strong = row_shares[label, predicted] > 0.25

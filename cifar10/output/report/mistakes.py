@@ -1,4 +1,4 @@
-"""Images that the network misclassified, and how pictures go into the page."""
+"""Misclassified images, and the encoding of pictures for the page."""
 
 import base64
 import io
@@ -14,12 +14,12 @@ class Mistake:
     """One misclassified image.
 
     Attributes:
-      index: of the record in the evaluation split, from 0.
+      index: index of the record in the eval split, from 0.
       image: uint8 [32, 32, 3].
-      label: its true class.
-      predicted: the class that the network predicted.
-      probability: the network's probability of the predicted class.
-      label_probability: its probability of the true class.
+      label: index of the true class.
+      predicted: index of the predicted class.
+      probability: probability that the network gave the predicted class.
+      label_probability: probability that the network gave the true class.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""Writes numbers as the page shows them; what is missing or not finite becomes a dash or a word."""
+"""Formats values for the page; one that is missing or not finite becomes a dash or words."""
 
 import math
 from datetime import datetime, timezone
@@ -19,14 +19,14 @@ def percent(value: Optional[float], digits: int = 2) -> str:
 
 
 def probability(value: float) -> str:
-    """Formats a probability, of which no network's is quite 0 or 1: `> 99.9 %`, `97.3 %`."""
+    """Formats a probability: `> 99.9 %`, `97.3 %`, `< 0.1 %`; never as 0 or 100 %."""
     if value >= 0.9995:
         return f"> {percent(0.999, 1)}"
     return percent(value, 1) if value >= 0.0005 else f"< {percent(0.001, 1)}"
 
 
 def fixed(value: float, digits: int = 3) -> str:
-    """Formats a figure such as a loss; very large and very small ones with an exponent."""
+    """Formats a figure such as a loss; very large and very small values have an exponent."""
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "infinite"
     if value != 0 and not 1e-3 <= abs(value) < 1e6:
@@ -35,7 +35,7 @@ def fixed(value: float, digits: int = 3) -> str:
 
 
 def count(value: Optional[float]) -> str:
-    """Formats a whole number with thousands: 269,722."""
+    """Formats a number, rounded to a whole one, with thousands separators: `269,722`."""
     if value is None:
         return MISSING
     return f"{value:,.0f}" if math.isfinite(value) else "not a number"
@@ -67,7 +67,7 @@ def day_and_time(text: str) -> str:
 
 
 def setting(value: Any) -> str:
-    """Formats a value of the configuration as its flag would take it."""
+    """Formats a value of the configuration: `0.1`, `true`, `cat.png, dog.jpg`, `not set`."""
     if value is None or value == "":
         return "not set"
     if isinstance(value, bool):
@@ -88,5 +88,5 @@ def accuracy_interval(accuracy: float, num_examples: int) -> str:
     return f"{100 * (middle - half):.1f} to {percent(middle + half, 1)}"
 
 
-# By their names in the page's template.
+# The template uses these filters by their names.
 FILTERS = (percent, probability, fixed, count, duration, size, day_and_time, setting)

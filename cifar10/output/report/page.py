@@ -1,4 +1,4 @@
-"""Puts the page together: result and mistakes in, HTML out."""
+"""Renders the report from the result and the misclassified images."""
 
 import math
 import shlex
@@ -73,7 +73,7 @@ def _environment() -> Environment:
     environment.filters.update({function.__name__: function for function in numbers.FILTERS})
     environment.filters["picture"] = lambda image: data_uri(png_of(image))
     environment.globals["accuracy_interval"] = numbers.accuracy_interval
-    # The style is our own file and the only text of the page that is not escaped.
+    # The style sheet is part of this package and the only text of the page that is not escaped.
     environment.globals["style"] = Markup((_HERE / "report.css").read_text(encoding="utf-8"))
     return environment
 
@@ -85,7 +85,7 @@ def _chart(
     written: Callable[[float], str],
     **axis: bool,
 ) -> dict[str, Any]:
-    """One chart, as the template takes it: the column `key` of both splits, against epochs."""
+    """Returns a chart for the template: the column `key` of both splits against epochs."""
     curves = [series_of(split, history[split], key) for split in ("train", "validation")]
     curves = [curve for curve in curves if np.isfinite(curve.values).any()]
     ends = {curve.name: [written(end) for end in curve.ends] for curve in curves}

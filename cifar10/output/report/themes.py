@@ -1,4 +1,4 @@
-"""The colours of pictures, which cannot take them from the page: those of report.css."""
+"""The colours of pictures: those of report.css, which embedded pictures cannot read."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ class Theme:
     """The colours of one picture.
 
     Attributes:
-      surface: behind it.
-      ink: of its text.
-      line: of its grid.
-      train: of curves and of the colour scale's end.
-      validation: of curves.
-      on_train: of text on `train`.
+      surface: colour of the background.
+      ink: colour of text.
+      line: colour of grid lines.
+      train: colour of training curves and of the end of the heat map's scale.
+      validation: colour of validation curves.
+      on_train: colour of text on a background in `train`.
     """
 
     surface: str
