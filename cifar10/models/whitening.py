@@ -13,7 +13,7 @@ from cifar10.schema import CHANNELS
 
 PROJECTION = "model/whitening/projection"
 SAMPLE = 5_000  # images: more do not change the components
-_LEAST_EIGENVALUE = 5e-4  # added to each, so that components of little variance stay small
+_LEAST_EIGENVALUE = 5e-4  # added to each, which limits how much a component is amplified
 
 
 def whitening_projection(images: Any, size: int) -> Any:
