@@ -1,8 +1,8 @@
 """Random crops, flips and cutout of a whole batch at once, as a function of (seed, position).
 
-What is random is drawn first, six numbers an image. Then one gather takes each pixel
-of the batch from the table of all pixels of the split; there is no loop over images. The same seed
-and position give the same picture in every run, in a batch of any size.
+All random numbers of a batch are drawn first. Then one gather takes each pixel of the batch from a
+table of all pixels of the split, without a loop over images. The same seed and position give the
+same image in every run, in a batch of any size.
 """
 
 from typing import Any
@@ -16,21 +16,22 @@ _PIXELS = HEIGHT * WIDTH
 
 
 def draw(images: Any, random: Any, padding: int = PADDING, flip: Any = None) -> Any:
-    """Draws how each image of a batch is shifted and flipped, and where it is cut out.
+    """Draws how each image of a batch is shifted and flipped, and the centre of its cutout.
 
     Args:
-      images: which image of the split each is, int64 [N].
-      random: a random word for each, uint64 [N]; it alone decides what is drawn for its image.
-      padding: most pixels that a crop shifts an image, in each direction.
-      flip: which images to flip, int [N] of 0 and 1; None: half of them, at random.
+      images: the index in the split of each image, int64 [N].
+      random: a random word per image, uint64 [N]; the image's numbers depend on it alone.
+      padding: the most pixels by which a crop shifts an image, in each direction.
+      flip: whether to flip each image, int [N] of 0 and 1; None: each is flipped with probability
+        1/2.
 
     Returns:
-      int64 [N, 6]: the image; what the crop adds to the number of a row, and of a column; whether
-      to flip; row and column of the pixel to cut out around.
+      int64 [N, 6], per image: its index in the split; the crop's offsets of rows and of columns;
+      whether to flip it; row and column of the centre of its cutout.
     """
     drawn = []
-    # The last digits of the word, each to a base of its own. The bases' product is below 2**23, so
-    # that no digit is more than 2**-41 of itself likelier than another.
+    # The last digits of the word, each in a base of its own. The product of the bases is below
+    # 2**23, so the probabilities of two values of a digit differ by at most a share of 2**-41.
     for limit in (2, HEIGHT, WIDTH, 2 * padding + 1, 2 * padding + 1):
         base = tf.constant(limit, tf.uint64)
         drawn.append(tf.cast(random % base, tf.int64))
@@ -42,20 +43,27 @@ def draw(images: Any, random: Any, padding: int = PADDING, flip: Any = None) -> 
 
 
 def pixel_table(images: Any) -> Any:
-    """uint8 [N, 32, 32, 3] -> [1024 N + 1, 3]: each pixel of a split, and last a black one."""
+    """Makes a table of a split's pixels and, last, a black one.
+
+    Args:
+      images: uint8 [N, 32, 32, 3].
+
+    Returns:
+      uint8 [1024 * N + 1, 3].
+    """
     pixels = tf.reshape(images, [images.shape[0] * _PIXELS, CHANNELS])
     return tf.concat([pixels, tf.zeros([1, CHANNELS], tf.uint8)], axis=0)
 
 
 def render(pixels: Any, drawn: Any, fill: str = "zeros", cutout: int = 0) -> Any:
-    """Makes the pictures of a batch from what was drawn, as arXiv:1512.03385 and 1708.04552 do.
+    """Makes the augmented images of a batch, as in arXiv:1512.03385 and 1708.04552.
 
     Args:
-      pixels: `pixel_table` of the split.
-      drawn: int64 [N, 6], see `draw`.
-      fill: what a shift uncovers: `zeros`, or `reflect`, which mirrors the image at its outermost
-        pixels.
-      cutout: side of the square to blacken, in pixels; at the border only the part inside counts.
+      pixels: the `pixel_table` of the split, uint8 [P, 3].
+      drawn: the random numbers of each image, int64 [N, 6], see `draw`.
+      fill: how pixels that a shift uncovers are filled: `zeros`, or `reflect`, which mirrors the
+        image at its outermost pixels.
+      cutout: the side of the black square, in pixels; the part outside the image is dropped.
 
     Returns:
       uint8 [N, 32, 32, 3].
@@ -87,7 +95,7 @@ def render(pixels: Any, drawn: Any, fill: str = "zeros", cutout: int = 0) -> Any
 
 
 def _mirror(numbers: Any, size: int) -> Any:
-    """Reflects what is below 0 or above size - 1, by less than size."""
+    """Reflects numbers below 0 or above size - 1, by less than `size`, into [0, size - 1]."""
     return size - 1 - tf.abs(size - 1 - tf.abs(numbers))
 
 
@@ -95,15 +103,16 @@ def _outside(numbers: Any, start: Any, end: Any) -> Any:
     return (numbers < start) | (numbers >= end)
 
 
-# Shifts of `test_views` in pixels, down and right alike, and how much the answers count.
+# Shifts of `test_views` in pixels, both down and right, and the weights of their logits.
 _TEST_SHIFTS, _TEST_WEIGHTS = (0, -1, 1), (0.5, 0.25, 0.25)
 
 
 def test_views(images: Any) -> Any:
-    """Each image as it is and moved by a pixel to and fro on the diagonal, and all that mirrored.
+    """Makes six views of each image: unshifted, shifted twice along a diagonal, and mirrored.
 
-    The flip-and-shift test-time augmentation of airbench94 (Jordan 2024, arXiv:2404.00498, section
-    3.6); what the shift uncovers mirrors the image.
+    This is the flip-and-shift test-time augmentation of airbench94 (Jordan 2024, arXiv:2404.00498,
+    section 3.6). The shifts are one pixel down and right, and one up and left; uncovered pixels
+    mirror the image.
 
     Args:
       images: uint8 [N, 32, 32, 3].
@@ -120,7 +129,14 @@ def test_views(images: Any) -> Any:
 
 
 def mean_over_views(logits: Any) -> Any:
-    """[6 * N, 10], for `test_views` -> [N, 10]: the images themselves count for half."""
+    """Averages the logits of `test_views`; the unshifted views have half of the weight.
+
+    Args:
+      logits: float [6 * N, 10].
+
+    Returns:
+      float [N, 10].
+    """
     views = tf.reshape(logits, [2, len(_TEST_SHIFTS), -1, logits.shape[-1]])
     weights = tf.constant(_TEST_WEIGHTS, logits.dtype)[:, None, None]
     return tf.reduce_sum(tf.reduce_mean(views, axis=0) * weights, axis=0)

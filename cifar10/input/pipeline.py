@@ -1,13 +1,13 @@
 """TFRecords -> memory -> shuffle -> shard -> batch -> augment -> prefetch.
 
-A split is held in memory as one uint8 tensor, and the picture at a position of the endless sequence
-is a pure function of (seed, position): the position gives the epoch, the epoch its permutation, and
-the position itself how the image is distorted. So the same seed gives the same run, every epoch
-sees every image once, and a run that continues from a checkpoint goes on with the very picture that
-was next, whatever the size of its batches.
+A split is kept in memory as one uint8 tensor. The image at a position of the endless sequence is a
+pure function of (seed, position): the position determines the epoch, and thereby the permutation,
+and also how the image is distorted. So the same seed gives the same sequence of images, every epoch
+contains every image once, and a run that continues from a checkpoint continues with exactly the
+next image, whatever its batch size.
 
-Replicas take turns in the one sequence of positions. Their shards of an epoch are disjoint, and
-together they see what one process with a batch as large as all of theirs would see, crops and all.
+Replicas take turns in this one sequence of positions. Their shards of an epoch are disjoint, and
+together they see the same distorted images as one process with a batch as large as all of theirs.
 """
 
 import dataclasses
@@ -22,31 +22,33 @@ from cifar10.input.records import RecordSet
 
 BAD_RECORD = "bad record"  # marks errors of the data in TensorFlow's messages
 _READ_BATCH = 1024  # records parsed at once
-_PREFETCH = 2  # batches made while a step runs
-# Of the cipher that permutes an epoch. With TensorFlow's default, 4, neighbours stay correlated.
+_PREFETCH = 2  # batches that are prepared in advance
+# Rounds of the cipher that permutes an epoch. With TensorFlow's default, 4, neighbours stay
+# correlated.
 _SHUFFLE_ROUNDS = 8
-# Numbers of words from here on are for distortion; those of the permutations lie below.
+# The first number of the random words for distortion; those for permutations are smaller.
 _DISTORTION = 2**63
 
-# The functions that tf.data traces are plain graph code.
+# Functions that tf.data traces are plain graph code, which AutoGraph need not convert.
 _graph_code = tf.autograph.experimental.do_not_convert
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainInput:
-    """What the training input needs to know.
+    """The settings of the training input.
 
     Attributes:
-      batch_size: images a batch.
-      seed: of the permutations and of the augmentation.
-      distort: crop and flip.
-      crop_padding: pixels that a crop may shift an image.
-      crop_fill: what the shift uncovers, `zeros` or `reflect`.
+      batch_size: the number of images per batch.
+      seed: the seed of the permutations and of the augmentation.
+      distort: whether to crop and flip images at random.
+      crop_padding: the most pixels by which a crop shifts an image, in each direction.
+      crop_fill: how pixels that a shift uncovers are filled, `zeros` or `reflect`.
       flip: `random` or `alternating`.
-      cutout: side of the square to cut out, 0 for none.
-      start: images that the whole job has seen already, an int or an int64 scalar tensor.
-      num_replicas: how many processes share the sequence.
-      replica: which of them this is; it takes every num_replicas-th batch.
+      cutout: the side of the black square, in pixels; 0: no cutout.
+      start: the number of images that the whole job has already seen, an int or an int64 scalar
+        tensor.
+      num_replicas: the number of processes that share the sequence.
+      replica: the index of this process among them; it takes every num_replicas-th batch.
     """
 
     batch_size: int
@@ -66,13 +68,16 @@ def load_split(records: RecordSet, split: str) -> tf.data.Dataset:
 
     Returns:
       A data set of one element: images uint8 [N, 32, 32, 3] and labels int64 [N].
+
+    Raises:
+      DataError: the split has no records.
     """
     # One tensor each for images and labels, so that a batch is one gather.
     return _read(records, split).rebatch(records.counts.get(split, 0))
 
 
 def _read(records: RecordSet, split: str) -> tf.data.Dataset:
-    """Images and labels of a split, in batches as they are read."""
+    """Reads a split's images, uint8 [n, 32, 32, 3], and labels, int64 [n], in batches."""
     records.require(split)
     data = tf.data.TFRecordDataset(list(records.files[split]))
     return data.batch(_READ_BATCH).map(_parse)
@@ -80,7 +85,11 @@ def _read(records: RecordSet, split: str) -> tf.data.Dataset:
 
 @_graph_code
 def _parse(serialized: Any) -> tuple[Any, Any]:
-    """Serialized examples [n] -> uint8 [n, 32, 32, 3] and labels int64 [n], checked."""
+    """Parses and checks serialized examples, string [n].
+
+    Returns:
+      Images uint8 [n, 32, 32, 3], and labels int64 [n].
+    """
     features = tf.io.parse_example(
         serialized,
         {
@@ -108,7 +117,7 @@ def _parse(serialized: Any) -> tuple[Any, Any]:
 
 
 def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Dataset:
-    """Endless batches of the training split.
+    """Makes endless batches of the training split.
 
     Returns:
       A data set of (images uint8 [batch, 32, 32, 3], labels int64 [batch]).
@@ -132,14 +141,15 @@ def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Datase
 
 
 def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
-    """Which of the split's `count` images are in each batch, and how each of them is distorted.
+    """Draws the images of each batch from the split's `count`, and the distortion of each image.
 
     Returns:
       An endless data set of int64 [batch, 6], see `augment.draw`.
     """
     stride = settings.batch_size * settings.num_replicas
     first = settings.start + settings.batch_size * settings.replica
-    # A place of its own in the sequence of words, so that no seed sees another's crops later on.
+    # Each seed starts at its own place in the sequence of words, so that its crops do not repeat
+    # those of another seed.
     origin = words(tf.constant(_DISTORTION + settings.seed, tf.uint64))
 
     @_graph_code
@@ -158,28 +168,29 @@ def draws(count: int, settings: TrainInput) -> tf.data.Dataset:
 
 
 def _positions(start: Any, count: Any) -> Any:
-    """int64 [count]: start, start + 1, ..."""
+    """Returns the positions start, start + 1, ..., int64 [count]."""
     return start + tf.range(count, dtype=tf.int64)
 
 
 def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
-    """Which images are at positions start, start + 1, ... of the endless shuffled sequence.
+    """Returns the images at positions start, start + 1, ... of the endless shuffled sequence.
 
-    Each epoch, that is each run of `count` positions, is a permutation of its own.
+    Each epoch, that is each sequence of `count` positions, has its own permutation.
 
     Args:
-      start: int64 scalar.
-      batch_size: how many positions.
-      count: images in the split.
-      seed: of the permutations.
+      start: the first position, an int64 scalar.
+      batch_size: the number of positions.
+      count: the number of images in the split.
+      seed: the seed of the permutations.
 
     Returns:
-      int64 [batch_size], in [0, count).
+      Indices of images, int64 [batch_size], in [0, count).
     """
     positions = _positions(start, batch_size)
     epochs = positions // count
-    # A cipher on [0, count): each image's place in the permutation costs the same, whatever the
-    # count, and no buffer. The op behind tf.random.experimental.index_shuffle, one seed an index.
+    # A cipher on [0, count) computes each place of the permutation without a buffer, in a time that
+    # does not depend on the count. tf.random.experimental.index_shuffle uses this op; here each
+    # index has its own seed.
     return tf.raw_ops.RandomIndexShuffle(
         index=positions % count,
         seed=_cipher_keys(seed, epochs),
@@ -189,19 +200,20 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
 
 
 def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
-    """Which images to flip: half of them in the first epoch, the others in the next, and so on.
+    """Chooses the images to flip: each image is flipped in every other epoch.
 
-    So two epochs see each image both ways, which flips at random leave to chance (Jordan 2024,
-    arXiv:2404.00498, section 3.5).
+    About half of the images are flipped in the first epoch. Two successive epochs contain each
+    image both ways, which random flips leave to chance (Jordan 2024, arXiv:2404.00498, section
+    3.5).
 
     Args:
-      start: position of the first image, int64 scalar.
-      chosen: which image is at each position, int64 [N].
-      count: images in the split.
-      seed: of the first epoch's half.
+      start: the position of the first image, an int64 scalar.
+      chosen: the index of the image at each position, int64 [N].
+      count: the number of images in the split.
+      seed: the seed that chooses the images to flip in the first epoch.
 
     Returns:
-      int64 [N], 0 or 1.
+      int64 [N], 1 for images to flip and 0 for the others.
     """
     positions = _positions(start, tf.shape(chosen, out_type=tf.int64)[0])
     first = tf.cast(_cipher_keys(seed, chosen)[:, 0], tf.int64)
@@ -209,10 +221,10 @@ def alternating_flips(start: Any, chosen: Any, count: int, seed: int) -> Any:
 
 
 def _cipher_keys(seed: int, numbers: Any) -> Any:
-    """Hashes (seed, number) into int32 [N, 3].
+    """Hashes the seed and each number, int [N], into the keys of the cipher, int32 [N, 3].
 
-    For less than 65,536 images the cipher looks at the low 8 bits of each word alone, so that with
-    plain numbers for words every 256th epoch, and the seeds 1 and 257, would be the same.
+    For fewer than 65,536 images, the cipher uses only the low 8 bits of each key. So if the keys
+    were the plain numbers, every 256th epoch, and the seeds 1 and 257, would be the same.
     """
     word = words(tf.constant(seed << 32, tf.uint64) + tf.cast(numbers, tf.uint64))
     keys = [tf.bitwise.right_shift(word, tf.constant(bits, tf.uint64)) for bits in (0, 21, 42)]
@@ -221,16 +233,20 @@ def _cipher_keys(seed: int, numbers: Any) -> Any:
 
 
 def evaluation_batches(records: RecordSet, split: str, batch_size: int) -> tf.data.Dataset:
-    """Every image of a split once, in the order of the records; the last batch may be smaller."""
+    """Batches every image of a split once, in the records' order; the last one may be smaller.
+
+    Returns:
+      A data set of (images uint8 [n, 32, 32, 3], labels int64 [n]).
+    """
     return _finish(_read(records, split).rebatch(batch_size))
 
 
 def _finish(data: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
-    # The towers own the cores; the input needs a small part of one.
+    # The towers use the cores; the input needs only a small part of one core.
     options.threading.private_threadpool_size = 1
     options.threading.max_intra_op_parallelism = 1
     options.deterministic = True
-    # There is nothing to tune, and the tuner's thread can hold up a closing session for seconds.
+    # There is nothing to tune, and the tuner's thread can delay the end of a session by seconds.
     options.autotune.enabled = False
     return data.prefetch(_PREFETCH).with_options(options)

@@ -1,7 +1,7 @@
 """Random 64-bit words as a function of a number: SplitMix64 (Steele et al. 2014).
 
-Each word is computed from its number alone, so that what is drawn for an image depends on the
-image's position and not on the other images of its batch.
+Each word is computed from its number alone, so that an image's random numbers depend on its
+position and not on the other images of its batch.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ _LAST_SHIFT = 31
 
 
 def words(numbers: Any) -> Any:
-    """The words at these places of SplitMix64's sequence from 0.
+    """Returns the words at the given places of SplitMix64's sequence with seed 0.
 
     Args:
-      numbers: uint64, of any shape.
+      numbers: the places, uint64 of any shape.
 
     Returns:
-      uint64 of that shape.
+      uint64 of the shape of `numbers`.
     """
     state = numbers * tf.constant(_INCREMENT, tf.uint64)
     for shift, factor in _ROUNDS:

@@ -1,4 +1,4 @@
-"""Finds a split's files, counts its records, reads the manifest: data folder -> RecordSet."""
+"""Opens a data folder: finds the splits' files, counts records, reads the manifest."""
 
 import dataclasses
 import json
@@ -11,7 +11,8 @@ import tensorflow.compat.v1 as tf
 from cifar10 import schema
 from cifar10.errors import DataError
 
-# Mean and deviation of CIFAR-10's 50,000 training images, for records without a manifest.
+# Channel means and standard deviations of CIFAR-10's 50,000 training images, for records without a
+# manifest.
 CIFAR10_MEAN = (125.31, 122.95, 113.87)
 CIFAR10_DEVIATION = (62.99, 62.09, 66.70)
 
@@ -26,10 +27,10 @@ class RecordSet:
     Attributes:
       data_dir: the folder.
       files: paths of each split's files, in order; splits without records are absent.
-      counts: records of each split.
-      channel_mean: of the training images, R, G, B, in [0, 255].
-      channel_deviation: likewise.
-      manifest: what data_prep wrote, or the like of it for records without one.
+      counts: the number of records of each split.
+      channel_mean: the means of the training images' channels R, G, B, in [0, 255].
+      channel_deviation: the standard deviations of these channels.
+      manifest: the manifest that data_prep wrote, or a substitute for records without one.
     """
 
     data_dir: str
@@ -51,7 +52,7 @@ class RecordSet:
 
 
 def way_out(data_dir: str) -> str:
-    """The one command that makes the records."""
+    """Returns a sentence for error messages, with the command that makes the records."""
     return (
         f"`python -m data_prep --source SOURCE --out {data_dir}` makes them, where SOURCE is "
         "cifar-10-python.tar.gz, an image folder, or synthetic"
@@ -59,16 +60,17 @@ def way_out(data_dir: str) -> str:
 
 
 def open_records(data_dir: str) -> RecordSet:
-    """Looks into a data folder: data_prep's, or the tutorial's own three files.
+    """Opens a data folder: that of data_prep, or the tutorial's own three files.
 
     Args:
-      data_dir: anything that tf.io.gfile opens.
+      data_dir: the folder, any path that tf.io.gfile opens.
 
     Returns:
-      What is there; at least one split.
+      The records, of at least one split.
 
     Raises:
-      DataError: nothing there, shards missing, half-written, or another format.
+      DataError: there are no records, files are missing or of another size or format, the records
+        are half-written, or a channel has the same value in all training images.
     """
     try:
         names = sorted(tf.io.gfile.listdir(data_dir))
@@ -151,7 +153,10 @@ def _read_manifest(data_dir: str) -> dict[str, Any]:
 
 
 def _check_manifest(manifest: Any) -> None:
-    """Raises one of several errors if what training reads is missing or of another type."""
+    """Raises an error if an entry that training reads is missing, inconsistent or of a wrong type.
+
+    It may be any of the errors that `_read_manifest` catches, such as KeyError or ValueError.
+    """
     manifest["source"]["kind"]
     for split, entry in manifest["splits"].items():
         if entry["records"] != sum(file["records"] for file in entry["files"]):
@@ -168,7 +173,10 @@ def _check_manifest(manifest: Any) -> None:
 def _check_against_manifest(
     data_dir: str, files: dict[str, tuple[str, ...]], manifest: dict[str, Any]
 ) -> dict[str, int]:
-    """Compares names and sizes (contents are for `data_prep verify`); returns the counts."""
+    """Compares the files' names and sizes with the manifest; returns the records per split.
+
+    `data_prep verify` also compares the contents.
+    """
     counts = {}
     for split, entry in manifest["splits"].items():
         counts[split] = entry["records"]
@@ -196,7 +204,7 @@ def _stand_in(counts: dict[str, int]) -> dict[str, Any]:
 
 
 def count_records(path: str) -> int:
-    """Counts the records of a TFRecord file by walking its framing.
+    """Counts the records of a TFRecord file by their length fields, without parsing them.
 
     Raises:
       DataError: the file ends inside a record.

@@ -1,4 +1,4 @@
-"""Some of the training images, for what a model takes from the data before it trains."""
+"""Samples training images, for the initial values that a model computes from the data."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from cifar10.schema import TRAIN
 
 
 def sample_images(records: RecordSet, seed: int, count: int) -> Any:
-    """Images drawn by the seed, standardised by the mean and deviation of each channel.
+    """Samples training images, standardised by the mean and standard deviation of each channel.
 
     Args:
-      records: of the data set.
-      seed: the same one draws the same images.
-      count: how many, or all there are.
+      records: the records of the data set, of which the training split is sampled.
+      seed: the seed; the same seed gives the same images.
+      count: the number of images; if there are fewer, all N images are returned.
 
     Returns:
       float32 [min(count, N), 32, 32, 3].

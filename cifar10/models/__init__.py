@@ -1,4 +1,4 @@
-"""The models by name: a line each for those here, and `register` for others."""
+"""The registry of models: those of this package, and others that `register` adds."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ _MODELS: tuple[Model, ...] = (
     mlp.MODEL,
 )
 _REGISTRY: dict[str, Model] = {}
-NAMES = _REGISTRY.keys()  # also of those that are registered later
+NAMES = _REGISTRY.keys()  # a view, which includes models that are registered later
 
 
 def register(model: Model) -> None:
-    """Adds a model: from now on `--model` knows it.
+    """Adds a model, so that `--model` accepts its name.
 
     Raises:
-      ValueError: there is one of that name.
+      ValueError: there already is a model of that name.
     """
     if model.name in _REGISTRY:
         raise ValueError(f"there is a model {model.name} already; choose another name")
@@ -34,10 +34,10 @@ def unregister(name: str) -> None:
 
 
 def find(name: str) -> Model:
-    """The model of this name.
+    """Returns the model of this name.
 
     Raises:
-      LookupError: there is none.
+      LookupError: there is no such model.
     """
     if name not in _REGISTRY:
         raise LookupError(f"a model must be one of {', '.join(NAMES)}, got {name!r}")
@@ -45,12 +45,12 @@ def find(name: str) -> Model:
 
 
 def network(config: Any) -> Network:
-    """The network that a `TrainConfig` names."""
+    """Returns the network of the model that a `TrainConfig` names."""
     return find(config.model).network(config)
 
 
 def owners() -> Mapping[str, tuple[str, ...]]:
-    """Settings that not all models have -> the models that have them."""
+    """Maps each setting that belongs to certain models to the names of these models."""
     found: dict[str, tuple[str, ...]] = {}
     for model in _REGISTRY.values():
         for field in dataclasses.fields(model.settings):
@@ -59,7 +59,7 @@ def owners() -> Mapping[str, tuple[str, ...]]:
 
 
 def names_where(holds: Callable[[Model], bool]) -> tuple[str, ...]:
-    """The names of the models that fulfil a condition."""
+    """Returns the names of the models that fulfil a condition."""
     return tuple(name for name, model in _REGISTRY.items() if holds(model))
 
 

@@ -1,8 +1,8 @@
-"""What a model is: a network, and all that the rest has to know of it.
+"""The interface of a model: a network, and what the other modules need to know about it.
 
-A network is a function that says which layers follow each other. It is made of the layers that it
-is handed (`cifar10.ops.layers`), so that it knows nothing of devices, precision, layout, or how
-towers share statistics; and so its module needs no TensorFlow, which takes seconds to load.
+A network is a function that connects layers. It receives the layers as an argument
+(`cifar10.ops.layers`), so it does not depend on devices, precision, layout, or how towers share
+statistics. Its module also needs no TensorFlow, which takes seconds to load.
 """
 
 import abc
@@ -13,22 +13,22 @@ from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 
 class Layers(Protocol):
-    """What a network is made of; images may be channels first. See `cifar10.ops.layers.Layers`."""
+    """The layers of a network; images may be channels first. See `cifar10.ops.layers.Layers`."""
 
     def scope(self, name: str) -> AbstractContextManager[Any]:
-        """Variables inside have names that begin with this one."""
+        """Opens a variable scope: names of variables inside it begin with `name`."""
 
     def cast_images(self, images: Any) -> Any:
-        """float32 [N, 32, 32, 3] -> the layout and type that images have in the network."""
+        """Converts images, float32 [N, 32, 32, 3], to the network's layout and type."""
 
     def cast(self, x: Any) -> Any:
-        """Any tensor -> the type that tensors have in the network; its layout stays."""
+        """Casts any tensor to the network's type; its layout stays the same."""
 
     def to_float32(self, x: Any) -> Any:
-        """Any tensor -> float32."""
+        """Casts any tensor to float32."""
 
     def flatten(self, x: Any) -> Any:
-        """[N, ...] -> [N, features]."""
+        """Reshapes a tensor [N, ...] to [N, features]."""
 
     def conv(
         self,
@@ -40,58 +40,59 @@ class Layers(Protocol):
         initializer: Any = None,
         after_early: bool = False,
     ) -> Any:
-        """Convolution without bias, `SAME` padding."""
+        """Computes a convolution without bias, with `SAME` padding."""
 
     def whitening(self, x: Any, size: int) -> Any:
-        """Projects each patch of size x size pixels on principal components of such patches."""
+        """Projects each patch of size x size pixels onto principal components of such patches."""
 
     def dense(self, x: Any, units: int, *, initializer: Any = None, bias: bool = True) -> Any:
-        """[N, features] -> [N, units]."""
+        """Computes a dense layer, [N, features] -> [N, units]."""
 
     def batch_norm(self, x: Any, scale: bool = True, *, first_scale: float = 1.0) -> Any:
-        """Batch normalisation with offset."""
+        """Applies batch normalisation with offset."""
 
     def relu(self, x: Any) -> Any:
-        """ReLU."""
+        """Applies ReLU."""
 
     def gelu(self, x: Any) -> Any:
-        """GELU, its tanh form."""
+        """Applies GELU in its tanh form."""
 
     def max_pool(self, x: Any, size: int) -> Any:
-        """Largest of size x size windows, stride `size`."""
+        """Takes the maximum of size x size windows, stride `size`."""
 
     def average_pool(self, x: Any, size: int) -> Any:
-        """Means over size x size windows, stride `size`."""
+        """Takes the mean of size x size windows, stride `size`."""
 
     def global_average_pool(self, x: Any) -> Any:
-        """Images -> float32 [N, channels]."""
+        """Averages images over all positions, to float32 [N, channels]."""
 
     def pad_channels(self, x: Any, filters: int) -> Any:
         """Adds zero channels, half on each side, up to `filters`."""
 
     def he(self, scale: float = 1.0) -> Any:
-        """Initialiser of a kernel before a ReLU, times `scale`; what `conv` has by default."""
+        """Returns He's initialiser of a kernel before a ReLU, times `scale`; `conv`'s default."""
 
     def partial_identity(self) -> Any:
-        """Initialiser: as many filters as there are inputs pass the inputs on."""
+        """Returns an initialiser whose first filters copy one input each; others are uniform."""
 
     def uniform(self) -> Any:
-        """Initialiser: between plus and minus 1 / sqrt(fan in)."""
+        """Returns the initialiser that is uniform between plus and minus 1 / sqrt(fan-in)."""
 
 
-# Layers, images float32 [N, 32, 32, 3], standardised -> logits float32 [N, 10].
+# A function: (Layers, standardised images float32 [N, 32, 32, 3]) -> logits float32 [N, 10].
 Network = Callable[[Layers, Any], Any]
 
 
 class Rate(NamedTuple):
-    """A learning rate and the steps that it is for.
+    """A learning rate, and how it changes with the size and staleness of a step.
 
     Attributes:
       value: the learning rate.
-      images: of the global step that it is for; None: it is the same for all.
-      most: its upper limit; None: it has none.
-      most_stale: its upper limit where gradients are of weights that are one update old; for older
-        weights, the limit is divided by their age in updates.
+      images: the number of images of the global step for which `value` is meant; the rate is
+        proportional to a step's images. None: it is the same for all steps.
+      most: the upper limit of the rate; None: there is none.
+      most_stale: the upper limit if gradients are computed from weights that are one update old;
+        for older weights, the limit is divided by their age in updates. None: `most` holds.
     """
 
     value: float
@@ -108,14 +109,14 @@ class NoSettings:
 class Model(abc.ABC):
     """A model that `--model` can name. The defaults here fit a convolutional network.
 
-    `config` is the run's `TrainConfig`, which has the model's own settings, too.
+    `config` is the run's `TrainConfig`, which includes the model's own settings.
 
     Attributes:
       name: the value of `--model`.
-      settings: a dataclass of the settings that it has and other models have not; a base class of
-        `TrainConfig`.
-      convolves: it has convolutions.
-      normalises: it has batch normalisation.
+      settings: a dataclass of the settings that only this model has, or only its kind; a base class
+        of `TrainConfig`.
+      convolves: whether the model has convolutions.
+      normalises: whether the model has batch normalisation.
     """
 
     name: str
@@ -125,37 +126,37 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def title(self, config: Any) -> str:
-        """Its name for people, e.g. `ResNet-44 v1`."""
+        """Returns the model's name for people, e.g. `ResNet-44 v1`."""
 
     @abc.abstractmethod
     def network(self, config: Any) -> Network:
-        """The network of these settings."""
+        """Returns the network of these settings."""
 
     def rate(self, config: Any) -> Rate:
-        """The learning rate that fits momentum and Nesterov; by default that of ResNets."""
+        """Returns the learning rate for momentum and Nesterov; by default that of ResNets."""
         return Rate(0.1, 128, 0.8)
 
     def warmup_share(self, config: Any) -> float:
-        """The share of the usual warm-up that it needs."""
+        """Returns the share of the usual warm-up that the model needs."""
         return 1.0
 
     def shape(self, config: Any) -> Mapping[str, Any]:
-        """The settings that decide which variables it has, by name, defaults included."""
+        """Returns the settings that determine the model's variables, by name, with defaults."""
         return {}
 
     def in_force(self, config: Any) -> Mapping[str, Any]:
-        """All its settings by name, defaults included."""
+        """Returns all of the model's settings by name, with defaults."""
         return self.shape(config)
 
     def refusal(self, config: Any) -> Optional[str]:
-        """Why it cannot be built with these settings, in one line for people; None: it can."""
+        """Says in one line why these settings give no model; returns None if they do."""
         return None
 
     def first_values(self, sample: Callable[[int], Any]) -> Mapping[str, Any]:
-        """Initial values that are made from the data: arrays by the variable's name.
+        """Computes initial values from the data, arrays by the variable's name.
 
         Args:
-          sample: that many of the training images, or all there are; standardised, float32
-            [n, 32, 32, 3].
+          sample: a function that returns the given number of training images, or all if there are
+            fewer; they are standardised, float32 [n, 32, 32, 3].
         """
         return {}

@@ -19,7 +19,7 @@ _LOGIT_FACTOR = 1 / 9
 
 @dataclasses.dataclass(frozen=True)
 class FastnetSettings:
-    """The settings of fastnet alone."""
+    """The settings that only fastnet has."""
 
     whitening_bias_epochs: float = setting(
         3.0, "epochs that the bias of fastnet's first layer trains", group="model", at_least=0
@@ -30,8 +30,8 @@ def fastnet(layers: Layers, images: Any) -> Any:
     """Builds the network.
 
     Args:
-      layers: makes the layers.
-      images: float32 [N, 32, 32, 3].
+      layers: the layers of the tower.
+      images: standardised images, float32 [N, 32, 32, 3].
 
     Returns:
       Logits float32 [N, 10].
@@ -54,26 +54,26 @@ def fastnet(layers: Layers, images: Any) -> Any:
 
 
 class Fastnet(Model):
-    """fastnet, which begins with principal components of the training images."""
+    """fastnet, whose first layer is computed from the training images' principal components."""
 
     name = "fastnet"
     settings = FastnetSettings
 
     def title(self, config: Any) -> str:
-        """Its name, since it has one size."""
+        """Returns the name, since there is only one size."""
         return self.name
 
     def network(self, config: Any) -> Network:
-        """`fastnet`."""
+        """Returns the function `fastnet`."""
         return fastnet
 
     def rate(self, config: Any) -> Rate:
-        """That of a ResNet, with a lower limit for asynchronous training."""
+        """Returns a ResNet's learning rate, with an upper limit for asynchronous training."""
         return Rate(0.1, 128, 0.8, 0.02)
 
     def first_values(self, sample: Callable[[int], Any]) -> dict[str, Any]:
-        """The projection of the first layer."""
-        from cifar10.models import whitening  # NumPy is not for --help
+        """Computes the projection of the first layer."""
+        from cifar10.models import whitening  # Imported here, since --help needs no NumPy.
 
         images = sample(whitening.SAMPLE)
         return {whitening.PROJECTION: whitening.whitening_projection(images, WHITENING_SIZE)}

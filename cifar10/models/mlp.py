@@ -1,4 +1,4 @@
-"""A multi-layer perceptron with one hidden layer, for tests of everything but convolutions."""
+"""A multi-layer perceptron with one hidden layer, for tests of everything except convolutions."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ _HIDDEN_UNITS = 100
 
 @dataclasses.dataclass(frozen=True)
 class MlpSettings:
-    """The settings of an mlp alone."""
+    """The settings that only the mlp has."""
 
     hidden_units: Optional[int] = setting(
         None, f"hidden units of the mlp (default: {_HIDDEN_UNITS})", group="model", at_least=1
@@ -21,17 +21,17 @@ class MlpSettings:
 
     @property
     def units(self) -> int:
-        """Hidden units, default included."""
+        """The number of hidden units, by default 100."""
         return _HIDDEN_UNITS if self.hidden_units is None else self.hidden_units
 
 
 def mlp(layers: Layers, images: Any, hidden_units: int) -> Any:
-    """Two dense layers with ReLU between.
+    """Builds two dense layers with a ReLU between them.
 
     Args:
-      layers: makes the layers.
-      images: float32 [N, 32, 32, 3].
-      hidden_units: width of the hidden layer.
+      layers: the layers of the tower.
+      images: standardised images, float32 [N, 32, 32, 3].
+      hidden_units: the width of the hidden layer.
 
     Returns:
       Logits float32 [N, 10].
@@ -49,19 +49,19 @@ class Mlp(Model):
     convolves = normalises = False
 
     def title(self, config: Any) -> str:
-        """E.g. `MLP, 100 hidden units`."""
+        """Returns e.g. `MLP, 100 hidden units`."""
         return f"MLP, {config.units} hidden units"
 
     def network(self, config: Any) -> Network:
-        """`mlp` with this many hidden units."""
+        """Returns the function `mlp` with its number of hidden units."""
         return functools.partial(mlp, hidden_units=config.units)
 
     def rate(self, config: Any) -> Rate:
-        """A tenth of a ResNet's, since it has no normalisation."""
+        """Returns a tenth of a ResNet's learning rate, since the mlp has no normalisation."""
         return Rate(0.01, 128, 0.02)
 
     def shape(self, config: Any) -> dict[str, Any]:
-        """The hidden units."""
+        """Returns the number of hidden units."""
         return {"hidden_units": config.units}
 
 

@@ -17,8 +17,8 @@ Block = Callable[[Layers, Any, int, int, float], Any]
 
 _DEPTHS = "6n+2 (8, 14, 20, 32, 44, ...)"
 _NUM_LAYERS = 44
-# Deeper networks have a larger curvature: with one update between, ResNet-44 learns best at .02 or
-# less, and ResNet-8 still does at .1.
+# Deeper networks have a larger curvature: with gradients that are one update old, ResNet-44 learns
+# best at .02 or less, but ResNet-8 still does at .1.
 _MOST_STALE_BY_LAYERS = 0.02 * 44
 # A ResNet of fewer layers needs less warm-up, in proportion.
 _LAYERS_OF_WARMUP = 44
@@ -26,7 +26,7 @@ _LAYERS_OF_WARMUP = 44
 
 @dataclasses.dataclass(frozen=True)
 class ResNetSettings:
-    """The settings of ResNets alone."""
+    """The settings that only ResNets have."""
 
     num_layers: Optional[int] = setting(
         None, f"layers of a resnet, 6n+2 (default: {_NUM_LAYERS})", group="model"
@@ -41,15 +41,15 @@ class ResNetSettings:
 
     @property
     def layers(self) -> int:
-        """Layers, default included."""
+        """The number of layers, by default 44."""
         return _NUM_LAYERS if self.num_layers is None else self.num_layers
 
     @property
     def block_scale(self) -> float:
-        """`residual_scale`, default included.
+        """`residual_scale`, by default 1 / the square root of a stage's number of blocks.
 
-        With 1 / the square root of the blocks of a stage, activations do not grow with depth (Hayou
-        et al. 2021, arXiv:2010.12859); in the articles it is 1.
+        With the default, activations do not grow with depth (Hayou et al. 2021, arXiv:2010.12859);
+        in the ResNet articles the scale is 1.
         """
         if self.residual_scale is not None:
             return self.residual_scale
@@ -57,7 +57,7 @@ class ResNetSettings:
 
 
 def _shortcut(layers: Layers, x: Any, filters: int, strides: int) -> Any:
-    """Identity, or average-pooling and zero channels where the shape changes."""
+    """Returns `x`, or where the shape changes, `x` average-pooled and padded by zero channels."""
     if strides == 1:
         return x
     return layers.pad_channels(layers.average_pool(x, strides), filters)
@@ -88,13 +88,14 @@ def _resnet(
     """Builds a ResNet.
 
     Args:
-      layers: makes the layers.
-      images: float32 [N, 32, 32, 3].
-      num_layers: 6n+2; n blocks a stage.
+      layers: the layers of the tower.
+      images: standardised images, float32 [N, 32, 32, 3].
+      num_layers: the number of layers, 6n+2, for n blocks per stage.
       block: `_block_v1` or `_block_v2`.
-      preactivation: the blocks normalise their input, so the stem does not and the head does.
-      scale: multiplies what each block adds to its shortcut at first, in the block's last scale
-        (v1) or kernel (v2).
+      preactivation: whether the blocks normalise their input, so that the head normalises, too, and
+        the stem does not.
+      scale: the initial factor of what each block adds to its shortcut; the block's last scale (v1)
+        or kernel (v2) contains it.
 
     Returns:
       Logits float32 [N, 10].
@@ -118,11 +119,11 @@ def _resnet(
 
 
 class ResNet(Model):
-    """ResNets of either form.
+    """ResNets of version 1 or 2.
 
     Args:
-      name: value of `--model`.
-      version: for people.
+      name: the value of `--model`.
+      version: the version's name for people.
       block: `_block_v1` or `_block_v2`.
       preactivation: see `_resnet`.
     """
@@ -134,27 +135,27 @@ class ResNet(Model):
         self._build = functools.partial(_resnet, block=block, preactivation=preactivation)
 
     def title(self, config: Any) -> str:
-        """E.g. `ResNet-44 v1`."""
+        """Returns e.g. `ResNet-44 v1`."""
         return f"ResNet-{config.layers} {self._version}"
 
     def network(self, config: Any) -> Network:
-        """The ResNet of this depth."""
+        """Returns the ResNet of this depth."""
         return functools.partial(self._build, num_layers=config.layers, scale=config.block_scale)
 
     def rate(self, config: Any) -> Rate:
-        """0.1 for 128 images (He et al. 2015, arXiv:1512.03385, section 4.2)."""
+        """Returns 0.1 for 128 images (He et al. 2015, arXiv:1512.03385, section 4.2)."""
         return Rate(0.1, 128, 0.8, _MOST_STALE_BY_LAYERS / config.layers)
 
     def warmup_share(self, config: Any) -> float:
-        """Less for fewer layers."""
+        """Returns a share in proportion to the number of layers, at most 1."""
         return min(1.0, float(config.layers) / _LAYERS_OF_WARMUP)
 
     def shape(self, config: Any) -> dict[str, Any]:
-        """The layers."""
+        """Returns the number of layers."""
         return {"num_layers": config.layers}
 
     def in_force(self, config: Any) -> dict[str, Any]:
-        """The layers, and the first scale of the blocks."""
+        """Returns the number of layers and the initial scale of the blocks."""
         return {**self.shape(config), "residual_scale": config.block_scale}
 
     def refusal(self, config: Any) -> Optional[str]:

@@ -1,8 +1,8 @@
-"""fastnet's first layer, from the training images: the principal components of their patches.
+"""Computes fastnet's first layer, the principal components of the training images' patches.
 
-As in airbench94 (Jordan 2024, arXiv:2404.00498, section 3.2): each component is divided by the
-square root of its eigenvalue, so that all outputs have variance 1, and stands there twice, with
-either sign, since the activation that follows lets one sign through.
+As in airbench94 (Jordan 2024, arXiv:2404.00498, section 3.2), each component is divided by the
+square root of its eigenvalue, so that all outputs have variance about 1. Each component is used
+twice, once with either sign, since the following activation passes only one sign.
 """
 
 from typing import Any
@@ -13,19 +13,19 @@ from cifar10.schema import CHANNELS
 
 PROJECTION = "model/whitening/projection"
 SAMPLE = 5_000  # images: more do not change the components
-_LEAST_EIGENVALUE = 5e-4  # added to each, so that what hardly varies is not blown up
+_LEAST_EIGENVALUE = 5e-4  # added to each, which limits how much a component is amplified
 
 
 def whitening_projection(images: Any, size: int) -> Any:
-    """The convolution that makes the outputs uncorrelated, with variance 1.
+    """Computes the kernel whose outputs for the components are uncorrelated, of variance about 1.
 
     Args:
-      images: standardised, float32 [N, height, width, 3].
-      size: side of a patch.
+      images: standardised images, float32 [N, height, width, 3].
+      size: the side of a patch, in pixels.
 
     Returns:
-      float32 [size, size, 3, 2 * size * size * 3]: components by falling eigenvalue, then their
-      negatives.
+      float32 [size, size, 3, 2 * size * size * 3]: the components by decreasing eigenvalue, then
+      their negatives.
     """
     height, width = (side - size + 1 for side in images.shape[1:3])
     shifted = [

@@ -1,1 +1,1 @@
-"""Operations of our own in TensorFlow's place: convolutions and activations."""
+"""Layers, and our own convolutions and activations in place of TensorFlow's."""

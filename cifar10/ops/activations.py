@@ -1,7 +1,8 @@
-"""Activations by `cifar10.ops.kernels`, which go through memory once.
+"""Activations computed by `cifar10.ops.kernels`, which read and write memory only once.
 
-GELU: TensorFlow has no op for it: its ten or so ops go through memory one after the other. ReLU:
-for its gradient TensorFlow converts bfloat16 to float32 and back, number by number.
+GELU: TensorFlow has no single op for it, and each of the ten or so ops that it uses reads and
+writes memory. ReLU: for its gradient, TensorFlow converts bfloat16 to float32 and back, one number
+at a time.
 """
 
 from typing import Any
@@ -18,11 +19,12 @@ def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
     """Computes x (1 + tanh(sqrt(2 / pi) (x + .044715 x^3))) / 2 (arXiv:1606.08415, section 2).
 
     Args:
-      x: float32 or bfloat16, any shape; without `own` also float16. It is computed in float32.
-      own: by `cifar10.ops.kernels`, for CPUs; TensorFlow's ops otherwise.
+      x: float32 or bfloat16, or without `own` also float16, of any shape. The function computes in
+        float32.
+      own: whether to use `cifar10.ops.kernels`, which is for CPUs, or TensorFlow's ops.
 
     Returns:
-      The same shape and type.
+      A tensor of the shape and type of `x`.
     """
     if not own:
         return tf.cast(tf2.nn.gelu(tf.cast(x, tf.float32), approximate=True), x.dtype)
@@ -36,15 +38,15 @@ def gelu(x: tf.Tensor, own: bool) -> tf.Tensor:
 
 
 def relu(x: tf.Tensor) -> tf.Tensor:
-    """TensorFlow's ReLU, with the gradient of `cifar10.ops.kernels`.
+    """Applies TensorFlow's ReLU, with the gradient of `cifar10.ops.kernels`.
 
-    TensorFlow still fuses the ReLU with a normalisation before it.
+    TensorFlow still fuses the ReLU with a preceding normalisation.
 
     Args:
-      x: float32 or bfloat16, any shape.
+      x: float32 or bfloat16, of any shape.
 
     Returns:
-      The same shape and type; NaN stays NaN.
+      A tensor of the shape and type of `x`; NaN stays NaN.
     """
     with tf.get_default_graph().gradient_override_map({"Relu": _RELU_GRADIENT}):
         return tf.nn.relu(x)

@@ -1,8 +1,8 @@
-"""By which algorithm a convolution is computed: `choose` says it, and each is a function.
+"""Algorithms for convolutions, one function each; `choose` selects one for a convolution.
 
-Two thirds of a training step are gradients of convolutions, and on a CPU half of that those of the
-filters. What is computed here stays the same, but for rounding: `cifar10.ops.winograd` says how
-much.
+The gradients of convolutions take two thirds of a training step, and on a CPU half of that is for
+the gradients of the filters. All algorithms give the same result except for rounding, whose size
+`cifar10.ops.winograd` states.
 """
 
 import dataclasses
@@ -13,31 +13,32 @@ import tensorflow.compat.v1 as tf
 from cifar10.ops import winograd
 from cifar10.ops.kernels import library
 
-# The channels and images that it takes to fill a core's vector registers.
+# The fewest channels and images that fill a core's vector registers.
 _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
-# `cifar10.ops.kernels`: those of more leave the near caches, and what tiles cover beside an image
-# is computed in vain. 64 by 256 channels at 15x15 positions are faster, 256 by 256 at 7x7 are not.
+# Limits for `cifar10.ops.kernels`: with more filters, data leaves the caches near the core, and
+# positions that tiles cover outside an image are computed in vain. 64 by 256 channels at 15x15
+# positions are faster than TensorFlow's ops, 256 by 256 channels at 7x7 positions are not.
 _MOST_FILTERS, _MOST_COVERED = 64 * 256, 1.2
-# `filter_gradient_by_images`: the size of a piece that a core computes fastest, as positions of all
-# its images together, and as images by channel.
+# Limits for `filter_gradient_by_images`: the size of the piece of a batch that a core computes
+# fastest, as the positions of all its images together, and as images per channel.
 _POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5
 
 
-# Computes a convolution: images, weights, settings as tf.nn.conv2d takes them, `early` -> what
-# tf.nn.conv2d returns. `early` is a bool, a scalar tensor: the images have a gradient as long as it
-# holds, and zeros afterwards, which are not computed; None: they always have one.
+# Computes a convolution: (images, weights, settings as tf.nn.conv2d takes them, `early`) -> what
+# tf.nn.conv2d returns. `early` is a bool scalar tensor: while it is true, the gradient of the
+# images is computed, and afterwards it is zero at no cost. None: it is always computed.
 Algorithm = Callable[[tf.Tensor, tf.Tensor, dict[str, Any], Optional[tf.Tensor]], tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
 class ConvAlgorithms:
-    """Algorithms beside TensorFlow's that `choose` may take.
+    """The algorithms besides TensorFlow's that `choose` may return.
 
     Attributes:
-      own: `own_kernels`.
-      winograd_saving: `winograds`, which computes in float32, where it makes so many times fewer
-        products; None: nowhere.
-      by_images: `by_images`.
+      own: whether `own_kernels` is allowed.
+      winograd_saving: how many times fewer multiplications than a direct convolution `winograds`,
+        which computes in float32, must need to be allowed; None: it is never allowed.
+      by_images: whether `by_images` is allowed.
     """
 
     own: bool = False
@@ -52,14 +53,14 @@ def choose(
     allowed: ConvAlgorithms,
     early: Optional[tf.Tensor] = None,
 ) -> Algorithm:
-    """The fastest algorithm for a convolution of those that are allowed and fit.
+    """Returns the fastest of the algorithms that are allowed and support the convolution.
 
     Args:
       x: images [N, height, width, inputs], or channels first, as `settings` say.
       weights: [height, width, inputs, filters] of the type of `x`.
       settings: `strides`, `padding` and `data_format` as tf.nn.conv2d takes them.
-      allowed: beside TensorFlow's.
-      early: see `Algorithm`.
+      allowed: the algorithms that may be returned besides TensorFlow's.
+      early: whether the gradient of the images is still needed, see `Algorithm`.
     """
     if allowed.own and fits_kernels(x, weights, settings):
         return own_kernels
@@ -76,7 +77,7 @@ def choose(
 def tensorflow(
     x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
 ) -> tf.Tensor:
-    """An `Algorithm`: TensorFlow's ops."""
+    """Computes a convolution by TensorFlow's ops; an `Algorithm`."""
     if early is None:
         return tf.nn.conv2d(x, weights, **settings)
     return _with_gradients(x, weights, early, *_tensorflow_ops(settings))
@@ -85,14 +86,14 @@ def tensorflow(
 def own_kernels(
     x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
 ) -> tf.Tensor:
-    """An `Algorithm`: `cifar10.ops.kernels`."""
+    """Computes a convolution by `cifar10.ops.kernels`; an `Algorithm`."""
     return _with_gradients(x, weights, early, *_own_ops())
 
 
 def winograds(
     x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
 ) -> tf.Tensor:
-    """An `Algorithm`: `cifar10.ops.winograd`. The input always has a gradient."""
+    """Computes a convolution by `cifar10.ops.winograd`; an `Algorithm` that ignores `early`."""
     y = winograd.convolve(tf.cast(x, tf.float32), tf.cast(weights, tf.float32))
     return tf.cast(y, x.dtype)
 
@@ -100,7 +101,10 @@ def winograds(
 def by_images(
     x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
 ) -> tf.Tensor:
-    """An `Algorithm`: TensorFlow's ops, but for `filter_gradient_by_images`."""
+    """Computes a convolution by TensorFlow's ops, but for the gradient of the filters.
+
+    An `Algorithm`; that gradient is computed by `filter_gradient_by_images`.
+    """
     pieces = pieces_of(x, weights, settings)
     forwards, of_input, _ = _tensorflow_ops(settings)
 
@@ -118,7 +122,7 @@ def _with_gradients(
     of_input: Callable[..., tf.Tensor],
     of_filters: Callable[..., tf.Tensor],
 ) -> tf.Tensor:
-    """Computes `forwards(x, weights)` with gradients (x, weights, upstream) of its own."""
+    """Computes `forwards(x, weights)`, whose gradients are functions of (x, weights, upstream)."""
 
     @tf.custom_gradient
     def convolution(x: tf.Tensor, weights: tf.Tensor) -> Any:
@@ -158,7 +162,7 @@ def _own_ops() -> tuple[Callable[..., tf.Tensor], ...]:
 
 
 def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
-    """Whether a convolution is one that `cifar10.ops.kernels` computes, and fastest."""
+    """Returns whether `cifar10.ops.kernels` supports a convolution and is the fastest for it."""
     _, height, width, inputs = x.shape.as_list()
     filters = weights.shape.as_list()[3]
     return (
@@ -170,12 +174,12 @@ def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> 
 
 
 def _covered(size: int) -> int:
-    """The positions along an axis that tiles cover, some of them beside the image."""
+    """Returns the number of positions that tiles cover along an axis, also outside the image."""
     return -(-size // library.TILE) * library.TILE
 
 
 def fits(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
-    """Whether the other algorithms can compute a convolution, and it is large enough for them."""
+    """Returns whether `winograds` and `by_images` support a convolution and it is large enough."""
     count, _, _, inputs = x.shape.as_list()
     return (
         _is_plain(x, weights, settings)
@@ -186,7 +190,7 @@ def fits(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
 
 
 def _is_plain(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
-    """Whether it is 3x3, stride 1, `SAME`, channels last, of images of a known size."""
+    """Returns whether it is 3x3, stride 1, `SAME`, channels last, with a known image size."""
     return (
         settings["data_format"] == "NHWC"
         and settings["padding"] == "SAME"
@@ -197,7 +201,7 @@ def _is_plain(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> boo
 
 
 def pieces_of(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> int:
-    """Into how many pieces `filter_gradient_by_images` should cut a batch, 0: it does not fit."""
+    """Returns the number of pieces for `filter_gradient_by_images`; 0 if it should not be used."""
     if not fits(x, weights, settings):
         return 0
     count, height, width, inputs = x.shape.as_list()
@@ -212,24 +216,25 @@ def pieces_of(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> int
 
 
 def filter_gradient_by_images(x: tf.Tensor, upstream: tf.Tensor, pieces: int) -> tf.Tensor:
-    """The gradient of 3x3 filters, stride 1, `SAME` padding, computed as a convolution forwards.
+    """Computes the gradient of 3x3 filters, stride 1, `SAME` padding, as a forward convolution.
 
-    The gradient of a filter is a sum over positions and images. In bfloat16 a CPU multiplies pairs
-    of neighbours in such a sum, and in a batch neither the images of a position nor the positions
-    of a channel are neighbours: oneDNN's kernel for it makes half of the arithmetic that its
-    forward kernel makes. But it is a forward convolution, too, if images are taken for channels
-    and channels for images:
+    The gradient of a filter is a sum over positions and images. In bfloat16, a CPU multiplies pairs
+    of adjacent numbers in such a sum, but in a batch neither the images of a position nor the
+    positions of a channel are adjacent. So oneDNN's kernel for this gradient does half as much
+    arithmetic in the same time as its forward kernel. But the gradient
 
         gradient[i, j, c, f] = sum over n, h, w: x[n, h + i - 1, w + j - 1, c] upstream[n, h, w, f]
 
-    is that of the images upstream[f, h, w, n] with the filters x[h, w, n, c], for all shifts by at
-    most a pixel, mirrored. On fastnet's shapes that saves 29 to 152 us an image (one core of a Zen
-    4), of which the two transpositions take back 6 to 12.
+    is itself a forward convolution with images and channels exchanged: that of the images
+    upstream[f, h, w, n] with the filters x[h, w, n, c], for all shifts by at most one pixel,
+    mirrored. On fastnet's shapes this saves 29 to 152 us per image (one core of a Zen 4), of which
+    the two transpositions cost 6 to 12.
 
     Args:
       x: the convolution's input, [N, height, width, inputs].
-      upstream: the gradient of its output, [N, height, width, filters].
-      pieces: the batch is cut into so many, which are small enough for the caches; divides N.
+      upstream: the gradient of the convolution's output, [N, height, width, filters].
+      pieces: the number of pieces, small enough for the caches, into which the batch is split; a
+        divisor of N.
 
     Returns:
       [3, 3, inputs, filters] of the type of `x`; the pieces are added in float32.

@@ -1,7 +1,8 @@
 """Convolution, normalisation and dense layers: the only place that makes variables.
 
-A model is a function of `Layers` and images. `Layers` knows what the model need not: whether it
-trains, the layout and type of tensors, how towers share statistics, and how a variable is had.
+A model is a function of `Layers` and images. `Layers` knows what the model need not know: whether
+it trains, the layout and type of tensors, how towers share statistics, and where variables come
+from.
 """
 
 import dataclasses
@@ -30,31 +31,32 @@ from cifar10.weights.spec import (
 
 
 class NormStatistics(NamedTuple):
-    """What one batch-norm layer saw in one tower."""
+    """The batch statistics of one batch-norm layer in one tower."""
 
     mean: tf.Tensor  # [channels]
     variance: tf.Tensor  # [channels], population variance (divided by count)
-    count: tf.Tensor  # scalar: values a channel
+    count: tf.Tensor  # scalar: values per channel
 
 
 @dataclasses.dataclass
 class Layers:
-    """Layers of one tower.
+    """The layers of one tower.
 
     Attributes:
-      training: batch statistics and gradients (True) or moving statistics (False).
+      training: whether to use batch statistics (True) or moving statistics (False).
       data_format: `channels_last` or `channels_first`.
-      compute_dtype: type of activations; variables and statistics stay float32.
+      compute_dtype: the type of activations; variables and statistics stay float32.
       norm: `tower`, `sync` or `off`, see `TrainConfig.batch_norm`.
-      norm_decay: decay of the moving statistics.
-      norm_epsilon: added to the variance.
-      algorithms: that convolutions may be computed by; with our own kernels, activations use
-        them, too.
-      early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
-      cross_tower_mean: averages a tensor over the towers (for `sync`).
+      norm_decay: the decay of the moving statistics.
+      norm_epsilon: the number that is added to the variance.
+      algorithms: the algorithms that may compute convolutions; if our own kernels are among them,
+        activations use these kernels, too.
+      early: whether the weights that train only in the first epochs still train, a bool scalar
+        tensor; None: they do.
+      cross_tower_mean: a function that averages a tensor over the towers (for `sync`).
       source: where the variables come from.
-      statistics: one entry a batch-norm layer, when training.
-      convolutions: the name of each one's algorithm, by its scope.
+      statistics: one entry per batch-norm layer, in training.
+      convolutions: the name of each convolution's algorithm, by the convolution's scope.
     """
 
     training: bool
@@ -76,7 +78,7 @@ class Layers:
         cross_tower_mean: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
         early: Optional[tf.Tensor] = None,
     ) -> "Layers":
-        """The layers of one tower: the same settings, with variables and records of its own."""
+        """Makes the layers of one tower: the same settings, but its own variables and records."""
         return dataclasses.replace(
             self,
             source=source,
@@ -90,40 +92,40 @@ class Layers:
         """Makes or reuses a variable; every variable of every model comes from here.
 
         Args:
-          name: name inside the current variable scope.
-          shape: its shape.
+          name: the variable's name inside the current variable scope.
+          shape: the variable's shape.
           initializer: a TensorFlow initializer.
-          kind: of `cifar10.weights.spec`.
+          kind: one of the kinds in `cifar10.weights.spec`, such as `KERNEL`.
 
         Returns:
-          For a weight, this tower's float32 copy, read once a step; for statistics, their
-          value, or None where training packs them.
+          For a weight, this tower's float32 copy, which is read once per step; for statistics,
+          their value, or None in training, which packs them.
         """
         scope = tf.get_variable_scope().name
         full_name = f"{scope}/{name}" if scope else name
         return self.source.get(Spec(full_name, tuple(map(int, shape)), initializer, kind))
 
     def scope(self, name: str) -> AbstractContextManager[Any]:
-        """Variables inside have names that begin with this one."""
+        """Opens a variable scope: names of variables inside it begin with `name`."""
         scope: AbstractContextManager[Any] = tf.variable_scope(name)
         return scope
 
     def cast_images(self, images: tf.Tensor) -> tf.Tensor:
-        """[N, 32, 32, 3] float32 -> this tower's layout and type."""
+        """Converts images, float32 [N, 32, 32, 3], to this tower's layout and type."""
         if self.data_format == "channels_first":
             images = tf.transpose(images, [0, 3, 1, 2])
         return tf.cast(images, self.compute_dtype)
 
     def cast(self, x: tf.Tensor) -> tf.Tensor:
-        """Any tensor -> this tower's type; its layout stays."""
+        """Casts any tensor to this tower's type; its layout stays the same."""
         return tf.cast(x, self.compute_dtype)
 
     def to_float32(self, x: tf.Tensor) -> tf.Tensor:
-        """Any tensor -> float32."""
+        """Casts any tensor to float32."""
         return tf.cast(x, tf.float32)
 
     def flatten(self, x: tf.Tensor) -> tf.Tensor:
-        """[N, ...] -> [N, features]."""
+        """Reshapes a tensor [N, ...] to [N, features]."""
         return tf.reshape(x, [-1, x.shape[1:].num_elements()])
 
     def conv(
@@ -136,19 +138,20 @@ class Layers:
         initializer: Any = None,
         after_early: bool = False,
     ) -> tf.Tensor:
-        """Convolution without bias, `SAME` padding.
+        """Computes a convolution without bias, with `SAME` padding.
 
-        At stride 2 an image of an even side has one zero behind it, (0, 1), where PyTorch's
-        `padding=1` and TensorFlow's tutorial have (1, 1): filters lie one position further on.
+        With 3x3 filters at stride 2, an image of even side is padded by (0, 1), where PyTorch's
+        `padding=1` and TensorFlow's tutorial pad by (1, 1). So filters are applied one position
+        further on.
 
         Args:
-          x: images.
-          filters: how many.
-          kernel: side of a filter.
-          strides: in both directions.
-          initializer: default: He's (arXiv:1502.01852).
-          after_early: all that trains before it are weights of the first epochs, so that no
-            gradient goes through it afterwards.
+          x: images in this tower's layout, [N, height, width, inputs] or channels first.
+          filters: the number of filters.
+          kernel: the side of a filter, in pixels.
+          strides: the stride in both directions.
+          initializer: the kernel's initialiser; by default He's (arXiv:1502.01852).
+          after_early: whether the layers before this one train only in the first epochs, so that
+            they need no gradient afterwards.
         """
         with tf.variable_scope(None, "conv"):
             channels = x.shape[self._channel_axis]
@@ -168,11 +171,11 @@ class Layers:
             return compute(x, weights, settings, early)
 
     def whitening(self, x: tf.Tensor, size: int) -> tf.Tensor:
-        """Projects each patch on the principal components of the training images' patches.
+        """Projects each patch onto the principal components of the training images' patches.
 
         [N, height, width, channels] -> [N, height - size + 1, width - size + 1, 2 * patch], where
-        a patch has size * size * channels numbers. The projection, and its negative, are made from
-        the data (`cifar10.models.whitening`); a bias is trained in the first epochs.
+        a patch has size * size * channels numbers. The projection and its negative are computed
+        from the data (`cifar10.models.whitening`); a bias trains in the first epochs.
         """
         with tf.variable_scope("whitening"):
             channels = x.shape[self._channel_axis]
@@ -190,21 +193,22 @@ class Layers:
             return tf.nn.bias_add(y, tf.cast(bias, self.compute_dtype), data_format=self._layout)
 
     def relu(self, x: tf.Tensor) -> tf.Tensor:
-        """ReLU."""
-        # In float32 TensorFlow's gradient is as fast.
+        """Applies ReLU."""
+        # In float32, TensorFlow's gradient is as fast as ours.
         own = self.algorithms.own and x.dtype == tf.bfloat16
         return relu(x) if own else tf.nn.relu(x)
 
     def gelu(self, x: tf.Tensor) -> tf.Tensor:
-        """GELU, its tanh form (arXiv:1606.08415)."""
+        """Applies GELU in its tanh form (arXiv:1606.08415)."""
         return gelu(x, self.algorithms.own)
 
     def dense(
         self, x: tf.Tensor, units: int, *, initializer: Any = None, bias: bool = True
     ) -> tf.Tensor:
-        """[N, features] -> [N, units] of the type of `x`; Glorot initialisation by default.
+        """Computes a dense layer, [N, features] -> [N, units], in the type of `x`.
 
-        A model's last one takes float32, so that no logit is rounded before the loss.
+        The default initialisation is Glorot's. A model's last dense layer takes float32, so that no
+        logit is rounded before the loss.
         """
         with tf.variable_scope(None, "dense"):
             initializer = initializer or tf.glorot_uniform_initializer()
@@ -216,17 +220,17 @@ class Layers:
             return tf.nn.bias_add(y, tf.cast(offset, x.dtype))
 
     def max_pool(self, x: tf.Tensor, size: int) -> tf.Tensor:
-        """Largest of size x size windows, stride `size`; what is left at the edge is left out."""
+        """Takes the maximum of size x size windows, stride `size`; drops incomplete windows."""
         window = self._window(size)
         return tf.nn.max_pool2d(x, window, window, "VALID", data_format=self._layout)
 
     def average_pool(self, x: tf.Tensor, size: int) -> tf.Tensor:
-        """Means over size x size windows, stride `size`."""
+        """Takes the mean of size x size windows, stride `size`; drops incomplete windows."""
         window = self._window(size)
         return tf.nn.avg_pool2d(x, window, window, "VALID", data_format=self._layout)
 
     def global_average_pool(self, x: tf.Tensor) -> tf.Tensor:
-        """[N, height, width, channels] (or channels first) -> float32 [N, channels]."""
+        """Averages [N, height, width, channels] (or channels first) to float32 [N, channels]."""
         axes = [1, 2] if self.data_format == "channels_last" else [2, 3]
         return tf.reduce_mean(tf.cast(x, tf.float32), axes)
 
@@ -240,12 +244,12 @@ class Layers:
     def batch_norm(
         self, x: tf.Tensor, scale: bool = True, *, first_scale: float = 1.0
     ) -> tf.Tensor:
-        """Batch normalisation with offset (arXiv:1502.03167); statistics in float32.
+        """Applies batch normalisation with offset (arXiv:1502.03167); statistics are float32.
 
         Args:
-          x: images.
-          scale: whether it has a scale, too.
-          first_scale: what the scale starts at.
+          x: images in this tower's layout, [N, height, width, channels] or channels first.
+          scale: whether the layer also has a trained scale.
+          first_scale: the initial value of the scale.
         """
         with tf.variable_scope(None, "batch_norm"):
             shape = [x.shape[self._channel_axis]]
@@ -268,15 +272,15 @@ class Layers:
             return y
 
     def he(self, scale: float = 1.0) -> Any:
-        """He's initialisation of a kernel before a ReLU, times `scale`."""
+        """Returns He's initialiser of a kernel before a ReLU, times `scale`."""
         return initializers.he(scale)
 
     def partial_identity(self) -> Any:
-        """As many filters as there are inputs pass the inputs on; the others are uniform."""
+        """Returns an initialiser whose first filters copy one input each; others are uniform."""
         return initializers.PartialIdentity()
 
     def uniform(self) -> Any:
-        """Between plus and minus 1 / sqrt(fan in)."""
+        """Returns the initialiser that is uniform between plus and minus 1 / sqrt(fan-in)."""
         return initializers.uniform()
 
     def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, count: tf.Tensor) -> Any:

@@ -1,15 +1,15 @@
-"""3x3 convolutions by Winograd's minimal filtering: fewer multiplications, made by matrix products.
+"""3x3 convolutions by Winograd's minimal filtering: fewer multiplications, in matrix products.
 
-A row of m outputs of a filter of three weights takes 3 m multiplications, or m + 2 where both the
-row and the filter are first evaluated, as polynomials, at m + 2 points (Lavin & Gray 2015,
-arXiv:1509.09308). In two dimensions, 49 outputs cost 81 instead of 441. At each point an image's
-channels meet the filters in a matrix product, which a CPU computes at its peak. Evaluation and
-interpolation are linear, too, and here they are matrix products with small constant matrices, so
-that TensorFlow derives both gradients, with as few multiplications.
+A row of m outputs of a filter of three weights takes 3 m multiplications directly, but only m + 2
+if both the row and the filter are first evaluated, as polynomials, at m + 2 points (Lavin & Gray
+2015, arXiv:1509.09308). In two dimensions, 49 outputs cost 81 multiplications instead of 441. At
+each point, a matrix product combines an image's channels with the filters, which a CPU computes at
+its peak. Evaluation and interpolation are linear, too. Here they are matrix products with small
+constant matrices, so that TensorFlow derives both gradients, with as few multiplications.
 
-What is gained is paid for with precision: the larger a tile, the larger the terms that cancel when
-it is interpolated. Errors are at most 2e-5 of the outputs' size here (root mean square); those of a
-direct convolution are 3e-7 in float32 and 3e-3 in bfloat16.
+The price is precision: the larger a tile, the larger the terms that cancel in the interpolation.
+Errors are at most 2e-5 of the outputs' size here (root mean square); those of a direct convolution
+are 3e-7 in float32 and 3e-3 in bfloat16.
 """
 
 import functools
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-_SIDE = 3  # of a filter
+_SIDE = 3  # side of a filter
 
-# Where the polynomials of a tile of so many outputs are evaluated, and at infinity besides; pairs
-# of p and -p, as small as they can be and as far apart, found by trying (tests hold the error).
+# Points of evaluation, besides infinity, by the number of a tile's outputs: pairs p and -p, small
+# but far apart, found by experiment (tests check the error).
 _POINTS = {
     3: (0.5, -0.5, 1.5, -1.5),
     4: (0.0, 0.6, -0.6, 1.3, -1.3),
@@ -30,17 +30,19 @@ _POINTS = {
 }
 
 
-# In a piece of a batch; with fewer, the overhead of its thirty ops shows.
+# The fewest multiplications in a piece of a batch; with fewer, the overhead of its thirty ops is
+# noticeable.
 _FEWEST_PRODUCTS = 25_000_000
 
 
 class _Axis(NamedTuple):
-    """How one axis of an image is transformed, for P points and T tiles.
+    """The matrices that transform one axis of an image, for P points and T tiles.
 
     Attributes:
-      inputs: [P, T, size], evaluates the inputs that a tile sees; what is outside is zero.
+      inputs: [P, T, size], evaluates the inputs of each tile; inputs outside the image are zero.
       filters: [P, 3], evaluates a filter.
-      outputs: [size, P, T], interpolates outputs from products; what is outside is left out.
+      outputs: [size, P, T], interpolates outputs from products; outputs outside the image are
+        dropped.
     """
 
     inputs: Any
@@ -49,12 +51,12 @@ class _Axis(NamedTuple):
 
     @property
     def points(self) -> int:
-        """P."""
+        """The number of points, P."""
         return len(self.filters)
 
     @property
     def tiles(self) -> int:
-        """T."""
+        """The number of tiles, T."""
         return int(self.inputs.shape[1])
 
 
@@ -75,10 +77,10 @@ class _Steps(NamedTuple):
 
 
 def convolve(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """A convolution, stride 1, `SAME` padding.
+    """Computes a 3x3 convolution, stride 1, `SAME` padding.
 
     Args:
-      x: [N, height, width, inputs], all of them known.
+      x: [N, height, width, inputs], a fully known shape.
       weights: [3, 3, inputs, filters] of the type of `x`.
 
     Returns:
@@ -103,17 +105,18 @@ def convolve(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def saving(x: tf.Tensor) -> float:
-    """How many times fewer products than a direct convolution makes of images of this size."""
+    """Returns how many times fewer multiplications this takes than a direct convolution of `x`."""
     _, height, width, _ = x.shape.as_list()
     made = [axis.points * axis.tiles for axis in (_axis(height), _axis(width))]
     return height * width * _SIDE**2 / (made[0] * made[1])
 
 
 def _pieces(x: tf.Tensor, weights: tf.Tensor) -> int:
-    """Into how many pieces a batch is cut; the smaller, the better the caches hold them.
+    """Returns the number of pieces into which a batch is split.
 
-    But the filters are read, and their gradient is written, once a piece. So it has at least twice
-    as many tiles as the harmonic mean of the channels: they are then four times as large.
+    Smaller pieces fit better into the caches. But the filters are read, and their gradient is
+    written, once per piece. So a piece has at least twice as many tiles as the harmonic mean of
+    inputs and filters; the tiles are then four times as large as the filters.
     """
     count, height, width, inputs = x.shape.as_list()
     filters = weights.shape.as_list()[3]
@@ -125,15 +128,19 @@ def _pieces(x: tf.Tensor, weights: tf.Tensor) -> int:
 
 
 def _convolve(x: tf.Tensor, weights: tf.Tensor, steps: _Steps) -> tf.Tensor:
-    """Convolves some images with filters that are evaluated already.
+    """Convolves images with filters that have been evaluated at the points.
 
-    Images come last but for the channels, so that a row or column is transformed by a product with
-    a matrix from the left, and at each point tiles and images lie together as the rows of one.
+    The images are transposed to [height, width, N, inputs]. So multiplying by a matrix from the
+    left transforms rows or columns, and at each point the tiles of all images form the rows of one
+    matrix.
 
     Args:
       x: [N, height, width, inputs].
       weights: [1, points of rows, points of columns, inputs, filters].
-      steps: what is done to each axis.
+      steps: the matrices that transform the axes.
+
+    Returns:
+      [N, height, width, filters].
     """
     count, height, width, inputs = x.shape.as_list()
     _, row_points, column_points, _, filters = weights.shape.as_list()
@@ -151,11 +158,11 @@ def _convolve(x: tf.Tensor, weights: tf.Tensor, steps: _Steps) -> tf.Tensor:
 
 @functools.cache
 def _axis(size: int) -> _Axis:
-    """Cuts an axis into the tiles that make the fewest multiplications."""
+    """Splits an axis into the tiles that take the fewest multiplications."""
     tile = min(_POINTS, key=lambda outputs: -(-size // outputs) * (outputs + _SIDE - 1))
     of_inputs, of_filters, of_outputs = _transformations(tile)
     points, tiles = len(of_filters), -(-size // tile)
-    # Tile t sees the inputs from t * tile - 1 on and makes the outputs from t * tile on.
+    # Tile t reads the inputs from t * tile - 1 on and computes the outputs from t * tile on.
     inputs = np.zeros([points, tiles, tiles * tile + _SIDE - 1])
     outputs = np.zeros([tiles * tile, points, tiles])
     for index in range(tiles):
@@ -166,12 +173,12 @@ def _axis(size: int) -> _Axis:
 
 
 def _transformations(tile: int) -> tuple[Any, Any, Any]:
-    """The matrices of one dimension, for P = tile + 2 points (Lavin & Gray 2015, section 4).
+    """Computes the matrices of one dimension for P = tile + 2 points (Lavin & Gray, section 4).
 
     Returns:
-      [P, P] of the inputs, [P, 3] of the filter and [tile, P] of the outputs: with these,
-      outputs @ ((filters @ f) * (inputs @ x)) is x, convolved with f. Each point's factor is spread
-      so that its three parts are equally large: the sums then lose the least.
+      Matrices `inputs` [P, P], `filters` [P, 3] and `outputs` [tile, P], such that
+      outputs @ ((filters @ f) * (inputs @ x)) is x convolved with f. They are scaled so that each
+      point has the same norm in all three, which keeps rounding errors smallest.
     """
     points = np.array(_POINTS[tile])
     count = len(points) + 1
@@ -183,7 +190,7 @@ def _transformations(tile: int) -> tuple[Any, Any, Any]:
         inputs[index, :-1] = np.poly(others)[::-1]
         filters[index] = point ** np.arange(_SIDE) / np.prod(point - others)
         outputs[:, index] = point ** np.arange(tile)
-    # The point at infinity: what a polynomial's highest coefficient says.
+    # The value at infinity is a polynomial's highest coefficient.
     inputs[-1], filters[-1, -1], outputs[-1, -1] = np.poly(points)[::-1], 1, 1
     sizes = [np.linalg.norm(inputs, axis=1), np.linalg.norm(filters, axis=1)]
     sizes.append(np.linalg.norm(outputs, axis=0))

@@ -1,1 +1,1 @@
-"""From gradients to a step of the weights: schedules, update rules, averages of weights."""
+"""Learning rates, update rules and averages of weights."""

@@ -1,6 +1,7 @@
-"""The learning rate of a step: the highest rate, times the schedule's factor, times the warm-up's.
+"""The learning rate of a step: the highest rate times the schedule's and the warm-up's factors.
 
-Time is counted in examples, not in steps, so that batch size, towers and workers do not shift it.
+The schedule counts examples, not steps, so that it does not depend on the batch size or on the
+number of towers and workers.
 """
 
 from typing import Any
@@ -23,14 +24,15 @@ def learning_rate(
     """Returns the learning rate of a step, a float32 scalar.
 
     Args:
-      config: schedule, highest rate and warm-up.
-      examples_seen: int64 scalar, training images seen so far by the whole job.
-      num_examples: images in the training split, that is in an epoch.
-      total_examples: images seen when training ends.
-      examples_per_step: images of a global step, of all towers and synchronous trainers.
-      staleness: of the gradients, see `rates.highest_rate`.
+      config: the settings, with schedule, highest rate and warm-up.
+      examples_seen: the number of training images that the whole job has seen, an int64 scalar.
+      num_examples: the number of images in the training split, that is in an epoch.
+      total_examples: the number of images that the job has seen when training ends.
+      examples_per_step: the number of images in a global step, over all towers and synchronous
+        trainers.
+      staleness: the staleness of the gradients, in updates; see `rates.highest_rate`.
     """
-    # Whole numbers are divided in float64, which counts more images than float32.
+    # TensorFlow divides integers in float64, which counts more images exactly than float32.
     progress = schedules.Progress(
         share=tf.minimum(1.0, tf.cast(examples_seen / total_examples, tf.float32)),
         epochs=examples_seen / num_examples,

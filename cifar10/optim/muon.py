@@ -1,10 +1,10 @@
-"""Muon: convolutions' kernels take steps of equal size in all directions, the rest Nesterov's.
+"""Muon: orthogonalised steps for the kernels of convolutions, Nesterov's momentum for the rest.
 
-Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). The momentum of a kernel, as a
-matrix of filters, is replaced by about the nearest matrix with orthogonal filters before it is
-applied, so that directions with small gradients learn as fast as those with large ones. The length
-of a kernel has no effect where its convolution is normalised. So each kernel is kept at the length
-of a matrix of unit filters, and the rate is the length of a step relative to it.
+Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). Before the momentum of a kernel, as
+a matrix of filters, is applied, it is replaced by approximately the nearest matrix with orthonormal
+filters. So directions with small gradients learn as fast as those with large ones. The norm of a
+kernel has no effect if its convolution is normalised. So each kernel is kept at the norm of a
+matrix of unit filters, and the rate is the size of a step relative to that norm.
 """
 
 import math
@@ -19,7 +19,7 @@ from cifar10.tf_internals.optimizer_slots import OptimizerWithSlots
 from cifar10.weights.packed import Layout
 from cifar10.weights.spec import Spec
 
-# x -> a x + b x^3 + c x^5, done three times, takes singular values from .02 to 1 to .68 to 1.21.
+# x -> a x + b x^3 + c x^5, applied three times, maps singular values in [.02, 1] to [.68, 1.21].
 _ITERATIONS, _COEFFICIENTS = 3, (3.4445, -4.7750, 2.0315)
 _TINY = 1e-7
 
@@ -28,9 +28,9 @@ class Muon(OptimizerWithSlots):
     """Applies gradients to the pieces of a flat vector of weights.
 
     Args:
-      config: rates and momenta.
-      rate: learning rate of what is no convolution's kernel, a scalar tensor.
-      layout: of the weights.
+      config: the settings, with rates and momenta.
+      rate: the learning rate of all weights but the kernels of convolutions, a scalar tensor.
+      layout: the positions of the weights in the flat vector.
     """
 
     def __init__(self, config: TrainConfig, rate: tf.Tensor, layout: Layout) -> None:
@@ -49,9 +49,10 @@ class Muon(OptimizerWithSlots):
         """Returns the op that updates the weights and counts the step.
 
         Args:
-          grads_and_vars: float32 [n] and its piece of the flat vector, in order, all of them.
-          global_step: variable to count the step in.
-          name: of the op.
+          grads_and_vars: all pieces of the flat vector, in order, each as a pair of its gradient,
+            float32 [n], and its variable.
+          global_step: the variable that counts steps; None: the step is not counted.
+          name: the name of the op.
         """
         gradients, pieces = zip(*grads_and_vars)
         slots = self.zeros_slots(pieces, "momentum")
@@ -80,12 +81,16 @@ class Muon(OptimizerWithSlots):
             return global_step.assign_add(1, name=name).op
 
     def _parts(self, pieces: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Pieces of the flat vector -> the kernels, each flat, and all the rest."""
+        """Splits the flat vector into the convolutions' kernels, each flat, and all the rest."""
         return tf.split(tf.concat(pieces, 0), self._sizes)
 
 
 def convolutions(layout: Layout) -> list[Spec]:
-    """The kernels of convolutions, which are the first weights."""
+    """Returns the specs of the convolutions' kernels, which must be the first weights.
+
+    Raises:
+      ValueError: another kernel comes before one of them.
+    """
     specs = layout.weights.specs
     count = sum(len(spec.shape) == 4 for spec in layout.kernels)
     if any(len(spec.shape) != 4 for spec in specs[:count]):
@@ -94,16 +99,17 @@ def convolutions(layout: Layout) -> list[Spec]:
 
 
 def orthogonal(flat: tf.Tensor, spec: Spec) -> tf.Tensor:
-    """About the nearest matrix with orthonormal filters (columns, or else rows).
+    """Approximates the nearest matrix with orthonormal filters, that is columns.
 
-    By Newton and Schulz's iteration, with the coefficients of the article: not to the last digit.
+    If there are more filters than weights in a filter, the rows become orthonormal instead. The
+    method is the Newton-Schulz iteration with the article's coefficients, which is not exact.
 
     Args:
-      flat: float32 [height * width * inputs * filters], of the kernel's layout.
-      spec: of the kernel.
+      flat: float32 [height * width * inputs * filters], in the order of the kernel.
+      spec: the spec of the kernel.
 
     Returns:
-      The same shape.
+      A tensor of the shape of `flat`.
     """
     filters = spec.shape[-1]
     x = tf.reshape(flat, [-1, filters])
@@ -118,7 +124,7 @@ def orthogonal(flat: tf.Tensor, spec: Spec) -> tf.Tensor:
 
 
 def _unit_filters(flat: tf.Tensor, spec: Spec) -> tf.Tensor:
-    """Gives the kernel the length of a matrix whose filters have length 1."""
+    """Scales the kernel to the norm of a matrix whose filters have norm 1."""
     return flat * (math.sqrt(spec.shape[-1]) / (tf.norm(flat) + _TINY))
 
 

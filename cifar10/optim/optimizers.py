@@ -1,4 +1,4 @@
-"""Update rules on the flat vector of weights: momentum, Nesterov, Adam; decay, offsets' rates."""
+"""Update rules, weight decay and rate factors for the flat vector of weights."""
 
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -15,9 +15,9 @@ def build(config: TrainConfig, rate: Any, layout: Layout) -> Any:
     """Makes the optimizer.
 
     Args:
-      config: update rule and momentum.
-      rate: learning rate, a scalar tensor.
-      layout: of the weights.
+      config: the settings, with update rule and momentum.
+      rate: the learning rate, a scalar tensor.
+      layout: the positions of the weights in the flat vector.
 
     Returns:
       A tf.compat.v1.train.Optimizer.
@@ -32,12 +32,12 @@ def build(config: TrainConfig, rate: Any, layout: Layout) -> Any:
 
 
 def all_finite(gradients: Sequence[Any]) -> Any:
-    """Whether no number of the gradients has overflowed; bool, a scalar tensor."""
+    """Returns whether all numbers of the gradients are finite, a bool scalar tensor."""
     return tf.reduce_all([tf.reduce_all(tf.is_finite(one)) for one in gradients])
 
 
 def weight_decay(config: TrainConfig, layout: Layout) -> tf.Tensor:
-    """The decay of each weight: float32 [size], zeros for those that do not decay."""
+    """Returns the decay of each weight, float32 [size]; it is 0 for weights that do not decay."""
     return layout.weights.constant(
         lambda spec: config.weight_decay if _decays(config, spec) else 0.0
     )
@@ -45,16 +45,16 @@ def weight_decay(config: TrainConfig, layout: Layout) -> tf.Tensor:
 
 def _decays(config: TrainConfig, spec: Spec) -> bool:
     if spec.kind == KERNEL:
-        # Muon keeps those of convolutions at a length of their own.
+        # Muon keeps the norm of convolutions' kernels fixed.
         return config.optimizer != "muon" or len(spec.shape) != 4
     return config.decay_biases and spec.kind in (BIAS, NORM, OFFSET)
 
 
 def rate_factors(config: TrainConfig, layout: Layout) -> tf.Tensor:
-    """Each weight's multiple of the learning rate, float32 [size]: offsets have one of their own.
+    """Returns the factor of each weight's rate, float32 [size]; it is 1 except for offsets.
 
-    In momentum and Nesterov, multiplying the gradient has the same effect; the decay is added
-    afterwards. Adam's steps do not depend on the size of the gradient.
+    In momentum and Nesterov, multiplying the gradient by it has the same effect; the decay is added
+    afterwards. In Adam it has none, since Adam's steps do not depend on the gradient's scale.
     """
     return layout.weights.constant(
         lambda spec: config.norm_bias_rate if spec.kind == OFFSET else 1.0
@@ -66,13 +66,13 @@ def scale_and_decay(
 ) -> tf.Tensor:
     """Scales each weight's gradient by `rate_factors` and adds `weight_decay * weight` to it.
 
-    That is the gradient of an L2 loss. Adam's decay is `decoupled_weight_decay`.
+    The added term is the gradient of an L2 loss. For Adam, see `decoupled_weight_decay`.
 
     Args:
-      config: update rule, weight decay, multiple.
-      layout: of the weights.
+      config: the settings, with update rule, weight decay and the offsets' rate factor.
+      layout: the positions of the weights in the flat vector.
       gradient: float32 [size].
-      weights: float32 [size]; None: adds no decay.
+      weights: float32 [size]; None: no decay is added.
 
     Returns:
       float32 [size].
@@ -87,18 +87,18 @@ def scale_and_decay(
 def decoupled_weight_decay(
     rate: tf.Tensor, gradient: tf.Tensor, piece: Any, decay: tf.Tensor
 ) -> tf.Tensor:
-    """Adam's decay, decoupled from its moments (Loshchilov and Hutter 2017, arXiv:1711.05101).
+    """Applies Adam's decay, decoupled from its moments (Loshchilov & Hutter, arXiv:1711.05101).
 
     Args:
-      rate: learning rate, a scalar.
-      gradient: of the piece, float32 [n]; the weights decay once it is known.
-      piece: variable float32 [n].
-      decay: of its weights, float32 [n].
+      rate: the learning rate, a scalar.
+      gradient: the gradient of the piece, float32 [n]; the weights decay after it is computed.
+      piece: a piece of the weights, a variable float32 [n].
+      decay: the decay of each weight of the piece, float32 [n].
 
     Returns:
-      The gradient, known after the decay.
+      The gradient unchanged, but available only after the decay.
     """
-    # Not an identity: TensorFlow would wait for the other machine's gradient twice, in turn.
+    # Not tf.identity: TensorFlow would wait for the other machine's gradient twice, in sequence.
     gradient = tf.ensure_shape(gradient, piece.shape)
     with tf.control_dependencies([gradient]):
         shrunk = piece.assign_sub(rate * decay * piece.read_value())

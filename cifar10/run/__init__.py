@@ -1,1 +1,1 @@
-"""What each task does from its start to its exit code."""
+"""The program of each kind of task, from its start to its end."""

@@ -1,4 +1,4 @@
-"""A trainer in a cluster: its server, the tasks that it needs, how it trains with the others."""
+"""A trainer in a cluster: its server, the tasks that it needs, and its replication."""
 
 import json
 import os
@@ -17,19 +17,19 @@ from cifar10.step.devices import DevicePlan
 from cifar10.step.replication import Replication
 from cifar10.tf_internals import session_wait
 
-# How long a worker waits for the session of a master that answers: it may be busy with its graph,
-# whatever --cluster-timeout says of tasks that do not answer.
+# The least time that a worker waits for a session of a master that answers. The master may be
+# building its graph, and --cluster-timeout is for tasks that do not answer.
 _LEAST_SESSION_SECS = 60
 
 
 class ClusterSession:
-    """A trainer whose server runs.
+    """A trainer of a cluster whose server runs.
 
     Args:
       config: the settings.
-      cluster: who is where.
+      cluster: the addresses of all tasks, and which task this process is.
       plan: this machine's devices.
-      target: of this trainer's server, for sessions.
+      target: the address of this trainer's server, for sessions.
     """
 
     def __init__(self, config: TrainConfig, cluster: Cluster, plan: DevicePlan, target: str):
@@ -47,10 +47,10 @@ class ClusterSession:
 
     @classmethod
     def start(cls, config: TrainConfig, cluster: Cluster, plan: DevicePlan) -> "ClusterSession":
-        """Starts this trainer's server; `join` waits for those of the others.
+        """Starts this trainer's server; `join` waits for the servers of other tasks.
 
         Raises:
-          ConfigError: its port cannot be had.
+          ConfigError: the server's port is not available.
         """
         target = server.start(cluster, plan.session_config).target
         session_wait.look_often()
@@ -63,19 +63,22 @@ class ClusterSession:
 
     @property
     def _replicas_to_aggregate(self) -> Optional[int]:
-        """Gradients of processes that an update waits for; None: it waits for no other process."""
+        """The number of replicas whose gradients an update waits for; None: it waits for no other.
+
+        It is None in asynchronous and in-graph training, and for a single trainer.
+        """
         if not self.config.sync or self.in_graph or self.cluster.num_trainers == 1:
             return None
         return self.config.replicas_to_aggregate or self.cluster.num_trainers
 
     def join(self, check: Callable[[], None]) -> None:
-        """Waits for the tasks without which no session can start, and watches them from then on.
+        """Waits for the tasks without which no session can start, and monitors them afterwards.
 
         Args:
-          check: is called now and then, and raises what is to end the waiting.
+          check: a function that is called repeatedly; it raises an exception to end the waiting.
 
         Raises:
-          TrainingError: one of them stays away.
+          TrainingError: one of these tasks does not answer in time.
         """
         self._monitor.start()
         self._monitor.wait_for(self._needed, check, say)
@@ -85,13 +88,16 @@ class ClusterSession:
             self._monitor.end_process_without(others, self._replicas_to_aggregate - 1)
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:
-        """How long a signal leaves this trainer to the master; ends the process after that."""
+        """Returns how long this trainer keeps training for the master after a signal.
+
+        The process is ended after that time.
+        """
         stay = Stay(stop, lambda: self._monitor.is_here(f"{MASTER}/0"))
         self._monitor.end_process_after(stay)
         return stay
 
     def replication(self) -> Replication:
-        """How this trainer trains with the others; asks in-graph machines for their devices."""
+        """Returns this trainer's replication; in-graph, it asks all machines for their devices."""
         homes = [(PS, index) for index in range(len(self.cluster.ps_addresses))] or [(MASTER, 0)]
         shared = {
             "variable_devices": tuple(shutdown.task_device(*task) for task in homes),
@@ -111,7 +117,7 @@ class ClusterSession:
         )
 
     def describe(self, replication: Replication) -> str:
-        """One line for people: the cluster, and how it trains."""
+        """Describes the cluster and its kind of training in one line for people."""
         count, servers = self.cluster.num_trainers, len(self.cluster.ps_addresses)
         how = "asynchronous"
         if self.in_graph:
@@ -125,7 +131,7 @@ class ClusterSession:
         )
 
     def as_dict(self, replication: Replication) -> dict[str, Any]:
-        """The cluster, for result.json."""
+        """Returns the entry of result.json that describes the cluster."""
         return {
             "task": self.cluster.label,
             "tasks": {job: list(tasks) for job, tasks in self.cluster.jobs.items()},
@@ -135,16 +141,16 @@ class ClusterSession:
         }
 
     def run_config(self, **settings: Any) -> Any:
-        """A tf.estimator.RunConfig for training as this task.
+        """Returns a tf.estimator.RunConfig for training as this task.
 
-        The master's knows no cluster, only where its sessions run: then Estimator evaluates in this
-        process after each checkpoint, whatever the platform calls the master.
+        The master's RunConfig contains no cluster, only the target of its sessions. So Estimator
+        evaluates in this process after each checkpoint, whatever the platform calls the master.
         """
         tf_config: dict[str, Any] = {}
         if not self.cluster.is_master:
             tf_config["cluster"] = {job: list(tasks) for job, tasks in self.cluster.jobs.items()}
             tf_config["task"] = {"type": self.cluster.task_type, "index": self.cluster.task_index}
-        os.environ["TF_CONFIG"] = json.dumps(tf_config)  # `cifar10.main` has taken the user's out.
+        os.environ["TF_CONFIG"] = json.dumps(tf_config)  # `cifar10.main` has removed the user's.
         try:
             return _RunConfig(
                 self.target,
@@ -159,7 +165,7 @@ class ClusterSession:
             del os.environ["TF_CONFIG"]
 
     def tell_end(self) -> None:
-        """Tells the tasks that only serve that this trainer does not need them any more."""
+        """Tells the tasks that only serve that this trainer no longer needs them."""
         if self._told:
             return
         self._told = True
@@ -174,12 +180,13 @@ class ClusterSession:
         return server.with_filters(self.plan.session_config, filters)
 
     def _all_towers(self) -> tuple[str, ...]:
-        """Towers on the GPUs of each machine, one a GPU unless --num-towers says how many.
+        """Returns the devices of the towers of all machines.
 
-        On machines without GPUs they are on the CPU, as many as on this one.
+        A machine with GPUs has --num-towers towers, by default one per GPU. A machine without GPUs
+        has as many towers on its CPU as this machine has towers.
 
         Raises:
-          ConfigError: --num-towers is no multiple of a machine's GPUs.
+          ConfigError: --num-towers is not a multiple of a machine's number of GPUs.
         """
         with tf.Session(self.target, config=self._session_config()) as session:
             names = [device.name for device in session.list_devices()]
@@ -201,9 +208,9 @@ class ClusterSession:
 
 
 class _RunConfig(tf.estimator.RunConfig):
-    """Has training's sessions run on the server at `target`, whatever TF_CONFIG says.
+    """Makes training's sessions run on the server at `target`, whatever TF_CONFIG contains.
 
-    Estimator asks the property `master` for it, and copies the object with its attributes.
+    Estimator reads the target from the property `master`, and copies the object and its attributes.
     """
 
     def __init__(self, target: str, **settings: Any) -> None:
@@ -212,12 +219,12 @@ class _RunConfig(tf.estimator.RunConfig):
 
     @property
     def master(self) -> str:
-        """The target of sessions."""
+        """The address of the server for sessions."""
         return self.target
 
 
 def _is_over(check: Callable[[], None]) -> bool:
-    """Whether `check` says that training is over; the main thread sees a signal by itself."""
+    """Returns whether `check` raises TrainingOver; the main thread handles signals itself."""
     try:
         check()
     except (TrainingOver, Stopped) as error:
@@ -226,10 +233,11 @@ def _is_over(check: Callable[[], None]) -> bool:
 
 
 def _training_devices(cluster: Cluster) -> Callable[[Any], str]:
-    """Places the ops of the training graph on this task, its plain variables on the first ps.
+    """Returns a device function that places training's ops on this task.
 
-    Estimator uses one device function for training and for the evaluations in between, which have
-    graphs of their own and stay in this process. The training graph is the first that it sees.
+    It places plain variables on the first parameter server. Estimator uses the same function for
+    the evaluations between training steps, whose graphs must stay in this process. The training
+    graph is the first one that the function is called for.
     """
     place = tf.train.replica_device_setter(
         ps_tasks=len(cluster.ps_addresses),
@@ -238,7 +246,7 @@ def _training_devices(cluster: Cluster) -> Callable[[Any], str]:
     )
     graphs: list[Any] = []
 
-    def device(op: Any) -> str:  # A function, since Estimator makes deep copies of all else.
+    def device(op: Any) -> str:  # A function, since Estimator deep-copies any other object.
         if not graphs:
             graphs.append(op.graph)
         return str(op.device if place is None or op.graph is not graphs[0] else place(op))

@@ -1,4 +1,4 @@
-"""What a result depends on beside the code: settings in force, versions, hardware."""
+"""Describes what a result depends on besides the code: settings, versions, hardware."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotli
 
 
 def describe_config(params: ModelParams) -> dict[str, Any]:
-    """Every setting by name; what was left to the machine or the model is given as chosen."""
+    """Returns every setting by name, with the values that were chosen for unset ones."""
     config, plan = params.config, params.plan
     session = plan.session_config
     own = plan.own_kernels and has_own_convolutions(config, plan.data_format)
@@ -36,7 +36,7 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
 
 
 def _learning(params: ModelParams) -> dict[str, Any]:
-    """How the rate and the weights begin, where that was left to the model."""
+    """Returns the learning rate and the warm-up that were chosen where the settings are unset."""
     config, chosen = params.config, {}
     if config.learning_rate is None:
         chosen["learning_rate"] = highest_rate(
@@ -51,12 +51,12 @@ def _learning(params: ModelParams) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that training uses."""
+    """Returns the versions of Python and of the packages that training uses."""
     return {"python": platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}}
 
 
 def hardware() -> dict[str, Any]:
-    """The machine: CPU, cores this process may use, memory in GiB, visible GPUs."""
+    """Describes the machine: CPU, cores this process may use, memory in GiB, visible GPUs."""
     gpus = tf2.config.get_visible_devices("GPU")
     details = [tf2.config.experimental.get_device_details(gpu) for gpu in gpus]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,7 +1,8 @@
-"""A separate evaluator: validates each checkpoint as it comes, and ends when training does.
+"""A separate evaluator, which validates new checkpoints until training is over.
 
-It shares only the output folder with training, so it never delays it. When training is over, it
-evaluates the best checkpoint on the eval split and writes report, result and export.
+The evaluator shares only the output folder with training, so it never delays training. When
+training is over, it evaluates the best checkpoint on the eval split and writes report, result and
+export, unless the master has done so itself.
 """
 
 import time
@@ -29,18 +30,18 @@ _POLL_SECS = 0.5
 def evaluate_until_end(
     config: TrainConfig, cluster: Cluster, stop: StopRequest, started: float
 ) -> None:
-    """Validates checkpoints until training is over, then makes the figures.
+    """Validates checkpoints until training is over, then writes the results.
 
     Args:
       config: the settings.
-      cluster: who is where.
-      stop: says whether a signal came.
-      started: when the process started (`time.monotonic`).
+      cluster: the addresses of all tasks, and which task this process is.
+      stop: knows whether a signal has arrived.
+      started: the time when the process started (`time.monotonic`), in seconds.
 
     Raises:
       UserError: the data or the settings are wrong.
-      TrainingError: the master stays away.
-      Stopped: a signal came.
+      TrainingError: the master does not answer, or there is no new checkpoint, for too long.
+      Stopped: a signal arrived.
     """
     records = open_records(config.data_place)
     records.require(EVAL)
@@ -62,7 +63,7 @@ def evaluate_until_end(
 
 
 class _Run:
-    """One evaluator's watch over an output folder."""
+    """The evaluation of one run's checkpoints, in its output folder."""
 
     def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
         self._job, self._stop, self._cluster = job, stop, cluster
@@ -76,13 +77,13 @@ class _Run:
             self._monitor = LivenessMonitor({f"{MASTER}/0": address}, job.config.cluster_timeout)
 
     def follow(self) -> dict[str, Any]:
-        """Validates what comes; returns training's note of its end."""
+        """Validates new checkpoints until training is over; returns the final run status."""
         if self._monitor:
             self._monitor.start()
         while True:
             self._stop.check()
             self._keep_mark()
-            # The note first: what it calls the last checkpoint is there by then.
+            # The note is read first: if it says that training is over, the last checkpoint exists.
             note = run_status.read(self._job.config.output_place)
             self._validate_latest(note)
             if note and note["ended_at_step"] is not None:
@@ -107,10 +108,10 @@ class _Run:
         except (UserError, tf.errors.NotFoundError):
             if checkpoints.exists(checkpoint):
                 raise
-            # Training has removed this checkpoint meanwhile, and there is a newer one.
+            # Training has removed this checkpoint in the meantime, and there is a newer one.
 
     def _check_master(self) -> None:
-        """Raises TrainingError if the master stays away."""
+        """Raises TrainingError if the master, or else a new checkpoint, is missing for too long."""
         timeout = self._job.config.cluster_timeout
         late = None
         if self._monitor:

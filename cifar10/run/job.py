@@ -1,4 +1,4 @@
-"""What every mode needs: the Estimator for a configuration, on this machine, for these records."""
+"""Jobs: a configuration with its devices, records and Estimator, as every mode needs them."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ from cifar10.step.params import ModelParams
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A configuration made concrete."""
+    """A configuration with what was made from it: devices, parameters, Estimator."""
 
     config: TrainConfig
     plan: DevicePlan
@@ -30,44 +30,44 @@ class Job:
     estimator: Any  # tf.estimator.Estimator
     class_names: tuple[str, ...]
     given_records: Optional[RecordSet] = None
-    cluster_session: Optional[ClusterSession] = None  # its place in a cluster
-    has_evaluator: bool = False  # a separate process validates, and makes the figures
+    cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
+    has_evaluator: bool = False  # whether a separate process validates and writes the results
 
     @property
     def records(self) -> RecordSet:
-        """The data; only for the modes that read any."""
+        """The records, in modes that read any; in others, this raises ValueError."""
         if self.given_records is None:
             raise ValueError("this job was made without records")
         return self.given_records
 
     @property
     def validates(self) -> bool:
-        """Whether this process validates its checkpoints, as it does unless an evaluator does."""
+        """Whether this process validates its checkpoints, instead of an evaluator."""
         return self.records.has_validation and not self.has_evaluator
 
     @property
     def own_examples(self) -> Optional[int]:
-        """Training images that this process takes a step, if it is one of several that train."""
+        """The number of images that this process uses per step; None if it trains alone."""
         place = self.params.place
         return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
 
     def stay_for_the_master(self, stop: StopRequest) -> Optional[Stay]:
-        """How long a signal leaves this worker of a cluster to its master."""
+        """Returns how long this worker keeps training for its master after a signal."""
         return self.cluster_session.stay_for_the_master(stop) if self.cluster_session else None
 
     def tell_end(self) -> None:
-        """Tells the cluster, if there is one, that this process trains no more."""
+        """Tells the cluster, if there is one, that this process has stopped training."""
         if self.cluster_session:
             self.cluster_session.tell_end()
 
     @property
     def num_examples(self) -> int:
-        """Images in the training split."""
+        """The number of images in the training split."""
         return self.params.num_examples
 
     @property
     def total_steps(self) -> int:
-        """Global step at which training ends."""
+        """The global step at which training ends."""
         return self.params.total_steps
 
 
@@ -75,8 +75,8 @@ def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
     """Plans the devices and makes the Estimator.
 
     Args:
-      config: the settings; outside training, the model's come from the output folder.
-      records: the data, where the mode reads any.
+      config: the settings; except in training, the model's settings come from the output folder.
+      records: the records; None in modes that read none.
 
     Raises:
       ConfigError: the machine does not fit the settings.
@@ -88,7 +88,7 @@ def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
 
 
 def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
-    """Makes the job as `make_job` does, and sets this process up for its devices."""
+    """Makes the job as `make_job` does, and applies its choice of devices to this process."""
     job = make_job(config, records)
     use_devices(job.plan.session_config, job.plan.gpus)
     return job
@@ -101,13 +101,13 @@ def join_job(
 
     Args:
       config: the settings.
-      records: the data.
-      cluster: who is where.
-      check: is called now and then, and raises what is to end the waiting.
+      records: the records of the data set.
+      cluster: the addresses of all tasks, and which task this process is.
+      check: a function that is called repeatedly; it raises an exception to end the waiting.
 
     Raises:
       ConfigError: the machine does not fit the settings.
-      TrainingError: a task that is needed stays away.
+      TrainingError: a task that is needed does not answer in time.
     """
     plan = plan_devices(config, cluster.host_share)
     use_devices(plan.session_config, plan.gpus)
@@ -142,13 +142,13 @@ def _assemble(
 
 
 def make_trainer(job: Job) -> Any:
-    """The Estimator that trains, in its cluster if it has one.
+    """Makes the Estimator that trains, in a cluster if the job has one.
 
-    It is made anew for training alone, since what it is told of the cluster is not for the
-    evaluations that `Job.estimator` runs in this process.
+    It is separate from `Job.estimator`, since its settings of the cluster are not for the
+    evaluations in this process.
 
     Args:
-      job: what to train.
+      job: the job to train.
     """
     config, plan = job.config, job.plan
     settings = {
@@ -156,10 +156,10 @@ def make_trainer(job: Job) -> Any:
         "tf_random_seed": config.seed,
         "save_checkpoints_steps": checkpoint_steps(config, job.params),
         "keep_checkpoint_max": config.keep_checkpoints,
-        # Our hooks do what these would do, to --log-dir.
+        # Our own hooks write summaries and speed, to --log-dir.
         "save_summary_steps": 0,
         "log_step_count_steps": None,
-        # The graph is made from code whenever it is needed; a checkpoint holds the values.
+        # The graph is always built from code; a checkpoint contains only values.
         "checkpoint_save_graph_def": False,
     }
     if job.cluster_session:
@@ -170,12 +170,15 @@ def make_trainer(job: Job) -> Any:
 
 
 def evaluation_input(job: Job, split: str) -> Any:
-    """Every image of `split` once, in batches of --eval-batch-size."""
+    """Returns a data set of every image of `split` once, in batches of --eval-batch-size."""
     return pipeline.evaluation_batches(job.records, split, job.config.eval_batch_size)
 
 
 def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
-    """Steps between checkpoints: as asked, or about an epoch, so that the last one is the end."""
+    """Returns the steps between checkpoints: --checkpoint-steps, by default about an epoch.
+
+    The default divides the run into about equal parts, one per epoch.
+    """
     if config.checkpoint_steps is not None:
         return config.checkpoint_steps
     epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))

@@ -1,4 +1,4 @@
-"""Training: train_and_evaluate from the last checkpoint to the last step, then the figures."""
+"""Training: train_and_evaluate from the last checkpoint to the last step, then the results."""
 
 import dataclasses
 import functools
@@ -41,14 +41,14 @@ def train_and_evaluate(
 
     Args:
       config: the settings.
-      stop: says whether a signal came.
-      started: when the process started (`time.monotonic`).
-      cluster: whose master this process is; None: it trains alone.
+      stop: knows whether a signal has arrived.
+      started: the time when the process started (`time.monotonic`), in seconds.
+      cluster: the cluster whose master this process is; None: it trains alone.
 
     Raises:
       UserError: the data or the settings are wrong.
-      TrainingError: training failed, or a task that is needed stays away.
-      Stopped: a signal came; a checkpoint has been saved.
+      TrainingError: training failed, or a task that is needed does not answer in time.
+      Stopped: a signal arrived; if training had begun, a checkpoint has been saved.
     """
     records = open_records(config.data_place)
     for split in (TRAIN, EVAL):
@@ -79,7 +79,7 @@ def train_and_evaluate(
 
 
 def _with_values_from_data(job: Job) -> Job:
-    """Adds what the model needs of the data; the chief alone gives variables their first values."""
+    """Adds the initial values that the model computes from the data, which only the chief needs."""
     with clear_errors(job.config):
         values = models.find(job.config.model).first_values(
             lambda count: sample_images(job.records, job.config.seed, count)
@@ -106,7 +106,7 @@ class _Run:
 
     @property
     def outcome(self) -> str:
-        """How training ended, for result.json."""
+        """The status of result.json: how training ended."""
         return "stopped by --max-minutes" if self._time_limit.reached else "completed"
 
     def train(self, checkpoint: Optional[str]) -> None:
@@ -146,7 +146,10 @@ class _Run:
             )
 
     def _say_that_training_is_over(self) -> None:
-        """Tells the others, once the last checkpoint is whole; not where a signal ends this run."""
+        """Tells other tasks that training is over, unless a signal ends this run.
+
+        It is called after the last checkpoint has been written.
+        """
         if self._stop.requested:
             return
         config = self._job.config
@@ -185,7 +188,7 @@ class _Run:
 
 
 def train_input(job: Job) -> Any:
-    """This process's batches, or what its devices make them from, from where the job stands."""
+    """Returns this process's batches, beginning with the first image that the job has not seen."""
     config, place = job.config, job.params.place
     settings = pipeline.TrainInput(
         batch_size=place.batch_size(config.train_batch_size),
@@ -204,7 +207,7 @@ def train_input(job: Job) -> Any:
 
 
 def say_what_trains(job: Job, start_step: int) -> None:
-    """Says what is about to be trained, on what, and how far."""
+    """Prints which model is about to be trained, on which devices and data, up to which step."""
     records, config, place = job.records, job.config, job.params.place
     numbers = ", ".join(f"{count:,} {split}" for split, count in records.counts.items())
     say(f"{config.model_title}, {job.plan.summary}, batch {config.train_batch_size}")

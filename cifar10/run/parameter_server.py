@@ -1,7 +1,7 @@
 """A task that only serves: a parameter server, or a worker of an in-graph cluster.
 
-It holds variables and runs what the trainers' sessions send, and it needs no data. It ends with
-exit code 0 once training is over.
+It stores variables and runs the ops that the trainers' sessions send, and needs no data. It ends
+with exit code 0 once training is over.
 """
 
 import time
@@ -25,13 +25,13 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     """Serves until training is over.
 
     Args:
-      config: the settings; a parameter server needs none but the timeout.
-      cluster: who is where.
-      stop: says whether a signal came.
+      config: the settings; a parameter server uses only the timeout and the replication.
+      cluster: the addresses of all tasks, and which task this process is.
+      stop: knows whether a signal has arrived.
 
     Raises:
-      TrainingError: the master stays away.
-      Stopped: a signal came.
+      TrainingError: the master does not answer for too long.
+      Stopped: a signal arrived.
     """
     session_config, gpus = _plan(config, cluster)
     use_devices(session_config, gpus)
@@ -62,12 +62,12 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
 
 
 def _plan(config: TrainConfig, cluster: Cluster) -> tuple[tf.ConfigProto, tuple[Any, ...]]:
-    """The server's session configuration, and the GPUs that it may use."""
+    """Returns the server's session configuration, and the GPUs that it may use."""
     if cluster.task_type != PS:
         plan = plan_devices(config, cluster.host_share)
         return plan.session_config, plan.gpus
-    # A parameter server leaves the GPUs of its machine to the trainers, and as good as all of the
-    # cores too: it moves bytes, and more threads would only pass them around.
+    # A parameter server leaves the GPUs of its machine, and almost all of the cores, to the
+    # trainers: it mostly moves bytes, for which more threads are of no use.
     threads = 1 if cluster.shares_host_with_trainers else 0
     session_config = tf.ConfigProto(
         device_count={"GPU": 0},

@@ -1,4 +1,4 @@
-"""The end of training: the best model on the eval split, once; export, result.json, report.html."""
+"""Evaluates the best checkpoint after training, and writes export, result.json and report.html."""
 
 import datetime
 import sys
@@ -28,11 +28,15 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     """Evaluates the best checkpoint on the eval split, exports it, writes result and report.
 
     Args:
-      job: what was trained.
-      stop: says whether a signal came.
-      history: rows of training and validation.
-      status: how training ended.
-      seconds: since the process started.
+      job: the job that was trained.
+      stop: knows whether a signal has arrived.
+      history: the rows of training and validation.
+      status: how training ended, for people.
+      seconds: the time since the process started, in seconds.
+
+    Raises:
+      UserError: the checkpoint or the data are damaged.
+      Stopped: a signal arrived.
     """
     config = job.config
     checkpoint = checkpoints.find(config)
@@ -58,7 +62,7 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     page = render_report(result, _worst_mistakes(evaluation))
     places = [tf.io.gfile.join(config.output_place, name) for name in (REPORT_NAME, RESULT_NAME)]
     write_text(places[0], page)
-    # The result comes last: where it is, everything else is.
+    # The result is written last: if it exists, so does everything else.
     write_json(places[1], result)
     augmented = describe_augmented(evaluation)
     say(
@@ -69,13 +73,13 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
 
 
 def is_finished(config: TrainConfig, step: int) -> bool:
-    """Whether the run in the output folder ended at `step`, figures and all."""
+    """Returns whether the run in the output folder ended at `step` and wrote its results."""
     path = tf.io.gfile.join(config.output_place, RESULT_NAME)
     return bool(tf.io.gfile.exists(path) and read_json(path)["figures"]["global_step"] == step)
 
 
 def describe_finished(config: TrainConfig) -> str:
-    """Lines for people who start a finished run again."""
+    """Returns a message for people who start a finished run again."""
     place = config.output_place
     figures = read_json(tf.io.gfile.join(place, RESULT_NAME))["figures"]
     return (
@@ -111,7 +115,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
 
 
 def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:
-    """The images that the model is surest of and wrong about."""
+    """Returns the wrongly classified images with the highest confidence."""
     predicted = evaluation.probabilities.argmax(axis=1)
     rows = np.arange(evaluation.count)
     confidence = evaluation.probabilities[rows, predicted]

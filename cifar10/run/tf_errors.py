@@ -17,9 +17,9 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
     """Translates what a session raises.
 
     Raises:
-      DataError: a record is damaged or not what the schema says.
-      UserError: a disk is full, memory is short, or a checkpoint is damaged or of another model.
-      TrainingError: the loss is not a number any more, or the master begins no session.
+      DataError: a record is damaged or does not follow the schema.
+      UserError: disk space or memory is exhausted, or a checkpoint is damaged or of another model.
+      TrainingError: the loss is no longer a number, or the master does not begin a session.
     """
     try:
         yield
@@ -41,7 +41,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
 
 
 def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
-    """Returns the error to show for one of TensorFlow's; None if the user cannot mend it."""
+    """Returns the error to show for one of TensorFlow's; None if the user cannot fix it."""
     message = error.message
     if error_messages.is_failed_restore(message):
         return _checkpoint_error(config, message)

@@ -1,4 +1,4 @@
-"""A worker: trains with the master, and leaves saving, validation and figures to it."""
+"""A worker: trains with the master, which saves, validates and writes the results."""
 
 import functools
 
@@ -24,8 +24,8 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
 
     Raises:
       UserError: the data or the settings are wrong.
-      TrainingError: training failed, or a task that is needed stays away.
-      Stopped: a signal came.
+      TrainingError: training failed, or a task that is needed does not answer in time.
+      Stopped: a signal arrived.
     """
     records = open_records(config.data_place)
     records.require(TRAIN)
@@ -41,7 +41,7 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
 
 
 def _train(job: Job, stop: StopRequest) -> int:
-    """Returns the steps that this process has trained."""
+    """Trains, and returns the number of steps that this process took."""
     say_what_trains(job, 0)
     stay = job.stay_for_the_master(stop)
     needed = stay if job.config.sync else None  # An asynchronous master needs nobody's gradients.
@@ -55,16 +55,16 @@ def _train(job: Job, stop: StopRequest) -> int:
         with clear_errors(job.config):
             # Without max_steps: Estimator's hook for it would fetch the global step once more.
             make_trainer(job).train(lambda: train_input(job), train_hooks)
-    stop.check()  # Who was told to stop may come back: nobody is to take it for the end.
+    stop.check()  # A stopped worker may start again, so other tasks must not be told of an end.
     job.tell_end()
     return shown.steps
 
 
 def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: StopRequest) -> None:
-    """Raises what makes waiting for the others useless: a signal, or the end of training.
+    """Raises Stopped after a signal, or TrainingOver if training is over.
 
-    A worker whose output folder is not the master's does not see the end there, and gives up after
-    --cluster-timeout.
+    In both cases it is useless to wait for other tasks. A worker that does not share the master's
+    output folder cannot see the end there, and gives up after --cluster-timeout.
     """
     stop.check()
     note = run_status.read(config.output_place)

@@ -1,1 +1,1 @@
-"""A training step: from a batch to new weights, over towers and processes."""
+"""A training step: from a batch to new weights, with several towers and processes."""

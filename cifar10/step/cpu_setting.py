@@ -1,4 +1,4 @@
-"""How a CPU's cores are used: towers, and threads. Standard library only."""
+"""Chooses the numbers of towers and threads on a CPU, with the standard library only."""
 
 import dataclasses
 
@@ -11,14 +11,17 @@ _MIN_IMAGES_A_TOWER = 8
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Towers and threads, named as in TrainConfig; 0 threads: TensorFlow chooses."""
+    """Numbers of towers and threads, named as in `TrainConfig`.
+
+    With 0 threads, TensorFlow chooses their number.
+    """
 
     num_towers: int
     num_inter_threads: int
     num_intra_threads: int
 
     def as_flags(self) -> list[str]:
-        """The flags that set it."""
+        """Returns the command-line flags that give this setting."""
         values = dataclasses.asdict(self)
         return [f"{flag_name(name)}={value}" for name, value in values.items()]
 
@@ -27,13 +30,14 @@ class Setting:
 
 
 def rule(config: TrainConfig, cores: int) -> Setting:
-    """The setting of a run; what a flag says is left as it is.
+    """Chooses the towers and threads of a run; numbers that flags give are kept.
 
-    A tower a core, each op on its tower's core; fewer towers share the cores.
+    By default there is one tower per core, and each op runs on one thread. Where there are fewer
+    towers than cores, an op may use all cores.
 
     Args:
       config: the run's settings.
-      cores: that the process may use.
+      cores: the number of CPU cores that the process may use.
     """
     towers = config.num_towers or _most_towers(config.train_batch_size, cores)
     inter, intra = config.num_inter_threads, config.num_intra_threads
@@ -43,6 +47,9 @@ def rule(config: TrainConfig, cores: int) -> Setting:
 
 
 def _most_towers(batch_size: int, cores: int) -> int:
-    """A tower a core, if that divides the batch and leaves each enough images."""
+    """Returns the most towers that divide the batch evenly and get enough images each.
+
+    The result is at most one tower per core.
+    """
     most = max(1, min(cores, batch_size // _MIN_IMAGES_A_TOWER))
     return max(count for count in range(1, most + 1) if batch_size % count == 0)

@@ -1,4 +1,4 @@
-"""Which devices a run uses: towers, where variables live, layout, precision, session settings."""
+"""Chooses a run's devices, data layout, precision and session settings."""
 
 import dataclasses
 import os
@@ -23,21 +23,21 @@ _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 @dataclasses.dataclass(frozen=True)
 class DevicePlan:
-    """What `plan_devices` decides.
+    """The devices of a run, and how it uses them; `plan_devices` makes it.
 
     Attributes:
-      tower_devices: device of each tower.
-      variable_devices: devices that the variables are spread over.
+      tower_devices: the device of each tower.
+      variable_devices: the devices that the variables are spread over.
       data_format: `channels_last` or `channels_first`.
-      compute_dtype: type of activations; variables stay float32.
-      loss_scaling: gradients may underflow, so scale the loss.
+      compute_dtype: the type of activations; variables stay float32.
+      loss_scaling: whether to scale the loss, because gradients may underflow.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
-      own_kernels: convolutions are computed by `cifar10.ops.kernels` where they fit.
-      kernels_missing: why they are not on this CPU, though the model has some that fit and nobody
-        asked for TensorFlow's; else None.
-      session_config: threads, memory growth.
+      own_kernels: whether `cifar10.ops.kernels` computes the convolutions that it supports.
+      kernels_missing: why this CPU cannot use `cifar10.ops.kernels`, although they would suit the
+        model and no flag asks for TensorFlow's; None if they are used or do not suit it.
+      session_config: the session's threads, GPU memory and placement.
       summary: one line for people.
-      gpus: that TensorFlow is to see, of `tf.config.list_physical_devices`.
+      gpus: the GPUs that TensorFlow may use, from `tf.config.list_physical_devices`.
     """
 
     tower_devices: tuple[str, ...]
@@ -54,7 +54,7 @@ class DevicePlan:
 
     @property
     def num_towers(self) -> int:
-        """Towers that a batch is split over."""
+        """The number of towers that share a batch."""
         return len(self.tower_devices)
 
     @property
@@ -64,17 +64,19 @@ class DevicePlan:
 
 
 def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> DevicePlan:
-    """Chooses devices for `config` on this machine; `use_devices` makes them this process's.
+    """Chooses devices for `config` on this machine; `use_devices` applies the choice.
 
     Args:
       config: the settings.
-      host_share: which of how many trainers on this machine this one is. They share out its cores
-        and GPUs, except those that were given to this one alone: by its CPU affinity
-        (`cifar10.host.cpu.count_cores`), by CUDA_VISIBLE_DEVICES.
+      host_share: (index, count): the index of this trainer among the trainers of this machine, and
+        their number. They divide the machine's cores and GPUs among themselves, except those that
+        a trainer has to itself: cores by its CPU affinity (`cifar10.host.cpu.count_cores`), GPUs
+        by CUDA_VISIBLE_DEVICES.
 
     Raises:
-      ConfigError: more GPUs than there are, a precision the device has not, towers that do not
-        divide the batch, a CIFAR10_OWN_CORES that is neither 0 nor 1.
+      ConfigError: the settings ask for GPUs, a precision, kernels or a reduction that this machine
+        does not have; the number of towers does not fit the batch or the GPUs; or
+        CIFAR10_OWN_CORES is neither 0 nor 1.
     """
     visible = _choose_gpus(config, host_share)
     gpus = len(visible)
@@ -113,19 +115,19 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
 
 
 def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.PhysicalDevice]) -> None:
-    """Hides other GPUs, and gives this process's thread pools the sizes that a session asks for.
+    """Hides all other GPUs, and sets the sizes of this process's thread pools.
 
-    All sessions of a process share one pool for the work inside ops, of the size that its first
-    user asks for. The first user is not the session but TensorFlow's eager runtime, which Estimator
-    starts, with a thread a core. Then each tower would hand its work to threads that it has to
-    share (ResNet-44, batch 128, Zen 4: 267 ms a step in bf16 instead of 250).
+    All sessions of a process share one pool for the work inside ops, and its first user sets its
+    size. That user is not the session but TensorFlow's eager runtime, which Estimator starts, and
+    whose default is one thread per core. Without this call, the towers would therefore compete
+    for threads (ResNet-44, batch 128, Zen 4: 267 ms per step in bf16 instead of 250).
 
     Args:
-      session_config: of a `DevicePlan`.
-      gpus: likewise.
+      session_config: the session configuration of a `DevicePlan`.
+      gpus: the GPUs of that `DevicePlan`.
 
     Raises:
-      RuntimeError: TensorFlow has begun to use other GPUs, or pools of other sizes.
+      RuntimeError: TensorFlow already uses other GPUs, or pools of other sizes.
     """
     tf2.config.set_visible_devices(list(gpus), "GPU")
     threading = tf2.config.threading
@@ -134,7 +136,7 @@ def use_devices(session_config: tf.ConfigProto, gpus: Sequence[tf2.config.Physic
 
 
 def _own_affinity() -> Optional[bool]:
-    """Whether this process has its cores to itself; None: nobody said."""
+    """Returns whether this process has its cores to itself; None if CIFAR10_OWN_CORES is unset."""
     word = os.environ.get(OWN_CORES, "")
     if word not in ("", "0", "1"):
         raise ConfigError(
@@ -147,7 +149,7 @@ def _own_affinity() -> Optional[bool]:
 def _choose_gpus(
     config: TrainConfig, host_share: tuple[int, int]
 ) -> tuple[tf2.config.PhysicalDevice, ...]:
-    """The first of this process's share of the GPUs, as many as are asked for."""
+    """Returns the first `--num-gpus` GPUs of this process's share, by default all of them."""
     physical = tf2.config.list_physical_devices("GPU")
     total, (position, count) = len(physical), host_share
     if "CUDA_VISIBLE_DEVICES" not in os.environ and total >= count:
@@ -162,9 +164,9 @@ def _choose_gpus(
 
 
 def _fastest_format(gpus: int, precision: str) -> str:
-    # Tensor cores want channels last; cuDNN's float32 convolutions want channels first, TF32's
-    # backward ones too: the rule of TensorFlow's own layout optimizer, which so finds it as it
-    # would make it.
+    # Tensor cores are fastest with channels last. cuDNN's float32 convolutions, and the backward
+    # ones of TF32, are fastest with channels first. TensorFlow's layout optimizer follows the same
+    # rule, so it has nothing to convert.
     return "channels_first" if gpus and precision == "fp32" else "channels_last"
 
 
@@ -174,7 +176,7 @@ def _reduction(config: TrainConfig, gpus: int) -> str:
             f"--gradient-reduction nccl sums over several GPUs, and this run uses {gpus}; leave it "
             "out"
         )
-    # NCCL is a library for Linux.
+    # NCCL exists for Linux only.
     fastest = "nccl" if gpus > 1 and sys.platform == "linux" else "cpu"
     return config.gradient_reduction or fastest
 
@@ -197,7 +199,7 @@ def _check_precision(precision: str, gpus: int) -> None:
 
 
 def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[bool, Optional[str]]:
-    """Returns `own_kernels` and `kernels_missing` of the plan."""
+    """Returns the values of `DevicePlan.own_kernels` and `DevicePlan.kernels_missing`."""
     if config.kernels == "tensorflow":
         return False, None
     reason: Optional[str]
@@ -236,7 +238,7 @@ def _session_config(config: TrainConfig, gpus: int, setting: Setting) -> tf.Conf
         log_device_placement=config.log_device_placement,
         intra_op_parallelism_threads=setting.num_intra_threads,
         inter_op_parallelism_threads=setting.num_inter_threads,
-        # A session with a configuration of its own does not know which GPUs are hidden.
+        # A session with its own configuration does not know which GPUs are hidden.
         device_count={"GPU": gpus},
     )
     result.gpu_options.allow_growth = True

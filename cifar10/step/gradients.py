@@ -1,15 +1,16 @@
-"""The towers' gradients, and their mean, where the weights are.
+"""Computes the towers' gradients, and their mean on the devices of the weights.
 
-The towers of a machine are summed first, on its CPU or over its GPUs by NCCL. What crosses to other
-machines is that one sum, in a part for each piece of the weights.
+The gradients of a machine's towers are summed first, on its CPU or over its GPUs by NCCL. Only that
+sum is sent to other machines, in one part per piece of the weights.
 
 **Why an all-reduce, and not a reduce and a broadcast.** All gradients of a tower are one flat
-vector, so one op an update does. With the weights on the GPUs (`--variable-strategy GPU`), each GPU
-updates a piece of them and needs that piece of the sum, so that a reduce to one GPU would have to
-send it on from there; after an all-reduce each has its piece already. With the weights on the CPU a
-reduce to one GPU would do, with half the traffic. But that is some megabytes between GPUs, and
-TensorFlow's `NcclReduce` has no kernel: a graph pass has to find and replace it. `NcclAllReduce` is
-an op like others, and the one that its own `MirroredStrategy` is built on.
+vector, so one op per update is enough. With the weights on the GPUs (`--variable-strategy GPU`),
+each GPU updates a piece of them and needs that piece of the sum. After a reduce to one GPU, the
+pieces would have to be sent on from there; after an all-reduce, each GPU has its piece already.
+With the weights on the CPU, a reduce to one GPU would be enough, with half the traffic. But that
+saves only a few megabytes between GPUs, and TensorFlow's `NcclReduce` has no kernel: a graph pass
+has to find and replace it. `NcclAllReduce` is an ordinary op, and TensorFlow's own
+`MirroredStrategy` is built on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,19 +28,22 @@ def tower_gradients(
     copies: Sequence[tf.Tensor],
     scale: Optional[tf.mixed_precision.LossScale] = None,
 ) -> list[tf.Tensor]:
-    """Differentiates each tower's loss by its own copy of the weights.
+    """Differentiates the towers' losses with respect to each tower's copy of the weights.
 
-    One call for all towers: where they share batch statistics, a tower's loss reaches the copies
-    of the others too.
+    One call differentiates the losses of all towers: where towers share batch statistics, a
+    tower's loss also depends on the copies of the others.
 
     Args:
-      losses: G scalars, the mean loss of each tower.
-      copies: G copies of the weights, float32 [size].
-      scale: by which losses are multiplied and gradients divided, so that fp16 does not lose small
-        ones; or None.
+      losses: the mean loss of each of G towers, float32 scalars.
+      copies: each tower's copy of the weights, G tensors float32 [size].
+      scale: the factor by which losses are multiplied and gradients divided, so that fp16 does not
+        lose small gradients; None: no scaling.
 
     Returns:
       G gradients, float32 [size], each on its tower's device.
+
+    Raises:
+      ValueError: the loss does not depend on the weights.
     """
     scaled = losses if scale is None else _on_towers(losses, copies, lambda loss: loss * scale())
     gradients = tf.gradients(scaled, copies, colocate_gradients_with_ops=True)
@@ -55,7 +59,16 @@ def _on_towers(
     copies: Sequence[tf.Tensor],
     function: Callable[[tf.Tensor], tf.Tensor],
 ) -> list[tf.Tensor]:
-    """Applies a function to each tower's value where the tower is."""
+    """Applies `function` to each tower's value, on the device of the tower's copy.
+
+    Args:
+      values: one tensor per tower, of any shape.
+      copies: each tower's copy of the weights, float32 [size]; only their devices are used.
+      function: takes and returns one tensor.
+
+    Returns:
+      The results, one per tower.
+    """
     results = []
     for value, copy in zip(values, copies):
         with tf.device(copy.device):
@@ -68,24 +81,24 @@ def average_gradients(
     copies: Sequence[tf.Tensor],
     state: TrainingState,
 ) -> list[tf.Tensor]:
-    """Averages the towers' gradients and adds the decay of the weights.
+    """Averages the towers' gradients, scales the offsets' part and adds weight decay.
 
     Args:
-      gradients: float32 [size] a tower.
-      copies: float32 [size], each tower's copy of the weights.
-      state: has the weights.
+      gradients: one gradient per tower, float32 [size].
+      copies: each tower's copy of the weights, float32 [size].
+      state: the training state, whose weights the gradients are for.
 
     Returns:
-      float32 [size of the piece] a piece of the weights, on the piece's device.
+      One gradient per piece of the weights, float32 [size of the piece], on the piece's device.
     """
     params, place = state.params, state.params.place
     machines = mean_by_machine(gradients, place.tower_devices, params.plan.reduction)
     copy_on = {copy.device: copy for copy in reversed(copies)}
-    sent = []  # by machine: device -> a part a piece, of the type that crosses the network
+    sent = []  # per machine: device -> one part per piece, in the type that is sent
     for index, held in enumerate(machines):
         ready = {}
         for device, mean in held.items():
-            # The first machine adds the decay, once for all of them.
+            # Only the first machine adds the decay, so that the sum contains it once.
             decayed = copy_on.get(device, copies[0]) if index == 0 else None
             with tf.device(device):
                 whole = optimizers.scale_and_decay(params.config, state.layout, mean, decayed)
@@ -102,15 +115,15 @@ def average_gradients(
 
 
 def average_moments(parts: Sequence[Tower], state: TrainingState) -> list[tf.Tensor]:
-    """Averages what the towers' batch-norm layers saw.
+    """Averages the towers' batch-norm moments on the device of the moving statistics.
 
     Args:
       parts: the towers.
-      state: has the moving statistics, where the mean is needed.
+      state: the training state, with the moving statistics.
 
     Returns:
-      One tensor, float32 [2 * channels], see `towers.tower_moments`; none for a model without batch
-      normalisation.
+      A list of one tensor, float32 [2 * channels] (see `towers.tower_moments`); an empty list for
+      a model without batch normalisation.
     """
     if not state.statistics.pieces:
         return []
@@ -124,16 +137,16 @@ def average_moments(parts: Sequence[Tower], state: TrainingState) -> list[tf.Ten
 def mean_by_machine(
     values: Sequence[tf.Tensor], devices: Sequence[str], how: str = "cpu"
 ) -> list[dict[str, tf.Tensor]]:
-    """Reduces what each tower has to what each machine has: only that crosses the network.
+    """Computes each machine's part of the mean, so that only one tensor per machine is sent.
 
     Args:
-      values: one tensor a tower, of one shape.
-      devices: of the towers.
-      how: `cpu` or `nccl`.
+      values: one tensor per tower, all of the same shape.
+      devices: the towers' devices.
+      how: `cpu` or `nccl`, see `sum_on_cpu` and `sum_by_nccl`.
 
     Returns:
-      A dictionary a machine, from device to a tensor of that shape that is there, all the same;
-      those of all machines sum up to the mean over all towers.
+      One dictionary per machine, which maps a device to the machine's part on that device, of the
+      shape of `values`. The parts of all machines add up to the mean over all towers.
     """
     machines: dict[str, list[int]] = {}
     for index, device in enumerate(devices):
@@ -152,21 +165,41 @@ def mean_by_machine(
 
 
 def nearest(held: Mapping[str, Any], device: str) -> Any:
-    """Returns the tensor on `device`, or the first one if there is none on it."""
+    """Returns the tensor on `device`, or the first one if none is there.
+
+    Args:
+      held: equal tensors, or equal lists of tensors, of any shape, by device.
+      device: the device that needs the tensor.
+    """
     return held.get(device, next(iter(held.values())))
 
 
 def sum_on_cpu(values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Sends all values to the machine's CPU and sums them there; a single one stays where it is."""
+    """Sums the values on the machine's CPU; a single value stays on its device.
+
+    Args:
+      values: the tensors of one machine's towers, all of the same shape.
+      devices: the device of each value.
+
+    Returns:
+      A list of one tensor of that shape, the sum.
+    """
     if len(values) == 1:
         return [_on(devices[0], values)]
     return [_on(machine_of(devices[0]), values)]
 
 
 def sum_by_nccl(values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Sums the values of each GPU's towers there, then those of all GPUs on each of them.
+    """Sums the values of each GPU's towers on that GPU, then all-reduces the sums over the GPUs.
 
-    A machine with a single GPU, or with none, needs no NCCL.
+    If all values are on one device, NCCL is not used.
+
+    Args:
+      values: the tensors of one machine's towers, all of the same shape.
+      devices: the device of each value.
+
+    Returns:
+      The total sum on each device, one tensor of that shape per device.
     """
     by_device: dict[str, list[tf.Tensor]] = {}
     for value, device in zip(values, devices):
@@ -175,8 +208,8 @@ def sum_by_nccl(values: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.
     if len(sums) == 1:
         return sums
     reduced = all_reduce(sums)
-    # NCCL waits until all GPUs have come. So none of these ops may be left out of a step that
-    # another one is in, also where only one GPU's sum is used.
+    # NCCL waits until every GPU takes part. So a step must run all of these ops or none, even
+    # where it uses the sum of only one GPU.
     together = tf.group(*reduced)
     results = []
     for one in reduced:
@@ -191,13 +224,16 @@ def _on(device: str, values: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def all_reduce(values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """One NCCL all-reduce: values on as many GPUs -> their sum on each of these GPUs.
+    """Sums one tensor per GPU on every GPU, by one NCCL all-reduce.
 
     Args:
-      values: float32, float16 or float64, of one shape.
+      values: one tensor per GPU, float32, float16 or float64, all of the same shape.
+
+    Returns:
+      The sum on each of these GPUs, tensors of the same shape.
     """
-    # All ops of one all-reduce, and no others of this graph, share a name. (TensorFlow adds the
-    # number of the step, so other graphs may use it, too.)
+    # All ops of one all-reduce share a name that no other op of this graph has. (TensorFlow adds
+    # the number of the step, so other graphs may use the same name.)
     name = tf.get_default_graph().unique_name("all_reduce")
     reduced = []
     for value in values:

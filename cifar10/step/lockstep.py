@@ -1,9 +1,9 @@
-"""Builds towers side by side, so that a layer can use what the same layer of other towers gives.
+"""Builds towers in parallel, so that a layer can use the output of the same layer in other towers.
 
-Graph-building code runs a tower from its first layer to its last. Where a layer needs the mean of
-a tensor over all towers, the towers have to meet in the middle. Here each tower is built in a
-thread of its own, exactly one of which runs at any time, in a fixed order, so that the graph is the
-same in every run. (`MirroredStrategy` solves it in the same way.)
+Graph-building code builds a tower from its first layer to its last. Where a layer needs the mean of
+a tensor over all towers, all towers must have been built up to that layer. Here each tower is built
+in its own thread. Exactly one thread runs at a time, in a fixed order, so that the graph is the
+same in every run. (`MirroredStrategy` works in the same way.)
 """
 
 import threading
@@ -16,7 +16,7 @@ class Lockstep:
     """Runs `build(index)` for each tower in turn, switching at every `cross_tower_mean`.
 
     Args:
-      num_towers: how many towers are built.
+      num_towers: the number of towers to build.
     """
 
     def __init__(self, num_towers: int) -> None:
@@ -28,9 +28,9 @@ class Lockstep:
         self._current = threading.local()
 
     def run(self, build: Callable[[int], Any]) -> list[Any]:
-        """Returns [build(0), build(1), ...]; raises what the first failing one raised."""
+        """Returns [build(0), build(1), ...]; raises the first exception of a `build`."""
         graph = tf.get_default_graph()
-        # From here on each thread has its own name, device and control-dependency scopes.
+        # From now on each thread has its own name, device and control-dependency scopes.
         graph.switch_to_thread_local()
         scope = tf.get_variable_scope()
         results: list[Any] = [None] * self._num_towers
@@ -61,10 +61,15 @@ class Lockstep:
         return results
 
     def cross_tower_mean(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the mean of what every tower passes to its call with the same number.
+        """Returns the mean over all towers of the tensors passed to the corresponding calls.
+
+        The n-th calls of the towers correspond to each other.
 
         Args:
-          tensor: of a shape that is the same in all towers, and that of the mean.
+          tensor: this tower's tensor, of the same shape in all towers; the mean has that shape too.
+
+        Raises:
+          RuntimeError: the construction of another tower failed.
         """
         index = self._current.index
         self._deposits.append(tensor)

@@ -1,4 +1,4 @@
-"""Streaming metrics that tf.metrics has not."""
+"""Streaming metrics that tf.metrics does not have."""
 
 import tensorflow.compat.v1 as tf
 
@@ -9,11 +9,11 @@ def confusion_matrix(labels: tf.Tensor, classes: tf.Tensor) -> tuple[tf.Tensor, 
     """Counts (true class, predicted class) pairs over all batches.
 
     Args:
-      labels: int64 [N].
-      classes: int64 [N].
+      labels: the true classes, int64 [N].
+      classes: the predicted classes, int64 [N].
 
     Returns:
-      (value, update): int64 [10, 10], rows true, columns predicted.
+      (value, update), each int64 [10, 10]: the rows are true classes, the columns predicted ones.
     """
     total = tf.get_variable(
         "confusion_matrix",

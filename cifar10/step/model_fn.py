@@ -13,9 +13,9 @@ from cifar10.step.params import ModelParams
 from cifar10.step.standardise import channel_variables, standardiser
 from cifar10.weights.separate import SeparateVariables
 
-# Tensors that hooks look up by name.
+# Names of tensors that hooks look up.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
-SAMPLES = "sample_summaries"  # collection of pictures, which are drawn less often than curves
+SAMPLES = "sample_summaries"  # collection of image summaries, written less often than scalars
 _SAMPLES_SHOWN = 8
 
 
@@ -25,9 +25,9 @@ def model_fn(
     """Builds the graph of one mode.
 
     Args:
-      features: uint8 [N, 32, 32, 3].
-      labels: int64 [N]; None in PREDICT.
-      mode: a tf.estimator.ModeKeys.
+      features: the images, uint8 [N, 32, 32, 3].
+      labels: the true classes, int64 [N]; None in PREDICT.
+      mode: a value of tf.estimator.ModeKeys.
       params: settings, devices, data statistics.
     """
     if mode == tf.estimator.ModeKeys.TRAIN:
@@ -51,19 +51,25 @@ def model_fn(
 
 
 def build_step(images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> training_step.Step:
-    """Builds a training step; `Step.spec` makes an EstimatorSpec of it.
+    """Builds a training step; its method `spec` returns an EstimatorSpec.
 
     Args:
       images: uint8 [N, 32, 32, 3].
-      labels: int64 [N].
+      labels: the true classes, int64 [N].
       params: settings, devices, data statistics.
     """
-    channel_variables(params, params.place.variable_devices[0])  # for the checkpoint
+    # So that the checkpoint contains them.
+    channel_variables(params, params.place.variable_devices[0])
     return training_step.build(models.network(params.config), images, labels, params)
 
 
 def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
-    """Images uint8 [N, 32, 32, 3] -> logits float32 [N, 10]; a checkpoint fills the variables."""
+    """Computes logits, float32 [N, 10], with variables that a checkpoint fills.
+
+    Args:
+      images: uint8 [N, 32, 32, 3].
+      params: settings, devices, data statistics.
+    """
     plan = params.plan
     filled = towers.fill_towers(images, plan.num_towers)
     no_labels = tf.zeros([tf.shape(filled)[0]], tf.int64)
@@ -84,13 +90,14 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
 def _eval_spec(
     labels: tf.Tensor, logits: tf.Tensor, probabilities: tf.Tensor, augmented: Optional[tf.Tensor]
 ) -> tf.estimator.EstimatorSpec:
-    """Metrics over every image of the split: sums, so that any batch size gives the same.
+    """Makes the EVAL spec; its metrics count images, so they do not depend on the batch size.
 
     Args:
-      labels: int64 [N].
+      labels: the true classes, int64 [N].
       logits: float32 [N, 10].
       probabilities: float32 [N, 10].
-      augmented: float32 [N, 10], the mean answer to each image's views; None: there are none.
+      augmented: the weighted mean of the logits of each image's views, float32 [N, 10]; None
+        without test-time augmentation.
     """
     more = {}
     if augmented is not None:
@@ -103,7 +110,7 @@ def _eval_spec(
         loss=tf.reduce_mean(losses),
         eval_metric_ops={
             "accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, axis=1)),
-            # Estimator's own "loss" is a mean over batches, which a smaller last batch skews.
+            # Estimator's own "loss" is a mean over batches, so a smaller last batch biases it.
             "cross_entropy": tf.metrics.mean(losses),
             "confusion_matrix": confusion_matrix(labels, tf.argmax(logits, axis=1)),
             **more,

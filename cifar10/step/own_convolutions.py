@@ -1,4 +1,4 @@
-"""Whether training a model computes any convolution by `cifar10.ops.kernels`."""
+"""Finds out whether `cifar10.ops.kernels` supports any convolution of a model."""
 
 import functools
 
@@ -13,16 +13,16 @@ from cifar10.weights.spec import Recorder
 
 
 def has_own_convolutions(config: TrainConfig, data_format: str) -> bool:
-    """Whether one of a model's convolutions at least is of a shape that ours are for.
+    """Returns whether `cifar10.ops.kernels` supports at least one convolution of the model.
 
-    The library need not be there. The first time it takes a quarter of a second for 44 layers,
-    since it builds the model's graph.
+    The compiled library is not needed. The first call builds the model's graph, which takes a
+    quarter of a second for 44 layers.
 
     Args:
-      config: says which model.
-      data_format: of its images, `channels_last` or `channels_first`.
+      config: the settings, which name the model.
+      data_format: the layout of its images, `channels_last` or `channels_first`.
     """
-    # Without the settings that shapes do not depend on, so that each model is built once.
+    # Only the settings that shapes depend on are kept, so that each model is built once.
     shape = models.find(config.model).shape(config)
     return _has_own_convolutions(TrainConfig(model=config.model, **shape), data_format)
 

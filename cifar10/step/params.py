@@ -1,4 +1,4 @@
-"""What the model_fn needs beside features and labels."""
+"""The parameters of the model_fn: what it needs besides features and labels."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,18 +16,20 @@ from cifar10.step.replication import Replication
 
 @dataclasses.dataclass(frozen=True)
 class ModelParams:
-    """Settings, devices and facts about the data; Estimator hands them to the model_fn.
+    """Settings, devices and facts about the data; Estimator passes them to the model_fn.
 
     Attributes:
       config: the run's settings.
       plan: this machine's devices.
-      num_examples: images in the training split.
-      total_steps: global step at which training ends.
-      channel_mean: of the training images; kept in the checkpoint for evaluation and export.
-      channel_deviation: likewise.
+      num_examples: the number of images in the training split.
+      total_steps: the global step at which training ends.
+      channel_mean: the mean of each channel over the training images, 3 numbers in [0, 255]; kept
+        in the checkpoint for evaluation and export.
+      channel_deviation: the standard deviation of each channel, 3 numbers; kept there too.
       replication: this process's place among those that train; None: it trains alone.
-      values_from_data: first values that are made from the training images, by variable.
-      augments_test: in EVAL, also answers to each image mirrored and shifted.
+      values_from_data: initial values that are computed from the training images, arrays of the
+        variables' shapes by variable name.
+      augments_test: whether EVAL also measures the accuracy with test-time augmentation.
     """
 
     config: TrainConfig
@@ -42,23 +44,24 @@ class ModelParams:
 
     @property
     def place(self) -> Replication:
-        """The replication; that of a process alone where none is given."""
+        """`replication`; if that is None, the replication of a process that trains alone."""
         return self.replication or Replication.alone(self.plan)
 
     @property
     def examples_per_step(self) -> int:
-        """Training images that one global step stands for."""
+        """The number of training images that all processes together use in one global step."""
         return self.place.examples_per_step(self.config.train_batch_size)
 
     def layers(self, *, training: bool) -> Layers:
-        """The layers of these settings; `Layers.for_tower` makes those of each tower."""
+        """Makes layers with these settings; `Layers.for_tower` copies them for each tower."""
         config, plan = self.config, self.plan
         algorithms = ConvAlgorithms()
         if training and not plan.on_gpus:
             is_bf16 = plan.compute_dtype == tf.bfloat16
             algorithms = ConvAlgorithms(
                 own=plan.own_kernels,
-                # A CPU's bfloat16 is twice as fast, so Winograd's form must save more to pay.
+                # A CPU computes direct convolutions twice as fast in bfloat16, so Winograd's
+                # algorithm, which computes in float32, must save more multiplications.
                 winograd_saving=5.0 if is_bf16 else 1.0,
                 by_images=is_bf16,
             )

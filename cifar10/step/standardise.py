@@ -1,4 +1,4 @@
-"""Standardises images: channels of mean 0 and deviation 1, as those of the training images are."""
+"""Standardises images by the mean and standard deviation of the training images' channels."""
 
 from collections.abc import Sequence
 from typing import Callable, Union
@@ -10,10 +10,14 @@ from cifar10.step.params import ModelParams
 
 
 def channel_variables(params: ModelParams, device: str) -> tuple[tf.Variable, tf.Variable]:
-    """Mean and deviation of the training images' channels, float32 [3] each.
+    """Returns variables of the training images' channel means and deviations, float32 [3] each.
 
-    They are saved with the weights, so that evaluation, prediction and export need nothing but the
+    They are saved with the weights, so that evaluation, prediction and export need only the
     checkpoint.
+
+    Args:
+      params: the initial values of both variables.
+      device: the device of both variables.
     """
     with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
         mean, deviation = (
@@ -36,16 +40,16 @@ def channel_variables(params: ModelParams, device: str) -> tuple[tf.Variable, tf
 def standardiser(
     mean: Union[Sequence[float], tf.Tensor], deviation: Union[Sequence[float], tf.Tensor]
 ) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Makes a function of images, so that each tower standardises its own part of the batch.
+    """Makes a function by which each tower standardises its own part of the batch.
 
     Args:
-      mean: of the channels, three numbers or float32 [3].
-      deviation: likewise.
+      mean: the mean of each channel, three numbers or float32 [3].
+      deviation: the standard deviation of each channel, three numbers or float32 [3].
 
     Returns:
-      uint8 [N, 32, 32, 3] -> float32 [N, 32, 32, 3].
+      A function: uint8 [N, 32, 32, 3] -> float32 [N, 32, 32, 3].
     """
-    # By rows of 32 x 3 numbers: to broadcast three numbers at a time takes five times as long.
+    # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
     offset, factor = (
         tf.tile(tf.convert_to_tensor(value, tf.float32), [WIDTH])
         for value in (mean, 1.0 / tf.convert_to_tensor(deviation, tf.float32))

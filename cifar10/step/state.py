@@ -1,4 +1,4 @@
-"""What a training step changes: weights, moving statistics, counters."""
+"""The state that a training step changes: weights, moving statistics, counters."""
 
 from typing import Optional
 
@@ -14,10 +14,10 @@ from cifar10.weights.packed import FlatVariable, Layout
 
 
 def examples_seen(device: str) -> tf.Variable:
-    """The variable that counts training images, an int64 scalar; made by the first call.
+    """Returns the variable that counts training images, an int64 scalar; the first call makes it.
 
     Args:
-      device: where it lives, the same in all tasks.
+      device: the device of the variable, the same in all tasks.
     """
     with tf.device(device), tf.variable_scope("", reuse=tf.AUTO_REUSE):
         return tf.get_variable(
@@ -31,27 +31,27 @@ def examples_seen(device: str) -> tf.Variable:
 
 
 class TrainingState:
-    """The variables of training, and the optimizer that keeps some of its own beside them.
+    """The variables of training, and the optimizer, which has variables of its own.
 
     Args:
-      layout: of the model's variables.
+      layout: the positions of the model's variables in the flat vectors.
       params: settings, devices, length of the run.
 
     Attributes:
-      layout: of the model's variables.
-      params: as above.
-      device: of the counters.
-      weights: all of them, float32 [size], in a piece a device.
-      statistics: moving means and variances, float32 [2 * channels], in one piece; without any for
-        a model without batch normalisation.
+      layout: the argument `layout`.
+      params: the argument `params`.
+      device: the device of the counters.
+      weights: all weights, float32 [size], in one piece per device.
+      statistics: moving means and variances, float32 [2 * channels], in one piece; no piece for a
+        model without batch normalisation.
       step: the global step, an int64 scalar.
-      seen: training images that the whole job has seen, an int64 scalar.
+      seen: the number of training images that the whole job has seen, an int64 scalar.
       rate: the learning rate of this step, a float32 scalar.
       optimizer: the update rule.
-      scale: in fp16, multiplies losses and divides gradients, so that small ones are not lost;
-        else None.
-      lookahead: averages of weights and statistics; None where they are not asked for.
-      shared: what the replicas of a cluster share beside.
+      scale: the factor that, in fp16, multiplies losses and divides gradients, so that small
+        gradients are not lost; None in other precisions.
+      lookahead: the averages of weights and statistics; None without lookahead.
+      shared: the state that the replicas of a cluster share besides the weights.
     """
 
     def __init__(self, layout: Layout, params: ModelParams) -> None:
@@ -63,8 +63,8 @@ class TrainingState:
             "packed/statistics", layout.statistics, devices[:1], trainable=False
         )
         pieces = [*self.weights.pieces, *self.statistics.pieces]
-        # Replicas average a gradient of each piece of the weights, and what the moving statistics
-        # are made from.
+        # Synchronous replicas average the gradient of each piece of the weights, and the moments
+        # that update the moving statistics.
         self.shared = SharedState(place, pieces)
         self.step, self.seen = tf.train.get_global_step(), examples_seen(self.device)
         with tf.device(self.device):
@@ -83,9 +83,9 @@ class TrainingState:
             self.lookahead = Lookahead(config, pieces, params.total_steps)
 
     def early_end(self) -> Optional[tf.Operation]:
-        """Builds the op that makes the weights their average; None without lookahead.
+        """Builds the op that replaces weights and statistics by their lookahead averages.
 
-        The process that applies the updates runs it if training ends before its last step.
+        It is run if training ends before its last step. Without lookahead, it is None.
         """
         if self.lookahead is None:
             return None
@@ -93,9 +93,9 @@ class TrainingState:
             return self.lookahead.end(self.step.read_value())
 
     def saveables(self) -> list[saving.FlatSaveable]:
-        """What checkpoints hold of the flat variables, under the names of the layers.
+        """Returns what saves the flat variables, float32 [size], under the layers' names.
 
-        With the optimizer's slots, which it makes when it is applied.
+        The optimizer's slots are included, so its gradients must have been applied before.
         """
         weights, statistics = self.weights, self.statistics
         found = [(weights, weights.pieces), (statistics, statistics.pieces)]

@@ -1,8 +1,8 @@
-"""Synchronous replicas: how several processes take one step of training together.
+"""Synchronous replicas: several processes take one training step together.
 
-Gradients meet in accumulators on the parameter servers; the chief's own step takes their mean, once
-enough are there, and applies it. There is no queue runner beside the steps, so nothing is left
-waiting at the end.
+Replicas push their gradients into accumulators on the parameter servers. Once enough gradients have
+arrived, the chief's step takes their mean and applies it. There is no queue runner besides the
+steps, so nothing is left waiting at the end.
 """
 
 from collections.abc import Sequence
@@ -12,34 +12,35 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.step.replication import Replication
 
-_UPDATES_OF_A_SESSION = 2**40  # at most; at a thousand a second it lasts for 34 years
+_UPDATES_OF_A_SESSION = 2**40  # at most; enough for 34 years at a thousand updates per second
 
 
 class Rendezvous:
-    """Where synchronous replicas meet: accumulators, and a round that all of them can wait for.
+    """Accumulators for the values of synchronous replicas, and a round that replicas wait for.
 
-    A round is a number that no two updates share, not even when the chief goes back to a
-    checkpoint: gradients carry the round whose weights they are of, and those of another round are
-    dropped. A replica whose gradient is in waits until the round is over.
+    Each update has its own round number, even if the chief goes back to a checkpoint. A gradient
+    carries the round of the weights that it was computed from, and gradients of earlier rounds are
+    dropped. After pushing its gradient, a replica waits until the round is over.
 
-    An accumulator drops what is of an earlier round than its own, and takes all else. So a chief
-    that starts again has to begin above every round whose gradients may still be on their way. No
-    clock tells it which: this machine's may be behind that of the machine where it ran before. A
-    round therefore is the number of the chief's session, times 2^40, plus the updates in it, and
-    each device that holds gradients keeps the number of the session that last reset it. A chief
-    that begins asks them all, and takes one more than the highest number. That is enough:
+    An accumulator drops gradients of rounds earlier than its own and accepts all others. So a
+    restarted chief must begin with a round above all rounds whose gradients may still arrive. A
+    clock cannot give that number: the clock of this machine may be behind that of the machine where
+    the chief ran before. A round is therefore the number of the chief's session times 2^40, plus
+    the number of updates in that session. Each device with accumulators stores the number of the
+    session that last reset it. A new session of the chief reads these numbers from all devices, and
+    takes the highest one plus 1. That is enough:
 
-    - A gradient carries a round of the session that was the last when its step began. That session
-      had reset every device before anybody could read its rounds. So a device that has not been
-      started again since knows its number, or a later one.
-    - A device of a parameter server that was started again has forgotten. But no gradient of an
-      earlier step reaches it: TensorFlow ends a step with an error when one of its servers is not
-      the process any more that it was when the step began.
+    - A gradient carries a round of the session that was the latest when the gradient's step began.
+      That session had reset every device before any replica could read its rounds. So each device
+      whose server has not restarted since then stores this session's number, or a later one.
+    - A device of a restarted parameter server has lost its number. But no gradient of an earlier
+      step reaches it: TensorFlow ends a step with an error if one of its servers has been replaced
+      by another process since the step began.
 
     Args:
-      replication: this process's place.
-      averaged: variables. In each step replicas push a value for each of them, such as its
-        gradient: of its shape, accumulated on its device.
+      replication: this process's place among those that train.
+      averaged: the variables for which replicas push a value in each step, such as a gradient; the
+        value has the shape of its variable and is accumulated on the variable's device.
     """
 
     def __init__(self, replication: Replication, averaged: Sequence[tf.Variable]) -> None:
@@ -49,8 +50,8 @@ class Rendezvous:
         with tf.device(self._device):
             self.round = shared_counter("sync_round")
             self.current = self.round.read_value()
-            # One for each other replica, which waits until something is in it. The chief adds to it
-            # at the end of a round; the replica takes all that is in it at once.
+            # One accumulator for each replica except the chief. The replica waits until it contains
+            # a value, and takes all values at once. The chief adds one at the end of a round.
             self._wakes = [
                 _accumulator(f"wake_{replica}", [])
                 for replica in range(1, replication.num_replicas)
@@ -64,10 +65,10 @@ class Rendezvous:
         """Pushes this replica's values of a step.
 
         Args:
-          values: float32, of the shapes of `averaged`.
+          values: one float32 tensor per variable of `averaged`, of the variable's shape.
 
         Returns:
-          The op after which they are in; `mean` and `wait` come after it.
+          The op that pushes them; `mean` and `wait` take it as their argument.
         """
         pushes = []
         for value, one, accumulator in zip(values, self._averaged, self._accumulators):
@@ -76,13 +77,13 @@ class Rendezvous:
         return tf.group(*pushes)
 
     def mean(self, pushed: tf.Operation) -> list[tf.Tensor]:
-        """The chief's wait for the values of enough replicas.
+        """Waits, in the chief, for the values of enough replicas, and returns their means.
 
         Args:
-          pushed: has put the chief's own values in.
+          pushed: the op that pushes the chief's own values.
 
         Returns:
-          The means, float32, of the shapes of `averaged`.
+          One float32 tensor per variable of `averaged`, of the variable's shape.
         """
         means = []
         with tf.control_dependencies([pushed]):
@@ -94,18 +95,19 @@ class Rendezvous:
         return means
 
     def close_round(self) -> tf.Operation:
-        """The chief's end of an update: the next round begins, everyone may go on."""
+        """Returns the op by which the chief begins the next round and wakes the other replicas."""
         with tf.device(self._device):
             closed = self.round.assign_add(1)
             with tf.control_dependencies([closed]):
                 return tf.group(*self._raise_wakes())
 
     def wait(self, pushed: tf.Operation, over: Optional[tf.Variable] = None) -> tf.Operation:
-        """Another replica's end of a step: waits until the round of its gradient is over.
+        """Returns the op by which a replica other than the chief waits for the end of the round.
 
         Args:
-          pushed: has put the replica's own values in.
-          over: an int64 scalar that is not 0 once training is over, when no round ends any more.
+          pushed: the op that pushes the replica's own values.
+          over: an int64 scalar variable that is not 0 once training is over, since no round ends
+            after that; None: the op waits for the round only.
         """
         wake = self._wakes[self._replication.replica - 1]
 
@@ -130,11 +132,11 @@ class Rendezvous:
 
     @property
     def initializer(self) -> tf.Operation:
-        """For the chief, before its hook runs: the round is 0, which stands for none."""
+        """The op by which the chief sets the round to 0, which means that none has begun."""
         return self.round.initializer
 
     def missing(self) -> tf.Tensor:
-        """What a replica has to wait for before its first step, as names; string [n]."""
+        """Returns the round's name, string [1], until the chief begins a round; then string [0]."""
         with tf.device(self._device):
             begun = tf.cond(
                 tf.raw_ops.VarIsInitializedOp(resource=self.round.handle),
@@ -144,11 +146,14 @@ class Rendezvous:
             return tf.boolean_mask(tf.constant(["sync_round"]), [tf.logical_not(begun)])
 
     def hook(self) -> "RendezvousHook":
-        """The chief's hook: every session of the chief begins a new round."""
+        """Returns the chief's hook, by which each of its sessions begins with a new round."""
         return RendezvousHook(self._reset())
 
     def _reset(self) -> tf.Operation:
-        """Forgets gradients of earlier rounds, begins a session's first one, wakes who waits."""
+        """Returns the op that begins a session's first round.
+
+        It drops the gradients of earlier rounds and wakes the waiting replicas.
+        """
         number, noted = self._count_session()
         first = number * _UPDATES_OF_A_SESSION
         emptied = []
@@ -157,7 +162,7 @@ class Rendezvous:
                 waiting = accumulator.num_accumulated()
                 taken = tf.cond(
                     waiting > 0,
-                    # Not their size, which is known without taking them.
+                    # A sum, since the shape alone would be known without taking the gradients.
                     lambda one=accumulator, count=waiting: tf.reduce_sum(one.take_grad(count)),
                     lambda: tf.constant(0.0),
                 )
@@ -169,10 +174,10 @@ class Rendezvous:
                 return tf.group(*self._raise_wakes())
 
     def _count_session(self) -> tuple[tf.Tensor, list[tf.Operation]]:
-        """Finds this session's number, from 1, above all that the devices know of; notes it there.
+        """Computes this session's number: 1 plus the highest number that a device stores.
 
         Returns:
-          The number, an int64 scalar, and the ops that note it.
+          The number, an int64 scalar, and the ops that store it on the devices.
         """
         holding = [one.accumulator_ref.device for one in self._accumulators]
         numbers, known = [], []
@@ -190,14 +195,14 @@ class RendezvousHook(tf.train.SessionRunHook):
     """Begins a round that no earlier session of the chief had, whenever a session is created.
 
     Args:
-      reset: the op that does so.
+      reset: the op that begins the round.
     """
 
     def __init__(self, reset: tf.Operation) -> None:
         self._reset = reset
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-        """Runs it."""
+        """Runs the op that begins the round."""
         session.run(self._reset)
 
 
@@ -206,7 +211,11 @@ def _accumulator(name: str, shape: Union[tf.TensorShape, list[int]]) -> tf.Condi
 
 
 def shared_counter(name: str) -> tf.Variable:
-    """An int64 scalar of that name, 0 at first, for all replicas; no checkpoint holds it."""
+    """Makes an int64 scalar variable that all replicas share and no checkpoint contains.
+
+    Args:
+      name: the name by which all replicas find the variable; its initial value is 0.
+    """
     return tf.get_variable(
         name,
         [],

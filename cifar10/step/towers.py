@@ -1,4 +1,4 @@
-"""Towers: split a batch, run the model on each part, hand out weights, combine statistics."""
+"""Towers: split a batch, run the model on each part, copy the weights, combine statistics."""
 
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
@@ -29,22 +29,23 @@ def build_towers(
     sources: Sequence[VariableSource],
     early: Optional[tf.Tensor] = None,
 ) -> list[Tower]:
-    """Runs the model once a tower, each on its device, on its part of the batch.
+    """Runs the model once per tower, on the tower's device and part of the batch.
 
     Args:
-      model: (Layers, images float32 [n, 32, 32, 3]) -> logits float32 [n, 10].
-      layers: their settings; each tower gets its own.
-      standardise: uint8 [n, 32, 32, 3] -> what the model takes.
-      images: uint8 [N, 32, 32, 3]; N need not be a multiple of the towers.
-      labels: int64 [N].
-      devices: of the towers.
-      sources: where each tower has its variables from.
-      early: whether weights of the first epochs still train, bool, a scalar tensor; None: they do.
+      model: a function (Layers, images float32 [n, 32, 32, 3]) -> logits float32 [n, 10].
+      layers: the layers' settings; each tower gets a copy.
+      standardise: a function uint8 [n, 32, 32, 3] -> float32 [n, 32, 32, 3].
+      images: uint8 [N, 32, 32, 3]; N need not be a multiple of the number of towers.
+      labels: the true classes, int64 [N].
+      devices: the device of each tower.
+      sources: the source of each tower's variables.
+      early: whether the weights that train only in the first epochs still train, a bool scalar
+        tensor; None: they do.
 
     Returns:
       The towers.
     """
-    with tf.device(machine_of(devices[0])):  # Where the input is: each tower fetches its part.
+    with tf.device(machine_of(devices[0])):  # The input is there; each tower fetches its part.
         image_parts = split_batch(images, len(devices))
         label_parts = split_batch(labels, len(devices))
     lockstep = Lockstep(len(devices))
@@ -59,12 +60,20 @@ def build_towers(
 
 
 def model_scope() -> Any:
-    """The scope that gives a model's variables their names, in every tower the same."""
+    """Returns the variable scope of a model, so that names are the same in every tower."""
     return tf.variable_scope("model", reuse=tf.AUTO_REUSE, auxiliary_name_scope=False)
 
 
 def split_batch(batch: tf.Tensor, num_towers: int) -> list[tf.Tensor]:
-    """[N, ...] -> num_towers parts in order, whose sizes differ by one at most."""
+    """Splits a batch [N, ...] into parts, in order, whose sizes differ by at most one.
+
+    Args:
+      batch: [N, ...].
+      num_towers: the number of parts.
+
+    Returns:
+      The parts, [n, ...] each.
+    """
     if batch.shape[0] is not None and batch.shape[0] % num_towers == 0:
         return tf.split(batch, num_towers)
     bounds = [tf.shape(batch)[0] * index // num_towers for index in range(num_towers + 1)]
@@ -72,37 +81,37 @@ def split_batch(batch: tf.Tensor, num_towers: int) -> list[tf.Tensor]:
 
 
 def fill_towers(images: tf.Tensor, num_towers: int) -> tf.Tensor:
-    """Adds black images where there are fewer than towers, since convolutions want one each.
+    """Adds black images, so that each tower has the image that convolutions need at least.
 
     Args:
-      images: [N, 32, 32, 3].
-      num_towers: how many towers share them.
+      images: uint8 [N, 32, 32, 3].
+      num_towers: the number of towers that share the images.
 
     Returns:
-      [max(N, num_towers), 32, 32, 3].
+      uint8 [max(N, num_towers), 32, 32, 3].
     """
     missing = tf.maximum(num_towers - tf.shape(images)[0], 0)
     return tf.pad(images, [[0, missing], [0, 0], [0, 0], [0, 0]])
 
 
 def machine_of(device: str) -> str:
-    """The CPU of a device's machine, where what its towers share is put together."""
+    """Returns the CPU of the machine that has `device`, as a device name."""
     spec = tf.DeviceSpec.from_string(device).replace(device_type="CPU", device_index=0)
     return str(spec.to_string())
 
 
 def copies_of_weights(pieces: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """A copy of the weights for each tower.
+    """Copies the weights to each tower.
 
-    Weights that live on CPUs are fetched once a machine; those on GPUs go from GPU to GPU, once for
-    each that has towers.
+    Weights on CPUs are fetched once per machine. Weights on GPUs are copied between GPUs, once for
+    each GPU that has towers.
 
     Args:
-      pieces: float32, those of the flat vector as they were read, in order.
-      devices: of the towers.
+      pieces: the pieces of the flat vector, in order, float32 [size of the piece] each.
+      devices: the device of each tower.
 
     Returns:
-      float32 [size of all pieces] each.
+      One copy per tower, float32 [size], on the tower's device.
     """
     on_gpus = tf.DeviceSpec.from_string(pieces[0].device).device_type == "GPU"
     joined: dict[str, tf.Tensor] = {}
@@ -118,9 +127,9 @@ def copies_of_weights(pieces: Sequence[tf.Tensor], devices: Sequence[str]) -> li
 
 
 def tower_moments(tower: Tower) -> tf.Tensor:
-    """What a tower's batch-norm layers saw, as one vector: means, then mean squares.
+    """Joins the moments of a tower's batch-norm layers: all means, then all mean squares.
 
-    Mean squares, unlike variances, can be averaged over towers and machines without more ado.
+    Mean squares, unlike variances, can simply be averaged over towers and machines.
 
     Returns:
       float32 [2 * channels of all layers].
@@ -132,17 +141,18 @@ def tower_moments(tower: Tower) -> tf.Tensor:
 
 
 def statistics_of(moments: tf.Tensor, towers: Sequence[Tower], num_replicas: int) -> tf.Tensor:
-    """Averaged moments -> means and sample variances, as moving statistics want them.
+    """Converts averaged moments to means and sample variances, as in the moving statistics.
 
-    The sample variance is the population variance times n / (n - 1), n counting every tower.
+    The sample variance is the population variance times n / (n - 1), where n counts the values of
+    all towers of all replicas.
 
     Args:
       moments: float32 [2 * channels], see `tower_moments`.
-      towers: this replica's.
-      num_replicas: replicas whose moments were averaged.
+      towers: the towers of this replica.
+      num_replicas: the number of replicas whose moments were averaged.
 
     Returns:
-      float32 [2 * channels].
+      All means, then all variances, float32 [2 * channels].
     """
     factors = []
     for seen in zip(*(tower.layers.statistics for tower in towers)):

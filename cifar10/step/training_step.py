@@ -1,4 +1,4 @@
-"""One training step, from a batch to new weights: read this file from top to bottom."""
+"""One training step, from a batch to new weights; the file reads from top to bottom."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
@@ -18,22 +18,22 @@ from cifar10.step.state import TrainingState
 from cifar10.weights.packed import Layout, Slices
 from cifar10.weights.spec import Recorder
 
-# Tensors that hooks look up by name.
+# Names of tensors that hooks look up.
 LOSS, ACCURACY = "step_loss", "step_accuracy"
-REPORT = "step_report"  # for `StepReport.of`
-OVER = "training_is_over"  # whether the chief has ended training, without a step
-# Collections of what the chief runs when it ends training: early, before it saves; and so that all
-# replicas end theirs, too.
+REPORT = "step_report"  # read by `StepReport.of`
+OVER = "training_is_over"  # whether the chief has ended training; reading it takes no step
+# Collections of ops that the chief runs when training ends: EARLY_END before it saves, if training
+# ends before its last step, and END_ALL to end the training of all replicas.
 EARLY_END, END_ALL = "early_end", "end_all"
 
 
 class StepReport(NamedTuple):
-    """What a step reports about the whole job, as one tensor.
+    """A step's report about the whole job; in the graph it is one tensor, float64 [4].
 
     Attributes:
-      step: the global step after it.
-      examples_seen: by the whole job, after it.
-      learning_rate: that it used.
+      step: the global step after this step.
+      examples_seen: the number of training images that the whole job has seen after this step.
+      learning_rate: the learning rate of this step.
       over: whether the chief has ended training.
     """
 
@@ -44,13 +44,13 @@ class StepReport(NamedTuple):
 
     @classmethod
     def of(cls, numbers: np.ndarray) -> "StepReport":
-        """Reads the value of the tensor `REPORT`, float64 [4]."""
+        """Makes a report from the value of the tensor `REPORT`, float64 [4]."""
         step, seen, rate, over = numbers.tolist()
         return cls(int(step), int(seen), rate, bool(over))
 
 
 def report_tensor() -> tf.Tensor:
-    """The tensor `REPORT`, float64 [4], of the graph that is about to run."""
+    """Returns the tensor `REPORT`, float64 [4], of the default graph."""
     return tf.get_default_graph().get_tensor_by_name(f"{REPORT}:0")
 
 
@@ -58,9 +58,9 @@ class Step(NamedTuple):
     """The graph of a training step.
 
     Attributes:
-      loss: of the batch, a float32 scalar.
-      train_op: takes the step.
-      state: what it changes.
+      loss: the mean loss of the batch, a float32 scalar.
+      train_op: the op that takes the step.
+      state: the variables that the step changes.
     """
 
     loss: tf.Tensor
@@ -68,7 +68,7 @@ class Step(NamedTuple):
     state: TrainingState
 
     def spec(self) -> tf.estimator.EstimatorSpec:
-        """What Estimator trains with, with a saver."""
+        """Returns the EstimatorSpec of this step, with its saver."""
         shared, config = self.state.shared, self.state.params.config
         return tf.estimator.EstimatorSpec(
             tf.estimator.ModeKeys.TRAIN,
@@ -83,23 +83,24 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     """Builds the graph of a training step.
 
     Args:
-      model: (Layers, standardised images float32 [n, 32, 32, 3]) -> logits float32 [n, 10].
+      model: a function (Layers, standardised images float32 [n, 32, 32, 3]) -> logits float32
+        [n, 10].
       images: the batch, uint8 [N, 32, 32, 3].
-      labels: int64 [N].
+      labels: the true classes, int64 [N].
       params: settings, devices, facts about the data.
     """
     place, layers = params.place, params.layers(training=True)
     state = TrainingState(lay_out(model, layers, params.values_from_data), params)
     rendezvous = state.shared.rendezvous
 
-    # 1. The weights are read once, float32 [size], and copied to every tower. A gradient must not
-    #    claim a later round than its weights are of, so the round is read first.
+    # 1. Read the weights once, float32 [size], and copy them to every tower. A gradient must not
+    #    carry a later round than that of its weights, so the round is read first.
     with tf.control_dependencies([rendezvous.current] if rendezvous else []):
         pieces = state.weights.read(place.transfer_dtype)
     copies = towers.copies_of_weights(pieces, place.tower_devices)
 
-    # 2. Each tower turns its part of the batch into logits, float32 [N / towers, 10], and those
-    #    into a mean loss.
+    # 2. Each tower computes logits, float32 [N / towers, 10], from its part of the batch, and from
+    #    them a mean loss.
     parts = towers.build_towers(
         model,
         layers,
@@ -117,13 +118,13 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
     accuracy = tf.identity(tf.add_n(accuracies) / len(accuracies), ACCURACY)
 
-    # 3. Each tower's gradient, float32 [size], and their mean, in a part a piece of the weights,
-    #    where the piece is; and likewise what the batch-norm layers saw.
+    # 3. Compute each tower's gradient, float32 [size]. Average the gradients, in one part per piece
+    #    of the weights and on the piece's device. Average the batch-norm moments, too.
     gradients = tower_gradients(losses, copies, state.scale)
     mean = average_gradients(gradients, copies, state)
     moments = average_moments(parts, state)
 
-    # 4. New weights, statistics and counters.
+    # 4. Update weights, statistics and counters.
     done = apply_update(state, mean, moments, parts)
 
     _keep_for_hooks(state)
@@ -136,12 +137,13 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 def lay_out(
     model: Network, layers: Layers, values_from_data: Optional[Mapping[str, Any]] = None
 ) -> Layout:
-    """Builds the model in a graph that nobody will run, to learn which variables it has.
+    """Builds the model in a graph that is never run, to find out which variables it has.
 
     Args:
-      model: (Layers, images float32 [N, 32, 32, 3]) -> logits.
-      layers: their settings.
-      values_from_data: first values that were made from the data, by name.
+      model: a function (Layers, images float32 [N, 32, 32, 3]) -> logits float32 [N, 10].
+      layers: the layers' settings.
+      values_from_data: initial values computed from the data, arrays of the variables' shapes by
+        variable name; None: there are none.
     """
     recorder = Recorder()
     with tf.Graph().as_default(), towers.model_scope():
@@ -150,7 +152,10 @@ def lay_out(
 
 
 def _early(state: TrainingState) -> Optional[tf.Tensor]:
-    """Whether the weights of the first epochs still train, a bool scalar; None: there are none."""
+    """Returns whether the weights that train only in the first epochs still train, a bool scalar.
+
+    For a model without such weights, it is None.
+    """
     if not state.layout.has_early:
         return None
     params = state.params
@@ -160,7 +165,7 @@ def _early(state: TrainingState) -> Optional[tf.Tensor]:
 
 
 def _loss_and_accuracy(tower: towers.Tower, smoothing: float) -> tuple[tf.Tensor, tf.Tensor]:
-    """Mean loss and accuracy of a tower's images, float32 scalars on the tower's device."""
+    """Returns mean loss and accuracy of a tower's images, float32 scalars on its device."""
     with tf.device(tower.logits.device):
         losses = cross_entropy(tower.labels, tower.logits, smoothing)
         is_right = tf.equal(tf.argmax(tower.logits, axis=1), tower.labels)
@@ -177,22 +182,23 @@ def apply_update(
 
     Args:
       state: the variables.
-      gradients: float32 [size of the piece] a piece of the weights, the mean over this process's
-        towers, with the decay of the weights.
+      gradients: one gradient per piece of the weights, float32 [size of the piece]: the mean over
+        this process's towers, with weight decay; see `gradients.average_gradients`.
       moments: one tensor, float32 [2 * channels], or none: see `gradients.average_moments`.
       parts: this process's towers.
     """
     shared, params = state.shared, state.params
     if shared.rendezvous:
-        # Synchronous replicas: the chief goes on with the mean of all, the others wait for it.
+        # The chief goes on with the mean over the replicas; the others wait for its update.
         pushed = shared.rendezvous.push([*gradients, *moments])
         if not params.place.is_chief:
             return shared.rendezvous.wait(pushed, shared.over.variable if shared.over else None)
         values = shared.rendezvous.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
-    # They read the step before it is counted.
+    # These updates read the global step, so they come before it is counted.
     updates = [_update_statistics(state, seen, parts) for seen in moments]
-    # From here on everything is where the variables are: not even a constant has to cross.
+    # From here on all ops are on the devices of the variables, so that not even a constant has to
+    # be sent to another machine.
     with tf.device(state.device):
         with tf.control_dependencies(updates):
             applied = _apply_gradients(state, gradients)
@@ -211,14 +217,14 @@ def apply_update(
 def _update_statistics(
     state: TrainingState, moments: tf.Tensor, parts: Sequence[towers.Tower]
 ) -> Any:
-    """Moves the moving statistics towards what all towers saw.
+    """Builds the op that moves the moving statistics towards the statistics of this step.
 
-    Early on the decay is (1 + step) / (10 + step), so that the zeros and ones that the statistics
-    start from are soon forgotten: with a decay of .997 alone they would weigh 22 % after 500 steps.
+    In early steps the decay is (1 + step) / (10 + step), so that the initial zeros and ones soon
+    lose their weight: with a constant decay of .997, they would still weigh 22 % after 500 steps.
 
     Args:
-      state: has the statistics, float32 [2 * channels].
-      moments: what all towers saw, float32 [2 * channels].
+      state: the training state, whose moving statistics are float32 [2 * channels].
+      moments: the averaged moments of all towers, float32 [2 * channels].
       parts: this process's towers.
     """
     (moving,) = state.statistics.pieces
@@ -234,22 +240,30 @@ def _apply_gradients(state: TrainingState, gradients: Sequence[tf.Tensor]) -> An
     """Builds the op that takes the optimizer's step and counts it.
 
     Args:
-      state: what it changes.
-      gradients: float32 [size of the piece] a piece of the weights.
+      state: the variables, and the optimizer.
+      gradients: one gradient per piece of the weights, float32 [size of the piece].
     """
     config = state.params.config
     if config.optimizer == "adam" and config.weight_decay != 0:
         gradients = _decay(state, gradients)
     optimizer = state.optimizer
-    if state.scale is not None:  # Leaves out steps whose gradients overflow; changes the scale.
+    if state.scale is not None:  # Skips steps whose gradients overflow, and adapts the scale.
         optimizer = tf.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, state.scale)
     return optimizer.apply_gradients(list(zip(gradients, state.weights.pieces)), state.step)
 
 
 def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Applies Adam's decay to every piece; returns the gradients, known after the decay."""
+    """Applies Adam's weight decay to every piece of the weights.
+
+    Args:
+      state: the training state, with the weights.
+      gradients: one gradient per piece of the weights, float32 [size of the piece].
+
+    Returns:
+      The gradients unchanged, but available only after the decay.
+    """
     rate = state.rate
-    if state.scale is not None:  # A step that is left out decays nothing.
+    if state.scale is not None:  # A step that is skipped must not decay the weights.
         rate = tf.where(optimizers.all_finite(gradients), state.rate, 0.0)
     known = []
     for index, (gradient, piece) in enumerate(zip(gradients, state.weights.pieces)):
@@ -261,7 +275,7 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
 
 
 def _keep_for_hooks(state: TrainingState) -> None:
-    """Puts what ends training, and whether it has ended, where hooks find it."""
+    """Adds the ops that end training, and the bool scalar `OVER`, to the graph for hooks."""
     for name, op in ((EARLY_END, state.early_end()), (END_ALL, state.shared.end_all())):
         if op is not None:
             tf.add_to_collection(name, op)
@@ -273,8 +287,8 @@ def _report(done: Any, state: TrainingState) -> tf.Operation:
     """Builds the op that ends the step, and makes the tensor `REPORT`, float64 [4].
 
     Args:
-      done: op after which all variables have their new values.
-      state: has the variables.
+      done: the op or tensor after which all variables have their new values.
+      state: the variables that the report reads.
     """
     over_flag = state.shared.over
     with tf.device(state.device), tf.control_dependencies([done]):

@@ -1,1 +1,1 @@
-"""A model's weights: what layers ask for, and how it is stored."""
+"""A model's weights: the variables that layers request, and how they are stored."""

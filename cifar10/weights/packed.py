@@ -1,9 +1,9 @@
-"""Weights in one flat vector, as training keeps them, in a piece a device.
+"""Weights in one flat vector, as training stores them, in one piece per device.
 
-A step reads it once, pushes one gradient and updates once, where a ResNet-44 has 131 weights: on a
-parameter server a step costs a few transfers instead of hundreds, and a process alone gains too.
-Checkpoints do not show it: `cifar10.step.saving` gives each slice the name that the variable would
-have.
+A step reads the vector once, pushes one gradient and makes one update, although a ResNet-44 has 131
+weights. So a step with a parameter server needs a few transfers instead of hundreds, and a process
+that trains alone is faster, too. Checkpoints do not depend on it: `cifar10.step.saving` saves each
+slice under the name of the layer's variable.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET,
 
 
 class Section:
-    """Specs whose values lie one after the other in a flat vector."""
+    """The specs of variables whose values are stored one after the other in a flat vector."""
 
     def __init__(self, specs: Sequence[Spec]) -> None:
         self.specs = tuple(specs)
@@ -25,14 +25,14 @@ class Section:
         self.size = sum(self.sizes)
 
     def unpack(self, flat: tf.Tensor) -> dict[str, tf.Tensor]:
-        """float32 [size] -> the values by name."""
+        """Splits a flat vector, float32 [size], into the variables' values by name."""
         parts = tf.split(flat, self.sizes)
         return {spec.name: tf.reshape(part, spec.shape) for spec, part in zip(self.specs, parts)}
 
     def constant(self, value_of: Callable[[Spec], float]) -> tf.Tensor:
-        """A number for each spec -> float32 [size], in which all values of a spec have its number.
+        """Returns float32 [size], in which all values of a spec equal `value_of(spec)`.
 
-        The graph's definition holds each number once, however many equal ones follow it.
+        The graph's definition stores each run of equal numbers as one number.
         """
         runs = itertools.groupby(zip(map(value_of, self.specs), self.sizes), lambda pair: pair[0])
         parts = [
@@ -41,15 +41,15 @@ class Section:
         return tf.concat(parts, 0)
 
     def initial_value(self) -> tf.Tensor:
-        """float32 [size]; each value is a function of the graph's seed and of its own name."""
+        """Returns initial values, float32 [size], which depend on the graph's seed and on names."""
         values = [_seeded(spec)(spec.shape, tf.float32) for spec in self.specs]
         return tf.concat([tf.reshape(value, [-1]) for value in values], 0)
 
 
 def _seeded(spec: Spec) -> Any:
-    """The spec's initializer, with a seed made from the variable's name.
+    """Returns the spec's initializer, with a seed computed from the variable's name.
 
-    So no change elsewhere in the graph, such as one more replica, changes initial weights.
+    So a change elsewhere in the graph, such as one more replica, does not change initial weights.
     """
     settings = spec.initializer.get_config()
     if "seed" in settings:
@@ -58,21 +58,22 @@ def _seeded(spec: Spec) -> Any:
 
 
 class Layout:
-    """Where a model's weights and statistics lie in their flat vectors.
+    """The positions of a model's weights and statistics in their flat vectors.
 
-    Weights that decay or learn by the same rule lie together: first the kernels, then other
-    weights, the offsets of normalisations, and last those that never decay and do not always train.
+    Weights that decay or learn by the same rule are adjacent: first the kernels, then biases and
+    scales, then the offsets of normalisations, and last the weights that never decay and do not
+    always train.
 
     Args:
-      specs: what the model asked for.
-      values_from_data: values that were made from the data, by name; they take the place of
-        initializers.
+      specs: the specs of the variables that the model requests.
+      values_from_data: initial values computed from the data, arrays of the variables' shapes by
+        variable name; they replace initializers.
 
     Attributes:
       weights: all weights.
-      statistics: all moving means, then the variances of the same layers in the same order, as
-        `towers.tower_moments` has them.
-      kernels: specs of the kernels, which come first.
+      statistics: all moving means, then the moving variances of the same layers in the same order,
+        as in `towers.tower_moments`.
+      kernels: the specs of the kernels, which come first.
       has_early: whether some weights train in the first epochs only.
     """
 
@@ -99,7 +100,7 @@ class Layout:
 
 
 def _layer(spec: Spec) -> str:
-    """The scope of the layer that asked for it."""
+    """Returns the scope of the layer that requested the variable."""
     return spec.name.rpartition("/")[0]
 
 
@@ -110,13 +111,17 @@ def _with_first_value(spec: Spec, values: Mapping[str, Any]) -> Spec:
 
 
 class FlatVariable:
-    """A section's values, in one variable a device, of sizes that differ by one number at most.
+    """A section's values in one variable per device, whose sizes differ by at most one number.
 
     Args:
-      name: of the variables, which are `name_0`, `name_1`, ...
-      section: what lies where; an empty one has no pieces.
-      devices: where the pieces live.
-      trainable: whether they are weights.
+      name: the common part of the variables' names, `name_0`, `name_1`, ...
+      section: the specs of the values; an empty section has no pieces.
+      devices: the devices of the pieces.
+      trainable: whether the values are weights.
+
+    Attributes:
+      section: the argument `section`.
+      pieces: the variables, float32 [size of the piece] each.
     """
 
     def __init__(self, name: str, section: Section, devices: Sequence[str], trainable: bool):
@@ -138,20 +143,20 @@ class FlatVariable:
                 )
 
     def cut(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """[section.size] -> a part a piece."""
+        """Splits a flat tensor, [section.size], into one part per piece."""
         if len(self._bounds) == 1:
             return [flat]
         return [flat[start:end] for start, end in self._bounds]
 
     def join(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """A part a piece -> [section.size]."""
+        """Joins one part per piece to a flat tensor, [section.size]."""
         return tf.concat(parts, 0)
 
     def read(self, dtype: Any = tf.float32) -> list[tf.Tensor]:
-        """Reads every piece once; what crosses to another machine has type `dtype`.
+        """Reads every piece once; values are sent to other machines in the type `dtype`.
 
         Returns:
-          float32, a part a piece.
+          One part per piece, float32 [size of the piece].
         """
         parts = []
         for piece in self.pieces:
@@ -162,13 +167,13 @@ class FlatVariable:
 
 
 class Slices:
-    """A tower's weights: slices of its copy of the flat vector, where the copy is.
+    """A tower's weights: slices of its copy of the flat vector, on the copy's device.
 
-    Statistics are None. What is fixed has no gradient.
+    For moving statistics, `get` returns None. Fixed weights have no gradient.
 
     Args:
-      section: what lies where.
-      flat: float32 [section.size].
+      section: the specs of the values in the flat vector.
+      flat: the tower's copy, float32 [section.size].
     """
 
     def __init__(self, section: Section, flat: tf.Tensor) -> None:
@@ -176,6 +181,6 @@ class Slices:
             self._values = section.unpack(flat)
 
     def get(self, spec: Spec) -> Any:
-        """Returns the slice of that name."""
+        """Returns the variable's slice, float32 of its shape; None for moving statistics."""
         value = self._values.get(spec.name)
         return tf.stop_gradient(value) if spec.kind == FIXED else value

@@ -1,4 +1,4 @@
-"""Weights that are a variable each: in evaluation, prediction and export."""
+"""One variable per weight, as evaluation, prediction and export store them."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from cifar10.weights.spec import TRAINABLE, Spec
 
 
 class SeparateVariables:
-    """One variable a weight, read once whatever the number of towers.
+    """One variable per weight, read once for all towers.
 
     Args:
-      device: where they live, or a device function; None: on the tower's device.
+      device: the device of the variables, or a device function; None: TensorFlow chooses it.
     """
 
     def __init__(self, device: Any = None) -> None:
@@ -19,7 +19,7 @@ class SeparateVariables:
         self._reads: dict[str, tf.Tensor] = {}
 
     def get(self, spec: Spec) -> Any:
-        """Makes or reuses a variable and returns its value, statistics too."""
+        """Makes or reuses a variable, a weight or a statistic, and returns its value."""
         with tf.device(self._device):
             variable = tf.get_variable(
                 spec.name.rsplit("/", 1)[-1],

@@ -1,4 +1,5 @@
-"""Convolutions for CPUs in C++, compiled on the machine that trains: `docs/kernels.md`.
+"""Convolutions and activations for CPUs in C++, compiled on the training machine: docs/kernels.md.
 
-`winograd.cc` computes, `ops.cc` makes TensorFlow's ops of it, `build` compiles, `library` loads.
+`winograd.cc` and `activations.cc` compute, `ops.cc` and `activation_ops.cc` define TensorFlow's
+ops, `build` compiles them, and `library` loads them.
 """

@@ -1,10 +1,11 @@
-"""Compiles the convolutions for CPUs.
+"""Compiles the convolutions and activations for CPUs.
 
     python -m cifar10.ops.kernels.build
 
-The library holds code for AVX2 and for AVX-512 and chooses by itself, so that it serves all x86-64
-machines that share this folder. It is put in place whole, so that processes may build at once.
-CXX names a compiler; the default is the first of c++, g++ and clang++ on PATH.
+The library contains code for AVX2 and for AVX-512 and chooses between them when it runs, so that
+all x86-64 machines that share this folder can use it. The file is replaced atomically, so several
+processes may build at the same time. CXX names a compiler; the default is the first of c++, g++ and
+clang++ on PATH.
 """
 
 import argparse
@@ -23,19 +24,23 @@ from cifar10.tf_internals import native_log
 
 _COMPILERS = ("c++", "g++", "clang++")
 _OPS = ("ops.cc", "activation_ops.cc")
-_FUNCTIONS = ("winograd.cc", "activations.cc")  # Compiled for each of the next.
-# What INSTRUCTIONS may be in them, and what compilers call it; the poorest first, since the
-# linker keeps the first copy of what several of them have of the standard library.
+_FUNCTIONS = ("winograd.cc", "activations.cc")  # Compiled once per architecture.
+# Values of the macro INSTRUCTIONS, and the compilers' names of these architectures. The one with
+# the fewest instructions comes first, since the linker keeps the first copy of each function of
+# the standard library that several object files contain.
 _ARCHITECTURES = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}
 _FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall")
 
 
 class _BuildError(Exception):
-    """What the compiler said."""
+    """The compiler failed; the message is its output."""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Returns the exit code: 0: the library is there; 1: it does not compile; 2: it cannot."""
+    """Builds the library and returns the exit code.
+
+    0: the library is there; 1: compiling failed; 2: this machine cannot compile or run it.
+    """
     parser = argparse.ArgumentParser(
         prog=library.BUILD_COMMAND,
         description=__doc__,
@@ -80,7 +85,7 @@ def _compiler() -> Optional[str]:
 
 def _build(compiler: str, path: pathlib.Path) -> None:
     native_log.silence()
-    import tensorflow as tf2  # Here, since it takes seconds to load.
+    import tensorflow as tf2  # Imported here because it takes seconds to load.
 
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="part-", dir=path.parent) as folder:
@@ -95,7 +100,7 @@ def _build(compiler: str, path: pathlib.Path) -> None:
 
 
 def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:
-    """What is compiled, and the flags that it needs."""
+    """Yields each source file to compile, with the flags that it needs."""
     for name in _OPS:
         yield library.SOURCE_DIR / name, ()
     for instructions, architecture in _ARCHITECTURES.items():

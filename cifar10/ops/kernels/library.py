@@ -1,4 +1,4 @@
-"""The compiled convolutions: where they are, whether they can be had, TensorFlow's ops of them."""
+"""The compiled library: its path, whether this machine can use it, and its TensorFlow ops."""
 
 import functools
 import hashlib
@@ -10,16 +10,17 @@ from importlib import metadata
 from typing import Any, Optional
 
 SOURCE_DIR = pathlib.Path(__file__).parent
-# As winograd.h has them: images are cut into tiles, and channels come in multiples of CHANNELS.
+# The values of winograd.h: images are split into tiles of TILE x TILE outputs, and the number of
+# channels must be a multiple of CHANNELS.
 TILE, CHANNELS = 4, 16
 BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
 
-# What compilers call x86-64-v3, as /proc/cpuinfo has it.
+# The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.
 _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
 
 
 def path() -> pathlib.Path:
-    """The library that these sources make for this TensorFlow; it need not be there."""
+    """Returns the path of the library of these sources and this TensorFlow; it may not exist."""
     digest = hashlib.sha256(metadata.version("tensorflow").encode())
     for source in sorted([*SOURCE_DIR.glob("*.h"), *SOURCE_DIR.glob("*.cc")]):
         digest.update(source.read_bytes())
@@ -28,7 +29,7 @@ def path() -> pathlib.Path:
 
 
 def why_impossible(cpu_flags: Set[str]) -> Optional[str]:
-    """Why this machine cannot run what would be compiled; None: it can.
+    """Says why this machine cannot run the library; returns None if it can.
 
     Args:
       cpu_flags: the CPU's features as /proc/cpuinfo names them.
@@ -40,7 +41,11 @@ def why_impossible(cpu_flags: Set[str]) -> Optional[str]:
 
 
 def why_not(cpu_flags: Set[str]) -> Optional[str]:
-    """Why the library cannot be had as things are; None: it can, and is loaded."""
+    """Says why the library cannot be used now; returns None if it can, and has loaded it then.
+
+    Args:
+      cpu_flags: the CPU's features as /proc/cpuinfo names them.
+    """
     reason = why_impossible(cpu_flags)
     if reason is None and not path().exists():
         reason = f"they are not compiled ({BUILD_COMMAND})"
@@ -54,12 +59,12 @@ def why_not(cpu_flags: Set[str]) -> Optional[str]:
 
 @functools.cache
 def load() -> Any:
-    """TensorFlow's ops `cifar10_conv3x3` and `cifar10_conv3x3_backprop_filter`.
+    """Loads the library and returns the module of its ops, such as `cifar10_conv3x3`.
 
     Raises:
       OSError: there is no library at `path`, or it cannot be loaded.
     """
-    # Here, because the build looks for the library without loading TensorFlow.
+    # Imported here, because the build looks for the library without loading TensorFlow.
     import tensorflow.compat.v1 as tf
 
     try:

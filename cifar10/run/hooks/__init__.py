@@ -1,1 +1,1 @@
-"""What happens between steps: logging, progress, summaries, validation."""
+"""Hooks for the work between steps: logging, progress, summaries, validation."""

@@ -1,4 +1,4 @@
-"""The hook that shows training's figures and keeps them for the curves."""
+"""The hook that shows the progress of training and records it for the curves."""
 
 import dataclasses
 from typing import Any, Optional
@@ -13,16 +13,16 @@ from cifar10.run.job import Job
 from cifar10.step import training_step
 from cifar10.step.training_step import StepReport
 
-_LIVE_SECS = 0.25  # between two states of the live line
-_ROW_SECS = 15.0  # a row of the history at least this often...
-_ROWS = 100  # ... and at each hundredth of the run, but not within a second
+_LIVE_SECS = 0.25  # between two updates of the live line
+_ROW_SECS = 15.0  # the history gets a row at least this often ...
+_ROWS = 100  # ... and after each hundredth of the run, but at most once a second
 
 
 @dataclasses.dataclass
 class _Interval:
     """Sums over the steps since the last line."""
 
-    started: float  # on the clock
+    started: float  # seconds on the `StepClock`
     seen_before: int
     step_before: int
     steps: int = 0
@@ -39,14 +39,14 @@ class ProgressHook(tf.train.SessionRunHook):
     """Shows means over the last steps, and adds them to the history and to TensorBoard.
 
     Args:
-      progress: shows them.
-      history: keeps them.
-      clock: times the steps.
-      job: what is trained.
+      progress: the line that shows the means.
+      history: the history that gets a row of means.
+      clock: the clock that measures the time of the steps.
+      job: the job that is trained.
       log_dir: the folder for images_per_sec as a TensorBoard scalar; None: it is not written.
 
     Attributes:
-      steps: that this process has trained.
+      steps: the number of steps that this process has taken.
     """
 
     def __init__(
@@ -72,23 +72,24 @@ class ProgressHook(tf.train.SessionRunHook):
         self._writer = self._log_dir and writer(self._log_dir)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Measures anew: a process whose session is lost begins another one with a checkpoint."""
+        """Restarts the measurement, since a new session begins from a checkpoint."""
         self._rows = self._shows = None
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the figures of the step."""
+        """Requests loss, accuracy and report of the step."""
         if self._clock.run() and self._job.own_examples:
-            self._rows = self._shows = None  # The others have gone on meanwhile: measure anew.
+            # Other replicas continued during the pause, so the measurement restarts.
+            self._rows = self._shows = None
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Shows a state or adds a row when it is time."""
+        """Updates the live line or adds a row to the history when it is due."""
         loss, accuracy, report = run_values.results
         self._report = StepReport.of(report)
         self.steps += 1
         seconds = self._clock.seconds
         if self._rows is None or self._shows is None:
-            # The first step also builds kernels and fills buffers; it is no measure of speed.
+            # The first step also builds kernels and fills buffers, so it is not measured.
             self._rows, self._shows = self._new_interval(), self._new_interval()
             return
         self._rows.add(loss, accuracy)

@@ -1,8 +1,8 @@
-"""TensorBoard's event files: each step once, also in a run that was killed and went on.
+"""TensorBoard's event files, with each step once, even if a run was killed and continued.
 
-A run that goes on from a checkpoint trains the steps after it again, and a killed process has left
-events of them. TensorBoard's way to take such events back is an event SessionLog.START with a step:
-`EventAccumulator`, and with it the web page, drops what came before it of that step and later ones.
+A run that continues from a checkpoint repeats the steps after it, and a killed process may have
+left events of these steps. An event SessionLog.START with a step takes them back: TensorBoard's
+`EventAccumulator`, and so its web page, drops earlier events of that step and of later ones.
 """
 
 from typing import Any
@@ -16,13 +16,13 @@ from cifar10.step.training_step import StepReport
 
 
 def writer(folder: str) -> Any:
-    """This process's one event file in a folder; Estimator writes to it, too."""
-    with tf.Graph().as_default():  # Where eager execution is on, there is no FileWriter.
+    """Returns the writer of this process's event file in a folder; Estimator uses it, too."""
+    with tf.Graph().as_default():  # FileWriter is not available in eager execution.
         return tf.summary.FileWriterCache.get(folder)
 
 
 def take_back(folder: str, first_step: int) -> None:
-    """Makes TensorBoard drop what earlier processes wrote of `first_step` and later steps."""
+    """Makes TensorBoard drop earlier events of `first_step` and of later steps."""
     log = tf.SessionLog(status=tf.SessionLog.START)
     writer(folder).add_session_log(log, first_step)
 
@@ -34,22 +34,25 @@ def keep(history: History, folder: str) -> None:
 
 
 class ResumeHook(tf.train.SessionRunHook):
-    """Takes back events and rows of the steps that are about to be trained again.
+    """Takes back events and rows of steps that are about to be repeated.
 
-    A session begins with the latest checkpoint; in a cluster that has lost a parameter server, one
-    begins in the middle of a process's life.
+    Each session begins from the latest checkpoint. In a cluster that has lost a parameter server,
+    a process begins another session.
 
     Args:
-      output_dir: has the checkpoints.
-      log_dir: has the events.
-      history: has the rows.
+      output_dir: the folder of the checkpoints.
+      log_dir: the folder of the events.
+      history: the history whose rows are taken back.
     """
 
     def __init__(self, output_dir: str, log_dir: str, history: History) -> None:
         self._output_dir, self._log_dir, self._history = output_dir, log_dir, history
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Goes by the checkpoint's step; others may have taken steps since it was restored."""
+        """Takes back what is later than the checkpoint.
+
+        The step is the checkpoint's, since other replicas may have taken steps since its restore.
+        """
         step = checkpoints.latest_step(self._output_dir)
         self._history.forget_after(step)
         take_back(self._log_dir, step + 1)
@@ -58,13 +61,13 @@ class ResumeHook(tf.train.SessionRunHook):
 class SummaryHook(tf.train.SessionRunHook):
     """Writes a collection's summaries of step 1 and of each multiple of `steps`.
 
-    So they are of the same steps whether the run was killed on its way or not. Where other trainers
-    take the step in question, it is the first one that this process begins after it.
+    So a run that was killed and continued has summaries of the same steps as one that was not. If
+    another trainer takes such a step, the next step that this process begins is used instead.
 
     Args:
-      collection: has the summaries' ops.
-      steps: between two rows.
-      folder: gets the events.
+      collection: the name of the collection with the summaries' ops.
+      steps: the number of steps between two summaries.
+      folder: the folder for the events.
     """
 
     def __init__(self, collection: str, steps: int, folder: str) -> None:
@@ -82,14 +85,14 @@ class SummaryHook(tf.train.SessionRunHook):
         self._step = self._written = int(session.run(self._global_step))
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the summaries of a step that is to have them."""
+        """Requests the summaries if they are due in this step."""
         self._is_due = not self._step or self._round(self._step + 1) > self._round(self._written)
         return tf.train.SessionRunArgs(
             (self._report, self._summary) if self._is_due else (self._report,)
         )
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Writes them."""
+        """Writes the summaries if they were due."""
         self._step = StepReport.of(run_values.results[0]).step
         if self._is_due:
             self._writer.add_summary(run_values.results[1], self._step)

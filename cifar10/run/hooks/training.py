@@ -1,4 +1,4 @@
-"""Session hooks: when training ends early, and what comes between a checkpoint and validation."""
+"""Session hooks that end training, save checkpoints, and act between a save and validation."""
 
 import contextlib
 import time
@@ -14,14 +14,14 @@ from cifar10.tf_internals.saver_hook import CheckpointSaver
 
 
 class StepClock:
-    """Seconds spent on training steps; stands still while a checkpoint is validated."""
+    """Measures the seconds spent on training steps, without those of validation."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._seconds = seconds
         self._since: Optional[float] = None
 
     def run(self) -> bool:
-        """Starts the clock, if it stands; returns whether it stood."""
+        """Starts the clock if it is stopped; returns whether it was."""
         if self._since is not None:
             return False
         self._since = time.perf_counter()
@@ -40,49 +40,51 @@ class StepClock:
 
 
 class StopHook(tf.train.SessionRunHook):
-    """Ends training after the step in which a signal came.
+    """Ends training after the step in which a signal arrived.
 
     Args:
-      stop: says whether a signal came.
-      stay: how much longer the master needs this replica's gradients; None: not at all.
+      stop: knows whether a signal has arrived.
+      stay: knows whether the master still needs this replica's gradients after a signal; None: it
+        does not.
     """
 
     def __init__(self, stop: StopRequest, stay: Optional[Stay] = None) -> None:
         self._stop, self._stay = stop, stay
 
     def begin(self) -> None:
-        """Raises Stopped if the signal came before the session starts."""
+        """Raises Stopped if a signal arrived before the session starts."""
         self._stop.check()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Lets the session close, which saves a checkpoint."""
+        """Ends the session, so that the chief saves a checkpoint, after a signal and the stay."""
         if self._stop.requested if self._stay is None else self._stay.is_over:
             run_context.request_stop()
 
 
 class StopEvaluationHook(tf.train.SessionRunHook):
-    """Breaks an evaluation off when a signal comes; there is nothing to save."""
+    """Ends an evaluation when a signal arrives; there is nothing to save."""
 
     def __init__(self, stop: StopRequest) -> None:
         self._stop = stop
 
     def before_run(self, run_context: Any) -> None:
-        """Raises Stopped."""
+        """Raises Stopped if a signal has arrived."""
         self._stop.check()
 
 
 class TimeLimitHook(tf.train.SessionRunHook):
-    """Ends training at a point in time (`time.monotonic`), as if it had reached its last step.
+    """Ends training at a deadline, as if it had reached its last step.
 
-    It comes before the hook that saves: the last checkpoint has the weights that a run ends with.
-    After a signal it leaves them, since the run is to go on as if it had not been stopped.
+    This hook runs before the one that saves, so that the last checkpoint contains the final
+    weights. After a signal it does not change the weights, since the run is to continue as if it
+    had not been stopped.
 
     Args:
-      deadline: the point in time.
-      stop: says whether a signal came.
+      deadline: the time at which training ends (`time.monotonic`), in seconds.
+      stop: knows whether a signal has arrived.
 
     Attributes:
-      reached: whether it did.
+      reached: whether the deadline has ended training.
     """
 
     def __init__(self, deadline: float, stop: StopRequest) -> None:
@@ -90,41 +92,41 @@ class TimeLimitHook(tf.train.SessionRunHook):
         self.reached = False
 
     def begin(self) -> None:
-        """Finds what ends training in the graph that is about to run."""
+        """Finds the ops for an early end in the graph that is about to run."""
         self._early_end = tf.get_collection(training_step.EARLY_END)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Lets the session close, which saves a checkpoint and validates it."""
+        """Ends the session after the deadline; the last checkpoint is then saved and validated."""
         if time.monotonic() >= self._deadline:
             self.reached = True
             run_context.request_stop()
 
     def end(self, session: Any) -> None:
-        """Replaces the weights by those that a run ends with."""
+        """Replaces the weights by the final ones if the deadline has ended training."""
         if self.reached and not self._stop.requested:
             session.run(self._early_end)
 
 
 class EndAllHook(tf.train.SessionRunHook):
-    """Ends the training of all replicas with the chief's, unless a signal is what ends it.
+    """Ends the training of all replicas when the chief's ends, unless a signal ends it.
 
     Args:
-      stop: says whether a signal came: then the others wait for the chief to come back.
+      stop: knows whether a signal has arrived; then the other replicas wait for a new chief.
     """
 
     def __init__(self, stop: StopRequest) -> None:
         self._stop = stop
 
     def begin(self) -> None:
-        """Finds what ends training in the graph that is about to run."""
+        """Finds the op that ends training in the graph that is about to run."""
         self._end_all = tf.get_collection(training_step.END_ALL)
 
     def end(self, session: Any) -> None:
-        """Tells all replicas."""
+        """Tells all replicas that training is over."""
         if self._stop.requested:
             return
         with contextlib.suppress(tf.errors.UnavailableError, tf.errors.AbortedError):
-            # A parameter server that has gone has heard of the end, as has everyone else.
+            # A parameter server that has ended knew that training is over, as all tasks then do.
             session.run(self._end_all)
 
 
@@ -145,7 +147,7 @@ class LastStepHook(tf.train.SessionRunHook):
         self._report = training_step.report_tensor()
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the report."""
+        """Requests the step's report."""
         return tf.train.SessionRunArgs(self._report)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -156,9 +158,9 @@ class LastStepHook(tf.train.SessionRunHook):
 
 
 class FollowChiefHook(LastStepHook):
-    """Ends a worker's training at the last step, or when the chief's has ended before.
+    """Ends a worker's training at the last step, or when the chief ends training before it.
 
-    Does not even begin if training is over already.
+    If training is already over, the worker does not begin.
     """
 
     def begin(self) -> None:
@@ -168,14 +170,14 @@ class FollowChiefHook(LastStepHook):
         self._before = (tf.train.get_global_step(), over)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Raises TrainingOver instead of training a step beyond the end."""
+        """Raises TrainingOver if training is over, instead of taking another step."""
         step, over = session.run(self._before)
         if over or step >= self._total_steps:
             raise TrainingOver(int(step))
 
 
 class _LastSave(tf.train.CheckpointSaverListener):
-    """Notes the step of the newest checkpoint."""
+    """Records the step of the newest checkpoint."""
 
     step = 0
 
@@ -184,18 +186,18 @@ class _LastSave(tf.train.CheckpointSaverListener):
 
 
 class SaverHook(CheckpointSaver):
-    """Saves as Estimator's own hook, but asks no parameter server for the step after each step.
+    """Saves like Estimator's own hook, but does not fetch the global step separately.
 
-    The checkpoint of the last step is left to the end of the session, so that what follows it, its
-    validation, comes after the last use of the parameter servers, and nobody has to wait for it.
+    The checkpoint of the last step is saved at the end of the session. So its validation comes
+    after the last use of the parameter servers, and no task has to wait for it.
 
     Args:
-      folder: for the checkpoints.
-      save_steps: between two of them.
-      log_folder: for TensorBoard's graph and marks of checkpoints; None: where the checkpoints are.
+      folder: the folder for the checkpoints.
+      save_steps: the number of steps between two checkpoints.
+      log_folder: the folder for TensorBoard's graph and marks of checkpoints; None: `folder`.
 
     Attributes:
-      at_end: whether the session ends.
+      at_end: whether the session is ending.
     """
 
     def __init__(self, folder: str, save_steps: int, log_folder: Optional[str] = None) -> None:
@@ -209,7 +211,7 @@ class SaverHook(CheckpointSaver):
         self._report = training_step.report_tensor()
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the report, which comes with the step's answer."""
+        """Requests the step's report, which contains the global step."""
         return tf.train.SessionRunArgs(self._report)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -228,16 +230,16 @@ class SaverHook(CheckpointSaver):
 
 
 class PauseListener(tf.train.CheckpointSaverListener):
-    """Keeps the figures, stops the clock, and ends training on a signal, all before validation.
+    """Saves measurements, stops the clock, and ends training on a signal, all before validation.
 
     Args:
-      clock: times the steps.
-      keep: is called before a checkpoint is written, and keeps what was measured up to it: a run
-        that is killed right after it goes on from it, and measures these steps no more.
-      stop: says whether a signal came.
-      saver: saves.
-      last: is called once the last checkpoint is whole, before it is validated. There always is
-        one: a session ends after a step, whose checkpoint `SaverHook` leaves to the end.
+      clock: the clock that measures the time of the steps.
+      keep: a function that is called before a checkpoint is written, and saves the measurements up
+        to it; a run that is killed after the checkpoint does not repeat these steps.
+      stop: knows whether a signal has arrived.
+      saver: the hook that saves checkpoints.
+      last: a function that is called after the last checkpoint has been written, before its
+        validation. `SaverHook` always saves one at the end of the session.
     """
 
     def __init__(
@@ -252,16 +254,16 @@ class PauseListener(tf.train.CheckpointSaverListener):
         self._saver, self._last = saver, last
 
     def before_save(self, session: Any, global_step_value: int) -> None:
-        """Keeps what the checkpoint will make final."""
+        """Saves the measurements up to the checkpoint."""
         self._keep()
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        """Stops the clock; the checkpoint is whole, so what follows may be left out on a signal."""
+        """Stops the clock; raises Stopped after a signal, since the checkpoint is complete."""
         self._clock.pause()
         self._stop.check()
         if self._saver.at_end:
             self._last()
 
     def end(self, session: Any, global_step_value: int) -> None:
-        """Leaves the last validation out when a signal ended training."""
+        """Raises Stopped after a signal, so that the last validation is skipped."""
         self._stop.check()

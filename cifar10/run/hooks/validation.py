@@ -1,4 +1,4 @@
-"""Validation after each checkpoint: keeps the best, the curve, the pictures."""
+"""Records each validation: keeps the best checkpoint, the history and TensorBoard's images."""
 
 from typing import Any, Callable, Optional
 
@@ -18,12 +18,12 @@ from cifar10.schema import VALIDATION
 
 
 class ValidationRecorder(tf.estimator.Exporter):
-    """Records each validation; Estimator calls it after an evaluation, as it calls exporters.
+    """Records each validation, as an exporter that Estimator calls after an evaluation.
 
     Args:
-      job: what is trained.
-      history: gets a row.
-      say: prints a line.
+      job: the job that is trained.
+      history: the history that gets a row per validation.
+      say: a function that prints a line.
     """
 
     def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
@@ -68,11 +68,11 @@ class ValidationRecorder(tf.estimator.Exporter):
         """Validates a checkpoint that has no row yet, outside of Estimator's training loop.
 
         Args:
-          checkpoint: its path; None or the checkpoint of step 0: there is nothing to validate.
-          stop: says whether a signal came.
+          checkpoint: the checkpoint's path; None and the checkpoint of step 0 are not validated.
+          stop: knows whether a signal has arrived.
 
         Returns:
-          Whether it was validated now.
+          Whether this call validated the checkpoint.
         """
         job = self._job
         step = checkpoints.read_counter(checkpoint, "global_step")
@@ -89,10 +89,10 @@ class ValidationRecorder(tf.estimator.Exporter):
         return True
 
     def _take_back_lost_ones(self) -> None:
-        """Has TensorBoard forget the validations that are about to be made again.
+        """Makes TensorBoard drop the validations that are about to be repeated.
 
-        A row of the history is the last trace of a validation: without one, the latest checkpoint
-        is validated anew, whatever else a killed process has left of it.
+        A validation is complete when the history has its row. Without a row, the latest checkpoint
+        is validated again, whatever else a killed process has left of that validation.
         """
         config = self._job.config
         step = checkpoints.latest_step(config.output_place)
@@ -125,6 +125,6 @@ def write_summaries(job: Job, step: int, result: dict[str, Any]) -> None:
 
 
 def _log_folders(config: TrainConfig) -> list[str]:
-    """Where validations are logged: Estimator's place, and ours if that is another one."""
+    """Returns the folders of validation logs: Estimator's, and that in --log-dir if it differs."""
     places = dict.fromkeys((config.output_place, config.log_place))
     return [str(tf.io.gfile.join(place, f"eval_{VALIDATION}")) for place in places]

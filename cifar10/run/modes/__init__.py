@@ -1,1 +1,1 @@
-"""The modes beside training: evaluation, prediction and export."""
+"""The modes other than training: evaluation, prediction and export."""

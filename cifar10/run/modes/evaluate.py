@@ -1,4 +1,4 @@
-"""Exact evaluation of one checkpoint on a whole split, with what the model said of each image."""
+"""Exact evaluation of one checkpoint on a whole split, with the probabilities of each image."""
 
 import dataclasses
 from typing import Any, Optional
@@ -24,16 +24,15 @@ class Evaluation:
     """A checkpoint's figures on one split.
 
     Attributes:
-      checkpoint: its path.
-      step: its global step.
-      accuracy: share of images whose likeliest class is the true one.
-      loss: mean cross-entropy, nats.
-      confusion_matrix: int64 [10, 10], rows true, columns predicted.
+      checkpoint: the checkpoint's path.
+      step: the checkpoint's global step.
+      accuracy: the share of images whose likeliest class is the true one.
+      loss: the mean cross-entropy in nats.
+      confusion_matrix: int64 [10, 10]; the rows are true classes, the columns predicted ones.
       images: uint8 [N, 32, 32, 3], in the order of the records.
-      labels: int64 [N].
+      labels: the true classes, int64 [N].
       probabilities: float32 [N, 10].
-      augmented_accuracy: that of the mean answer to each image mirrored and shifted, where that
-        was asked for.
+      augmented_accuracy: the accuracy with test-time augmentation; None without it.
     """
 
     checkpoint: str
@@ -48,7 +47,7 @@ class Evaluation:
 
     @property
     def count(self) -> int:
-        """Images evaluated."""
+        """The number of images that were evaluated."""
         return len(self.labels)
 
 
@@ -56,7 +55,7 @@ class CollectHook(tf.train.SessionRunHook):
     """Keeps each batch's images, labels and probabilities.
 
     Attributes:
-      batches: one dict of arrays a batch.
+      batches: one dict of arrays per batch.
     """
 
     def __init__(self) -> None:
@@ -69,7 +68,7 @@ class CollectHook(tf.train.SessionRunHook):
         self._fetches = {name: graph.get_tensor_by_name(f"{name}:0") for name in names}
 
     def before_run(self, run_context: Any) -> Any:
-        """Asks for the batch."""
+        """Requests images, labels and probabilities of the batch."""
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
@@ -82,7 +81,7 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
 
     Raises:
       DataError: records are damaged.
-      Stopped: a signal came.
+      Stopped: a signal arrived.
     """
     collect = CollectHook()
     estimator = job.estimator
@@ -120,7 +119,7 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:
-    """The mode: prints the figures of a checkpoint on the eval split."""
+    """Runs the mode: prints accuracy and loss of a checkpoint on the eval split."""
     records = open_records(config.data_place)
     records.require(EVAL)
     job = start_job(config, records)
@@ -137,6 +136,6 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
 
 
 def describe_augmented(evaluation: Evaluation) -> str:
-    """`, .9081 with test-time augmentation`; nothing where it was not asked for."""
+    """Returns `, 0.9081 with test-time augmentation`, or an empty string without it."""
     accuracy = evaluation.augmented_accuracy
     return "" if accuracy is None else f", {accuracy:.4f} with test-time augmentation"

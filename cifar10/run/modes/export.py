@@ -1,4 +1,4 @@
-"""SavedModel: raw uint8 images or PNG/JPEG bytes in, classes and probabilities out."""
+"""Exports a SavedModel, from uint8 images or PNG/JPEG bytes to classes and probabilities."""
 
 import dataclasses
 import functools
@@ -17,12 +17,12 @@ from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.model_fn import model_fn
 
 EXPORT_DIR = "export"
-_PART = ".part"  # what is being written
+_PART = ".part"  # folder of an unfinished export
 IMAGES_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded"
 
 
 def export_mode(config: TrainConfig) -> None:
-    """The mode: exports the best checkpoint."""
+    """Runs the mode: exports the checkpoint of --checkpoint, by default the best one."""
     checkpoint = checkpoints.find(config)
     say(f"export: {export(start_job(config), checkpoint)}")
 
@@ -36,16 +36,16 @@ def export(job: Job, checkpoint: str) -> str:
       encoded: `bytes` string [N], PNG or JPEG; other sizes than 32x32 are resampled.
 
     Args:
-      job: the model.
-      checkpoint: its weights.
+      job: the job whose model is exported.
+      checkpoint: the path of the checkpoint with the model's weights.
 
     Returns:
-      The folder, `export/SECONDS` in the output folder; it appears whole.
+      The folder, `export/SECONDS` in the output folder; it appears only when it is complete.
     """
     parent = tf.io.gfile.join(job.config.output_place, EXPORT_DIR)
     folder = _free_folder(parent)
     part = tf.io.gfile.join(parent, _PART)
-    if tf.io.gfile.exists(part):  # of an export that was killed
+    if tf.io.gfile.exists(part):  # left by an export that was killed
         tf.io.gfile.rmtree(part)
     with (
         clear_errors(job.config),
@@ -65,7 +65,7 @@ def export(job: Job, checkpoint: str) -> str:
 
 
 def _portable(job: Job) -> Job:
-    """One tower, in the layout and type that every device has, bound to no device."""
+    """Returns the job with one tower, bound to no device, in a layout that all devices support."""
     plan = dataclasses.replace(
         job.plan,
         tower_devices=("",),
@@ -101,7 +101,7 @@ def _outputs(job: Job, images: Any) -> dict[str, Any]:
 
 
 def _free_folder(parent: str) -> str:
-    """A folder named by the time, as TensorFlow Serving expects: the highest number is newest."""
+    """Returns a new folder, named by the time: TensorFlow Serving uses the highest number."""
     stamp = int(time.time())
     while tf.io.gfile.exists(tf.io.gfile.join(parent, str(stamp))):
         stamp += 1

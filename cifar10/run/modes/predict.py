@@ -1,4 +1,4 @@
-"""What a checkpoint sees in image files."""
+"""Predicts the classes of image files."""
 
 import io
 import warnings
@@ -17,15 +17,15 @@ from cifar10.run.job import start_job
 from cifar10.run.tf_errors import clear_errors
 
 _FORMATS = ("PNG", "JPEG")
-_SHOWN = 3  # classes a line
+_SHOWN = 3  # classes per line
 _MAX_PIXELS = 50_000_000
 
 
 def predict(config: TrainConfig) -> None:
-    """The mode: prints the likeliest classes of each image file.
+    """Runs the mode: prints the likeliest classes of each image file.
 
     Raises:
-      UserError: a file is missing or no PNG or JPEG image; there is no whole checkpoint.
+      UserError: a file is missing or not a PNG or JPEG image, or there is no complete checkpoint.
     """
     paths = [config.place(path) for path in config.images]
     encoded = [read_image(path) for path in paths]
@@ -44,7 +44,7 @@ def predict(config: TrainConfig) -> None:
 
 
 def describe(probabilities: Any, class_names: Sequence[str]) -> str:
-    """`cat 93.1 %, dog 4.0 %, deer 1.1 %`, from float [10]."""
+    """Formats probabilities, float [10], as `cat 93.1 %, dog 4.0 %, deer 1.1 %`."""
     order = sorted(range(len(class_names)), key=lambda index: -probabilities[index])
     return ", ".join(
         f"{class_names[index]} {100 * probabilities[index]:.1f} %" for index in order[:_SHOWN]
@@ -52,10 +52,10 @@ def describe(probabilities: Any, class_names: Sequence[str]) -> str:
 
 
 def read_image(path: str) -> bytes:
-    """Reads a file and makes sure that it is an image that can be decoded.
+    """Reads a file and checks that it is an image that can be decoded.
 
     Raises:
-      UserError: it is not.
+      UserError: the file cannot be read, is no PNG or JPEG image, or has too many pixels.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
