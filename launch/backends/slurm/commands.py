@@ -1,4 +1,4 @@
-"""Slurm's own commands: runs them, reads what they say, and says it clearly if they refuse."""
+"""Runs Slurm's commands, parses their answers, and explains their refusals."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from launch.record.outcome import Cause
 
 _ANSWER_SECS = 60
 
-# How a job ended in Slurm -> the cause, what it means, and the way out.
+# A job's last state in Slurm -> the cause of its end, what that means, and the way out.
 ENDS = {
     "CANCELLED": (Cause.CANCELLED, "cancelled in Slurm"),
     "TIMEOUT": (
@@ -39,14 +39,14 @@ class JobState:
     """What Slurm knows about a job.
 
     Attributes:
-      state: PENDING, RUNNING, COMPLETING and so on, as Slurm writes it; `forgotten` for a job that
-        Slurm does not know any more.
-      reason: why it is pending, or why it ended; "" for none.
-      nodes: as Slurm writes them (`m[1-2]`); "" before they are chosen.
-      exit_code: of the batch script; 128 + n for signal n.
-      time_limit: as Slurm writes it.
-      is_preempted: whether another job takes its nodes.
-      may_requeue: whether it may go back to the queue.
+      state: Slurm's name of the state (PENDING, RUNNING, COMPLETING and so on); `forgotten` for a
+        job that Slurm does not know any more.
+      reason: why the job is pending, or why it ended; "" for none.
+      nodes: the job's nodes in Slurm's notation (`m[1-2]`); "" before they are chosen.
+      exit_code: the batch script's exit code; 128 + n for signal n.
+      time_limit: the job's time limit in Slurm's notation.
+      is_preempted: whether Slurm has preempted the job for another one.
+      may_requeue: whether the job may return to the queue.
     """
 
     state: str
@@ -59,21 +59,21 @@ class JobState:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it waits in the queue, before its start or for going on."""
+        """Whether the job waits in the queue, for its first start or for another one."""
         return self.state in _WAITING
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended and Slurm has cleared up after it."""
+        """Whether the job has ended and Slurm has cleaned up its nodes."""
         return self.state not in _LIVE
 
     @property
     def words(self) -> str:
-        """Where it stands: `RUNNING m[1-2]`, `PENDING Resources`."""
+        """The state with the nodes or the reason: `RUNNING m[1-2]`, `PENDING Resources`."""
         return f"{self.state} {self.nodes or self.reason}".strip()
 
 
-# An unknown state counts as an end: these are all in which a job can stay for long.
+# The states in which a job can stay for long; any other state counts as an end.
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 _LIVE = _WAITING | {
     "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING",
@@ -87,16 +87,17 @@ def submit(
     """Submits a batch script.
 
     Args:
-      options: sbatch's; those on its command line go before SBATCH_ variables of the user's.
-      script: its path.
-      words: the script's own arguments.
-      env: what the job's environment comes from.
+      options: options for sbatch's command line, which overrides the user's SBATCH_ variables.
+      script: the path of the batch script.
+      words: the arguments of the batch script.
+      env: the environment of sbatch, from which Slurm makes the job's environment.
 
     Returns:
       The job's id.
 
     Raises:
-      LaunchError: Slurm refuses it; says why.
+      LaunchError: Slurm refuses the job; the message says why.
+      HostError: Slurm does not answer.
     """
     return _run(["sbatch", "--parsable", *options, script, *words], env).strip().split(";")[0]
 
@@ -107,7 +108,7 @@ def test(options: Sequence[str], script: str) -> str:
 
 
 def show(job: str) -> JobState:
-    """Asks Slurm about a job of this user's.
+    """Asks Slurm for the state of one of this user's jobs.
 
     Raises:
       HostError: Slurm does not answer.
@@ -115,7 +116,7 @@ def show(job: str) -> JobState:
     try:
         text = _ask("scontrol", "--oneliner", "show", "job", job)
     except HostError:
-        # The exit code is the same for all failures: ask which jobs Slurm knows, ended ones too.
+        # scontrol has one exit code for all failures, so ask whether Slurm still knows the job.
         if job in _ask("squeue", "--noheader", "--me", "--states=all", "--format=%i").split():
             raise
         return JobState("forgotten")
@@ -132,7 +133,7 @@ def show(job: str) -> JobState:
 
 
 def field(text: str, name: str) -> str:
-    """The value of `name=` in a line of scontrol's; "" for none."""
+    """Returns the value of `name=` in a line that scontrol prints; "" for none."""
     found = re.search(rf"(?:^|\s){name}=(\S*)", text)
     return "" if found is None else _value(found[1])
 
@@ -142,7 +143,7 @@ def _value(text: str) -> str:
 
 
 def jobs_named(name: str) -> dict[str, JobState]:
-    """Asks Slurm for this user's jobs of that name that are not over, by their ids.
+    """Returns the states of this user's jobs of that name that are not over, by job id.
 
     Raises:
       HostError: Slurm does not answer.
@@ -156,7 +157,11 @@ def jobs_named(name: str) -> dict[str, JobState]:
 
 
 def addresses() -> list[tuple[str, str]]:
-    """Asks for the nodes of the allocation that this process runs in: (name, address)."""
+    """Returns (name, address) of each node in the allocation that this process runs in.
+
+    Raises:
+      HostError: Slurm does not answer.
+    """
     nodes = os.environ["SLURM_JOB_NODELIST"]
     names = _ask("scontrol", "show", "hostnames", nodes).split()
     text = _ask("scontrol", "--oneliner", "show", "node", nodes)
@@ -165,22 +170,22 @@ def addresses() -> list[tuple[str, str]]:
 
 
 def ask_to_end(job: str) -> None:
-    """Sends SIGTERM to the batch script alone, which ends the tasks in order."""
+    """Sends SIGTERM to the batch script alone, which then stops the tasks so that they save."""
     _run(["scancel", "--batch", "--signal=TERM", job])
 
 
 def cancel(job: str) -> None:
-    """Ends a job by Slurm's own means, wherever it stands: SIGTERM to all of it, then SIGKILL."""
+    """Cancels a job in any state: Slurm sends SIGTERM to all its processes, later SIGKILL."""
     _run(["scancel", job])
 
 
 def requeue(job: str) -> None:
-    """Sends a job back to the queue, which ends what runs of it."""
+    """Returns a job to the queue, which ends its processes."""
     _run(["scontrol", "requeue", job])
 
 
 def _ask(*command: str) -> str:
-    """Returns the answer to a question, which is no mistake of the user's: HostError for none."""
+    """Returns the output of a query; raises HostError for a refusal, which is no user's mistake."""
     try:
         return _run(command)
     except LaunchError as error:
@@ -188,11 +193,11 @@ def _ask(*command: str) -> str:
 
 
 def _run(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> str:
-    """Returns what a command wrote: to standard error if it wrote nothing else.
+    """Returns a command's standard output, or its standard error if that is empty.
 
     Raises:
-      HostError: it is not there, or Slurm does not answer.
-      LaunchError: Slurm refuses.
+      HostError: the command is not installed, or Slurm does not answer.
+      LaunchError: the command failed for another reason; the message says why.
     """
     try:
         done = subprocess.run(
