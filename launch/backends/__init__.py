@@ -1,6 +1,6 @@
-"""Where a job runs: a folder for each backend.
+"""The backends, which run jobs: one folder for each.
 
-The `__init__` of each folder has a `KIND`, which loads the backend when it is needed. To add one,
-write its folder and its line in `launch.backends.registry`, or call `register` there from outside
-the tree.
+The `__init__` of each folder defines a `KIND`, which imports the backend only when it is needed. To
+add a backend, write its folder and a line in `launch.backends.registry`; a package outside this
+tree calls `register` of that module instead.
 """

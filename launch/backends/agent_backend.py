@@ -1,4 +1,4 @@
-"""What the backends have in common that run agents on hosts, which can be checked first."""
+"""The base class of backends that run an agent on each host: local, ssh and docker."""
 
 from launch.backends.base import Backend
 from launch.cluster.show import Document, shell_documents
@@ -12,18 +12,18 @@ from launch.supervise.run import run_with_agents
 
 
 class AgentBackend(Backend):
-    """Tasks as processes of the hosts, under an agent on each host.
+    """Runs the tasks of each host under an agent on that host.
 
     Attributes:
-      transport: how the agents are reached.
-      is_checked_first: whether `up` checks the hosts unasked.
+      transport: how the launcher reaches the agents.
+      is_checked_first: whether `up` checks the hosts before it starts a job.
     """
 
     transport: Transport
     is_checked_first = True
 
     def plan(self, job: Job) -> list[Document]:
-        """Returns a shell line for each host."""
+        """Returns a shell line for each host, which starts the host's tasks."""
         return shell_documents(job)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
@@ -31,5 +31,5 @@ class AgentBackend(Backend):
         return run_with_agents(job, folder, self.transport, display)
 
     def clean(self, record: Record) -> list[str]:
-        """Ends what carries the run's mark on every host."""
+        """Ends the processes and containers on every host that carry the run's mark."""
         return sweep(record, self.transport)

@@ -1,6 +1,6 @@
-"""What every backend does, and as protocols what only some of them do.
+"""The interface of all backends, and protocols for what only some of them can do.
 
-`launch.verbs` asks with `isinstance` which of the protocols a backend follows.
+`launch.verbs` checks with `isinstance` which of the protocols a backend implements.
 """
 
 from abc import ABC, abstractmethod
@@ -18,29 +18,31 @@ from launch.screen.display import Display
 
 
 class Backend(ABC):
-    """A place where jobs run."""
+    """Runs jobs in one kind of place, such as hosts behind ssh or a Slurm cluster."""
 
     @abstractmethod
     def plan(self, job: Job) -> list[Document]:
-        """Returns what it would do, as text to run by hand. Changes nothing and asks no one.
+        """Returns shell lines, scripts or manifests that run the job by hand.
+
+        Changes nothing, and contacts neither hosts nor schedulers.
 
         Raises:
-          LaunchError: the job cannot be run that way.
+          LaunchError: this backend cannot run the job, or its ports are not known yet.
         """
 
     def plan_text(self, job: Job) -> str:
-        """Returns the plan for people: by default every task."""
+        """Returns the plan for people; by default, a description of every task."""
         return show.as_text(job)
 
     def plan_json(self, job: Job) -> str:
-        """Returns the plan for programs: by default every task."""
+        """Returns the plan as JSON for programs; by default, a description of every task."""
         return show.as_json(job)
 
     @abstractmethod
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
-        """Runs the job to its end, and leaves nothing behind.
+        """Starts the job and follows it; leaves nothing of an ended job behind.
 
-        It writes logs to `folder.log_path(task)`, and where the tasks stand with
+        Writes each task's log to `folder.log_path(task)`, and the status of all tasks with
         `folder.write_status`.
 
         Raises:
@@ -49,26 +51,29 @@ class Backend(ABC):
 
     @abstractmethod
     def clean(self, record: Record) -> list[str]:
-        """Ends what is left of a run whose launcher is gone; returns what it ended, in words.
+        """Ends what is left of a run whose launcher is gone.
 
         Args:
-          record: the run's `run.json`.
+          record: the content of the run's `run.json`.
+
+        Returns:
+          Lines of text that say what was ended; an empty list if nothing was left.
 
         Raises:
-          HostError: a place could not be looked at.
+          HostError: a host or the cluster could not be reached, or something did not end in time.
         """
 
 
 @dataclass(frozen=True)
 class ContainerNeeds:
-    """What a host must have so that tasks can run there in containers.
+    """What a host needs to run tasks in containers.
 
     Attributes:
-      engine: the command that runs them.
-      image: its name there.
-      records: where a host has the training's records, relative to the working directory.
-      data: the folder with records, if the description names one.
-      data_key: how the description can name one, for messages.
+      engine: the container engine's command, such as `docker`.
+      image: the name of the image.
+      records: the host's folder with the training's records, relative to the working directory.
+      data: the data folder that the cluster's description names; None if it names none.
+      data_key: the key of the description that names the data folder, for messages.
     """
 
     engine: str
@@ -83,39 +88,39 @@ class InContainers(Protocol):
     """A backend whose tasks run in containers on the hosts."""
 
     def containers(self, job: Job) -> ContainerNeeds:
-        """Returns what the hosts must have.
+        """Returns what the hosts need.
 
         Raises:
-          LaunchError: arguments name folders that no container has.
+          LaunchError: the training's arguments name folders that do not exist in the containers.
         """
 
 
 @runtime_checkable
 class CopiesCode(Protocol):
-    """A backend that can bring the code to the hosts."""
+    """A backend that can copy the code to the hosts."""
 
     def copy_code(self, hosts: Sequence[Host]) -> None:
-        """Makes the code in each host's working directory the same as here.
+        """Makes the code in each host's working directory the same as on this machine.
 
         Raises:
-          HostError: it could not be copied.
+          HostError: the code could not be copied to a host.
         """
 
 
 @runtime_checkable
 class Scheduler(Protocol):
-    """A backend that chooses the hosts itself, and can be asked about a job beforehand."""
+    """A backend whose scheduler chooses the hosts, and can judge a job before it is submitted."""
 
     def check(self, job: Job) -> list[str]:
-        """Returns what it says about such a job; LaunchError if the job would never start."""
+        """Returns what the scheduler says about the job; LaunchError if it would never start."""
 
 
 @runtime_checkable
 class Lasting(Protocol):
-    """A backend whose jobs outlive their launcher."""
+    """A backend whose jobs can be followed and stopped when their launcher is gone."""
 
     def going_on(self, record: Record) -> str:
-        """Returns where the run's job stands, in words; empty once it is over."""
+        """Returns the state of the run's job in words; an empty string once the job is over."""
 
     def stop(self, record: Record, *, now: bool) -> None:
-        """Ends the job in order, or with `now` without saving, and waits until it has ended."""
+        """Ends the job, and waits for its end; with `now`, the tasks get no time to save."""

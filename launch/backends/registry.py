@@ -1,4 +1,4 @@
-"""The backends by name: a line for each of those here, and `register` for others."""
+"""The table of backends by name; `register` adds backends from outside this tree."""
 
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,10 @@ KINDS: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> None:
-    """Adds a backend: from now on `--on`, `backend:` and its section of a cluster file know it.
+    """Adds a backend, so that `--on`, `backend:` and a cluster file's section can name it.
 
     Raises:
-      ValueError: there is already one of that name.
+      ValueError: there is already a backend of that name.
     """
     if kind.name in KINDS:
         raise ValueError(f"there is a backend {kind.name} already; choose another name")
@@ -32,7 +32,7 @@ def backend_named(name: str) -> "Backend":
     """Imports and returns the backend of this name.
 
     Raises:
-      LaunchError: there is none.
+      LaunchError: no backend has this name.
     """
     if name not in KINDS:
         raise LaunchError(f"a backend must be one of {', '.join(KINDS)}, got {name!r}")

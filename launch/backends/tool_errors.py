@@ -1,4 +1,4 @@
-"""What the tools that backends call say on standard error, what that means, and the way out."""
+"""Known error messages of the tools that backends call, with their meaning and the way out."""
 
 import re
 from typing import Optional
@@ -14,8 +14,9 @@ _OLD_PYTHON = (
 )
 _NO_PYTHON = "it has no {python} on PATH; name one with `agent_python:`"
 
-# Tool -> what it says (a regular expression, in any case) -> what that means, and the way out. The
-# first one that fits counts. `slurmctld` has what Slurm's commands say when it does not answer.
+# Tool -> (regular expression for its standard error, what that means and the way out). Case does
+# not matter, and the first match counts. `slurmctld` lists what Slurm's commands print when the
+# controller does not answer; `slurm` lists refusals.
 _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "ssh": (
         (
@@ -93,9 +94,9 @@ def meaning(tool: str, errors: str, **facts: object) -> Optional[str]:
     """Returns what a tool's standard error means, and the way out; None if that is unknown.
 
     Args:
-      tool: a key of the table.
-      errors: what it wrote.
-      **facts: values for the placeholders in this tool's meanings.
+      tool: a key of the table above.
+      errors: the tool's standard error.
+      **facts: values for the placeholders in the texts of this tool.
     """
     for pattern, words in _MEANINGS[tool]:
         if re.search(pattern, errors, re.IGNORECASE):
@@ -104,6 +105,6 @@ def meaning(tool: str, errors: str, **facts: object) -> Optional[str]:
 
 
 def last_line(errors: str, otherwise: str) -> str:
-    """Returns the last line that a tool wrote; `otherwise` if it wrote nothing."""
+    """Returns the last line of a tool's standard error that is not blank, or else `otherwise`."""
     lines = [line for line in errors.splitlines() if line.strip()]
     return lines[-1] if lines else otherwise

@@ -1,4 +1,4 @@
-"""Tasks in containers, which agents start with `docker run`."""
+"""Runs tasks in containers, which agents start with `docker run`."""
 
 from launch.backends.docker.settings import DockerSettings
 from launch.cluster.kind import Kind

@@ -1,6 +1,7 @@
-"""Every task is a container on its host, run by an agent's `docker run`.
+"""The docker backend: each task is a container, which an agent on its host starts.
 
-The agent is reached over ssh; on this very machine it is a process here, without ssh.
+The launcher reaches agents on other machines over ssh, and starts the one on its own machine
+directly.
 """
 
 import sys
@@ -25,7 +26,7 @@ from launch.supervise.run import run_with_agents
 
 
 def is_here(host: Host) -> bool:
-    """Whether a process here runs on that host; as another user, ssh has to start it."""
+    """Whether the agent can start without ssh: on this machine, and as no other user."""
     return host.user is None and is_this_machine(host.name)
 
 
@@ -44,20 +45,20 @@ TRANSPORT = Transport(_command, _explain, SSH.log_path, keeps_logs=False)
 
 
 class Docker(AgentBackend):
-    """Containers here and on other machines."""
+    """Runs tasks in containers, on this machine and on others."""
 
     transport = TRANSPORT
 
     def plan(self, job: Job) -> list[Document]:
-        """The `docker run` lines of each host."""
+        """Returns the `docker run` lines of each host."""
         return docker_run.documents(job)
 
     def plan_text(self, job: Job) -> str:
-        """Every task, by the `docker run` of its shell line."""
+        """Describes every task, with its `docker run` command quoted for a shell."""
         return show.as_text(docker_run.for_people(job), docker_run.line)
 
     def plan_json(self, job: Job) -> str:
-        """Every task, by a `docker run` that wants nothing but a user."""
+        """Describes every task as JSON, with a `docker run` command that lacks only `--user`."""
         return show.as_json(docker_run.for_programs(job))
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
@@ -74,7 +75,7 @@ class Docker(AgentBackend):
         )
 
     def containers(self, job: Job) -> ContainerNeeds:
-        """The engine, the image and the folders that its hosts must have."""
+        """Returns the engine, the image and the data folder that the hosts need."""
         settings = settings_of(job.cluster)
         return ContainerNeeds(
             engine=settings.engine,

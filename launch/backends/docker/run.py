@@ -1,4 +1,4 @@
-"""`docker run` for each task: the same image and entry point for every role."""
+"""Builds the `docker run` command of each task; all roles use one image and entry point."""
 
 import posixpath
 import shlex
@@ -15,50 +15,51 @@ from launch.cluster.show import Document, reached, refuse_free_ports, shell_comm
 from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
 
-_CODE = posixpath.dirname(DATA)  # in the image; its working directory, too
+_CODE = posixpath.dirname(DATA)  # the code's folder in the image, and its working directory
 _USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
 _USER = f"--user={_USER_IDS}"
 _MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
 
 
 def agent_setup(cluster: Cluster) -> Message:
-    """Returns what an agent must know about containers."""
+    """Returns the engine and the mounts, which an agent must know to run containers."""
     return {"engine": settings_of(cluster).engine, "mounts": _mounts(cluster)}
 
 
 def for_agents(job: Job, run_id: str) -> Job:
-    """Returns the job with the commands for agents, which add what they learn on their hosts."""
-    # The client takes the values from its own environment: no process list shows them.
+    """Returns the job with commands for agents, which add what only their host knows."""
+    # `--env=NAME` takes the value from the client's environment, so that no process list shows it.
     names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
     return _with_commands(job, run_id, lambda task: [f"--env={name}" for name in names])
 
 
 def for_programs(job: Job) -> Job:
-    """Returns the job with commands that are complete but for `--user`.
+    """Returns the job with commands that lack only `--user`.
 
     Raises:
-      LaunchError: arguments name folders that no container has.
+      LaunchError: `check_folders` refuses a folder.
     """
     check_folders(job)
     return _with_commands(job, "cifar10", lambda task: _details(job, task))
 
 
 def for_people(job: Job) -> Job:
-    """Returns the job with complete commands; `line` quotes them for a shell."""
+    """Returns the job with complete commands, which `line` quotes for a shell."""
     check_folders(job)
     return _with_commands(job, "cifar10", lambda task: [_USER, *_details(job, task)])
 
 
 def line(task: Task) -> str:
-    """Quotes a command of `for_people` for a shell."""
+    """Returns a task's command from `for_people`, quoted for a shell."""
     return " ".join(map(_for_a_shell, task.argv))
 
 
 def documents(job: Job) -> list[Document]:
-    """Returns lines for each host, to run by hand.
+    """Returns shell lines for each host, to run by hand.
 
     Raises:
-      LaunchError: ports are still to be found, or arguments name folders that no container has.
+      LaunchError: the job uses free ports, which are not known yet, or `check_folders` refuses a
+        folder.
     """
     refuse_free_ports(job)
     job, found = for_people(job), []
@@ -73,16 +74,19 @@ def documents(job: Job) -> list[Document]:
 
 
 def check_folders(job: Job) -> None:
-    """Refuses results that would be lost with their container, and records that are not in it.
+    """Checks that the data and output folders are mounted from the hosts.
+
+    Anything else would be missing in the container, or lost with it.
 
     Raises:
-      LaunchError: an argument names a folder that no container has, or one cannot be mounted.
+      LaunchError: `--data-dir` or `--output-dir` is outside the mounted folders, or the engine
+        cannot mount a host's working directory.
     """
     for host in job.cluster.hosts:
         if set(host.workdir) & set(',"'):
             raise LaunchError(f'{host.workdir}: engines mount no folder with , or "; move it')
     if any(option.startswith(_MOUNTING) for option in settings_of(job.cluster).options):
-        return  # any folder may be mounted by them
+        return  # these options may mount any folder
     for name, place in (("data", DATA), ("output", OUTPUT)):
         chosen = job.folder(name)
         if _below(chosen, place) is None:
@@ -96,7 +100,7 @@ def records_on_host(job: Job) -> str:
     """Returns the folder on a host with the training's records, relative to the working directory.
 
     Raises:
-      LaunchError: arguments name folders that no container has.
+      LaunchError: `check_folders` refuses a folder.
     """
     check_folders(job)
     below = _below(job.folder("data"), DATA) or "."
@@ -104,7 +108,7 @@ def records_on_host(job: Job) -> str:
 
 
 def _below(folder: str, place: str) -> Optional[str]:
-    """Returns a container's folder relative to one of its mounts; None if it is not inside it."""
+    """Returns a container's folder relative to the mount `place`; None if it is outside."""
     path = posixpath.normpath(posixpath.join(_CODE, folder))
     inside = path == place or path.startswith(f"{place}/")
     return posixpath.relpath(path, place) if inside else None
@@ -119,7 +123,7 @@ def _output(cluster: Cluster) -> str:
 
 
 def _mounts(cluster: Cluster) -> list[tuple[str, str, bool]]:
-    """(folder on the host, in the container, whether it is only read) of every trainer."""
+    """Returns the mounts of all tasks but ps: (host's folder, container's folder, read-only)."""
     return [(_data(cluster), DATA, True), (_output(cluster), OUTPUT, False)]
 
 
@@ -134,8 +138,8 @@ def _with_commands(job: Job, prefix: str, words: Callable[[Task], list[str]]) ->
             f"--name={prefix}-{task.name.replace('/', '-')}",
             "--rm",
             "--network=host",
-            "--pull=never",  # a short name would be anybody's image in a public registry
-            "--log-driver=none",  # the output is the client's; a copy would fill the disk
+            "--pull=never",  # a public registry may hold another image of this name
+            "--log-driver=none",  # the client gets the output; another copy would fill the disk
             *settings.options,
             settings.image,
             f"{_CODE}/{SCRIPT}",
@@ -146,7 +150,7 @@ def _with_commands(job: Job, prefix: str, words: Callable[[Task], list[str]]) ->
 
 
 def _details(job: Job, task: Task) -> list[str]:
-    """Returns the options that an agent would add, as far as they are known without it."""
+    """Returns those options that an agent would add and that are known without an agent."""
     names = ["TF_CONFIG", *variables(job)]
     if task.devices.gpus is not None:
         names.append("CUDA_VISIBLE_DEVICES")
@@ -167,7 +171,7 @@ def _here(host: Host, folder: str) -> str:
 
 
 def _for_a_shell(word: str) -> str:
-    """Quotes a word, but lets the shell fill in what no engine knows: the user's ids and home."""
+    """Quotes a word, but lets the shell expand the user's ids and home, which no engine does."""
     if word == _USER:
         return f'--user="{_USER_IDS}"'
     before, home, path = word.partition("~/")

@@ -1,6 +1,6 @@
-"""The `docker:` section of a cluster file: what it can say.
+"""The settings in the `docker:` section of a cluster file.
 
-docker:                           # nothing must be there; each line shows its default or a use
+docker:                           # each key is optional; lines show the default or an example
   image: cifar10                  # on every host: `docker save cifar10 | ssh node1 docker load`
   engine: docker                  # or podman, or a path to one of them
   data: /records                  # on the hosts; default: `data` in workdir
@@ -18,10 +18,11 @@ from launch.errors import LaunchError
 
 _IMAGE = matching(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*", "an image, such as registry/cifar10:3")
 _ENGINE = matching(COMMAND_NAME, "docker, podman, or a path of letters, digits, / . _ + -")
-# Engines read a mount as a row of comma-separated values.
+# Engines read the value of --mount as one row of a CSV file.
 _FOLDER = matching(r'[^\0\r\n,"]+', 'a folder, without , and "')
 
-# What the launcher itself says; or what would let a container outlive it, or show a secret.
+# Options that the launcher sets itself, that would let a container outlive it, or that could show
+# a secret -> the reason for the error message.
 _OURS = {
     "cidfile": "the launcher names containers itself",
     "detach": "the launcher waits for its containers",
@@ -57,9 +58,9 @@ class DockerSettings:
       image: holds the code at /data, with `python` as its entry point, as the Dockerfile makes it.
         It must be on every host: nothing is pulled.
       engine: `docker`, `podman`, or a path to one of them.
-      data: the records' folder on the hosts; None is `data` in the working directory. Relative
-        paths start there, too.
-      output: the folder for checkpoints and figures; None is `output` in the working directory.
+      data: the folder with the records on the hosts. None means `data`; relative paths start from
+        the working directory.
+      output: the folder for checkpoints and figures on the hosts. None means `output`.
       options: further words for `docker run`, each as `--name` or `--name=value`.
     """
 
@@ -71,6 +72,6 @@ class DockerSettings:
 
 
 def settings_of(cluster: Cluster) -> DockerSettings:
-    """Returns what a description says in its `docker:` section, and defaults for the rest."""
+    """Returns the settings of the `docker:` section, or the defaults if there is no section."""
     found: DockerSettings = cluster.settings.get("docker", DockerSettings())
     return found

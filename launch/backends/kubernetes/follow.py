@@ -1,6 +1,7 @@
-"""Decides how a TFJob ends, from what its pods do and from the time.
+"""Decides how a TFJob ends, from the states of its pods and from the time.
 
-Pure. The operator starts and restarts pods; `launch.backends.kubernetes.run` reports what they do.
+Nothing here has side effects outside its objects: the operator starts and restarts pods, and
+`launch.backends.kubernetes.run` reports their states.
 """
 
 from collections.abc import Sequence
@@ -16,15 +17,15 @@ from launch.supervise.progress_watch import ProgressWatch
 from launch.supervise.supervisor import TaskState
 
 _STUCK_SECS = 60.0  # an image's registry may need a second try
-_POD_SECS = 3.0  # for word of the pod that failed, after the word that the job has
+_POD_SECS = 3.0  # the report of the failed pod may come after that of the failed job
 _FIRST_SIGNAL = 128  # exit codes from here on: the operator makes the pod anew
 
 
 class CurrentPods:
-    """Which pod each task has now, which pods have not ended, and which tasks' pods are stuck.
+    """Keeps each task's newest pod, the pods that have not ended, and the tasks with stuck pods.
 
     Attributes:
-      stuck: task -> since when its pod could not start.
+      stuck: task -> time at which its pod was first seen stuck.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class CurrentPods:
         self._live: dict[str, str] = {}  # pods that have not ended: uid -> task
 
     def take(self, pod: Pod) -> bool:
-        """Takes in a pod; returns whether it is a new one of its task."""
+        """Records a pod's state; returns whether the pod is a new one of its task."""
         if pod.state == "ended":
             self._live.pop(pod.uid, None)
         else:
@@ -43,7 +44,7 @@ class CurrentPods:
         return is_new
 
     def gone(self, task: str, uid: str) -> bool:
-        """Takes in that a pod was deleted; returns whether it was its task's newest one."""
+        """Records that a pod was deleted; returns whether it was its task's newest one."""
         self._live.pop(uid, None)
         return self._uids.get(task) == uid
 
@@ -57,15 +58,15 @@ class Follower:
     """Follows one job.
 
     Args:
-      tasks: all of them.
-      limits: of time.
-      restarts: how often each pod may be made anew.
-      now: the time.
+      tasks: all tasks of the job.
+      limits: the job's time limits.
+      restarts: how often the operator may replace each task's pod.
+      now: the time at which the job starts.
 
     Attributes:
-      states: by task name.
-      verdict: how the job ends, once that is known.
-      outcome: the same, once all pods have ended.
+      states: task name -> where the task stands.
+      verdict: how the job ends; None until that is decided.
+      outcome: the verdict, once all pods have ended or are overdue; None before.
     """
 
     def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
@@ -77,9 +78,9 @@ class Follower:
         self._limits, self._restarts = limits, restarts
         self._progress = ProgressWatch(limits, now)
         self._pods = CurrentPods()
-        self._failed: Optional[tuple[float, str]] = None  # when the job did, and why
+        self._failed: Optional[tuple[float, str]] = None  # time and reason of the TFJob's failure
         self._decided = 0.0  # when the end was decided
-        self._deleted: Optional[float] = None  # when the TFJob was
+        self._deleted: Optional[float] = None  # when the TFJob was deleted
 
     def wants_deletion(self, now: float) -> bool:
         """Whether to delete the job now: after a success, the other tasks may end by themselves."""
@@ -89,13 +90,13 @@ class Follower:
         return bool(self.verdict.exit_code) or not (in_grace and self._pods.live_tasks)
 
     def saw_pod(self, pod: Pod, now: float) -> list[str]:
-        """Takes in a pod; returns what to tell the user."""
+        """Records a pod's state; returns what to tell the user."""
         state = self.states.get(pod.task)
         if state is None:
             return []
         notes: list[str] = []
         if self._pods.take(pod):
-            if state.alive and not self.verdict:  # the end of the one before went unseen
+            if state.alive and not self.verdict:  # the end of the previous pod was not seen
                 notes += self._ended(state, replace(pod, code=None, words="its pod was lost"), now)
             if state.status != "failed":
                 state.status, state.last = "starting", ""
@@ -112,14 +113,14 @@ class Follower:
         return notes + self._waits(state, pod, now)
 
     def pod_gone(self, task: str, uid: str) -> None:
-        """Takes in that a pod was deleted."""
+        """Records that a pod was deleted."""
         was_current = self._pods.gone(task, uid)
         state = self.states.get(task)
         if state is not None and was_current and state.alive and self.verdict:
             state.status = "ended"
 
     def warned(self, task: str, words: str) -> list[str]:
-        """Takes in a warning about a pod that does not start; returns what to tell the user."""
+        """Records a warning about a pod that does not start; returns what to tell the user."""
         state = self.states[task]
         if self.verdict or state.status not in ("waiting", "starting") or words in state.last:
             return []
@@ -127,7 +128,7 @@ class Follower:
         return [f"{task} waits: {words}"]
 
     def saw_job(self, job: dict[str, Any], now: float) -> None:
-        """Takes in the TFJob as the API shows it."""
+        """Records the conditions of the TFJob object of the API."""
         for condition in job.get("status", {}).get("conditions") or []:
             if condition["status"] == "True" and condition["type"] == "Succeeded":
                 self._decide(Outcome(0, f"{self._lead} is done", cause=Cause.DONE), now)
@@ -135,21 +136,21 @@ class Follower:
                 self._failed = self._failed or (now, condition.get("message", ""))
 
     def job_gone(self, now: float) -> None:
-        """Takes in that there is no TFJob any more."""
+        """Records that the TFJob does not exist any more."""
         self._deleted = self._deleted or now
         words = "somebody else has deleted the TFJob"
         self._decide(Outcome(1, words, cause=Cause.CANCELLED), now)
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """Takes in that a task wrote a line; `stepped` if the line told of a training step."""
+        """Records that a task wrote a line; `stepped`: it reported a training step."""
         self._progress.heard(now, stepped=stepped)
 
     def stop(self, reason: str, exit_code: int, now: float) -> None:
-        """Takes in that the user asks for the end."""
+        """Records that the user asked for the end."""
         self._decide(Outcome(exit_code, reason, cause=Cause.USER), now)
 
     def deleted(self, now: float) -> None:
-        """Takes in that the job was deleted; its pods still have time to end."""
+        """Records that this launcher deleted the job; its pods still have time to end."""
         self._deleted = now
 
     def tick(self, now: float) -> list[str]:
@@ -219,7 +220,7 @@ class Follower:
             words = f"the TFJob has failed: {self._failed[1]}"
             self._decide(Outcome(1, words, cause=Cause.TASK_FAILED), now)
             return []
-        # Half of the time for the start, so that the pod is named rather than the limit.
+        # At most half of start_secs, so that the message names the pod rather than the limit.
         patience = min(_STUCK_SECS, (self._limits.start_secs or 2 * _STUCK_SECS) / 2)
         for name, since in self._pods.stuck.items():
             if now > since + patience:

@@ -1,4 +1,4 @@
-"""Reads what the containers of a job write: a `kubectl logs --follow` for each pod."""
+"""Reads the logs of a job's containers with one `kubectl logs --follow` for each pod."""
 
 import time
 from collections.abc import Callable
@@ -10,30 +10,30 @@ from launch.backends.kubernetes.manifests import CONTAINER
 from launch.backends.kubernetes.pods import Pod
 
 _AGAIN_SECS = 1.0
-_REST_SECS = 3.0  # for what the pod before has written last
+_REST_SECS = 3.0  # for the last lines of the previous pod
 _NEVER = float("inf")
 
 
 @dataclass
 class PodLog:
-    """The log of one pod, and of those that follow it under its name, across connections.
+    """The log of one pod, and of later pods with the same name, across connections.
 
-    Kubernetes knows lines by their times only, and a new connection delivers those of the time
-    asked for once more. It knows pods by their names only, so that a connection may turn out to be
-    one to the pod that follows: there is never more than one for a name.
+    A new connection can start only at a time, so it repeats the lines of that time. `kubectl logs`
+    finds pods by name, so a connection may reach the pod that replaced the one it was opened for;
+    a name never has more than one pod at a time.
     """
 
     pod: Pod
     stream: Optional[Stream] = None
-    last: str = ""  # time of the last line, as it came
-    last_count: int = 0  # lines of that very time: a clock may stand still between two
-    since: str = ""  # from when on the stream delivers again what came before it
-    skipped: int = 0  # lines of that very time that came before
+    last: str = ""  # timestamp of the last line, as received
+    last_count: int = 0  # received lines with that timestamp; several lines can share one
+    since: str = ""  # timestamp from which the stream repeats earlier lines
+    skipped: int = 0  # repeated lines with that timestamp, still to be skipped
     due: float = 0.0
-    doubtful: float = _NEVER  # when to give up the stream that was opened for the pod before
+    doubtful: float = _NEVER  # when to close the stream that was opened for the previous pod
 
     def renew(self, pod: Pod, now: float) -> None:
-        """Takes in that another pod has the name now."""
+        """Records that a new pod has this name."""
         self.pod, self.due = pod, 0.0
         self.doubtful = now + _REST_SECS
 
@@ -45,7 +45,7 @@ class PodLog:
         self.since, self.skipped = self.last, self.last_count
 
     def is_new(self, stamp: str) -> bool:
-        """Whether a line of this time has not come before the connection was made."""
+        """Whether a line with this timestamp was not received over an earlier connection."""
         if self.since and _key(stamp) < _key(self.since):
             return False
         if stamp == self.since and self.skipped:
@@ -60,8 +60,8 @@ class PodLogs:
     """The logs of all pods, each line once, across connections that end.
 
     Args:
-      kubectl: the cluster.
-      hear: is called in threads with what a stream delivers, for `take`.
+      kubectl: runs kubectl for the job's cluster and namespace.
+      hear: a function to call in threads with each stream and item; it must hand them to `take`.
     """
 
     def __init__(self, kubectl: Kubectl, hear: Callable[[Stream, Any], None]) -> None:
@@ -74,7 +74,7 @@ class PodLogs:
         if pod.uid != log.pod.uid:
             log.renew(pod, time.monotonic())
         if pod.state == "ended" and log.due != _NEVER:
-            log.due = 0.0  # for what came between the stream's end and the container's
+            log.due = 0.0  # for lines between the end of the stream and the end of the container
         log.pod = pod
 
     def keep_reading(self, now: float) -> None:
@@ -93,7 +93,7 @@ class PodLogs:
                 log.stream = Stream(command, stamped_lines, self._hear)
 
     def take(self, stream: Stream, item: Any) -> Optional[tuple[Pod, str]]:
-        """Takes what a stream has delivered; returns a new line and its pod."""
+        """Takes an item of a stream; returns a new line with its pod, or None for anything else."""
         log = next((one for one in self._logs.values() if one.stream is stream), None)
         if log is None:
             return None
@@ -124,6 +124,6 @@ class PodLogs:
 
 
 def _key(stamp: str) -> tuple[str, str]:
-    """Orders times whose fractions have lost their last zeros."""
+    """Returns a sort key for timestamps, whose fractions may lack trailing zeros."""
     seconds, _, fraction = stamp.rstrip("Z").partition(".")
     return seconds, fraction.ljust(9, "0")

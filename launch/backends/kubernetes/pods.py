@@ -1,4 +1,4 @@
-"""What a pod of a TFJob says of its task. Pure."""
+"""Reads the state of a task from its pod. The functions have no side effects."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +8,7 @@ from launch.backends.kubernetes.manifests import CONTAINER
 
 _TYPE, _INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 
-# Why a container waits: what another try will not mend, and what it might.
+# Reasons why a container waits: those that never pass, and those that may pass at another try.
 _HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
 _STUCK = (
     "ErrImagePull",
@@ -32,15 +32,15 @@ class Pod:
     """One pod at one moment.
 
     Attributes:
-      task: `worker/0`.
-      uid: tells it from one of the same name, before and after it.
-      node: where it runs; "" until that is known.
-      state: waiting, running or ended.
-      code: of its container, once it has ended; None if there is none: it was evicted or lost.
-      words: why it waits or ended.
-      stuck: whether it waits for something that seldom comes.
-      hopeless: whether it waits for something that never comes.
-      created: when, as the API server's clock has it: `2026-01-31T09:00:00Z`.
+      task: the name of the pod's task, such as `worker/0`.
+      uid: the pod's id, which differs from that of earlier and later pods of the same name.
+      node: the node on which the pod runs; "" until that is known.
+      state: `waiting`, `running` or `ended`.
+      code: the container's exit code; None before its end, and for a pod that was evicted or lost.
+      words: why the pod waits or ended.
+      stuck: whether the pod waits for a reason that seldom passes.
+      hopeless: whether the pod waits for a reason that never passes.
+      created: the time of creation by the API server's clock, such as `2026-01-31T09:00:00Z`.
     """
 
     task: str
@@ -56,7 +56,7 @@ class Pod:
 
 
 def read_pod(pod: dict[str, Any]) -> Optional[Pod]:
-    """Reads a pod as the API shows it; None if it is no task's."""
+    """Returns the state of a pod object of the API; None if the pod belongs to no task."""
     metadata, status = pod["metadata"], pod.get("status", {})
     labels = metadata.get("labels", {})
     if _TYPE not in labels or _INDEX not in labels:

@@ -1,6 +1,6 @@
-"""The `kubernetes:` section of a cluster file: what it can say.
+"""The settings in the `kubernetes:` section of a cluster file.
 
-kubernetes:                       # nothing must be there; each line shows its default or a use
+kubernetes:                       # each key is optional; lines show the default or an example
   image: registry.example/cifar10:3                 # default: cifar10
   image_pull_policy: IfNotPresent
   image_pull_secrets: [registry-key]
@@ -9,8 +9,8 @@ kubernetes:                       # nothing must be there; each line shows its d
   name: cifar10                   # the TFJob is NAME-RUN
   data: cifar10-data              # a claim, /path on every node, or server:/path (NFS)
   output: cifar10-output
-  cpu: 4                          # what each trainer asks for; ps_cpu: each ps
-  memory: 8Gi                     # the most that each may use, too; ps_memory: each ps
+  cpu: 4                          # the request and limit of each trainer; ps_cpu: of each ps
+  memory: 8Gi                     # the request and limit of each trainer; ps_memory: of each ps
   gpu: nvidia.com/gpu             # what gpus_per_task counts
   node_selector: {pool: gpus}
   tolerations: ["nvidia.com/gpu:NoSchedule"]        # KEY:EFFECT or KEY=VALUE:EFFECT
@@ -67,19 +67,19 @@ class KubernetesSettings:
       image: holds the code at /data, with `python` as its entry point, as the Dockerfile makes it.
       image_pull_policy: Always, IfNotPresent or Never.
       image_pull_secrets: names of Secrets with a registry's credentials.
-      context: of the kubeconfig; None takes the current one.
-      namespace: None takes the context's.
+      context: a context of the kubeconfig; None takes the current one.
+      namespace: the namespace of all objects; None takes the context's.
       name: what the TFJob's name begins with; the run's id follows.
       data: the volume with the records, mounted read-only at /data/data.
       output: the volume for checkpoints and figures, mounted at /data/output.
-      cpu: cores that each trainer and the evaluator ask for; None asks for none.
-      memory: what each of them may use at most, and asks for.
-      ps_cpu: cores that each ps asks for.
-      ps_memory: what each ps may use at most, and asks for.
+      cpu: cores of each trainer and the evaluator, as request and limit; None sets neither.
+      memory: memory of each trainer and the evaluator, as request and limit; None sets neither.
+      ps_cpu: cores of each ps, as request and limit; None sets neither.
+      ps_memory: memory of each ps, as request and limit; None sets neither.
       gpu: the resource that `gpus_per_task` counts.
       node_selector: (label, value) that a node must have.
-      tolerations: taints that do not matter, as `kubectl taint` writes them.
-      ttl_secs: after so long the cluster removes a finished job whose launcher could not.
+      tolerations: taints of nodes that pods tolerate, in the notation of `kubectl taint`.
+      ttl_secs: seconds after which the cluster removes a finished job that no launcher removed.
     """
 
     image: str = setting("cifar10", _IMAGE)
@@ -101,6 +101,6 @@ class KubernetesSettings:
 
 
 def settings_of(cluster: Cluster) -> KubernetesSettings:
-    """Returns what a description says in its `kubernetes:` section, and defaults for the rest."""
+    """Returns the settings of the `kubernetes:` section, or the defaults if there is no section."""
     found: KubernetesSettings = cluster.settings.get("kubernetes", KubernetesSettings())
     return found

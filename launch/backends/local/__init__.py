@@ -1,4 +1,4 @@
-"""Tasks as processes of this machine, under one agent."""
+"""Runs tasks as processes on this machine, under one agent."""
 
 from launch.cluster.kind import Kind
 from launch.cluster.model import FREE_PORTS

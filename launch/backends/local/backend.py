@@ -1,4 +1,4 @@
-"""Every task is a process on this machine, under one agent."""
+"""The local backend: each task is a process on this machine, under one agent."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=True)
 
 
 class Local(AgentBackend):
-    """Processes here."""
+    """Runs tasks as processes on this machine."""
 
     transport = TRANSPORT
     is_checked_first = False

@@ -1,4 +1,4 @@
-"""A Slurm job that is its own launcher."""
+"""Runs tasks in a Slurm batch job, which starts and supervises them itself."""
 
 from launch.backends.slurm.settings import SlurmSettings
 from launch.cluster.kind import Kind

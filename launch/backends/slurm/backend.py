@@ -1,7 +1,7 @@
-"""A batch job: Slurm chooses the nodes, and the job itself runs the tasks on them.
+"""The slurm backend: Slurm chooses the nodes, and the batch job itself runs the tasks on them.
 
-The job outlives its launcher, as Slurm's users expect: the launcher only submits it, follows it and
-ends it.
+The launcher submits the job, follows it, and ends it when the user asks for that. As Slurm's users
+expect, the job goes on without the launcher.
 """
 
 import os
@@ -27,10 +27,10 @@ _LOOK_SECS = 0.5
 
 
 class Slurm(Backend):
-    """One batch job."""
+    """Runs all tasks in one batch job."""
 
     def plan(self, job: Job) -> list[Document]:
-        """The batch script."""
+        """Returns the batch script."""
         return [Document(f"{NAME}.sbatch", script(job))]
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
@@ -44,10 +44,11 @@ class Slurm(Backend):
             return Follower(job_id, job, folder, display).run(stops)
 
     def check(self, job: Job) -> list[str]:
-        """Returns what Slurm says about such a job, in words.
+        """Returns what sbatch says about when and where the job would start.
 
         Raises:
-          LaunchError: it would never start.
+          LaunchError: Slurm would refuse the job, or a variable to pass is not set here.
+          HostError: Slurm does not answer.
         """
         passed_values(job.cluster.passed)
         with tempfile.NamedTemporaryFile("w", suffix=".sbatch", encoding="utf-8") as file:
@@ -57,23 +58,23 @@ class Slurm(Backend):
         return [found, "Slurm chooses the nodes later: their code and data could not be looked at"]
 
     def going_on(self, record: Record) -> str:
-        """Returns where the run's job stands, in words; empty once it is over."""
+        """Returns the id and state of the run's job in words; an empty string once it is over."""
         jobs = commands.jobs_named(_name(record["run"]))
         return ", ".join(f"Slurm job {job_id}: {state.words}" for job_id, state in jobs.items())
 
     def stop(self, record: Record, *, now: bool) -> None:
-        """Ends the run's job in order, or with `now` without saving, and waits for its end."""
+        """Ends the run's job, and waits for its end; with `now`, tasks get no time to save."""
         for job_id, state in commands.jobs_named(_name(record["run"])).items():
             if state.is_pending:
                 commands.cancel(job_id)
                 continue
             for _ in range(2 if now else 1):
                 commands.ask_to_end(job_id)
-                time.sleep(_LOOK_SECS)  # two at once would count as one
+                time.sleep(_LOOK_SECS)  # two signals at once would count as one
         self._wait_for_the_end(record)
 
     def clean(self, record: Record) -> list[str]:
-        """Cancels the run's job if it is still there."""
+        """Cancels the run's job if it is not over, and waits for its end."""
         jobs = commands.jobs_named(_name(record["run"]))
         for job_id in jobs:
             commands.cancel(job_id)
@@ -99,8 +100,8 @@ def _submit(job: Job, folder: RunFolder) -> str:
     path.write_text(script(job), encoding="utf-8")
     output = str(output_path(folder)).replace("%", "%%")
     words = [f"--job-name={_name(folder.run_id)}", f"--output={output}", "--export=ALL"]
-    # No value of a variable is in the script: the job takes them from the environment of sbatch.
-    # Variables of a job that this launcher may itself run in must not get into the new one.
+    # The script holds no value of a variable: the job gets them from the environment of sbatch. If
+    # this launcher runs in a Slurm job, the variables of that job must not get into the new one.
     own = {n: v for n, v in os.environ.items() if not n.startswith("SLURM_") or n == "SLURM_CONF"}
     return commands.submit(
         [*options(job.cluster), *words],

@@ -1,4 +1,4 @@
-"""Follows a submitted job from where it was submitted: its states, its lines and its end."""
+"""Follows a submitted job from the launcher: shows its states and output, reports its end."""
 
 import math
 import signal
@@ -29,10 +29,10 @@ class Follower:
     """Follows one job.
 
     Args:
-      job_id: in Slurm.
-      job: what runs.
-      folder: the run's, which the job writes to.
-      display: what the user sees.
+      job_id: the job's id in Slurm.
+      job: the job's cluster and tasks.
+      folder: the run's folder, to which the job writes.
+      display: shows the user how the job gets on.
     """
 
     def __init__(self, job_id: str, job: Job, folder: RunFolder, display: Display) -> None:
@@ -46,11 +46,12 @@ class Follower:
         self._verdict: Optional[Outcome] = None
 
     def run(self, stops: list[int]) -> Outcome:
-        """Follows the job until nothing of it is left.
+        """Follows the job until it has ended; returns how it ended.
 
         Args:
-          stops: signals by which the user asks for the end, as they come: in order, at once, and
-            by Slurm's own means. SIGHUP leaves the job alone.
+          stops: a list to which each signal that asks for the end is added. The first signal stops
+            the tasks so that they save, the second kills them, and further ones cancel the job in
+            Slurm; a pending job is cancelled at once. SIGHUP ends only the following.
         """
         answered, next_show = 0, 0.0
         pending_since: Optional[float] = time.monotonic()
@@ -72,7 +73,7 @@ class Follower:
                 if self._watch.state.is_over or self._clears_up_for_long(ended, now):
                     break
                 if not self._watch.state.is_pending:
-                    pending_since = None  # it may come back to the queue, and then waits anew
+                    pending_since = None  # if the job is requeued, its wait begins anew
                 elif pending_since is None:
                     pending_since = now
                 elif now > pending_since + self._pending_secs and self._verdict is None:
@@ -88,18 +89,18 @@ class Follower:
         return outcome
 
     def _has_ended(self) -> bool:
-        """Whether the job itself has written how it ended."""
+        """Whether the job has written its exit code into the status file."""
         return self._folder.status().get("exit_code") is not None
 
     def _clears_up_for_long(self, ended: Optional[float], now: float) -> bool:
-        """Whether Slurm still clears up long after the end, as it does for a node that is gone."""
+        """Whether the job is COMPLETING long after its end, as happens when a node is down."""
         if ended is None or self._watch.state.state != "COMPLETING" or now < ended + _CLEAR_UP_SECS:
             return False
         self._display.note(f"Slurm job {self._job_id}: still COMPLETING {self._watch.state.nodes}")
         return True
 
     def _end(self, signum: int, answered: int) -> None:
-        """Ends the job as the user asked for it, for the first, second or a further time."""
+        """Stops the job at the user's signal, after `answered` earlier signals."""
         name = signal.Signals(signum).name
         if answered == 0:
             self._verdict = Outcome(128 + signum, f"stopped by {name}", cause=Cause.USER)
@@ -121,7 +122,7 @@ class Follower:
         self._watch.ask_soon()
 
     def _show(self) -> None:
-        """Shows the job's own table; until there is one, shows that the tasks wait for nodes."""
+        """Shows the table from the status file; for a pending job, first writes that tasks wait."""
         if self._watch.state.is_pending:
             for state in self._waiting.values():
                 state.last = self._watch.words
@@ -129,7 +130,7 @@ class Follower:
         self._display.table([Row(**row) for row in self._folder.status().get("tasks", [])])
 
     def _outcome(self) -> Outcome:
-        """Returns how it ended: as the user asked, or else as the job or Slurm says."""
+        """Returns how the job ended: by this launcher's decision, or as the job or Slurm says."""
         status = self._folder.status()
         if self._verdict and status.get("exit_code") in (None, 128 + signal.SIGTERM):
             return self._verdict
@@ -143,13 +144,14 @@ class Follower:
 def how_it_ended(
     job_id: str, ended: JobState, status: Record, last_words: Sequence[str]
 ) -> Outcome:
-    """Returns how a job ended without the user's asking.
+    """Returns how a job ended that this launcher did not stop.
 
     Args:
-      job_id: in Slurm.
-      ended: what Slurm knows.
-      status: the job's own status file; without an exit code if the job could not write its end.
-      last_words: the details to show in that case.
+      job_id: the job's id in Slurm.
+      ended: Slurm's last answer about the job.
+      status: the content of the run's status file; it has no exit code if the job could not write
+        its end.
+      last_words: lines to show as details if there is no exit code.
     """
     ends = commands.ENDS
     state = "PREEMPTED" if ended.is_preempted and ended.state not in ends else ended.state

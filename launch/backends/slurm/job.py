@@ -1,7 +1,8 @@
 """`python -m launch.slurm_job`: runs a job's tasks on the nodes that Slurm has given it.
 
 The batch script runs this on the first node, with the description of the cluster on standard input.
-Agents and supervisor are those of the other backends; srun starts the agents.
+The agents and the supervisor are the same as those of the other backends, but srun starts the
+agents.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
 from launch.supervise.run import passed_values, run_with_agents
 
-_NEAR_ITS_END = signal.SIGUSR1  # from Slurm, some time before the job's time limit
+_NEAR_ITS_END = signal.SIGUSR1  # Slurm sends it some time before the job's time limit
 _REQUEUE_SECS = 60.0
 
 
@@ -64,23 +65,23 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         _requeue(folder)
     if folder is not None:
         _keep(folder, outcome)
-    if not options.run:  # else who has submitted it says this
+    if not options.run:  # otherwise the launcher that submitted the job prints these lines
         for line in (*outcome.details, outcome.reason):
             print(line)
     return outcome.exit_code
 
 
 def cores_per_node(words: str) -> list[int]:
-    """Reads `SLURM_JOB_CPUS_PER_NODE`: `8(x2),4` -> 8, 8, 4."""
+    """Returns the cores of each node from SLURM_JOB_CPUS_PER_NODE: `8(x2),4` -> [8, 8, 4]."""
     pairs = re.findall(r"(\d+)(?:\(x(\d+)\))?", words)
     return [int(cores) for cores, times in pairs for _ in range(int(times or 1))]
 
 
 def _on_its_nodes(cluster: Cluster) -> Cluster:
-    """Returns the cluster on the nodes of this allocation, in Slurm's order.
+    """Returns the cluster with the nodes of this allocation as its hosts, in Slurm's order.
 
     Raises:
-      LaunchError: there are more or fewer of them than the description has.
+      LaunchError: the allocation has more or fewer nodes than the description.
     """
     found = commands.addresses()
     if len(found) != len(cluster.hosts):
@@ -104,7 +105,7 @@ def _run(job: Job, folder: RunFolder) -> Outcome:
 
 
 def _transport(job: Job) -> Transport:
-    """Starts an agent as a step of srun, with all that its node gives to the job."""
+    """Returns a transport that starts each agent as an srun step with all the job's cores there."""
     counts = cores_per_node(os.environ["SLURM_JOB_CPUS_PER_NODE"])
     cores = {host.name: count for host, count in zip(job.cluster.hosts, counts)}
 
@@ -122,10 +123,14 @@ def _explain(host: Host, code: int, errors: str) -> str:
 
 
 def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, bool]:
-    """Asks Slurm why it has ended the job, if neither the user nor a task has.
+    """Asks Slurm why the job ends, unless the outcome already has another cause.
+
+    Args:
+      outcome: how the job ended, as the supervisor knows it.
+      near_its_end: whether Slurm sent its warning before the time limit.
 
     Returns:
-      The outcome, and whether the job may go on later.
+      The outcome with Slurm's reason, and whether the job may return to the queue.
     """
     near_its_end = near_its_end and outcome.exit_code == 128 + signal.SIGTERM
     if not near_its_end and outcome.cause is not Cause.PLATFORM:
@@ -149,14 +154,14 @@ def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, b
 
 
 def _requeue(folder: Optional[RunFolder]) -> None:
-    """Sends the job back to the queue, which ends this process, too."""
+    """Returns the job to the queue, which ends this process, too."""
     print("back to the queue, to go on from the last checkpoint", flush=True)
     if folder is not None:
         folder.write_status({**folder.status(), **end_record(None)})
     refusal: Optional[LaunchError] = None
     try:
         commands.requeue(os.environ["SLURM_JOB_ID"])
-    except LaunchError as error:  # or what ends this job has ended scontrol before its last word
+    except LaunchError as error:  # the requeue may also have ended scontrol before it answered
         refusal = error
     time.sleep(_REQUEUE_SECS)
     if refusal is not None:
@@ -164,7 +169,7 @@ def _requeue(folder: Optional[RunFolder]) -> None:
 
 
 def _keep(folder: RunFolder, outcome: Outcome) -> None:
-    """Writes the end into the status file, for whoever follows the job."""
-    # A job that could not be started has no tasks to show.
+    """Writes the outcome into the status file, which the launcher reads."""
+    # A job that could not be started has no list of tasks yet.
     status = {"tasks": [], **folder.status(), "time": time.time(), **end_record(outcome)}
     folder.write_status({**status, "details": outcome.details})

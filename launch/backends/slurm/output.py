@@ -1,4 +1,4 @@
-"""Reads what a job writes to its output file as it comes, shows it, and keeps the last lines."""
+"""Reads a job's output file as it grows, shows its lines, and keeps the last ones."""
 
 import collections
 import re
@@ -13,15 +13,15 @@ _TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
 
 
 class JobOutput:
-    """Shows a job's lines, and keeps the last ones.
+    """Shows a job's output, and keeps its last lines.
 
     Args:
       path: the file that the batch script writes to.
-      tasks: the names of the job's tasks, which mark their lines.
-      display: what the user sees.
+      tasks: the names of the job's tasks; each line of a task begins with its name.
+      display: shows the lines to the user.
 
     Attributes:
-      last_lines: of the whole job.
+      last_lines: the last lines of the output file, at most 12.
     """
 
     def __init__(self, path: Path, tasks: Container[str], display: Display) -> None:
@@ -31,7 +31,7 @@ class JobOutput:
         self._display = display
 
     def show_new(self) -> bool:
-        """Shows what the job has written since; returns whether there was anything."""
+        """Shows the lines written since the last call; returns whether there were any."""
         lines = self._tail.read()
         self.last_lines.extend(lines)
         for line in lines:
@@ -44,10 +44,10 @@ class JobOutput:
 
 
 class Tail:
-    """Lines as they come to a file, which need not be there yet.
+    """Reads new lines from a file that grows.
 
     Args:
-      path: the file.
+      path: the file, which need not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,10 +56,11 @@ class Tail:
         self._partial = b""
 
     def read(self) -> list[str]:
-        """Returns the lines that have come since the last call."""
+        """Returns the lines completed since the last call."""
         if not self._path.exists():
             return []
-        with self._path.open("rb") as file:  # anew: a network file system may show news only then
+        # A network file system may show new content only after the file is opened again.
+        with self._path.open("rb") as file:
             file.seek(self._position)
             new = file.read()
         self._position += len(new)
@@ -68,5 +69,5 @@ class Tail:
 
 
 def output_path(folder: RunFolder) -> Path:
-    """The file that the batch script writes to: everything that the user sees."""
+    """Returns the path of the file that receives the output of the batch script."""
     return folder.path.absolute() / "slurm.out"

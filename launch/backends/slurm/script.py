@@ -1,4 +1,4 @@
-"""The batch script of a job: what Slurm is asked for, and the description of the cluster."""
+"""Writes a job's batch script: the options for sbatch, and the description of the cluster."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from launch.cluster.model import LEADS, TASK_TYPES, Cluster
 from launch.cluster.tasks import Job
 
 NAME = "cifar10"
-_SAVE_SECS = 10  # beyond what the tasks are given, for the way to them
+_SAVE_SECS = 10  # on top of the time that tasks get to stop, for messages to the nodes
 
 _SCRIPT = """\
 #!/bin/bash
@@ -28,11 +28,7 @@ CLUSTER
 
 
 def script(job: Job) -> str:
-    """The batch script.
-
-    Raises:
-      LaunchError: the job asks for what Slurm cannot be asked for.
-    """
+    """Returns the batch script of a job."""
     cluster = job.cluster
     names = [name for name, _ in cluster.environment]
     needed = sorted([*names, *cluster.passed])
@@ -54,7 +50,7 @@ def options(cluster: Cluster) -> list[str]:
     found = [
         f"--job-name={NAME}",
         f"--nodes={len(cluster.hosts)}",
-        "--ntasks-per-node=1",  # an agent, which shares out what its node gives to the job
+        "--ntasks-per-node=1",  # the agent, which divides the node's cores and GPUs among tasks
         f"--cpus-per-task={busiest * slurm.cpus_per_task}",
     ]
     gpus = _gpus_per_node(cluster)
@@ -71,7 +67,10 @@ def options(cluster: Cluster) -> list[str]:
 
 
 def description(cluster: Cluster) -> str:
-    """The cluster as a cluster file, one key a line; variables by name only."""
+    """Returns the cluster as the text of a cluster file, one key on each line.
+
+    It holds the names of `pass_environment`, and nothing of `environment`.
+    """
     first, limits = cluster.hosts[0], cluster.limits
     content: dict[str, object] = {
         "backend": "slurm",
@@ -87,7 +86,7 @@ def description(cluster: Cluster) -> str:
         "limits": {name: "off" if v is None else v for name, v in vars(limits).items()},
         "restarts": cluster.restarts,
     }
-    # JSON is YAML, and never breaks a line.
+    # JSON is valid YAML, and json.dumps writes each value on one line.
     return "\n".join(
         f"{key}: {json.dumps(value, ensure_ascii=False)}"
         for key, value in content.items()
@@ -96,7 +95,7 @@ def description(cluster: Cluster) -> str:
 
 
 def _python(cluster: Cluster) -> str:
-    """Returns the training's Python, for any current folder."""
+    """Returns the training's Python; a path is joined to the working directory."""
     python, workdir = cluster.hosts[0].python, cluster.hosts[0].workdir
     return os.path.join(workdir, python) if "/" in python else python
 
@@ -114,7 +113,7 @@ def _gpus_per_node(cluster: Cluster) -> int:
 
 
 def _warning_secs(cluster: Cluster) -> int:
-    """Returns how long before its time limit Slurm warns the job: enough to save, at most half."""
+    """Returns how many seconds before its time limit Slurm warns the job: at most half of it."""
     secs = int(2 * cluster.limits.stop_secs) + _SAVE_SECS
     limit = settings_of(cluster).time
     return min(secs, seconds_of(limit) // 2) if limit else secs

@@ -1,14 +1,14 @@
-"""The `slurm:` section of a cluster file: what it can say.
+"""The settings in the `slurm:` section of a cluster file.
 
 slurm:
-  partition: gpu                # so also account, qos
+  partition: gpu                # `account` and `qos` are set in the same way
   time: 2-12:00:00              # default: the partition's
-  mem: 16G                      # of each node
+  mem: 16G                      # memory on each node
   cpus_per_task: 8              # default: 1
   gpu_type: a100
   exclusive: true               # whole nodes
-  requeue: true                 # after preemption, failure of a node, time limit
-  pending_secs: 3600            # default: waits in the queue without a limit
+  requeue: true                 # after preemption, a node's failure or the time limit
+  pending_secs: 3600            # default: no limit for the wait in the queue
   options: [--constraint=ib, --mail-type=END]
 """
 
@@ -25,7 +25,7 @@ _MEM = matching(r"[0-9]+[KMGT]?", "a size such as 16G, as sbatch takes it")
 _TIME = r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?"
 _OPTION = r"--([a-z][a-z-]*)(?:=[A-Za-z0-9_.,:;/+@%&|*\[\]()!=-]+)?"
 
-# What the launcher says itself -> where the user says it.
+# Options of sbatch that the launcher sets -> what the user can set instead.
 _OWN = {
     **dict.fromkeys(("partition", "account", "qos", "time", "mem", "exclusive"), "its own key"),
     **dict.fromkeys(("requeue", "no-requeue"), "`requeue:`"),
@@ -51,7 +51,8 @@ def seconds_of(time: str) -> int:
         )
     days, *parts = match.groups()
     numbers = [int(part) for part in parts if part is not None]
-    # Behind days, hours come first; else one number is minutes, and two are minutes and seconds.
+    # After days, the first number is hours. Without days, one number is minutes, and two numbers
+    # are minutes and seconds.
     weights = (3600, 60, 1) if days or len(numbers) == 3 else (60, 1)
     return int(days or 0) * 86_400 + sum(n * w for n, w in zip(numbers, weights))
 
@@ -77,19 +78,22 @@ def _option(text: str) -> str:
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """The `slurm:` section of a cluster file; None leaves it to Slurm.
+    """The `slurm:` section of a cluster file; for None, Slurm's own default applies.
 
     Attributes:
-      partition: as `sinfo` lists them; so are account and qos named as sbatch takes them.
-      time: the job's time limit, as sbatch takes it.
-      mem: memory of each node, as sbatch takes it.
-      cpus_per_task: cores for each task, ps included; a node gets those of all its tasks.
-      gpu_type: of the GPUs that `gpus_per_task` or `gpus` ask for.
-      exclusive: whole nodes.
-      requeue: back to the queue, and on from the last checkpoint, after a preemption, the failure
-        of a node or the time limit.
-      pending_secs: how long the job may wait for its nodes.
-      options: further ones for sbatch, each `--name` or `--name=value`.
+      partition: the partition's name, as `sinfo` lists it.
+      account: the account that sbatch charges.
+      qos: the quality of service that sbatch asks for.
+      time: the job's time limit, in sbatch's notation.
+      mem: the memory on each node, in sbatch's notation.
+      cpus_per_task: cores for each task, ps included. Each node gives enough cores for the node
+        with the most tasks.
+      gpu_type: the type of the GPUs that `gpus_per_task` or `gpus` ask for.
+      exclusive: whether the job shares its nodes with no other job.
+      requeue: whether the job returns to the queue, to go on from its last checkpoint, after a
+        preemption, a node's failure or the time limit.
+      pending_secs: how long the job may wait for its nodes, in seconds; None is no limit.
+      options: further options for sbatch, each as `--name` or `--name=value`.
     """
 
     partition: Optional[str] = setting(None, _NAME)
@@ -106,6 +110,6 @@ class SlurmSettings:
 
 
 def settings_of(cluster: Cluster) -> SlurmSettings:
-    """Returns what a description says in its `slurm:` section, and defaults for the rest."""
+    """Returns the settings of the `slurm:` section, or the defaults if there is no section."""
     found: SlurmSettings = cluster.settings.get("slurm", SlurmSettings())
     return found

@@ -1,23 +1,23 @@
-"""Asks Slurm where a job stands: often at first and after news, then less and less often."""
+"""Asks Slurm for a job's state: often at first, then less and less often."""
 
 from launch.backends.slurm import commands
 from launch.backends.slurm.commands import JobState
 from launch.errors import HostError
 from launch.screen.display import Display
 
-_FIRST_WAIT_SECS, _LONGEST_WAIT_SECS = 0.3, 10.0  # the controller has others to serve
+_FIRST_WAIT_SECS, _LONGEST_WAIT_SECS = 0.3, 10.0  # few questions: the controller serves many users
 
 
 class JobWatch:
-    """The last state of one job that Slurm has told.
+    """Watches the state of one job, and tells the user when it changes.
 
     Args:
-      job_id: in Slurm.
-      display: tells the user what is new.
+      job_id: the job's id in Slurm.
+      display: shows each new state to the user.
 
     Attributes:
-      state: what Slurm said last.
-      words: the same in words; "" before the first answer.
+      state: Slurm's last answer; PENDING before the first one.
+      words: the same as text; "" before the first answer.
     """
 
     def __init__(self, job_id: str, display: Display) -> None:
@@ -29,11 +29,15 @@ class JobWatch:
         self._next_ask, self._wait_secs = 0.0, _FIRST_WAIT_SECS
 
     def ask_soon(self) -> None:
-        """Asks at the next look, and often from then on."""
+        """Makes the next `look` ask Slurm, and the following ones ask often."""
         self._next_ask, self._wait_secs = 0.0, _FIRST_WAIT_SECS
 
     def look(self, now: float) -> bool:
-        """Asks Slurm if it is time to; returns whether it was."""
+        """Asks Slurm if a question is due; returns whether one was.
+
+        Args:
+          now: the time, by time.monotonic.
+        """
         if now < self._next_ask:
             return False
         self._next_ask = now + self._wait_secs

@@ -1,4 +1,4 @@
-"""Tasks as processes of other machines, under agents that OpenSSH starts."""
+"""Runs tasks as processes on other machines, under agents that OpenSSH starts."""
 
 from launch.cluster.kind import Kind
 

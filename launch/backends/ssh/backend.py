@@ -1,4 +1,4 @@
-"""Every task is a process on its host, under an agent that OpenSSH starts."""
+"""The ssh backend: each task is a process on its host, under an agent that OpenSSH starts."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from launch.cluster.model import Host
 
 
 class Ssh(AgentBackend):
-    """Processes on other machines."""
+    """Runs tasks as processes on other machines."""
 
     transport = TRANSPORT
 
     def copy_code(self, hosts: Sequence[Host]) -> None:
-        """Copies it with rsync."""
+        """Copies the code to the hosts with rsync."""
         sync_code(hosts)

@@ -1,4 +1,4 @@
-"""Copies the code to the hosts with rsync, side by side, if the description asks for it."""
+"""Copies the code to several hosts at a time with rsync, for `sync: true`."""
 
 import subprocess
 from collections.abc import Sequence
@@ -10,23 +10,23 @@ from launch.cluster.model import Host
 from launch.connect.everywhere import everywhere
 from launch.errors import HostError
 
-# What a host needs for training; data and output stay where they are.
+# What a host needs for training. Data and output are not copied.
 _PARTS = ("cifar10", "data_prep", "cifar10_main.py", "requirements.txt")
 _SILENCE_SECS = 60
-_AT_ONCE = 16  # hosts: all of them share what this machine can send
+_AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 
 
 def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
     """Makes the code in each host's working directory the same as in `source`.
 
     Raises:
-      HostError: it could not be copied; names each host that it could not be copied to.
+      HostError: the copy failed; the message names each host where it failed.
     """
     everywhere(hosts, lambda host: _copy(host, source), at_once=_AT_ONCE).of_all()
 
 
 def command(host: Host, source: Path) -> list[str]:
-    """The rsync command: no shell, here or there, gets to read a path."""
+    """Returns the rsync command; no shell on either side interprets the paths."""
     place = host.workdir[2:] if host.workdir.startswith("~/") else host.workdir
     name = target(host)
     if ":" in host.name:

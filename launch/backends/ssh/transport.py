@@ -1,7 +1,7 @@
-"""Every host runs an agent that OpenSSH starts: one connection a host.
+"""Starts an agent on each host with OpenSSH: one connection for each host.
 
-The user's own ssh configuration decides about keys, ports, jumps and host keys; what it would ask
-at a terminal is refused instead, so that nothing ever hangs.
+The user's own ssh configuration decides about keys, ports, jump hosts and host keys. Where ssh
+would ask at a terminal (for a password, say), it fails instead, so that the launcher never hangs.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 
 
 def target(host: Host) -> str:
-    """The host as ssh takes it."""
+    """Returns the host's name for ssh, as `USER@NAME` or `NAME`."""
     return f"{host.user}@{host.name}" if host.user else host.name
 
 
