@@ -88,7 +88,7 @@ def _images(answer: _Answer) -> Iterator[bytes]:
 
 
 def _serve(connection: Connection) -> None:
-    """The life of a decoder: until its parent closes the pipe or dies."""
+    """Decodes batches in a child process until the parent closes the pipe or ends."""
     # Ctrl-C reaches the whole group; the parent decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
