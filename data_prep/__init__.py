@@ -1,4 +1,4 @@
 """Turns CIFAR-10 archives into checked TFRecords, without importing TensorFlow.
 
-`python -m data_prep --source PATH --out DIR`; `python -m data_prep --help` tells the whole story.
+`python -m data_prep --source PATH --out DIR`; `python -m data_prep --help` explains the commands.
 """

@@ -142,7 +142,7 @@ def _dashed(word: str) -> str:
 
 
 def _overview() -> argparse.ArgumentParser:
-    """The flags of convert, with the whole story around them."""
+    """Returns the parser of convert, with the help text for all commands."""
     parser = _convert_parser()
     parser.usage = "python -m data_prep [COMMAND] [flags]"
     parser.prog, parser.description, parser.epilog = "python -m data_prep", _DESCRIPTION, _EPILOG

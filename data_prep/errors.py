@@ -1,9 +1,9 @@
 """What can go wrong, and the exit code that it ends with.
 
 DataPrepError
-+-- UsageError      (2) an option that cannot be
++-- UsageError      (2) an option has an invalid value
 +-- SourceError     (2) the input is not what it should be
-+-- OutputError     (1) the output folder is busy, foreign, full or not writable
++-- OutputError     (1) the output is a file, in use, or holds another program's records
 +-- DamageError     (1) records that fail their checks
 +-- DownloadError   (1) an archive that could not be fetched whole
 """
@@ -28,7 +28,7 @@ class SourceError(DataPrepError):
 
 
 class OutputError(DataPrepError):
-    """An output folder that cannot be written, or must not be."""
+    """An output folder that must not be written to."""
 
 
 class DamageError(DataPrepError):

@@ -1,4 +1,5 @@
-"""From a list of hosts to a finished cluster job, without TensorFlow.
+"""Runs a training job on a cluster that a list of hosts describes, without TensorFlow.
 
-It meets training only by argv, environment (TF_CONFIG) and exit codes: `python -m launch --help`.
+The launcher communicates with the training program only through its command line, its environment
+(TF_CONFIG), signals, its output and its exit code. `python -m launch --help` lists the commands.
 """

@@ -1,24 +1,24 @@
-"""The errors that end a command with one clear line.
+"""The errors that end a command with a clear message.
 
-LaunchError      a mistake of the user's: exit code 2
-└── HostError    a host, or what is kept of a run, cannot be used: exit code 1
+LaunchError      the user made a mistake: exit code 2
+└── HostError    a host, or the saved state of a run, cannot be used: exit code 1
 """
 
 from collections.abc import Iterable
 
 
 class LaunchError(Exception):
-    """A mistake of the user's; the message gives the value, the rule and the way out."""
+    """The user made a mistake; the message gives the value, the rule and the remedy."""
 
     exit_code = 2
 
 
 class HostError(LaunchError):
-    """A host cannot be reached, or cannot do what the job asks of it."""
+    """A host or the saved state of a run cannot be used."""
 
     exit_code = 1
 
 
 def below_each_other(reasons: Iterable[str]) -> str:
-    """Joins several reasons to one message, lined up behind the `error: ` in front of it."""
+    """Joins reasons into one message, one per line, indented to align after `error: `."""
     return "\n       ".join(reasons)

@@ -1,6 +1,7 @@
-"""`python -m launch.slurm_job`: what batch scripts call; scripts that were saved go on working.
+"""Entry point of `python -m launch.slurm_job`, which batch scripts call.
 
-What it does is in `launch.backends.slurm.job`.
+The implementation is in `launch.backends.slurm.job`. This module keeps its name so that batch
+scripts saved earlier still work.
 """
 
 import sys

@@ -33,7 +33,7 @@ def exclusive(folder: Path) -> Iterator[None]:
     """Creates `folder` and holds its lock, which the kernel lets go of even on a kill.
 
     Raises:
-      OutputError: another process is building there.
+      OutputError: `folder` is a file, or another process is building there.
     """
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: is a file; --out must be a folder")

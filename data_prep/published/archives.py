@@ -7,7 +7,7 @@ from data_prep.sources import binary_archive, python_archive
 
 @dataclass(frozen=True)
 class Archive:
-    """A published file; `bytes` long."""
+    """A published archive; `bytes` is its size, `sha256` its digest in hex."""
 
     kind: str
     url: str

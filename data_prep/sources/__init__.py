@@ -1,1 +1,1 @@
-"""The kinds of input, one module each, and the finding out which one a path is."""
+"""The kinds of input, one module each, and the detection of a path's kind."""

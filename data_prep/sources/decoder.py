@@ -1,8 +1,8 @@
-"""Decodes PNG and JPEG files to the records' pixels, in a process per core.
+"""Decodes PNG and JPEG files to the records' pixels; large sets use one process per core.
 
-Processes, because most of a small image's time in Pillow is Python. They are plain: each one reads
-batches from a pipe and answers through it. A pipe ends when its parent dies, however it dies, so
-no decoder outlives a killed run.
+Threads would not help, because Pillow spends most of a small image's time in Python code. Each
+process reads batches from a pipe and answers through it. The pipe closes when the parent
+ends, even if it is killed, so no decoder outlives a killed run.
 """
 
 import io
@@ -88,7 +88,7 @@ def _images(answer: _Answer) -> Iterator[bytes]:
 
 
 def _serve(connection: Connection) -> None:
-    """The life of a decoder: until its parent closes the pipe or dies."""
+    """Decodes batches in a child process until the parent closes the pipe or ends."""
     # Ctrl-C reaches the whole group; the parent decides what becomes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -44,7 +44,7 @@ def fingerprint(size: int, seed: int) -> str:
 
 
 def load(size: int, seed: int) -> Dataset:
-    """Draws `size` training images and a fifth as many for eval, equally many of each class."""
+    """Draws `size` training and max(size // 5, 10) eval images, about equally many per class."""
     train_seed, eval_seed = np.random.SeedSequence(seed).spawn(2)
     return Dataset(
         KIND,

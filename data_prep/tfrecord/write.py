@@ -32,7 +32,7 @@ FOOTER = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Written:
-    """One finished file: `bytes` long, its SHA-256 in hex."""
+    """A finished record file; `bytes` is its size, `sha256` its digest in hex."""
 
     name: str
     records: int

@@ -1,6 +1,6 @@
 """The agent: a process on each host that starts, watches and ends the tasks there.
 
-Standard library only, Python 3.9 or newer, Linux: the launcher sends these modules to the host, so
-that nothing needs to be there but Python. `launch.connect.bootstrap` names them, in the order of
-their imports.
+It runs on Linux with Python 3.9 or newer and uses only the standard library. The launcher sends
+these modules to the host, so the host needs nothing but Python. `launch.connect.bootstrap` lists
+the modules in the order of their imports.
 """

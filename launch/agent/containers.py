@@ -1,7 +1,8 @@
-"""The containers of a run: completes `docker run` with what only the host knows, and removes them.
+"""Manages the containers of a run on one host.
 
-A container does not end with the client that started it. So each carries the marks of its task as
-labels, by which it is found and removed whatever has happened to the client.
+This module adds options that depend on the host to `docker run` commands, and removes containers.
+A container does not end with the client that started it. Each container therefore carries its
+task's marks as labels, so that it can be found and removed even if the client is gone.
 """
 
 import os
@@ -15,13 +16,13 @@ from launch.agent import processes
 from launch.agent.protocol import Message
 from launch.agent.task_process import OWN_CORES, gpus_here, part
 
-DATA, OUTPUT = "/data/data", "/data/output"  # inside
+DATA, OUTPUT = "/data/data", "/data/output"  # paths inside the container
 _ANSWER_SECS = 20.0
 _GIVE_UP_SECS = 20.0
 _LOOK_SECS = 0.1
 _MISSING = "{engine} is not there; install it, or name another with `docker: {{engine: PATH}}`"
 
-# What the engine's client itself ends with. The container's command may end so, too.
+# Exit codes of the engine's client. The container's command may exit with the same codes.
 _REASONS = {
     125: "{engine} could not run the container",
     126: "{engine} could not start the image's entry point",
@@ -30,17 +31,17 @@ _REASONS = {
 
 
 def mount(source: str, target: str, *, readonly: bool) -> str:
-    """Returns the option that mounts a folder of the host; unlike `--volume`, it must exist."""
+    """Returns the option that mounts a host folder, which must exist (unlike with `--volume`)."""
     return f"--mount=type=bind,source={source},target={target}{',readonly' * readonly}"
 
 
 def gpu_words(engine: str) -> list[str]:
-    """Returns the options that show all GPUs; CUDA_VISIBLE_DEVICES says which are used."""
+    """Returns the options that expose all GPUs; CUDA_VISIBLE_DEVICES selects those to use."""
     return ["--device=nvidia.com/gpu=all"] if is_podman(engine) else ["--gpus=all"]
 
 
 def is_podman(engine: str) -> bool:
-    """Whether the engine is podman, by its name."""
+    """Returns whether the engine's file name is `podman`."""
     return os.path.basename(engine) == "podman"
 
 
@@ -49,7 +50,8 @@ class Containers:
 
     Args:
       engine: `docker`, `podman`, or a path to one of them.
-      mounts: (folder here, where it is in a container, whether it is only read) for trainers.
+      mounts: (folder on this host, path in the container, whether it is read-only) tuples; every
+        task except a ps gets these mounts.
     """
 
     def __init__(self, engine: str, mounts: Sequence[tuple[str, str, bool]] = ()) -> None:
@@ -57,14 +59,17 @@ class Containers:
         self._mounts = mounts
 
     def prepare(self, order: Message, marks: dict[str, str]) -> Message:
-        """Completes the order to start a task with what only this host knows.
+        """Adds the options that depend on this host to an order to start a task.
 
         Args:
           order: the launcher's order, whose argv is `ENGINE run ...`.
-          marks: the task's marks, which become labels.
+          marks: the task's marks, which become labels of its container.
+
+        Returns:
+          A copy of the order with the complete command.
 
         Raises:
-          OSError: the engine or a folder is not there.
+          OSError: the engine or a folder to mount does not exist.
         """
         if shutil.which(self.engine) is None:
             raise OSError(_MISSING.format(engine=self.engine))
@@ -85,13 +90,13 @@ class Containers:
         return {**order, "cwd": "/", "argv": [*argv[:2], *words, *argv[2:]], "contained": True}
 
     def _user(self) -> list[str]:
-        """Returns the options by which files that a container writes belong to this user."""
+        """Returns the options that make this user own the files that a container writes."""
         ids = f"--user={os.getuid()}:{os.getgid()}"
-        # Without root, podman would take these for numbers of its own users.
+        # Rootless podman would map these ids into its own user namespace.
         return ["--userns=keep-id", ids] if is_podman(self.engine) and os.getuid() else [ids]
 
     def look(self, image: str) -> dict[str, Any]:
-        """Answers a check: why the engine does not work, and the id of the image with that name."""
+        """Returns why the engine does not work (or None) and the image's short id (or None)."""
         try:
             self._ask("ps", "--quiet")
         except OSError as error:
@@ -103,10 +108,10 @@ class Containers:
         return {"engine_error": None, "image": found.removeprefix("sha256:")[:12]}
 
     def find(self, **marks: str) -> list[str]:
-        """Returns the ids of the containers with these marks, whether they run or not.
+        """Returns the ids of the containers with these marks, running or not.
 
         Raises:
-          OSError: the engine does not answer; says why.
+          OSError: the engine does not answer or fails; the message says why.
         """
         filters = [f"--filter=label={name}={value}" for name, value in marks.items()]
         return self._ask("ps", "--all", "--quiet", "--no-trunc", *filters)
@@ -115,12 +120,12 @@ class Containers:
         """Kills and removes containers until none with these marks is left.
 
         Args:
-          settle_secs: how long to look again at least: a container that a killed client had begun
-            to make may appear late.
-          **marks: RUN, HOST or TASK -> value.
+          settle_secs: the minimum time in seconds to keep searching, because a container that a
+            killed client was creating may appear late.
+          **marks: the value of each of the marks RUN, HOST or TASK to search for.
 
         Returns:
-          The ids of those that were there.
+          The ids of the removed containers.
 
         Raises:
           OSError: the engine does not answer, or cannot remove them.
@@ -137,13 +142,14 @@ class Containers:
                 raise OSError(f"{self.engine} could not remove {', '.join(found)}")
             if found:
                 removed.update(found)
-                # Both fail on one that ends just now. Podman's rm alone would first ask it to end.
+                # Both commands may fail if a container ends at this moment. `podman rm` alone would
+                # first ask the container to end and wait.
                 self._run("kill", *found)
                 self._run("rm", "--force", *found)
             time.sleep(_LOOK_SECS)
 
     def reason(self, code: int) -> str:
-        """Says what an exit code of the client means; empty for one of the container's command."""
+        """Explains an exit code of the client; returns '' for a code of the container's command."""
         if code not in _REASONS:
             return ""
         words = _REASONS[code].format(engine=self.engine)
@@ -159,7 +165,7 @@ class Containers:
         return done.stdout.split()
 
     def _run(self, *words: str) -> "Optional[subprocess.CompletedProcess[str]]":
-        """Runs the client; returns None if it does not end in time."""
+        """Runs the engine's client; returns None if it does not end within `_ANSWER_SECS`."""
         try:
             return subprocess.run(
                 [self.engine, *words],
@@ -177,7 +183,7 @@ class Containers:
 
 
 def _folder(cwd: str, path: str, readonly: bool) -> str:
-    """Returns the absolute path of a folder to mount; makes it unless it is only read."""
+    """Returns the absolute path of a folder to mount; creates it unless it is read-only."""
     folder = os.path.join(os.path.expanduser(cwd), os.path.expanduser(path))
     if not readonly:
         os.makedirs(folder, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Answers a check's questions about a host: versions, code, data, ports, GPUs, disk, peers."""
+"""Collects facts about a host for a check: versions, code, data, ports, GPUs, disk, peers."""
 
 import hashlib
 import json
@@ -30,11 +30,15 @@ _VERSIONS_SECS = 60
 
 
 def look(order: Message) -> dict[str, Any]:
-    """Gathers the facts about this host.
+    """Collects the facts about this host.
 
     Args:
-      order: cwd, data (a folder, or None) and ports; and python and code (files and folders below
-        cwd), or for containers engine and image.
+      order: the launcher's message with the keys cwd, data (a folder or None), ports, and engine
+        (None without containers). With an engine, also image; otherwise also python and code (a
+        list of files and folders relative to cwd).
+
+    Returns:
+      A dict from the name of each fact to its value.
     """
     cwd = os.path.expanduser(order["cwd"])
     facts: dict[str, Any] = {"clock": time.time(), "cores": len(os.sched_getaffinity(0))}
@@ -52,7 +56,7 @@ def look(order: Message) -> dict[str, Any]:
 
 
 def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
-    """Finds Python's version and TensorFlow's, without importing TensorFlow; or says why not."""
+    """Returns the versions of Python and TensorFlow, or the error; does not import TensorFlow."""
     try:
         done = subprocess.run(
             [python, "-c", _VERSIONS],
@@ -84,7 +88,7 @@ def _files(path: str) -> Iterator[str]:
 
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:
-    """Returns a fingerprint of the Python files; None if the first of `code` is missing."""
+    """Returns a fingerprint of the Python files; None if the first path in `code` is missing."""
     if not os.path.exists(os.path.join(cwd, code[0])):
         return None
     digest = hashlib.sha256()
@@ -96,7 +100,7 @@ def _code(cwd: str, code: list[str]) -> Optional[str]:
 
 
 def _data(folder: str) -> Optional[str]:
-    """Returns a fingerprint of the manifest and the records' names and sizes; None without any."""
+    """Returns a fingerprint of the manifest and the records' names and sizes, or None."""
     digest = hashlib.sha256()
     try:
         names = sorted(os.listdir(folder))
@@ -128,12 +132,12 @@ def _gpus() -> list[str]:
 
 
 def answer(ports: list[int], token: str) -> list[socket.socket]:
-    """Listens on `ports`, but for those that are taken, and sends `token` to each caller."""
+    """Listens on those of `ports` that are free, and sends `token` to each client."""
     listening = []
     for port in ports:
         try:
             listening.append(sockets.listen(port))
-        except OSError:  # `look` has reported that
+        except OSError:  # the port is in use; `look` has reported it
             continue
         threading.Thread(target=_tell, args=(listening[-1], token), daemon=True).start()
     return listening
@@ -147,7 +151,7 @@ def _tell(listening: socket.socket, token: str) -> None:
 
 
 def dial(targets: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """Dials (address, port, token) side by side; returns (address, port, why not) of failures."""
+    """Connects to all targets in parallel; returns (address, port, error) of each failure."""
     with ThreadPoolExecutor(max_workers=min(32, len(targets)) or 1) as pool:
         reasons = pool.map(lambda target: _dial(*target), targets)
         return [(t[0], t[1], reason) for t, reason in zip(targets, reasons) if reason]

@@ -1,16 +1,16 @@
-"""A task's log: bounded in size; a full disk ends the log, not the task."""
+"""A task's log, limited in size. A full disk ends the log, but not the task."""
 
 import os
 from typing import Optional
 
-_LIMIT = 64 << 20  # bytes; the part before is kept as NAME.1
+_LIMIT = 64 << 20  # bytes; a larger file is renamed to NAME.1
 
 
 class LogFile:
-    """Appends to a file, which only its owner can read.
+    """Appends to a log file that only its owner can read.
 
     Args:
-      path: the file; `~` is the user's home. Missing folders are made.
+      path: the path of the file; `~` is the user's home. Missing folders are created.
     """
 
     def __init__(self, path: str) -> None:
@@ -25,7 +25,7 @@ class LogFile:
             self._give_up(error)
 
     def write(self, data: bytes) -> None:
-        """Writes all of `data`; after an error, nothing is written any more."""
+        """Writes all of `data`; after the first error, closes the file and ignores further data."""
         try:
             while data and self._fd is not None:
                 data = data[os.write(self._fd, data) :]
@@ -37,7 +37,7 @@ class LogFile:
             self._give_up(error)
 
     def new_error(self) -> Optional[str]:
-        """Returns why nothing is written any more; None if nothing failed since the last call."""
+        """Returns the error since the last call that ended the log; None if there was none."""
         error, self._error = self._error, None
         return error
 

@@ -1,4 +1,4 @@
-"""The agent's loop: takes orders, reports output and exit codes, and ends tasks in the end."""
+"""The agent's main loop: executes orders, reports output and exit codes, and ends the tasks."""
 
 import contextlib
 import os
@@ -14,17 +14,17 @@ from launch.agent.protocol import MAGIC, Incoming, Message, Outgoing
 from launch.agent.task_process import Running
 
 _TICK_SECS = 0.5
-_STRAGGLER_SECS = 0.5  # for children that a task left behind
-_LAST_WORDS_SECS = 2.0  # for the ends of killed tasks, and for a launcher that still listens
-_ORPHAN_SECS = 15.0  # at most, for saving, once the launcher is gone
-_SETTLE_SECS = 1.5  # until a container appears whose client was killed while making it
+_STRAGGLER_SECS = 0.5  # how long processes that a task left behind have to end
+_LAST_WORDS_SECS = 2.0  # to collect killed tasks and to send the last messages
+_ORPHAN_SECS = 15.0  # maximum time for tasks to save after the launcher is lost
+_SETTLE_SECS = 1.5  # until a container appears whose client was killed while creating it
 
 
 class Agent:
     """Runs tasks for one launcher, over standard input and output.
 
     Args:
-      run_id: marks every process that it starts.
+      run_id: the id of the run, with which the agent marks every process that it starts.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -58,7 +58,7 @@ class Agent:
         }
 
     def run(self) -> None:
-        """Serves until told to end, or until the launcher is gone and the tasks have ended."""
+        """Runs until the launcher ends the agent, or is lost and all tasks have ended."""
         processes.adopt_orphans()
         self._watch_signals()
         os.set_blocking(0, False)
@@ -74,7 +74,7 @@ class Agent:
             self._send_guard_home()
 
     def _has_work(self) -> bool:
-        """Whether to go on; after the end, until the last messages are sent or time is up."""
+        """Returns whether to continue; after `_end`, until everything is sent or time runs out."""
         if self._over_at is None:
             return True
         left = self._over_at + _LAST_WORDS_SECS - time.monotonic()
@@ -92,7 +92,7 @@ class Agent:
             signal.signal(signum, signal.SIG_IGN)
 
     def _asked_to_end(self) -> None:
-        """Handles SIGTERM: under Slurm the launcher ends the job; else this host's tasks end."""
+        """Handles SIGTERM: under Slurm, tells the launcher; otherwise ends this host's tasks."""
         reason = "the agent got SIGTERM"
         if "SLURM_STEP_ID" in os.environ:
             self._say("told", reason=reason)
@@ -127,7 +127,7 @@ class Agent:
         )
 
     def _start(self, order: Message) -> None:
-        """Starts a task, after ending what a former agent may have left of it."""
+        """Starts a task, after ending any processes of it that an earlier agent left behind."""
         marks = {processes.RUN: self._run_id, processes.TASK: order["task"]}
         processes.end_all(lambda: processes.marked(**marks), 0)
         try:
@@ -148,13 +148,13 @@ class Agent:
 
     def _read(self, task: Running) -> None:
         lines = task.read()
-        if lines is None:  # it has closed its output, but may go on
+        if lines is None:  # the task has closed its output, but may still run
             self._selector.unregister(task.fd)
             return
         self._forward(task, lines)
 
     def _forward(self, task: Running, lines: list[str]) -> None:
-        """Sends the launcher what a task wrote, and once a note if its log cannot be written."""
+        """Sends a task's output to the launcher, and a note if the task's log has failed."""
         error = task.log.new_error()
         if error is not None:
             self._say("note", text=f"{task.name}: {error}, but the job goes on")
@@ -171,7 +171,7 @@ class Agent:
             self._tasks[order["task"]].send(order["signal"])
 
     def _sweep(self, order: Message) -> None:
-        """Ends what is left of a run on this machine, its agents included."""
+        """Ends the remaining processes and containers of a run on this host, including agents."""
         run = order["run"]
         pids = processes.end_all(
             lambda: processes.agents(run) + processes.marked(**{processes.RUN: run}),
@@ -197,7 +197,7 @@ class Agent:
         self._over_at = time.monotonic()
 
     def _remove_containers(self, settle_secs: float, task: Optional[str] = None) -> None:
-        """Removes a task's containers, or all of this agent; tells the launcher if that fails."""
+        """Removes the containers of one task or of all; sends the launcher a note on failure."""
         marks = {processes.RUN: self._run_id}
         marks |= {processes.HOST: self._host} if task is None else {processes.TASK: task}
         if self._containers is not None:
@@ -224,7 +224,7 @@ class Agent:
                 self._report_end(task, os.waitstatus_to_exitcode(status))
 
     def _report_end(self, task: Running, code: int) -> None:
-        with contextlib.suppress(KeyError):  # its output was closed before
+        with contextlib.suppress(KeyError):  # the task had already closed its output
             self._selector.unregister(task.fd)
         self._forward(task, task.finish(code))
         del self._tasks[task.name]
@@ -234,17 +234,17 @@ class Agent:
         reason = ""
         if self._containers is not None:
             reason = self._containers.reason(code)
-            if code < 0:  # the client's own end says nothing about its container's
+            if code < 0:  # the client was killed; its container may still run
                 left = []
                 self._settled_at = time.monotonic() + _SETTLE_SECS
                 self._remove_containers(0, task.name)
         self._say("exit", task=task.name, code=code, reason=reason, stragglers=len(left))
 
     def _orphan(self, reason: str, *, by_platform: bool = False) -> None:
-        """Ends the tasks because no launcher will: first those that save, then the ps."""
+        """Starts to end the tasks without the launcher: trainers first, which save; the ps last."""
         if self._orphaned is None and self._over_at is None:
             self._orphaned = time.monotonic()
-            # The launcher may come back and read this.
+            # The launcher may read this once the connection recovers.
             self._say("orphaned", reason=reason, by_platform=by_platform)
             for task in self._tasks.values():
                 if not task.last:
@@ -264,7 +264,7 @@ class Agent:
         for task in self._tasks.values():
             if left < 0 and not task.last:
                 task.send(signal.SIGKILL)
-            # A ps of several hosts stays for trainers elsewhere, which may still be saving.
+            # With several hosts, the ps stay for trainers elsewhere that may still be saving.
             elif task.last and (left < 0 or saved) and not task.asked_to_end:
                 task.asked_to_end = True
                 task.send(signal.SIGTERM)

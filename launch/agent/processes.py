@@ -1,4 +1,4 @@
-"""Finds and ends processes of a run, and ties the life of one process to another's."""
+"""Finds and ends the processes of a run, and makes processes end together with their parent."""
 
 import contextlib
 import os
@@ -6,9 +6,9 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
-# Each task's environment names its run, its host and itself, and a child inherits that.
+# Marks: environment variables with the run, the host and the task. Child processes inherit them.
 RUN, HOST, TASK = "LAUNCH_RUN_ID", "LAUNCH_HOST", "LAUNCH_TASK"
-AGENT_WORD = "launch-agent"  # stands on an agent's command line, before the run
+AGENT_WORD = "launch-agent"  # precedes the run's id on the agent's command line
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -16,36 +16,36 @@ try:
     import ctypes
 
     _libc = ctypes.CDLL(None, use_errno=True)
-except (ImportError, OSError):  # a small Python: the guard alone does it then
+except (ImportError, OSError):  # Python without ctypes: only the guard ends tasks
     _libc = None  # type: ignore[assignment]
 
 
 def die_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends, even by SIGKILL."""
+    """Makes the kernel kill this process when its parent ends, even if SIGKILL ended the parent."""
     if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
-            os._exit(128 + signal.SIGKILL)  # it ended in between
+            os._exit(128 + signal.SIGKILL)  # the parent ended before prctl
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of descendants whose own parent ends."""
+    """Makes this process the parent of its descendants when their own parent ends."""
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def marked(**marks: str) -> list[int]:
-    """Returns the processes whose environment has all of these marks, without this process.
+    """Returns the ids of the processes with all of these marks, except this process.
 
     Args:
-      **marks: RUN, HOST or TASK -> value.
+      **marks: the value of each of the marks RUN, HOST or TASK to search for.
     """
     wanted = {f"{name}={value}".encode() for name, value in marks.items()}
     return [pid for pid, words in _all("environ") if wanted <= set(words)]
 
 
 def agents(run_id: str) -> list[int]:
-    """Returns the agents of a run and their guards, without this process."""
+    """Returns the process ids of a run's agents and their guards, except this process."""
     words = [AGENT_WORD.encode(), run_id.encode()]
     return [pid for pid, found in _all("cmdline") if found[-3:-1] == words]
 
@@ -61,14 +61,16 @@ def _all(name: str) -> "Iterable[tuple[int, list[bytes]]]":
 
 
 def end_all(find: Callable[[], list[int]], patience_secs: float) -> list[int]:
-    """Asks the processes that `find` finds to end, then kills them, until it finds none.
+    """Sends SIGTERM, then SIGKILL, to the processes that `find` returns, until none are left.
+
+    Gives up five seconds after the first SIGKILL.
 
     Args:
-      find: returns the processes that are left.
-      patience_secs: the time that they get before they are killed.
+      find: returns the ids of the processes that are left.
+      patience_secs: the seconds that processes have to end before they are killed.
 
     Returns:
-      All processes that were found.
+      The ids of all processes that were found, sorted.
     """
     ended: set[int] = set()
     deadline = time.monotonic() + patience_secs
@@ -85,12 +87,12 @@ def end_all(find: Callable[[], list[int]], patience_secs: float) -> list[int]:
 
 
 def end_monitors(containers: Iterable[str]) -> None:
-    """Kills podman's monitors of containers that are gone, and what they had begun to start.
+    """Kills podman's monitors (conmon) of removed containers, and the monitors' children.
 
-    Both wait without end if the client was killed between making a container and starting it.
+    Both wait forever if the client was killed between creating a container and starting it.
 
     Args:
-      containers: their ids.
+      containers: the ids of the removed containers.
     """
     gone = {container.encode() for container in containers}
     monitors = {
@@ -99,7 +101,7 @@ def end_monitors(containers: Iterable[str]) -> None:
         if os.path.basename(words[0]) == b"conmon" and gone & set(words)
     }
     for pid, words in _all("stat") if monitors else ():
-        # The name may hold anything; what follows it are the state and the parent.
+        # The process name may contain any character; the state and the parent follow it.
         if int(b"\0".join(words).rpartition(b")")[2].split()[1]) in monitors:
             send(pid, signal.SIGKILL)
     for pid in monitors:
@@ -107,7 +109,7 @@ def end_monitors(containers: Iterable[str]) -> None:
 
 
 def send(pid: int, signum: int, *, group: bool = False) -> None:
-    """Signals a process, or its group; one that has ended already is no error."""
+    """Sends a signal to a process or its group; ignores a process that has already ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if group:
             os.killpg(pid, signum)
@@ -118,12 +120,12 @@ def send(pid: int, signum: int, *, group: bool = False) -> None:
 def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[[], None]:
     """Forks a guard process, which kills the tasks of this host if this process is killed.
 
-    The kernel already kills a task whose parent ends; the guard reaches a task's own children.
+    The kernel already kills a task whose parent ends; the guard also kills a task's children.
 
     Args:
       run_id: the id of the run.
-      host: the mark of the host's tasks.
-      finish: ends what is no process of this user, such as containers.
+      host: the value of the mark HOST of this host's tasks.
+      finish: a function for the guard to call after killing the tasks, to remove containers.
 
     Returns:
       A function that dismisses the guard and waits for its exit; call it before this process ends.
@@ -133,7 +135,7 @@ def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[
         os.close(reading)
 
         def send_home() -> None:
-            with contextlib.suppress(BrokenPipeError, ChildProcessError):  # it was killed
+            with contextlib.suppress(BrokenPipeError, ChildProcessError):  # the guard was killed
                 os.write(writing, b".")
                 os.waitpid(guard, 0)
 
@@ -144,7 +146,7 @@ def start_guard(run_id: str, host: str, finish: Callable[[], None]) -> Callable[
             signal.signal(signum, signal.SIG_IGN)
         os.setsid()
         os.dup2(reading, 0)
-        os.closerange(1, 4096)  # above all the agent's streams, whose end the launcher waits for
+        os.closerange(1, 4096)  # including the agent's output, whose end the launcher waits for
         if not os.read(0, 1):
             end_all(lambda: marked(**{RUN: run_id, HOST: host}), 0)
             finish()

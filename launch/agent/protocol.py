@@ -1,31 +1,31 @@
-"""Messages between launcher and agent: one JSON object a line, in both directions."""
+"""Messages between launcher and agent: one JSON object per line, in both directions."""
 
 import json
 import os
 from typing import Any
 
-MAGIC = b"launch-agent 1\n"  # before it, a login shell may have printed anything
+MAGIC = b"launch-agent 1\n"  # a login shell may print other text before this line
 
 Message = dict[str, Any]
 
-_BACKLOG = 1 << 20  # bytes of output that wait for a slow launcher; later lines are dropped
+_BACKLOG = 1 << 20  # bytes queued for a slow launcher; beyond that, droppable messages are dropped
 _CHUNK = 1 << 16
 
 
 def encode(message: Message) -> bytes:
-    """A message as one line."""
+    """Returns a message as one line of JSON."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 class Incoming:
-    """Splits what a file descriptor delivers into messages; never waits."""
+    """Reads messages from a nonblocking file descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._partial = b""
 
     def read(self) -> list[Message]:
-        """Returns the messages that have come in.
+        """Returns the messages that have arrived.
 
         Raises:
           EOFError: the other side has closed the connection.
@@ -43,11 +43,11 @@ class Incoming:
 
 
 class Outgoing:
-    """Writes messages to a file descriptor as far as the other side reads; never waits.
+    """Queues messages and writes them to a file descriptor without blocking.
 
     Args:
       fd: the file descriptor.
-      greeting: bytes to write before the first message.
+      greeting: the bytes to write before the first message.
     """
 
     def __init__(self, fd: int, greeting: bytes = b"") -> None:
@@ -57,7 +57,7 @@ class Outgoing:
         self._broken = False
 
     def put(self, message: Message, *, droppable: bool = False) -> bool:
-        """Queues a message; returns False if it was dropped because nobody reads."""
+        """Queues a message; returns False if it was dropped because the reader is slow or gone."""
         if self._broken or (droppable and len(self._pending) > _BACKLOG):
             return False
         self._pending += encode(message)
@@ -65,16 +65,16 @@ class Outgoing:
         return True
 
     def flush(self) -> None:
-        """Writes as much as the other side takes now."""
+        """Writes as much of the queue as possible without blocking."""
         while self._pending and not self._broken:
             try:
                 del self._pending[: os.write(self._fd, self._pending[:_CHUNK])]
             except BlockingIOError:
                 return
-            except OSError:  # nobody is left to read
+            except OSError:  # the reader has closed the connection
                 self._broken = True
 
     @property
     def waiting(self) -> bool:
-        """Whether something is still to be written."""
+        """Whether bytes are still to be written."""
         return bool(self._pending) and not self._broken

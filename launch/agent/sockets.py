@@ -1,4 +1,4 @@
-"""Ports: finds free ones, and the process that has one that is not."""
+"""Finds free ports, and the process that uses a port."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from typing import Optional
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns different ports on which nothing listens."""
+    """Returns `count` distinct free TCP ports."""
     opened = [socket.socket() for _ in range(count)]
     try:
         for each in opened:
@@ -19,10 +19,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def listen(port: int) -> socket.socket:
-    """Returns a socket that listens on `port` of every address; OSError if it is taken."""
+    """Returns a socket that listens on `port` of all IPv4 addresses.
+
+    Raises:
+      OSError: the port is in use, or not permitted.
+    """
     listening = socket.socket()
     try:
-        # Connections that linger from a task before must not keep its successor from starting.
+        # Connections of an earlier task in TIME_WAIT must not prevent a restart.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("", port))
         listening.listen(64)
@@ -33,7 +37,7 @@ def listen(port: int) -> socket.socket:
 
 
 def why_not(port: int) -> Optional[str]:
-    """Says why no process can listen on a port now; None if one can."""
+    """Returns why the port is not available to listen on; None if it is."""
     try:
         listen(port).close()
     except OSError as error:
@@ -44,7 +48,7 @@ def why_not(port: int) -> Optional[str]:
 
 
 def _by(port: int) -> str:
-    """Returns ` by pid 812 (python3 server.py)`; empty where this user may not see that."""
+    """Returns text such as ` by pid 812 (python3 server.py)`; empty if no such process is found."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
@@ -64,6 +68,6 @@ def _by(port: int) -> str:
                 with open(f"/proc/{pid}/cmdline", "rb") as file:
                     words = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
                 return f" by pid {pid} ({words[:60]})"
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # the process has ended, or belongs to another user
             continue
     return ""

@@ -1,4 +1,4 @@
-"""One task as a process in a session of its own, whose output is read as lines."""
+"""Runs a task as a process in its own session, and reads its output as lines."""
 
 import contextlib
 import os
@@ -16,11 +16,11 @@ from launch.agent.sockets import why_not
 T = TypeVar("T")
 
 _CHUNK = 1 << 16
-_LONGEST = 1 << 16  # bytes of one line
-_SHOWN = 4096  # characters of a line that go to the launcher
-_MAKING_SECS = 10.0  # at most, until a container runs
+_LONGEST = 1 << 16  # bytes of a line; a longer one is split
+_SHOWN = 4096  # characters of a line that are sent to the launcher
+_MAKING_SECS = 10.0  # maximum time until a container runs
 
-# Tells a task that has got a share of the cores that they are its own (`cifar10/step/devices.py`).
+# Tells a task that its cores are reserved for it (read by `cifar10/step/devices.py`).
 OWN_CORES = "CIFAR10_OWN_CORES"
 
 
@@ -29,19 +29,19 @@ class Running:
 
     Args:
       order: the launcher's message: task, argv, script, cwd, env, gpus, share, port, log, masked,
-        last; contained if the process is the client of a container.
+        last; and contained, true if the process is the client of a container.
 
     Attributes:
-      name: such as `worker/0`.
-      pid: its process.
-      fd: the pipe with its output.
-      log: its log on this host.
-      dropped: the number of lines that the launcher was too slow for; they are in the log.
-      last: whether it ends after the others, as a ps does.
-      asked_to_end: whether the agent has asked it to end.
+      name: the task's name, such as `worker/0`.
+      pid: the process id.
+      fd: the file descriptor of the pipe with the task's output.
+      log: the task's log on this host.
+      dropped: the number of lines not sent because the launcher was too slow; the log has them.
+      last: whether the task ends after the others, as a ps does.
+      asked_to_end: whether the agent has sent the task SIGTERM because the launcher is lost.
 
     Raises:
-      OSError: it cannot be started; the message says why.
+      OSError: the task cannot be started; the message says why.
     """
 
     def __init__(self, order: Message) -> None:
@@ -74,7 +74,7 @@ class Running:
         os.set_blocking(self.fd, False)
 
     def read(self) -> Optional[list[str]]:
-        """Returns the lines that have come; None at the end of the output."""
+        """Returns the complete lines that have arrived; None at the end of the output."""
         try:
             data = os.read(self.fd, _CHUNK)
         except BlockingIOError:
@@ -82,15 +82,18 @@ class Running:
         return self._split(data) if data else None
 
     def finish(self, code: int) -> list[str]:
-        """Closes what belongs to a task that has ended; returns what is left of its output.
+        """Closes the pipe and the log of a task that has ended, and kills its process group.
 
         Args:
           code: the exit code, -n for signal n.
+
+        Returns:
+          The last lines of the output.
         """
         self._popen.returncode = code
         processes.send(self.pid, 9, group=True)
         lines: list[str] = []
-        with contextlib.suppress(BlockingIOError):  # its own child may hold the pipe open
+        with contextlib.suppress(BlockingIOError):  # a child process may hold the pipe open
             while data := os.read(self.fd, _CHUNK):
                 lines += self._split(data)
         lines += self._keep([self._partial] if self._partial else [])
@@ -100,11 +103,11 @@ class Running:
         return lines
 
     def send(self, signum: int) -> None:
-        """Signals the task and its children."""
+        """Sends a signal to the task's process group; kills a container that is still starting."""
         is_young = time.monotonic() < self._began + _MAKING_SECS
         if self._contained and is_young and not self._has_written:
-            # The client would lose a signal while its container is being made; and a task that
-            # has not written a line yet has nothing to save.
+            # The client ignores a signal while it creates the container. A task that has not
+            # written a line yet has nothing to save.
             signum = signal.SIGKILL
         processes.send(self.pid, signum, group=True)
 
@@ -116,7 +119,7 @@ class Running:
         return self._keep(lines)
 
     def _keep(self, lines: list[bytes]) -> list[str]:
-        """Writes lines to the log; returns them for the launcher."""
+        """Writes lines to the log with secrets masked; returns them as text, shortened."""
         if not lines:
             return []
         self._has_written = True
@@ -130,7 +133,12 @@ class Running:
 
 
 def part(items: Sequence[T], share: Sequence[int]) -> list[T]:
-    """Returns the i-th of n equal parts; with fewer items than parts, some share an item."""
+    """Returns one of n nearly equal parts; with fewer items than parts, parts share items.
+
+    Args:
+      items: the items to divide.
+      share: (i, n), the index of the part and the number of parts.
+    """
     i, n = share
     if not items:
         return []
@@ -143,7 +151,7 @@ def _with_gpus(env: dict[str, str], order: Message) -> dict[str, str]:
     visible = env.get("CUDA_VISIBLE_DEVICES")
     there = visible.split(",") if visible else gpus_here() if visible is None else []
     if order["gpus"] is not None:
-        # Numbers count within what the host's environment leaves visible.
+        # GPU numbers index the GPUs that are visible in the host's environment.
         numbers = [there[n] if visible and n < len(there) else str(n) for n in order["gpus"]]
         env["CUDA_VISIBLE_DEVICES"] = ",".join(numbers)
     elif order["share"] is not None and there:

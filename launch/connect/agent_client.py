@@ -1,4 +1,4 @@
-"""Asks one host's agent questions, for checks and for cleaning up."""
+"""Sends orders to one host's agent and returns its answers, for checks and cleanup."""
 
 import queue
 import secrets

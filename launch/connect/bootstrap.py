@@ -1,7 +1,7 @@
-"""How an agent gets to a host: a constant command line, then its modules on standard input.
+"""Starts an agent on a host: a short command line, then the agent's modules on standard input.
 
-Nothing needs to be installed there but Python, and nothing needs quoting on the way: the command
-line holds no text from the user but the run's id, which is made of letters, digits and dashes.
+The host needs nothing but Python. The command line needs no further quoting: its only variable
+parts are the Python command and the run's id, which contain no characters special to a shell.
 """
 
 import importlib.resources

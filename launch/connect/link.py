@@ -107,7 +107,7 @@ class Link:
         return self._explain(code, errors)
 
     def close(self, patience_secs: float) -> None:
-        """Closes the agent's standard input, and waits until its process has ended."""
+        """Closes the agent's standard input, and kills its process after `patience_secs`."""
         self._to_write.put(None)
         with self._starting:
             if self._process is None:

@@ -1,4 +1,4 @@
-"""How a backend reaches an agent: all that differs between backends that run agents."""
+"""How a backend reaches the agents on its hosts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ OPEN_SECS = 30.0
 
 @dataclass(frozen=True)
 class Transport:
-    """How an agent is reached.
+    """Describes how a backend reaches an agent.
 
     Attributes:
       command: (host, the command that starts an agent, the same as a line for a login shell) ->

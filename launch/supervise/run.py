@@ -33,7 +33,7 @@ def run_with_agents(
     adapt: Optional[Callable[[Job], Job]] = None,
     containers: Optional[Message] = None,
 ) -> Outcome:
-    """Runs a job to its end, and leaves no agent behind, whatever happens.
+    """Runs a job to its end, then ends every agent that can be reached, even after an error.
 
     Args:
       job: the job to run.

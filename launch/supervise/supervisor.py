@@ -58,7 +58,7 @@ class TaskState:
 
     @property
     def alive(self) -> bool:
-        """Whether there may be a process."""
+        """Whether the task may have a process."""
         return self.status in ("starting", "running")
 
 
@@ -67,7 +67,7 @@ class _Stage:
     """A part of the job's end: the tasks that are to end next.
 
     Attributes:
-      tasks: their names.
+      tasks: the names of the tasks.
       signum: the signal that asks them to end; None: they end by themselves.
       secs: the time that they get for it; what is left then is for the next stage.
       why: what to tell the user of tasks that get the signal; empty for nothing.
@@ -89,7 +89,7 @@ def _ask_then_kill(tasks: Sequence[str], secs: float) -> list[_Stage]:
 
 
 class Supervisor:
-    """Decides what becomes of one job.
+    """Decides how one job continues and ends.
 
     Args:
       tasks: all tasks of the job.
@@ -123,7 +123,7 @@ class Supervisor:
         return [self._start(state) for state in order]
 
     def started(self, name: str) -> None:
-        """A task has a process now."""
+        """Records that a task has a process."""
         if self.states[name].status == "starting":
             self.states[name].status = "running"
 
@@ -139,7 +139,7 @@ class Supervisor:
         reason: str = "",
         cause: Cause = Cause.TASK_FAILED,
     ) -> list[Action]:
-        """A task has ended.
+        """Records that a task has ended, and decides what to do.
 
         Args:
           name: the task.
@@ -223,7 +223,7 @@ class Supervisor:
         return self._advance(now)
 
     def tick(self, now: float) -> list[Action]:
-        """Looks at the clock."""
+        """Does what is due at the time `now`: restarts, time limits and stages of the end."""
         if self.ending:
             return self._advance(now)
         overdue = self._progress.overdue(now)

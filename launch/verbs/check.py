@@ -1,4 +1,4 @@
-"""`check`: goes through the hosts side by side before a job does."""
+"""`check`: examines all hosts in parallel before a job starts."""
 
 import secrets
 import time

@@ -20,7 +20,7 @@ _ASK_SECS = 5.0  # for a scheduler, which has others to serve
 
 
 def status(options: argparse.Namespace) -> int:
-    """Shows the status of each task; returns 0 while the job runs, then its exit code."""
+    """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
     from launch.screen.row import Row
     from launch.screen.table import print_table, render
 
