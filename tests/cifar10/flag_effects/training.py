@@ -235,7 +235,7 @@ def steps_with_a_pull(config: TrainConfig) -> list[int]:
 
 
 def moves_whitening_bias(config: TrainConfig) -> dict[int, bool]:
-    """Returns the share by which decay shrinks the weights in a step, relative to the rate."""
+    """Returns whether a step after 0, 2 or 3 epochs changes the bias of the whitening layer."""
     found, name = {}, "model/whitening/bias"
     with _training(config) as run:
         for epoch in (0, 2, 3):

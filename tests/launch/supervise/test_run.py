@@ -1,4 +1,4 @@
-"""What becomes of a task whose host is being reconnected."""
+"""The status of a task while the launcher reconnects to its host."""
 
 import io
 import queue
