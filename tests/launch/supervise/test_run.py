@@ -1,4 +1,4 @@
-"""The status of a task while the launcher reconnects to its host."""
+"""A stop signal for a task whose host the launcher is still connecting to."""
 
 import io
 import queue
