@@ -1,4 +1,4 @@
-"""The command lines of benchmarks: flags of their own, then perhaps `--` and those of training."""
+"""Command lines of benchmarks: a benchmark's own flags, then optionally `--` and training flags."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.settings import flag_name
 
-# What a benchmark of clusters decides for each run.
+# Settings that a benchmark chooses itself for each run, so the user must not set them.
 _VARIED = (
     "mode",
     "images",
@@ -29,7 +29,7 @@ _LINK = re.compile(r"([0-9]+(?:\.[0-9]+)?)([MG])bit")
 
 
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """A parser of a benchmark's own words; its `--help` shows the module's docstring as it is."""
+    """Returns a parser for a benchmark's own flags; `--help` shows `description` unwrapped."""
     return argparse.ArgumentParser(
         prog=f"python -m benchmarks {name}",
         description=description,
@@ -38,11 +38,14 @@ def new_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Reads a command line; the training's flags become `config`.
+    """Parses a command line.
+
+    Returns:
+      The benchmark's own arguments, with the parsed training flags as `config`.
 
     Raises:
-      BenchmarkError: a flag sets what the benchmark varies.
-      ConfigError: a flag of training is wrong.
+      BenchmarkError: a training flag sets what the benchmark chooses for each run.
+      ConfigError: a training flag is invalid.
     """
     parser.epilog = TRAINING_ARGS
     ours, theirs = split(argv)
@@ -52,14 +55,19 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A benchmark's own words, and those after `--`."""
+    """Splits a command line into the arguments before `--` and those after it."""
     words = list(argv)
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
 
 
 def training_config(words: Sequence[str]) -> TrainConfig:
-    """The training's flags, without those that a benchmark varies; see `parse`."""
+    """Parses training flags.
+
+    Raises:
+      BenchmarkError: a flag sets what the benchmark chooses for each run.
+      ConfigError: a flag is invalid.
+    """
     config = flags.parse(words)
     for name in _VARIED:
         if config.is_set(name):
@@ -70,16 +78,16 @@ def training_config(words: Sequence[str]) -> TrainConfig:
 
 
 def data_flag(config: TrainConfig) -> str:
-    """Returns its data folder as a flag whose path is absolute."""
+    """Returns the `--data-dir` flag of a configuration; a local path is made absolute."""
     place = config.data_dir
     return f"--data-dir={place if '://' in place else os.path.abspath(place)}"
 
 
 def bytes_per_sec(text: str) -> float:
-    """`100Mbit` or `1Gbit` -> bytes a second.
+    """Converts a link speed such as `100Mbit` or `1Gbit` to bytes per second.
 
     Raises:
-      argparse.ArgumentTypeError: it is neither.
+      argparse.ArgumentTypeError: the text has another form, or the speed is 0.
     """
     match = _LINK.fullmatch(text)
     if not match or not float(match[1]):
@@ -88,10 +96,10 @@ def bytes_per_sec(text: str) -> float:
 
 
 def at_least_one(text: str) -> int:
-    """A whole number from 1 on.
+    """Converts text to a whole number of at least 1.
 
     Raises:
-      argparse.ArgumentTypeError: it is not.
+      argparse.ArgumentTypeError: the text is not such a number.
     """
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
@@ -99,10 +107,10 @@ def at_least_one(text: str) -> int:
 
 
 def positive(text: str) -> float:
-    """A number above 0.
+    """Converts text to a number above 0 and below 1,000,000.
 
     Raises:
-      argparse.ArgumentTypeError: it is not.
+      argparse.ArgumentTypeError: the text is not such a number.
     """
     try:
         value = float(text)

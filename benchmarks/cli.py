@@ -1,4 +1,4 @@
-"""The command line `python -m benchmarks NAME ...`; a benchmark's module is loaded when it runs."""
+"""The command line `python -m benchmarks NAME ...`; loads only the module of that benchmark."""
 
 import importlib
 import signal
@@ -14,7 +14,12 @@ from testbeds.errors import TestbedError
 
 
 class Benchmark(NamedTuple):
-    """The module whose `main` runs a benchmark, and what that measures."""
+    """A benchmark.
+
+    Attributes:
+      module: name of the module below `benchmarks` whose `main` runs the benchmark.
+      measures: one-line description for `--help`.
+    """
 
     module: str
     measures: str
@@ -58,7 +63,12 @@ BENCHMARKS = {
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs a benchmark; exit code 2 for a mistake of the user's."""
+    """Runs a benchmark.
+
+    Returns:
+      The exit code: that of the benchmark, 2 (or that of the error) after an error, 130 after
+      Ctrl-C or SIGTERM.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help"):
         print("usage: python -m benchmarks NAME ...; NAME --help tells more\n")
@@ -66,7 +76,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return 0 if words else 2
     name, *rest = words
     native_log.silence()
-    # SIGTERM acts as Ctrl-C does, so that a benchmark ends what it has started.
+    # SIGTERM acts like Ctrl-C, so that a benchmark ends the processes that it has started.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if name not in BENCHMARKS:

@@ -1,5 +1,5 @@
-"""The error that ends a benchmark with one clear line."""
+"""The error that ends a benchmark with a one-line message."""
 
 
 class BenchmarkError(Exception):
-    """A mistake of the user's: exit code 2. The message gives the value, the rule, the way out."""
+    """A user error: exit code 2. The message gives the value, the rule and the way out."""

@@ -1,13 +1,14 @@
-"""A table of measured results as Markdown: its columns are templates over the fields of a row.
+"""Formats measured results as a Markdown table whose columns are templates over the row's fields.
 
-A template is a format string, `{ours[0]:,.0f} ({ours[1]:,.0f} to {ours[2]:,.0f})`. A cell one of
-whose fields is null is empty. A word where a number is expected is shown as it is. Beside Python's
-formats there are
+A template is a format string such as `{ours[0]:,.0f} ({ours[1]:,.0f} to {ours[2]:,.0f})`. A cell is
+empty if one of its fields is null. A string is shown unchanged, whatever its format. Besides
+Python's formats there are:
 
   .1%       0.82 -> `82.0 %`, with a space
-  minutes   498 -> `8 min 18 s`
+  minutes   498 seconds -> `8 min 18 s`
   list      [1, 2] -> `1, 2`
-  percents  [.9011, .8977] -> `90.11, 89.77 %`; from three on with their mean, `...: 89.93 %`
+  percents  [.9011, .8977] -> `90.11, 89.77 %`; three or more are followed by their mean,
+            `...: 89.93 %`
 """
 
 import string
@@ -20,10 +21,10 @@ _MEAN_FROM = 3
 
 
 class _Cells(string.Formatter):
-    """str.format with the formats of this module."""
+    """A formatter that also knows the formats of this module."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """One field as text."""
+        """Returns the text of one field."""
         if isinstance(value, str):
             return value
         if format_spec.endswith("%"):
@@ -38,14 +39,14 @@ class _Cells(string.Formatter):
 
 
 def as_markdown(columns: Sequence[Sequence[str]], rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table, without a line end after it.
+    """Returns the table, without a newline at its end.
 
     Args:
-      columns: (title, template) of each.
-      rows: field -> value.
+      columns: a (title, template) pair for each column.
+      rows: a mapping from field to value for each row.
 
     Raises:
-      BenchmarkError: a template names a field that a row has not, or has as something else.
+      BenchmarkError: a row lacks a field of a template, or its value does not fit the format.
     """
     lines = [[title for title, _ in columns], ["---"] * len(columns)]
     lines += [[_cell(template, row) for _, template in columns] for row in rows]
@@ -54,7 +55,12 @@ def as_markdown(columns: Sequence[Sequence[str]], rows: Sequence[Mapping[str, An
 
 
 def machine_text(hardware: Mapping[str, Any], versions: Mapping[str, str]) -> str:
-    """`2 cores of a CPU; Python 3.11.7, TensorFlow 2.15.1`, from what `result.json` records."""
+    """Describes a machine, e.g. `2 cores of a CPU; Python 3.11.7, TensorFlow 2.15.1`.
+
+    Args:
+      hardware: as `result.json` records it; GPUs, if there are any, replace the CPU in the text.
+      versions: package -> version, as `result.json` records them.
+    """
     devices = hardware["gpus"] or [f"{hardware['cores']} cores of {hardware['cpu']}"]
     names = {"python": "Python", "tensorflow": "TensorFlow", "torch": "PyTorch"}
     used = [f"{name} {versions[key]}" for key, name in names.items() if key in versions]
@@ -68,7 +74,7 @@ def _padded(cell: str) -> str:
 def _cell(template: str, row: Mapping[str, Any]) -> str:
     cells = _Cells()
     try:
-        # `ratio[0]` is of the field `ratio`.
+        # `ratio[0]` refers to the field `ratio`.
         fields = [name.partition("[")[0] for _, name, _, _ in cells.parse(template) if name]
         if any(row[field] is None for field in fields):
             return ""

@@ -1,12 +1,12 @@
-"""The documents' tables of measured results, made from benchmarks/results/.
+"""Writes the tables of measured results in the documents, from benchmarks/results/.
 
     python -m benchmarks tables            writes them
     python -m benchmarks tables --check    says which are out of date: exit code 1
 
-What stands between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
-benchmarks/results/NAME.json: figures, and what they were measured on, with what, how often
-(benchmarks/table_text.py has the form of its columns). Those of NAME `converge` and `learning` are
-made from the curves in the folders of these names there.
+The text between `<!-- table: NAME -->` and `<!-- end -->` in a Markdown document is made from
+benchmarks/results/NAME.json, which holds the figures, the conditions of the measurement and the
+number of runs (benchmarks/table_text.py describes its columns). The tables `converge` and
+`learning` are made from the curves in the folders of these names in benchmarks/results/.
 """
 
 import json
@@ -22,9 +22,9 @@ from benchmarks.learning.learning import learning_table
 from benchmarks.table_text import as_markdown
 from launch.cluster.host_list import ROOT
 
-# Tables of curves, which have folders in the place of files.
+# Tables that are made from a folder of curves, not from one file.
 CURVES = {"converge": curves_table, "learning": learning_table}
-# What a file of results says beside its figures; null: the document does not say.
+# The conditions that a results file states besides its figures; null means not stated.
 CONDITIONS = ("what", "command", "hardware", "versions", "data", "n")
 _KEYS = {*CONDITIONS, "columns", "rows"}
 _TABLE = re.compile(r"(<!-- table: (\S+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -32,7 +32,11 @@ _MARKER = re.compile(r"<!-- (?:table: |end -->)")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Writes the tables, or says which are out of date."""
+    """Writes the tables or, with --check, names the documents that are out of date.
+
+    Returns:
+      The exit code: 1 if --check found a document that is out of date, else 0.
+    """
     parser = new_parser("tables", __doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(argv).check
@@ -47,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def documents(root: Path) -> list[Path]:
-    """The Markdown documents that may hold tables."""
+    """Returns the paths of the Markdown documents that may hold tables."""
     return [
         *sorted(root.glob("README*.md")),
         *sorted((root / "docs").glob("*.md")),
@@ -56,10 +60,10 @@ def documents(root: Path) -> list[Path]:
 
 
 def renewed(root: Path) -> dict[Path, str]:
-    """Documents whose tables are out of date, with the text that they should have.
+    """Returns the documents whose tables are out of date: path -> the text that it should have.
 
     Raises:
-      BenchmarkError: a marker without its other half, or results that are not there.
+      BenchmarkError: a start or end marker has no counterpart, or results are missing or invalid.
     """
     folder = root / "benchmarks" / "results"
     result = {}
@@ -75,7 +79,11 @@ def renewed(root: Path) -> dict[Path, str]:
 
 
 def with_tables(text: str, make: Callable[[str], str]) -> str:
-    """A document's text with each table as `make` makes it from its name."""
+    """Returns a document's text with each table replaced by `make(name)`.
+
+    Raises:
+      BenchmarkError: a start or end marker has no counterpart.
+    """
     if len(_MARKER.findall(text)) != 2 * len(_TABLE.findall(text)):
         raise BenchmarkError(
             "each `<!-- table: NAME -->` must be a line that is followed by a line `<!-- end -->`"
@@ -84,15 +92,15 @@ def with_tables(text: str, make: Callable[[str], str]) -> str:
 
 
 def names(text: str) -> list[str]:
-    """The tables that a document shows."""
+    """Returns the names of the tables in a document."""
     return [name for _, name, _, _ in _TABLE.findall(text)]
 
 
 def table(folder: Path, name: str) -> str:
-    """The table of that name, as Markdown.
+    """Returns the table of that name as Markdown.
 
     Raises:
-      BenchmarkError: there are no such results, or they are not of the form.
+      BenchmarkError: the results are missing or invalid.
     """
     if name in CURVES:
         return CURVES[name](folder / name)
@@ -101,10 +109,10 @@ def table(folder: Path, name: str) -> str:
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Reads a file of results.
+    """Reads a results file.
 
     Raises:
-      BenchmarkError: it is not there, or lacks something.
+      BenchmarkError: the file is missing, is not JSON, or has other keys or no rows.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

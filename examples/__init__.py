@@ -1,1 +1,1 @@
-"""Short programs to read beside the pipeline."""
+"""Short programs that show the main ideas of the pipeline."""

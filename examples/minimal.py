@@ -3,9 +3,9 @@
     python -m data_prep --source synthetic --out data
     python examples/minimal.py --data-dir data --towers 2
 
-Each tower computes the gradients of its part of the batch, their mean updates the one set of
-variables, and train_and_evaluate does the rest. It learns, and it is all there is to the idea.
-docs/model_fn.md goes on from here: what the pipeline does otherwise, and why.
+Each tower computes the gradients of its part of the batch, their mean updates the shared variables,
+and train_and_evaluate does the rest. docs/model_fn.md continues from here: it says what the
+pipeline does differently, and why.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 
 def input_fn(data_dir, split, batch_size):
-    """Batches of images, float32 [N, 32, 32, 3] in [-1, 1], and labels, int64 [N]."""
+    """Returns batches of images, float32 [N, 32, 32, 3] in [-1, 1], and labels, int64 [N]."""
 
     def parse(serialized):
         keys = {"image": tf.io.FixedLenFeature([], tf.string)}
@@ -31,7 +31,7 @@ def input_fn(data_dir, split, batch_size):
 
 
 def network(images, training):
-    """Images, float32 [N, 32, 32, 3] -> logits, float32 [N, 10]."""
+    """Computes logits, float32 [N, 10], from images, float32 [N, 32, 32, 3]."""
     x = images
     for filters in (32, 64, 128):
         x = tf.layers.conv2d(x, filters, 3, padding="same", use_bias=False)
@@ -41,7 +41,7 @@ def network(images, training):
 
 
 def average_gradients(towers):
-    """A list of (gradient, variable) a tower -> one list, with each variable's mean gradient."""
+    """Averages each variable's gradient over the towers' lists of (gradient, variable)."""
     return [
         (tf.add_n([gradient for gradient, _ in pairs]) / len(pairs), pairs[0][1])
         for pairs in zip(*towers)
@@ -49,7 +49,7 @@ def average_gradients(towers):
 
 
 def model_fn(features, labels, mode, params):
-    """The graph of one mode; in training, a batch is split over `params["towers"]` towers."""
+    """Builds the graph of a mode; in training, splits the batch over `params["towers"]` towers."""
     if mode != tf.estimator.ModeKeys.TRAIN:
         logits = network(features, training=False)
         classes = tf.argmax(logits, axis=1)
@@ -67,12 +67,12 @@ def model_fn(features, labels, mode, params):
     gpus = len(tf.config.list_physical_devices("GPU"))
     for tower, (images, classes) in enumerate(parts):
         device = f"/gpu:{tower % gpus}" if gpus else "/cpu:0"
-        # The first tower makes the variables, the others take the same ones.
+        # The first tower creates the variables, the others reuse them.
         with tf.device(device), tf.variable_scope(tf.get_variable_scope(), reuse=tower > 0):
             logits = network(images, training=True)
             losses.append(tf.losses.sparse_softmax_cross_entropy(classes, logits))
             gradients.append(optimizer.compute_gradients(losses[-1]))
-            if tower == 0:  # The moving statistics follow one tower's images.
+            if tower == 0:  # Only the first tower updates the moving statistics.
                 statistics = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     with tf.control_dependencies(statistics):
         train_op = optimizer.apply_gradients(average_gradients(gradients), step)
@@ -80,7 +80,7 @@ def model_fn(features, labels, mode, params):
 
 
 def main():
-    """Trains, and evaluates the last checkpoint."""
+    """Trains, evaluates the last checkpoint, and prints its accuracy."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--output-dir", default="output-minimal")

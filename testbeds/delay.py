@@ -1,7 +1,7 @@
-"""Holds network frames back for a while: between two TAP devices, in user space.
+"""Delays network frames between two TAP devices, in user space.
 
-A frame is what the kernel hands over whole, up to 64 kB of a TCP stream with its header (TSO), so
-that a gigabit a second is some thousand of them.
+With segmentation offload (TSO), the kernel hands over frames of up to 64 kB of a TCP stream, so
+that a gigabit per second is only some thousand frames.
 """
 
 import collections
@@ -18,18 +18,18 @@ from collections.abc import Sequence
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
 _TUN_F_CSUM, _TUN_F_TSO4, _TUN_F_TSO6 = 0x01, 0x02, 0x04
-_LONGEST = 70_000  # bytes of a frame and its header
+_LONGEST = 70_000  # most bytes of a frame and its header
 
 
 class DelayRelay:
-    """Makes two TAP devices, and passes on what comes from either.
+    """Creates two TAP devices, and forwards each frame from one to the other after a delay.
 
     Args:
-      names: of the devices.
-      delay_secs: how long each frame is held.
+      names: names of the two devices.
+      delay_secs: seconds for which each frame is held.
 
     Raises:
-      OSError: there can be no TAP devices here.
+      OSError: TAP devices cannot be created here.
     """
 
     def __init__(self, names: Sequence[str], delay_secs: float) -> None:
@@ -50,8 +50,9 @@ class DelayRelay:
             os.close(descriptor)
 
     def _pass_on(self) -> None:
-        # Real-time priority: on busy cores, frames would be held for up to twice as long.
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))  # of this thread
+        # Real-time priority for this thread: without it, frames would be held for up to twice as
+        # long on busy cores.
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         while True:
             ready, _, _ = select.select([*self._taps, self._wake[0]], [], [], self._patience())
             if self._wake[0] in ready:

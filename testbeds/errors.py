@@ -1,7 +1,7 @@
-"""The error of a testbed: this machine cannot have one, or a task in it failed."""
+"""The error of a testbed: this machine cannot provide it, or a task in it failed."""
 
 
 class TestbedError(Exception):
-    """The message says what is missing or what failed, and the way out where there is one."""
+    """A testbed failed; the message says what is missing or failed, and the way out if any."""
 
-    __test__ = False  # By its name, pytest would take it for tests.
+    __test__ = False  # Its name begins with "Test", so pytest would collect it.

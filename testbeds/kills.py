@@ -8,21 +8,21 @@ from testbeds.errors import TestbedError
 from testbeds.processes import ClusterOfProcesses
 
 START_UP, MID_RUN, SAVING = ("start-up", "mid-run", "saving")
-_SAVING_SECS = 90.0  # a checkpoint is begun within these
+_SAVING_SECS = 90.0  # time limit for a checkpoint to begin
 
 
 def kill_in_phase(tasks: ClusterOfProcesses, label: str, phase: str, output: pathlib.Path) -> None:
-    """Kills a task with SIGKILL when its job is in a phase.
+    """Kills a task with SIGKILL when its job is in a given phase.
 
     Args:
-      tasks: the cluster, started.
-      label: which task.
+      tasks: the cluster, whose tasks have been started.
+      label: label of the task to kill, e.g. `worker/0`.
       phase: START_UP (the task has printed its first line), MID_RUN (a checkpoint has been
         validated), or SAVING (a checkpoint is half written).
       output: the job's output folder.
 
     Raises:
-      TestbedError: the phase did not come.
+      TestbedError: the job did not reach the phase in time.
     """
     if phase == SAVING:
         _stop_while_saving(tasks, output)
@@ -37,18 +37,18 @@ def kill_in_phase(tasks: ClusterOfProcesses, label: str, phase: str, output: pat
 
 
 def _stop_while_saving(tasks: ClusterOfProcesses, output: pathlib.Path) -> None:
-    """Stops the master when it has written a part of a checkpoint, not its first one."""
+    """Stops the master while it writes a checkpoint other than its first (step 0)."""
     deadline = time.monotonic() + _SAVING_SECS
     while time.monotonic() < deadline:
         if _is_half_written(output):
             tasks.kill("master/0", signal.SIGSTOP)
             if _is_half_written(output):
                 return
-            tasks.kill("master/0", signal.SIGCONT)  # It was faster.
+            tasks.kill("master/0", signal.SIGCONT)  # It had finished the checkpoint before.
         time.sleep(0.0005)
     raise TestbedError(f"no checkpoint within {_SAVING_SECS:g} s\n{tasks.all_output()}")
 
 
 def _is_half_written(output: pathlib.Path) -> bool:
-    """Whether parts of a checkpoint after the first one are there under temporary names."""
+    """Whether files of a checkpoint after step 0 exist under temporary names."""
     return any("temp" in path.name for path in output.glob("model.ckpt-[1-9]*"))

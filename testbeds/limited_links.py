@@ -1,9 +1,9 @@
-"""Machines on this machine: network namespaces whose links have a given speed and delay.
+"""Simulated machines: network namespaces whose links have a given speed and delay.
 
-A pair of virtual Ethernet devices leads from each to a bridge, and a token bucket (tc-tbf) at each
-end limits it. Few kernels that come small have netem, so a delay is made here: machines of the two
-sides have a bridge each, and frames cross between them by way of two TAP devices, through
-testbeds/delay.py, which holds each frame for as long. Linux, root, and Debian's iproute2.
+A pair of virtual Ethernet devices connects each namespace to a bridge, with a token bucket filter
+(tc-tbf) at each end as speed limit. Minimal kernels often lack netem, so the delay is made in user
+space: the machines of each side have a bridge, and two TAP devices connect the bridges through
+testbeds/delay.py, which delays each frame. Needs Linux, root, and Debian's iproute2.
 """
 
 import subprocess
@@ -21,15 +21,15 @@ _NETWORK = "10.79.0"
 _BRIDGES = ("bmbr0", "bmbr1")
 _TAPS = ("bmtap0", "bmtap1")
 _MAX_QUEUE = "50ms"
-_BURST = "64kb"  # a segment of the longest kind; what may pass at once after a pause
+_BURST = "64kb"  # what may pass at once after a pause; holds the longest TSO segment
 
 
 class Machine(NamedTuple):
-    """A machine to make.
+    """A machine to create.
 
     Attributes:
       side: 0 or 1; frames between the two sides are delayed.
-      cores: the cores that it may use, in the notation of taskset.
+      cores: cores that its processes may use, in the notation of taskset.
     """
 
     side: int
@@ -37,20 +37,20 @@ class Machine(NamedTuple):
 
 
 def why_not() -> Optional[str]:
-    """Why there can be no such machines here; None if there can."""
+    """Returns why this computer cannot provide such machines; None if it can."""
     return namespaces.why_not("tc", "taskset")
 
 
 class Machines:
-    """Use as a context: leaving it removes all of them.
+    """Simulated machines, as a context manager that creates and removes them.
 
     Args:
-      machines: the machines to make.
-      bytes_per_sec: of each machine's link, each way; None: as fast as it goes.
-      delay_secs: one way, between the sides.
+      machines: the machines to create.
+      bytes_per_sec: speed of each machine's link, each way; None: no limit.
+      delay_secs: delay between the two sides, one way.
 
     Raises:
-      TestbedError: there can be none here.
+      TestbedError: this computer cannot provide the machines.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Machines:
         self.transport = Transport(self._command, _explain, _log_path, keeps_logs=True)
 
     def address(self, index: int) -> str:
-        """A machine's address."""
+        """Returns the IP address of a machine."""
         return f"{_NETWORK}.{index + 1}"
 
     def name(self, index: int) -> str:
-        """A machine's name."""
+        """Returns the name of a machine, which is also that of its namespace."""
         return f"bm{index}"
 
     def __enter__(self) -> "Machines":

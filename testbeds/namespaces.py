@@ -1,6 +1,7 @@
-"""Network namespaces of this machine on bridges, each with an address: its own network and no more.
+"""Creates network namespaces on bridges, each with an address of its own.
 
-They share this machine's files and process list. Linux, root, and Debian's iproute2.
+Only the network is separate: namespaces share this machine's files and process list. Needs Linux,
+root, and Debian's iproute2.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ _TRIED = "testbedtry"
 
 
 def why_not(*commands: str) -> Optional[str]:
-    """Why there can be none here, or what is missing of `commands`; None if there can."""
+    """Returns why this machine cannot have namespaces, or which command is missing; else None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     wanted = ("ip", "nsenter", *commands)
@@ -29,7 +30,11 @@ def why_not(*commands: str) -> Optional[str]:
 
 
 def ip(*words: str) -> str:
-    """Runs iproute2's `ip`; CalledProcessError if it fails."""
+    """Runs iproute2's `ip` and returns its output.
+
+    Raises:
+      subprocess.CalledProcessError: the command failed.
+    """
     return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
 
 
@@ -40,13 +45,13 @@ def add_bridge(name: str) -> None:
 
 
 def add(namespace: str, veth: str, address: str, bridge: str) -> None:
-    """Adds a namespace on a bridge.
+    """Adds a namespace and connects it to a bridge.
 
     Args:
-      namespace: its name; its own network device is `eth0`.
-      veth: name of the other end of that, at most 15 letters.
-      address: of `eth0`, in a network of 256.
-      bridge: what `veth` is in.
+      namespace: name of the namespace; its network device is `eth0`.
+      veth: name of the device at the bridge's end, at most 15 characters.
+      address: IP address of `eth0`, in a /24 network.
+      bridge: name of the bridge.
     """
     ip("netns", "add", namespace)
     ip("link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", namespace)
@@ -57,21 +62,21 @@ def add(namespace: str, veth: str, address: str, bridge: str) -> None:
 
 
 def remove(namespace: str, veth: str) -> None:
-    """Removes a namespace and its device, as far as they are there."""
+    """Removes a namespace and its device, if they exist."""
     for words in (("link", "del", veth), ("netns", "del", namespace)):
         with contextlib.suppress(subprocess.CalledProcessError):
             ip(*words)
 
 
 def remove_bridge(name: str) -> None:
-    """Removes a bridge if it is there."""
+    """Removes a bridge if it exists."""
     with contextlib.suppress(subprocess.CalledProcessError):
         ip("link", "del", name)
 
 
 def enter(namespace: str) -> list[str]:
-    """The words before a command that is to run in a namespace.
+    """Returns the command prefix that runs a command in a namespace.
 
-    Not `ip netns exec`, which hides /sys/fs/cgroup.
+    It is not `ip netns exec`, since that hides /sys/fs/cgroup.
     """
     return ["nsenter", f"--net=/run/netns/{namespace}"]

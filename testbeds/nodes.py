@@ -1,7 +1,7 @@
-"""Hosts on this machine: network namespaces on one bridge, each with an sshd of its own.
+"""Simulated hosts: network namespaces on one bridge, each with an sshd of its own.
 
-They share this machine's files and process list, which is what the tests look at for leftovers.
-Needs root, and Debian's openssh-server and iproute2.
+They share this machine's files and process list, in which the tests look for leftovers. Needs root,
+and Debian's openssh-server and iproute2.
 """
 
 import contextlib
@@ -32,22 +32,22 @@ Host node* {network}.*
 
 
 def why_not() -> Optional[str]:
-    """Why there can be no such hosts here; None if there can."""
+    """Returns why this machine cannot provide such hosts; None if it can."""
     return namespaces.why_not("ssh", "ssh-keygen", _SSHD)
 
 
 class Nodes:
-    """`node1` to `nodeN`. Use as a context: leaving it removes all of them.
+    """The hosts `node1` to `nodeN`, as a context manager that creates and removes them.
 
     Args:
-      folder: for keys, logs and an `ssh` that knows them.
-      count: how many.
+      folder: folder for keys, logs and an `ssh` wrapper that knows the nodes.
+      count: number of nodes.
 
     Raises:
-      TestbedError: this machine cannot have them.
+      TestbedError: this machine cannot provide the nodes.
 
     Attributes:
-      env: what the environment of a command must hold, so that its `ssh` reaches the nodes.
+      env: environment variables with which a command's `ssh` reaches the nodes.
     """
 
     def __init__(self, folder: Path, count: int = 3) -> None:
@@ -56,7 +56,7 @@ class Nodes:
         self.env = {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
 
     def address(self, name: str) -> str:
-        """A node's address."""
+        """Returns the IP address of a node."""
         return f"{NETWORK}.{int(name[4:])}"
 
     def __enter__(self) -> "Nodes":
@@ -101,7 +101,7 @@ class Nodes:
         wrapper.chmod(0o755)
 
     def start_sshd(self, name: str) -> None:
-        """Starts a node's sshd, as at the node's start."""
+        """Starts a node's sshd, as when the node boots."""
         options = {
             "ListenAddress": self.address(name),
             "PidFile": "none",
@@ -118,15 +118,15 @@ class Nodes:
         subprocess.run([*enter, f'hostname {name}; exec "$@"', "sh", *sshd], check=True)
 
     def cut(self, name: str) -> None:
-        """Takes a node's link down: connections stall, as in a partition."""
+        """Takes a node's link down: connections stall, as in a network partition."""
         ip("link", "set", _veth(name), "down")
 
     def heal(self, name: str) -> None:
-        """Brings it up again."""
+        """Brings a node's link up again."""
         ip("link", "set", _veth(name), "up")
 
     def processes(self, name: str) -> dict[int, str]:
-        """A node's processes, its sshd included: pid -> command line."""
+        """Returns a node's processes, its sshd included: pid -> command line."""
         found = {}
         for pid in ip("netns", "pids", _space(name)).split():
             with contextlib.suppress(OSError):
@@ -134,7 +134,7 @@ class Nodes:
         return found
 
     def kill(self, name: str) -> None:
-        """Ends every process of a node at once, as a power cut does."""
+        """Kills every process of a node at once, like a power cut."""
         for pid in self.processes(name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

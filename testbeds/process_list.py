@@ -1,4 +1,4 @@
-"""What this machine's process list says."""
+"""Reads this machine's process list."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def environment_of(pid: int) -> list[str]:
-    """What a process was started with, each as `NAME=value`; empty if it has ended."""
+    """Returns the initial environment of a process as `NAME=value` strings; empty if it ended."""
     try:
         return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -14,15 +14,19 @@ def environment_of(pid: int) -> list[str]:
 
 
 def command_of(pid: int) -> str:
-    """A process's command line; OSError if it has ended."""
+    """Returns the command line of a process.
+
+    Raises:
+      OSError: the process has ended.
+    """
     words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
     return words.decode(errors="replace").strip()
 
 
 def all_commands() -> dict[int, str]:
-    """Every process of this machine: pid -> command line."""
+    """Returns every process of this machine: pid -> command line."""
     found = {}
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        with contextlib.suppress(OSError):  # It has ended meanwhile.
+        with contextlib.suppress(OSError):  # The process has ended meanwhile.
             found[pid] = command_of(pid)
     return found

@@ -1,4 +1,4 @@
-"""Real processes of cifar10_main.py: one alone, or a cluster on loopback, a task each."""
+"""Runs real processes of cifar10_main.py: a single one, or a cluster on the loopback interface."""
 
 import contextlib
 import json
@@ -17,25 +17,29 @@ from testbeds.errors import TestbedError
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "cifar10_main.py"
 _POLL_SECS = 0.02
-_LAST_CHARS = 2000  # of a task's output, in errors
+_LAST_CHARS = 2000  # how much of the end of a task's output an error message quotes
 
 
 def command(*arguments: object, program: pathlib.Path = PROGRAM) -> list[str]:
-    """The words that start a program of this Python's."""
+    """Returns the command that runs a program with this Python."""
     return [sys.executable, str(program), *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, without the variables that change training or TensorFlow."""
+    """Returns this process's environment without variables `TF_*`, and with `CI=true`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
     return {**kept, "CI": "true"}
 
 
 def run_alone(folder: pathlib.Path, arguments: Sequence[object]) -> None:
-    """Runs one process without a cluster to its end; `alone.log` in `folder` gets its output.
+    """Runs a single process, without a cluster, to its end.
+
+    Args:
+      folder: working folder; `alone.log` in it gets the output.
+      arguments: command-line arguments of cifar10_main.py.
 
     Raises:
-      TestbedError: it failed.
+      TestbedError: the process failed.
     """
     path = folder / "alone.log"
     with path.open("ab") as log:
@@ -48,23 +52,24 @@ def run_alone(folder: pathlib.Path, arguments: Sequence[object]) -> None:
 
 
 class ClusterOfProcesses:
-    """Starts, kills and starts again the tasks of one cluster.
+    """Starts, kills and restarts the tasks of one cluster.
 
     Args:
-      folder: gets a log file a task.
-      arguments: of every task, as a platform gives them.
-      num_ps: parameter servers.
-      num_workers: workers beside the master.
-      evaluator: whether one is listed in the cluster, as Kubeflow lists it. One that is not may be
-        started all the same, as Estimator has it.
-      by_flags: the tasks are told of the cluster by flags, as PS/worker demos have it: the master
-        is their worker 0.
-      program: what each task runs.
+      folder: working folder; it gets a log file for each task.
+      arguments: command-line arguments of every task.
+      num_ps: number of parameter servers.
+      num_workers: number of workers besides the master.
+      evaluator: whether the cluster lists an evaluator, as in Kubeflow. An evaluator that is not
+        listed can be started, too, as in Estimator.
+      by_flags: whether flags describe the cluster, as in PS/worker demos, where the master is
+        worker 0; else TF_CONFIG does.
+      program: the program that each task runs.
 
     Attributes:
-      jobs: addresses by job.
-      processes: the latest process of each task that was started, by its label.
-      ended_at: when tasks ended (`time.time`), as far as `wait` has seen it.
+      jobs: job name -> addresses of its tasks.
+      labels: labels of all tasks, e.g. `worker/0`.
+      processes: label -> latest process of each task that was started.
+      ended_at: label -> time (`time.time`) at which `wait` saw that the task had ended.
     """
 
     def __init__(
@@ -91,7 +96,12 @@ class ClusterOfProcesses:
         self.ended_at: dict[str, float] = {}
 
     def start(self, *labels: str, more: Sequence[object] = ()) -> None:
-        """Starts tasks, with `more` arguments; all of the cluster's if none is named."""
+        """Starts tasks, or all tasks if none is named.
+
+        Args:
+          labels: labels of the tasks to start.
+          more: further command-line arguments of these tasks.
+        """
         for label in labels or self.labels:
             place, variables = self._place(label)
             self.ended_at.pop(label, None)
@@ -105,7 +115,7 @@ class ClusterOfProcesses:
                 )
 
     def kill(self, label: str, signum: int = signal.SIGKILL) -> None:
-        """Sends a signal; after SIGKILL the task is gone."""
+        """Sends a signal to a task; after SIGKILL, waits until the task has ended."""
         self.processes[label].send_signal(signum)
         if signum == signal.SIGKILL:
             self.processes[label].wait()
@@ -114,11 +124,11 @@ class ClusterOfProcesses:
         """Waits until all started tasks have ended.
 
         Args:
-          timeout_secs: for all of them together.
-          but: tasks that are left out.
+          timeout_secs: time limit for all tasks together, in seconds.
+          but: labels of tasks not to wait for.
 
         Raises:
-          TestbedError: one of them ended with another exit code than 0, or still runs.
+          TestbedError: a task failed, or still runs after the time limit.
         """
         waiting = {label: one for label, one in self.processes.items() if label not in but}
         deadline = time.monotonic() + timeout_secs
@@ -135,7 +145,11 @@ class ClusterOfProcesses:
             time.sleep(_POLL_SECS)
 
     def exit_code(self, label: str, timeout_secs: float = 60) -> int:
-        """Waits for one task and returns its exit code; TestbedError if it still runs."""
+        """Waits for one task and returns its exit code.
+
+        Raises:
+          TestbedError: the task still runs after the time limit.
+        """
         try:
             return self.processes[label].wait(timeout_secs)
         except subprocess.TimeoutExpired:
@@ -145,18 +159,22 @@ class ClusterOfProcesses:
         return TestbedError(f"{labels} still running after {timeout_secs:g} s\n{self.all_output()}")
 
     def output(self, label: str) -> str:
-        """What a task has printed so far, in all its lives."""
+        """Returns what a task has printed so far, over all its restarts."""
         path = self._log(label)
         return path.read_text() if path.exists() else ""
 
     def all_output(self) -> str:
-        """The end of every task's output."""
+        """Returns the end of the output of every task that was started."""
         return "\n".join(f"== {one}\n{self.output(one)[-_LAST_CHARS:]}" for one in self.processes)
 
     def wait_for_output(
         self, label: str, text: str, times: int = 1, timeout_secs: float = 90
     ) -> None:
-        """Waits until a task has printed `text` so many times; TestbedError if it does not."""
+        """Waits until a task has printed `text` at least `times` times.
+
+        Raises:
+          TestbedError: the task ended first, or the time limit passed.
+        """
         deadline = time.monotonic() + timeout_secs
         while self.output(label).count(text) < times:
             ended = self.processes[label].poll() is not None
@@ -165,7 +183,7 @@ class ClusterOfProcesses:
             time.sleep(_POLL_SECS)
 
     def listening(self) -> list[str]:
-        """The tasks at whose address somebody listens."""
+        """Returns the labels of the tasks whose addresses accept connections."""
         addresses = {
             f"{job}/{index}": address
             for job, tasks in self.jobs.items()
@@ -174,7 +192,7 @@ class ClusterOfProcesses:
         return [label for label, address in addresses.items() if _answers(address)]
 
     def _place(self, label: str) -> tuple[list[str], dict[str, str]]:
-        """The arguments and the environment that tell a task which one it is."""
+        """Returns the arguments and environment variables that tell a task its place."""
         job, _, index = label.partition("/")
         if not self._by_flags:
             task = {"type": job, "index": int(index)}
@@ -193,7 +211,13 @@ class ClusterOfProcesses:
 
 @contextlib.contextmanager
 def cluster(folder: pathlib.Path, *arguments: object, **shape: Any) -> Iterator[ClusterOfProcesses]:
-    """A cluster whose processes end with the context, whatever happens."""
+    """Yields a cluster, and kills its processes at the end.
+
+    Args:
+      folder: working folder of the tasks.
+      arguments: command-line arguments of every task.
+      shape: further arguments of `ClusterOfProcesses`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     found = ClusterOfProcesses(folder, arguments, **shape)
     try:
@@ -206,10 +230,10 @@ def cluster(folder: pathlib.Path, *arguments: object, **shape: Any) -> Iterator[
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on, outside the range of outgoing connections.
+    """Returns free TCP ports below 32,000, outside the range of outgoing connections.
 
     Raises:
-      TestbedError: there are not so many.
+      TestbedError: fewer than `count` ports are free.
     """
     ports: list[int] = []
     start = 10_000 + os.getpid() * 37 % 20_000

@@ -1,8 +1,8 @@
-"""A real Slurm on this machine: one controller, and nodes `m1` to `mN` on addresses of loopback.
+"""A real Slurm on this machine: one controller, and nodes `m1` to `mN` on loopback addresses.
 
-The nodes share this machine's files, ports and process list, which is what the tests look at for
-leftovers. Needs root, and Debian's slurm-wlm and munge; everything of it lies in one folder,
-listens on ports found free, and is ended by process id.
+The nodes share this machine's files, ports and process list, in which the tests look for leftovers.
+Needs root, and Debian's slurm-wlm and munge. All its files are in one folder, its daemons listen on
+free ports, and its processes are ended by their ids.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ PartitionName=spare Nodes=ALL State=UP PriorityTier=1 PreemptMode=REQUEUE GraceT
 
 
 def why_not() -> Optional[str]:
-    """Why there can be no Slurm here; None if there can."""
+    """Returns why this machine cannot run Slurm; None if it can."""
     if os.geteuid() != 0:
         return "a Slurm of its own needs root"
     missing = [name for name in _COMMANDS if shutil.which(name, path=_path()) is None]
@@ -67,17 +67,17 @@ def why_not() -> Optional[str]:
 
 
 class Slurm:
-    """The controller and its nodes. Use as a context: leaving it ends and removes all of it.
+    """A controller and its nodes, as a context manager that starts and removes them.
 
     Args:
-      count: how many nodes, of `CORES` cores each.
+      count: number of nodes, of `CORES` cores each.
 
     Raises:
-      TestbedError: this machine cannot have it, or it does not start.
+      TestbedError: this machine cannot run Slurm, or it does not start in time.
 
     Attributes:
-      names: the nodes'.
-      env: what the environment of a command must hold, so that it speaks to this Slurm.
+      names: names of the nodes.
+      env: environment variables with which a command uses this Slurm.
     """
 
     CORES = 8
@@ -86,7 +86,9 @@ class Slurm:
         reason = why_not()
         if reason:
             raise TestbedError(reason)
-        self._folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: there is a socket in it
+        self._folder = Path(
+            tempfile.mkdtemp(prefix="slurm-")
+        )  # short, since the path of a socket is limited
         self.names = [f"m{i + 1}" for i in range(count)]
         self.env = {"SLURM_CONF": str(self._folder / "slurm.conf"), "PATH": _path()}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
@@ -117,24 +119,31 @@ class Slurm:
         shutil.rmtree(self._folder)
 
     def run(self, *words: str) -> str:
-        """Runs one of Slurm's commands; returns what it wrote, without the last end of line."""
+        """Runs a Slurm command and returns its output, stripped.
+
+        Raises:
+          subprocess.CalledProcessError: the command failed.
+        """
         done = subprocess.run(
             words, env={**os.environ, **self.env}, capture_output=True, text=True, check=True
         )
         return done.stdout.strip()
 
     def jobs(self) -> list[str]:
-        """The jobs that are not over, each as `ID NAME STATE`."""
+        """Returns the jobs in the queue, each as `ID NAME STATE`."""
         return self.run("squeue", "--noheader", "--format=%i %j %T").splitlines()
 
     def end_jobs(self) -> None:
-        """Cancels all jobs, and waits until nothing of them is left and all nodes are idle."""
+        """Cancels all jobs, and waits until the queue is empty and all nodes are idle."""
         self.run("scancel", "--user=root")
         self._wait(lambda: not self.jobs())
         self._wait(self._is_idle)
 
     def processes(self) -> dict[int, str]:
-        """Every process with this Slurm in its environment, but its daemons: pid -> command."""
+        """Returns the processes of this Slurm's jobs and clients: pid -> command line.
+
+        These are all processes with this Slurm in their environment, except its daemons.
+        """
         mark = f"SLURM_CONF={self.env['SLURM_CONF']}"
         daemons = {daemon.pid for daemon in self._daemons.values()} | {os.getpid()}
         found = {
@@ -146,11 +155,11 @@ class Slurm:
         return {pid: words for pid, words in found.items() if "slurmscriptd" not in words}
 
     def start_node(self, name: str) -> None:
-        """Starts a node's slurmd, as at the node's start."""
+        """Starts a node's slurmd, as when the node boots."""
         self._start(name, "slurmd", "-D", "-N", name, SLURMD_NODENAME=name)
 
     def kill_node(self, name: str) -> None:
-        """Ends every process of a node at once, as a power cut does."""
+        """Kills every process of a node at once, like a power cut."""
         daemon = self._daemons[name]
         daemon.kill()
         for pid in self.processes():

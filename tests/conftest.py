@@ -1,4 +1,4 @@
-"""A clean environment for all tests, who runs beside whom, and README's commands as fixtures."""
+"""Cleans the environment for all tests, schedules them over processes, and defines fixtures."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.fast import FastTests
 os.environ.pop("TF_CONFIG", None)
 
 
-# They share an image that takes minutes to build, and the names of test machines.
+# Test files that share an image that takes minutes to build, or the names of simulated machines.
 _SHARING_MACHINES = {
     "test_container",
     "test_launch_docker",
@@ -25,7 +25,7 @@ _SHARING_MACHINES = {
 
 
 class _BySharing(LoadFileScheduling):
-    """Keeps in one process what shares something: a file's tests, or the machines of several."""
+    """Runs the tests of a file in one process, and those of `_SHARING_MACHINES` in the same one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
@@ -48,13 +48,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """The repository."""
+    """The repository's root folder."""
     return Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")
 def compiled_kernels() -> None:
-    """Has our convolutions compiled, where they can be: the test is skipped elsewhere."""
+    """Compiles our convolutions; skips the test where they cannot be compiled."""
     code = build.main([])
     if code == 2:
         pytest.skip("needs x86-64 with AVX2 and a C++ compiler")
@@ -71,7 +71,7 @@ def forks() -> Iterator[Forks]:
 
 @pytest.fixture
 def readme_command(request: pytest.FixtureRequest) -> str:
-    """The README's command that the test is marked with: @pytest.mark.readme("make demo")."""
+    """The command of the test's mark, e.g. `make demo` of @pytest.mark.readme("make demo")."""
     marker = request.node.get_closest_marker("readme")
     assert marker is not None, "readme_command is for tests marked with a command of README.md"
     command: str = marker.args[0]

@@ -1,4 +1,4 @@
-"""What the pages in docs/ say in their tables, to be held against the code."""
+"""Reads the tables of the pages in docs/, to compare them with the code."""
 
 import ast
 import re
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-HOLE = "..."  # stands for what differs, in a page's quotes and in the code's messages
+HOLE = "..."  # placeholder for the parts that vary, in a page's quotes and in the code's messages
 _SPAN = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _PART = re.compile(r"([.\[])")
 _TEMPLATE_FIELD = re.compile(r"(?<!\{)\{\w+\}(?!\})")
 
 
 def rows(markdown: str, column: str) -> list[dict[str, str]]:
-    """The rows of all tables that have a column of this title: title -> cell."""
+    """Returns the rows of all tables that have a column of this title; a row maps title to cell."""
     found: list[dict[str, str]] = []
     for block in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
         titles, _, *lines = [_cells(line) for line in block.splitlines()]
@@ -24,12 +24,12 @@ def rows(markdown: str, column: str) -> list[dict[str, str]]:
 
 
 def code_spans(cell: str) -> list[str]:
-    """The code in a cell, `` `like this` `` with the backticks inside of it."""
+    """Returns the code spans of a cell, without their delimiting backticks."""
     return [span.strip() for _, span in _SPAN.findall(cell)]
 
 
 def section(markdown: str, heading: str) -> str:
-    """The text below a heading of any level, up to the next one of that level or above."""
+    """Returns the text below a heading, up to the next heading of that level or a higher one."""
     (start,) = re.finditer(rf"^(#+) {re.escape(heading)}$", markdown, re.MULTILINE)
     rest = markdown[start.end() :]
     end = re.search(rf"^#{{1,{len(start[1])}}} ", rest, re.MULTILINE)
@@ -37,7 +37,7 @@ def section(markdown: str, heading: str) -> str:
 
 
 def messages(folder: Path) -> Iterator[str]:
-    """Every text in the code of a folder but docstrings, with `...` for what it is filled with."""
+    """Yields the strings in a folder's code, without docstrings; `...` replaces inserted values."""
     for path in sorted(folder.rglob("*.py")):
         texts = _Texts()
         texts.visit(ast.parse(path.read_text(encoding="utf-8")))
@@ -45,18 +45,18 @@ def messages(folder: Path) -> Iterator[str]:
 
 
 class _Texts(ast.NodeVisitor):
-    """Collects the texts of a syntax tree."""
+    """Collects the strings of a syntax tree."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """Leaves docstrings out."""
+        """Skips docstrings."""
         if not isinstance(node.value, ast.Constant):
             self.generic_visit(node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Takes an f-string as a whole, and the texts that it may be filled with."""
+        """Collects an f-string as a whole, and the strings inside its expressions."""
         parts = (str(p.value) if isinstance(p, ast.Constant) else HOLE for p in node.values)
         self.found.append("".join(parts))
         for part in node.values:
@@ -64,14 +64,14 @@ class _Texts(ast.NodeVisitor):
                 self.visit(part.value)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """Takes a text, which may be a template."""
+        """Collects a string, which may be a template for str.format."""
         if isinstance(node.value, str):
             filled = _TEMPLATE_FIELD.sub(HOLE, node.value)
             self.found.append(filled.replace("{{", "{").replace("}}", "}"))
 
 
 def is_said(quote: str, texts: list[str]) -> bool:
-    """Whether a text holds the quote's pieces in their order, one after the other."""
+    """Returns whether one of `texts` contains the pieces of the quote, in their order."""
     pattern = re.compile(".*".join(map(re.escape, quote.split(HOLE))), re.DOTALL)
     return any(pattern.search(text) for text in texts)
 
@@ -83,10 +83,15 @@ def _cells(line: str) -> list[str]:
 def check_fields(page: str, heading: str, content: Any) -> tuple[list[str], list[str]]:
     """Compares the fields that a page names with those of a file.
 
-    A field is a path, `history.train[].step`; a part in capitals stands for any key.
+    A field is a path such as `history.train[].step`; a part in capitals stands for any key.
+
+    Args:
+      page: path of the page from the repository's root.
+      heading: heading of the page's section that has the table.
+      content: the parsed JSON of the file.
 
     Returns:
-      (fields that the page does not name, fields of the page that the file has not).
+      (fields that the page does not name, fields of the page that the file lacks).
     """
     table = rows(section((ROOT / page).read_text(encoding="utf-8"), heading), "field")
     named = {field: _path_pattern(field) for row in table for field in code_spans(row["field"])}
@@ -99,10 +104,16 @@ def check_fields(page: str, heading: str, content: Any) -> tuple[list[str], list
 def check_files(page: str, heading: str, folder: Path) -> tuple[list[str], list[str]]:
     """Compares the files that a page names with those of a folder.
 
-    In a name, capitals and `*` stand for anything, and a name that ends in / for all that is in it.
+    In a name, capitals and `*` stand for any text; a name that ends in / stands for all files in
+    that folder.
+
+    Args:
+      page: path of the page from the repository's root.
+      heading: heading of the page's section that has the table.
+      folder: the folder.
 
     Returns:
-      (files that the page does not name, names of the page that the folder has not).
+      (files that the page does not name, names of the page that the folder lacks).
     """
     table = rows(section((ROOT / page).read_text(encoding="utf-8"), heading), "file")
     named = {name: _name_pattern(name) for row in table for name in code_spans(row["file"])}

@@ -1,8 +1,8 @@
-"""`--fast`: the tests that need neither TensorFlow nor processes that take long (make test-fast).
+"""`--fast`: runs only tests that need neither TensorFlow nor slow processes (make test-fast).
 
-What is left out follows from what a test file imports, so nobody has to keep a list. Where that
-does not tell, a test has the mark `slow`; TensorFlow cannot be imported meanwhile, so that a test
-that loads it without the mark fails.
+A test file is left out because of what it imports, so there is no list to maintain. Where imports
+do not tell, a test has the mark `slow`. TensorFlow cannot be imported in such a run, so a test that
+loads it without the mark fails.
 """
 
 import ast
@@ -16,26 +16,27 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("cifar10", "data_prep", "launch", "benchmarks", "testbeds", "tests")
-# Whoever imports or uses these starts programs of ours, which takes seconds a test.
+# Tests that import these modules or use these fixtures start our programs or a compiler, which
+# takes seconds per test.
 _STARTERS = ("testbeds.processes", "tests.shell")
 _STARTING_FIXTURES = {"launcher", "compiled_kernels", "forks"}
 
 
 class FastTests:
-    """The pytest plugin: leaves out what is slow, and says how much that is."""
+    """A pytest plugin that leaves out slow tests and reports how many."""
 
     def __init__(self) -> None:
         self._tests_left_out = 0
         sys.modules["tensorflow"] = None  # type: ignore[assignment]  # its import fails from now on
 
     def pytest_ignore_collect(self, collection_path: Path) -> Optional[bool]:
-        """Files whose imports are slow are not even read."""
+        """Skips test files whose imports are slow."""
         return True if _is_test_file(collection_path) and why_slow(collection_path) else None
 
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: "list[pytest.Item]"
     ) -> None:
-        """Of the other files, leaves out the tests that are slow."""
+        """Leaves out the slow tests of the other files."""
         slow = [item for item in items if _is_slow(item)]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
@@ -45,11 +46,11 @@ class FastTests:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """With xdist, its processes collect; all of them the same."""
+        """With xdist, takes the count from a worker; all workers collect the same tests."""
         self._tests_left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Says what is left out, and how to run it."""
+        """Prints what is left out, and how to run it."""
         files = [path for path in (ROOT / "tests").rglob("test_*.py") if why_slow(path)]
         terminalreporter.write_line(
             f"Left out: {len(files)} files that load TensorFlow or start programs, and "
@@ -68,10 +69,10 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def why_slow(path: Path) -> Optional[str]:
-    """What makes a test file slow: TensorFlow, or the helper that starts programs; None if fast.
+    """Returns why a test file is slow: its folder or a module that it imports; None if it is fast.
 
     Args:
-      path: of the file; what it imports counts with what that imports in turn.
+      path: path of the test file; indirect imports count, too.
     """
     if (ROOT / "tests" / "system") in path.parents:
         return "tests/system"
@@ -81,7 +82,10 @@ def why_slow(path: Path) -> Optional[str]:
 
 @functools.cache
 def _imported(path: Path) -> frozenset[str]:
-    """All modules that importing a file imports: ours by their full names, of others the first."""
+    """Returns all modules that a file imports, directly or not.
+
+    Modules of this project have full names, others the name of their top-level package.
+    """
     found, waiting = set(), [path]
     seen = {path}
     while waiting:
@@ -97,14 +101,14 @@ def _imported(path: Path) -> frozenset[str]:
 
 @functools.cache
 def _imports(path: Path) -> tuple[str, ...]:
-    """What a file imports when it is loaded, each as `package.module`, perhaps `.name`."""
+    """Returns what a file imports when it is loaded, each as `package.module` or with `.name`."""
     return tuple(_imports_of(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def _imports_of(node: ast.AST) -> Iterator[str]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            continue  # It imports when it is called.
+            continue  # Its imports run only when it is called.
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom):
@@ -115,7 +119,7 @@ def _imports_of(node: ast.AST) -> Iterator[str]:
 
 
 def _files_of(name: str) -> Iterator[Path]:
-    """The files that importing `a.b.c` loads: of a, of a.b, and of a.b.c if that is a module."""
+    """Yields the files that importing `a.b.c` loads: those of a, a.b and, if a module, a.b.c."""
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
         place = ROOT.joinpath(*parts[:count])

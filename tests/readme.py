@@ -1,4 +1,4 @@
-"""The commands of README.md and who runs each; the code blocks and links of README files."""
+"""Reads the commands, code blocks and links of README files, and which tests run the commands."""
 
 import ast
 import re
@@ -10,17 +10,17 @@ _LINK = re.compile(r"""(?:\]\(|src=")(?!https?:)([^)#"]+(?:#[^)"]+)?)""")
 
 
 def blocks(markdown: str) -> list[str]:
-    """All fenced blocks, in their order, with the fences."""
+    """Returns all fenced code blocks in their order, with the fences."""
     return _BLOCK.findall(markdown)
 
 
 def links(markdown: str) -> list[str]:
-    """Where links and pictures lead inside the repository, with the section, in their order."""
+    """Returns the targets of links and pictures inside the repository, with `#section`."""
     return _LINK.findall(_BLOCK.sub("", markdown))
 
 
 def commands(markdown: str) -> list[str]:
-    """The command lines of all shell blocks, comments left out, continued lines joined."""
+    """Returns the commands of all shell blocks, without comments, with continued lines joined."""
     found = []
     for block in _SHELL_BLOCK.findall(markdown):
         for line in block.replace("\\\n", " ").splitlines():
@@ -31,7 +31,7 @@ def commands(markdown: str) -> list[str]:
 
 
 def marked_commands(tests: Path) -> dict[str, list[str]]:
-    """Reads every `@pytest.mark.readme("command")`: command -> the tests that run it."""
+    """Finds every `@pytest.mark.readme("command")`; returns command -> tests that run it."""
     found: dict[str, list[str]] = {}
     for path in sorted(tests.rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

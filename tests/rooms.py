@@ -1,7 +1,7 @@
 """The rooms of each package, and which of them may import which.
 
-A room is a folder or a module directly inside a package. `tests/test_imports.py` holds the modules
-to this table, docs/architecture.md shows it, and `tests/rooms_picture.py` draws it.
+A room is a folder or a module directly inside a package. `tests/test_imports.py` enforces this
+table, docs/architecture.md shows it, and `tests/rooms_picture.py` draws it.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ PACKAGES = ("cifar10", "data_prep", "launch")
 
 @dataclass(frozen=True)
 class Room:
-    """What is in a room, and what it may import.
+    """A room, and what it may import.
 
     Attributes:
-      name: `package.room`.
-      job: what it is for, in one line.
-      ours: rooms that it may import.
-      world: what it may import that is not ours.
+      name: full name, `package.room`.
+      job: one-line description of what the room is for.
+      ours: full names of the rooms that it may import.
+      world: what it may import from outside this project, e.g. STDLIB.
     """
 
     name: str
@@ -29,12 +29,12 @@ class Room:
 
     @property
     def package(self) -> str:
-        """The package that it belongs to."""
+        """The name of the package that the room belongs to."""
         return self.name.split(".")[0]
 
 
 def _rooms(package: str, *rows: tuple[str, str, str, str]) -> tuple[Room, ...]:
-    """Rows of (room, its job, rooms of the package that it may import, the world)."""
+    """Makes rooms from rows of (name, job, names of importable rooms, `Room.world`)."""
     return tuple(
         Room(f"{package}.{name}", job, tuple(f"{package}.{one}" for one in ours.split()), world)
         for name, job, ours, world in rows
@@ -151,10 +151,10 @@ _LAUNCH = _rooms(
 
 ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
 
-# Beside its own rooms, data_prep shares the schema with training; the two others share nothing.
+# Besides its own rooms, data_prep may import the schema; the other packages import only their own.
 SHARED = {"data_prep": ("cifar10.schema",)}
 
-# Modules that start without TensorFlow, in rooms that may import it.
+# Modules that must not import TensorFlow, in rooms that may.
 LIGHT = (
     "cifar10.cluster.address_check",
     "cifar10.cluster.liveness",
@@ -176,10 +176,10 @@ LIGHT = (
 
 
 def room_of(module: str) -> Room:
-    """The room of a module.
+    """Returns the room of a module.
 
     Raises:
-      LookupError: it is in none of them.
+      LookupError: the module is in no room.
     """
     for room in ROOMS:
         if module == room.name or module.startswith(f"{room.name}."):
@@ -188,9 +188,10 @@ def room_of(module: str) -> Room:
 
 
 def floors(package: str) -> dict[str, int]:
-    """On which floor each room is: the highest that lies below all rooms that import it.
+    """Returns the floor of each room of a package, 0 for the lowest.
 
-    One that nobody imports is on the lowest that lies above all that it imports.
+    A room is on the highest floor that is below all rooms that may import it. A room that no other
+    may import is on the lowest floor that is above all rooms that it may import.
     """
     ours = [room for room in ROOMS if room.package == package]
     depths: dict[str, int] = {}

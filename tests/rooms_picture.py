@@ -1,6 +1,6 @@
-"""`python -m tests.rooms_picture`: draws the rooms of each package, a floor above the other.
+"""Draws the rooms of each package in layers, called floors: `python -m tests.rooms_picture`.
 
-An arrow leads from a room to one that it may import; those that follow from others are left out.
+An arrow leads from a room to one that it may import. Arrows that follow from others are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from matplotlib.path import Path as LinePath
 from tests.rooms import PACKAGES, ROOMS, Room, floors
 from tests.shell import ROOT
 
-_WIDTH, _HEIGHT = 2.1, 0.72  # of a box, in inches; so are all lengths here
-_ACROSS, _UP = 2.35, 1.12  # from one box to the next
+_WIDTH, _HEIGHT = 2.1, 0.72  # size of a box, in inches like all lengths here
+_ACROSS, _UP = 2.35, 1.12  # distance from one box to the next
 _NAMELESS = ("__init__", "__main__")
 _Place = tuple[float, float]
-# The same rooms give the same file, to the last byte.
+# Makes files reproducible to the last byte.
 _STYLE = {"svg.hashsalt": "rooms", "svg.fonttype": "none"}
 
 
@@ -35,8 +35,8 @@ def draw(package: str, path: Path) -> None:
     """Draws one package.
 
     Args:
-      package: its name.
-      path: of an SVG file.
+      package: name of the package.
+      path: path of the SVG file to write.
     """
     rows = _rows(package)
     widest = max(map(len, rows))
@@ -63,7 +63,7 @@ def draw(package: str, path: Path) -> None:
 
 
 def _rows(package: str) -> list[list[Room]]:
-    """The rooms of each floor, from the ground up, each about below those that import it."""
+    """Returns the rooms of each floor, from the lowest up, each roughly below its importers."""
     rooms = [room for room in ROOMS if room.package == package]
     rooms = [room for room in rooms if not room.name.endswith(_NAMELESS)]
     heights = floors(package)
@@ -78,13 +78,13 @@ def _rows(package: str) -> list[list[Room]]:
 
 
 def _middle(room: Room, across: Mapping[str, float]) -> float:
-    """Where the rooms are, on average, that an arrow leads from to this one."""
+    """Returns the mean horizontal position of the rooms from which arrows lead to this one."""
     above = [place for name, place in across.items() if room.name in _without_detours(name)]
     return fmean(above) if above else 0.0
 
 
 def _without_detours(name: str) -> list[str]:
-    """What a room may import, but for what those import in turn."""
+    """Returns the rooms that a room may import, without those that others of them may import."""
     ours = {room.name: room.ours for room in ROOMS}
 
     def reached(name: str) -> set[str]:
@@ -98,7 +98,7 @@ def _without_detours(name: str) -> list[str]:
 
 
 def _draw_arrow(axes: Axes, above: _Place, below: _Place, places: Sequence[_Place]) -> None:
-    """Draws an arrow that goes between the boxes of the floors on its way."""
+    """Draws an arrow that passes between the boxes of the floors on its way."""
     start = (above[0] + _WIDTH / 2, above[1])
     end = (below[0] + _WIDTH / 2, below[1] + _HEIGHT)
     points = [start]
@@ -122,7 +122,7 @@ def _draw_arrow(axes: Axes, above: _Place, below: _Place, places: Sequence[_Plac
 
 
 def _gaps(places: Sequence[_Place], floor: float) -> list[float]:
-    """Where an arrow can pass a floor: between its boxes, and beside them."""
+    """Returns the horizontal positions at which an arrow can pass a floor beside its boxes."""
     lefts = sorted(x for x, y in places if abs(y - floor) < _UP / 2)
     half = (_ACROSS - _WIDTH) / 2
     return [*(left - half for left in lefts), lefts[-1] + _WIDTH + half]

@@ -1,4 +1,4 @@
-"""Runs command lines as a person would: in bash, in a folder that looks like the repository."""
+"""Runs command lines as a user does: in bash, in a folder that looks like the repository."""
 
 import os
 import subprocess
@@ -18,7 +18,11 @@ def run(
     exit_code: int = 0,
     timeout_secs: float = 240,
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs `command` and returns what it did; AssertionError if it ends with another exit code."""
+    """Runs `command` and returns the completed process.
+
+    Raises:
+      AssertionError: the command ended with another exit code.
+    """
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=cwd,
@@ -36,7 +40,7 @@ def run(
 
 
 def make_workspace(folder: Path) -> Path:
-    """Makes `folder` look like the repository after `make venv`; output lands in it."""
+    """Makes `folder` look like the repository after `make venv`; commands write output there."""
     for name in ("benchmarks", "cifar10", "data_prep", "launch", "testbeds", "cifar10_main.py"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)

@@ -1,16 +1,16 @@
-"""What a cluster costs: seconds of a whole job, and of a step against a single process.
+"""Measures what a cluster costs: seconds of a whole job, and of a step against a single process.
 
     python -m benchmarks cluster mlp --data-dir data --steps 10000 --rounds 3
     python -m benchmarks cluster tax --data-dir data --num-layers 44 20 --batch-sizes 16 --rounds 3
 
 `mlp` times one ps and two trainers, asynchronous and synchronous, from the start of the processes
-to the last exit: a 100-unit MLP at batch 100 with Adam, as PS/worker demos have it, with the 3,072
-inputs of CIFAR-10. Beside them runs the same with nothing but tf.estimator, asynchronous
-(stock_estimator.py beside this file); its ps never ends by itself and is killed after the trainers.
-`tax` compares the wall time of a step of one ps and one master with a single process's. Variants
-take turns, so that a machine that others use too slows all of them alike; read the ratios. The
-first line names the machine, each run prints a JSON line, the end is a table. All tasks run on this
-machine.
+to the last exit. They train a 100-unit MLP on the 3,072 inputs of CIFAR-10 with batches of 100 and
+Adam, as PS/worker demos do. It also times the same job with tf.estimator alone, asynchronous
+(stock_estimator.py in this folder); its ps never ends by itself and is killed after the trainers.
+`tax` compares the wall time of a step of one ps and one master with that of a single process.
+Variants take turns, so that other load on the machine slows all of them alike; read the ratios. The
+first line names the machine, each run prints a JSON line, and a table comes last. All tasks run on
+this machine.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ _MLP = (
 )
 _STOCK = "stock tf.estimator, asynchronous"
 _STOCK_PROGRAM = pathlib.Path(__file__).with_name("stock_estimator.py")
-_JOB_SECS = 3600.0  # of a whole job, at most
+_JOB_SECS = 3600.0  # time limit of a whole job
 
 
 def main(argv: Sequence[str]) -> None:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def measure_mlp(flags: Sequence[str], steps: int, rounds: int) -> Table:
-    """Seconds of the whole job, asynchronous, synchronous and without this project, in turns."""
+    """Times the whole job: asynchronous, synchronous and with tf.estimator alone, in turns."""
     mlp = [*_MLP, *flags]
     ways: dict[str, Callable[[], dict[str, Any]]] = {
         "asynchronous": lambda: _whole_job([*mlp, "--sync=false"]),
@@ -95,11 +95,11 @@ def measure_mlp(flags: Sequence[str], steps: int, rounds: int) -> Table:
 def _cluster_job(
     flags: Sequence[str], **shape: Any
 ) -> Iterator[tuple[ClusterOfProcesses, pathlib.Path]]:
-    """A cluster that has not started yet, and its output folder; both are gone afterwards.
+    """Yields a cluster that has not started yet and its output folder; removes both at the end.
 
     Args:
-      flags: of every task.
-      shape: as ClusterOfProcesses takes it; by default a master, a worker and a ps.
+      flags: flags of every task, without --output-dir.
+      shape: keyword arguments of ClusterOfProcesses; by default a master, a worker and a ps.
     """
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "output"
@@ -108,7 +108,7 @@ def _cluster_job(
 
 
 def _whole_job(flags: Sequence[str]) -> dict[str, Any]:
-    """Runs the program as a master, a worker and a ps."""
+    """Runs cifar10_main.py as a master, a worker and a ps; returns the job's figures."""
     started = time.monotonic()
     with _cluster_job(flags) as (tasks, output):
         tasks.start()
@@ -124,7 +124,7 @@ def _whole_job(flags: Sequence[str]) -> dict[str, Any]:
 
 
 def _stock_job(steps: int) -> dict[str, Any]:
-    """Runs the same with tf.estimator alone."""
+    """Runs the job with tf.estimator alone; returns its seconds."""
     with tempfile.TemporaryDirectory() as folder:
         words = [steps, f"{folder}/output"]
         started = time.monotonic()
@@ -135,12 +135,12 @@ def _stock_job(steps: int) -> dict[str, Any]:
 
 
 def measure_tax(flags: Sequence[str], networks: Sequence[tuple[int, int]], rounds: int) -> Table:
-    """Milliseconds of a step with a ps and without, in turns, network by network.
+    """Measures the milliseconds of a step with a ps and without, in turns, for each network.
 
     Args:
-      flags: of the program.
-      networks: layers and batch size of each.
-      rounds: pairs of runs a network.
+      flags: flags of cifar10_main.py, without --num-layers and --train-batch-size.
+      networks: (number of layers, batch size) of each network.
+      rounds: pairs of runs for each network.
     """
     title = "1 ps and 1 master against a single process: wall time of a step"
     table = Table("layers", "batch", "alone ms", "with a ps ms", "ratio", "ratios", title=title)
@@ -173,14 +173,14 @@ def measure_tax(flags: Sequence[str], networks: Sequence[tuple[int, int]], round
 
 
 def _step_ms(flags: Sequence[str], has_ps: bool = False) -> float:
-    """Returns the milliseconds of a step: the median of the history's rows.
+    """Trains, and returns the milliseconds of a step: the median over the rows of history.json.
 
-    The first row, which warms up, and the last, which closes, are left out; so is validation, which
-    stops the clock.
+    The first row, which holds the warm-up, and the last are left out. Validation does not count,
+    since the history's clock stops for it.
 
     Args:
-      flags: of the program.
-      has_ps: whether a ps and a master train, and not a single process.
+      flags: flags of cifar10_main.py, without --output-dir.
+      has_ps: whether a ps and a master train instead of a single process.
     """
     with _cluster_job(flags, num_workers=0) as (tasks, output):
         if has_ps:

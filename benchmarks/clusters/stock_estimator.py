@@ -1,9 +1,9 @@
-"""What `benchmarks cluster` compares with: an MLP on nothing but tf.estimator, as demos have it.
+"""Trains an MLP with tf.estimator alone, for `benchmarks cluster` to compare with.
 
     TF_CONFIG=... python -m benchmarks.clusters.stock_estimator STEPS OUTPUT_DIR
 
-3,072 inputs, 100 hidden units, batch 100, Adam; random images and labels from memory, no summaries,
-checkpoints at the beginning and the end only.
+As in PS/worker demos: 3,072 inputs, 100 hidden units, batches of 100, Adam. Images and labels are
+random and come from memory; there are no summaries, and only a first and a last checkpoint.
 """
 
 import os
@@ -20,7 +20,7 @@ _NEVER = 10**9
 
 
 def main() -> None:
-    """Trains as the task that TF_CONFIG says."""
+    """Trains as the task that TF_CONFIG names."""
     tf.logging.set_verbosity(tf.logging.FATAL)
     steps, folder = int(sys.argv[1]), sys.argv[2]
     settings = tf.estimator.RunConfig(

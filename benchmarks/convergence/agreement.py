@@ -1,13 +1,14 @@
-"""Whether a new curve agrees with a committed one, by the spread between their seeds.
+"""Decides whether a new curve agrees with a committed one, by the spread between their seeds.
 
-A curve is smoothed to the means of its four quarters. At each of them, and at the validation after
+A curve is reduced to the means of its four quarters. In each quarter, and at the validation after
 the last step, the means over the seeds may differ by three standard errors of their difference, or
-by a floor, whichever is more. The standard deviation is that of both curves' seeds together, and no
-smaller than its root mean square over the four quarters: three seeds can be close by chance. The
-learning rate does not depend on chance and must be the same.
+by a floor, whichever is larger. The standard deviation is pooled over the seeds of both curves. In
+a quarter it is at least the root mean square over the four quarters, since three seeds can be close
+by chance. The learning rate does not depend on chance and must be the same.
 
-The bound is not a test at a known level: on one machine and version the same seeds give the same
-run, and elsewhere rounding alone makes them part, so that new and old seeds are not independent.
+The bound is not a statistical test at a known level: on one machine and version the same seeds give
+the same run, and elsewhere only rounding makes them differ, so new and old seeds are not
+independent.
 """
 
 import math
@@ -22,8 +23,8 @@ from cifar10.schema import TRAIN
 
 _QUARTERS = 4
 _STANDARD_ERRORS = 3.0
-# What may differ in any case: accuracies as they are, losses as a share of the committed one. A
-# network's moving statistics are young when a curve ends, so validation varies more.
+# Differences that are always allowed: absolute for accuracies, relative to the committed mean for
+# losses. The moving statistics have seen few steps when a curve ends, so validation varies more.
 _FLOORS = {
     "training loss": 0.02,
     "training accuracy": 0.01,
@@ -34,13 +35,13 @@ _SAME_RATE = 1e-4  # relative
 
 
 class Point(NamedTuple):
-    """Where two curves are compared.
+    """A figure in which two curves are compared.
 
     Attributes:
-      what: e.g. `training loss of steps 2 to 51`.
+      what: name of the figure, e.g. `training loss of steps 2 to 51`.
       new: mean over the seeds of the new curve.
-      committed: likewise.
-      allowed: difference.
+      committed: mean over the seeds of the committed curve.
+      allowed: largest difference between the two that counts as agreement.
     """
 
     what: str
@@ -50,7 +51,7 @@ class Point(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The difference as a share of what is allowed; infinite where it is not a number."""
+        """The difference as a share of the allowed one; infinite if it is not finite."""
         difference = abs(self.new - self.committed)
         return difference / self.allowed if math.isfinite(difference) else math.inf
 
@@ -67,13 +68,20 @@ class Point(NamedTuple):
 
 
 def check_comparable(case: Case, rows: int, committed: Curve, images: Images) -> list[str]:
-    """Checks that a new curve can be held against the committed one.
+    """Checks that a new curve can be compared with the committed one.
+
+    Args:
+      case: the case that will be trained.
+      rows: number of rows of the new curve.
+      committed: the committed curve.
+      images: the images that the new curve will be trained on.
 
     Returns:
-      A note for the reader if the curves are of different images.
+      A note for the reader if the curves are of different images; else an empty list.
 
     Raises:
-      BenchmarkError: the steps or the number of images are not those of the committed curve.
+      BenchmarkError: the batch size, the steps or the number of training images are not those of
+        the committed curve.
     """
     steps = case.steps(rows)
     if committed.batch_size != case.batch_size or committed.steps[:rows] != steps:
@@ -95,7 +103,7 @@ def check_comparable(case: Case, rows: int, committed: Curve, images: Images) ->
 
 
 def verdict(new: Curve, committed: Curve) -> tuple[bool, str]:
-    """Whether the curves agree; and lines that say so, or where they do not."""
+    """Returns whether the curves agree, and a text for the reader that names the differences."""
     points = compare(new, committed)
     differing = [point for point in points if not point.agrees]
     conditions = (
@@ -113,12 +121,12 @@ def verdict(new: Curve, committed: Curve) -> tuple[bool, str]:
 
 
 def compare(new: Curve, committed: Curve) -> list[Point]:
-    """All points at which the curves are compared, in their order.
+    """Returns every point in which the curves are compared.
 
     Args:
-      new: may have fewer rows than the committed one; it is then compared with its beginning, and
-        validation, which comes at the end, is not compared.
-      committed: the curve to hold it against.
+      new: the new curve. If it has fewer rows than the committed one, it is compared with the first
+        rows of that one, and validation, which comes at the end, is not compared.
+      committed: the committed curve.
     """
     points = [_rate(new, committed)]
     for name in ("loss", "accuracy"):
@@ -135,7 +143,7 @@ def compare(new: Curve, committed: Curve) -> list[Point]:
 
 
 def _rate(new: Curve, committed: Curve) -> Point:
-    """Returns the step at which the learning rate, which all seeds share, differs most."""
+    """Returns the point at which the learning rate, which all seeds share, differs most."""
     rows = zip(new.steps, _any_seed(new).learning_rate, _any_seed(committed).learning_rate)
     points = [
         Point(f"learning rate of step {step:,}", rate, before, max(_SAME_RATE * before, 1e-12))
@@ -149,7 +157,7 @@ def _any_seed(curve: Curve) -> SeedCurve:
 
 
 def _quarters(new: Curve, committed: Curve, name: str) -> list[Point]:
-    """Returns a point for each quarter of the rows."""
+    """Returns a point for each quarter of the rows; `name` is `loss` or `accuracy`."""
     rows = len(new.steps)
     bounds = sorted({round(rows * quarter / _QUARTERS) for quarter in range(_QUARTERS + 1)})
     parts = list(zip(bounds, bounds[1:]))
@@ -174,13 +182,13 @@ def _quarters(new: Curve, committed: Curve, name: str) -> list[Point]:
 
 
 def _point(kind: str, where: str, groups: Sequence[Sequence[float]], usual: float) -> Point:
-    """Compares the means of two groups, a number a seed each.
+    """Compares the means of two groups, which hold a number for each seed.
 
     Args:
-      kind: one of _FLOORS.
-      where: in the curve.
-      groups: of the new seeds, and of the committed ones.
-      usual: standard deviation that is assumed at least.
+      kind: kind of figure, a key of _FLOORS.
+      where: place in the curve, e.g. `of steps 2 to 51`.
+      groups: the numbers of the new seeds, and those of the committed seeds.
+      usual: lower bound of the standard deviation.
     """
     new, committed = (statistics.fmean(group) for group in groups)
     deviation = max(usual, math.sqrt(_variance(groups)))
@@ -191,7 +199,7 @@ def _point(kind: str, where: str, groups: Sequence[Sequence[float]], usual: floa
 
 
 def _variance(groups: Sequence[Sequence[float]]) -> float:
-    """Returns the variance of both groups around their own means; 0 if no group has two numbers."""
+    """Returns the pooled variance of the groups; 0 if no group has two numbers."""
     squares = sum((x - statistics.fmean(group)) ** 2 for group in groups for x in group)
     freedom = sum(len(group) - 1 for group in groups)
     return squares / freedom if freedom else 0.0

@@ -1,4 +1,4 @@
-"""What `converge` trains: each recipe, the plain command, and two small networks."""
+"""What `converge` trains: each recipe, the default settings, and two small networks."""
 
 from typing import NamedTuple
 
@@ -7,13 +7,13 @@ from cifar10.config import flags
 from cifar10.config.recipes import RECIPES
 from cifar10.config.train_config import TrainConfig
 
-ROWS = 20  # of a whole curve
+ROWS = 20  # rows of a whole curve
 
-# A tower a core is the default, and batch normalisation sees the images of one tower: the same
-# number of towers everywhere, so that curves do not depend on the machine's cores.
+# Batch normalisation uses the images of one tower, and the default number of towers depends on the
+# machine's cores. A fixed number keeps curves comparable between machines.
 _TOWERS = "--num-towers=2"
-# With the settings that shape its curve, so that defaults may change without it; a low rate, since
-# seeds differ less by it.
+# States every setting that shapes the curve, so that the curve does not change with the defaults.
+# With a low learning rate, seeds differ less.
 _SMALL = (
     "--model=resnet",
     "--num-layers=8",
@@ -32,8 +32,9 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "mlp": ("--model=mlp",),
     "resnet8": _SMALL,
 }
-# Images that take two cores of 2023 (AMD Zen 4) about a minute: a ResNet's go by its layers, each
-# of which costs about the same. resnet8 takes seconds, since the tests train it.
+# Numbers of images that two cores of 2023 (AMD Zen 4) train in about a minute. For a ResNet, the
+# number is _IMAGES_BY_LAYERS divided by its layers, each of which costs about the same. resnet8
+# takes seconds, since the tests train it.
 _IMAGES = {"fastnet": 41_000, "mlp": 256_000}
 _IMAGES_BY_LAYERS = 1_150_000
 _IMAGES_OF_SMALL = 12_800
@@ -43,11 +44,11 @@ class Case(NamedTuple):
     """What is trained.
 
     Attributes:
-      name: what `--cases` calls it.
+      name: name of the case on the command line (`--cases`).
       words: flags of cifar10_main.py, without folders, seed and logging.
-      precision: as `--precision` has it.
-      log_steps: how many steps each row of its curve averages.
-      batch_size: images a step.
+      precision: `fp32` or `bf16`.
+      log_steps: number of steps that each row of the curve averages.
+      batch_size: images per step.
     """
 
     name: str
@@ -58,12 +59,12 @@ class Case(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The name of the file that keeps its curve."""
+        """The name of the file that holds the case's committed curve."""
         suffix = "" if self.precision == "fp32" else f"-{self.precision}"
         return f"{self.name}{suffix}.json"
 
     def steps(self, rows: int) -> tuple[int, ...]:
-        """The last step of each row: the first step of a run is in none."""
+        """Returns the last step of each row; the first step of a run belongs to no row."""
         return tuple(1 + self.log_steps * row for row in range(1, rows + 1))
 
 
@@ -71,16 +72,16 @@ NAMES = tuple(_WORDS)
 
 
 def find(name: str, precision: str = "fp32", more_words: tuple[str, ...] = ()) -> Case:
-    """The case of that name.
+    """Returns the case of that name.
 
     Args:
       name: one of NAMES.
       precision: `fp32` or `bf16`.
-      more_words: flags that are added to its own, or replace them.
+      more_words: flags that are added to the case's own flags or replace them.
 
     Raises:
-      BenchmarkError: they ask for another mode, or for a cluster.
-      ConfigError: they are wrong, or contradict those of the case.
+      BenchmarkError: `more_words` sets what a benchmark chooses itself, e.g. the mode or a cluster.
+      ConfigError: `more_words` is invalid or contradicts the case's own flags.
     """
     own = (*_WORDS[name], _TOWERS, f"--precision={precision}")
     config = flags.parse(own)

@@ -1,15 +1,16 @@
-"""Whether networks learn as they did: first steps of training held against committed curves.
+"""Checks that networks still learn as before: compares first training steps with committed curves.
 
     python -m benchmarks converge --data-dir data
 
-trains each recipe, the plain command and two small networks, with three seeds each, and compares
-loss and accuracy with the curves of benchmarks/results/converge/, by the spread between the seeds
-(benchmarks/convergence/agreement.py). Each run is cifar10_main.py itself, cut off after a number of
-steps, not of minutes: no figure depends on the machine's speed. About half an hour on two cores.
+trains each recipe, the default settings and two small networks, with three seeds each, and compares
+loss and accuracy with the curves in benchmarks/results/converge/, by the spread between the seeds
+(benchmarks/convergence/agreement.py). Each run is cifar10_main.py itself, stopped after a number of
+steps, not of minutes, so no figure depends on the machine's speed. It takes about half an hour on
+two cores.
 
 Curves of synthetic and of real images are kept apart, and so are those of fp32 and bf16. --write
-renews what is committed. What comes after `--` is tried beside a case's own flags, or in their
-place: `-- --weight-decay=0` shows what the comparison would notice.
+renews the committed curves. Flags after `--` are added to a case's own flags or replace them:
+`-- --weight-decay=0` shows what the comparison would notice.
 
 Exit code 1: a curve differs, or training failed.
 """
@@ -33,7 +34,11 @@ COMMITTED = ROOT / "benchmarks" / "results" / "converge"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Trains each case and says whether its curve agrees; 1 where one does not."""
+    """Trains each case and prints whether its curve agrees with the committed one.
+
+    Returns:
+      The exit code: 1 if a curve differs or training failed, else 0.
+    """
     arguments = _parse(argv)
     images = _open_images(arguments.data_dir)
     words = tuple(arguments.training)
@@ -79,7 +84,11 @@ def _open_images(data_dir: str) -> Images:
 
 
 def _committed(case: Case, arguments: argparse.Namespace, images: Images) -> Optional[Curve]:
-    """The curve to hold a case against; with --write, what is renewed, None if there is nothing."""
+    """Returns the committed curve of a case; None only if there is none and --write will make it.
+
+    Raises:
+      BenchmarkError: there is no such curve, or the new one will not be comparable with it.
+    """
     path = curve.place_of(arguments.committed, images.kind, case)
     if not path.exists():
         if arguments.write:

@@ -1,4 +1,4 @@
-"""A learning curve of several seeds, and the JSON file that keeps it with what it depends on."""
+"""A learning curve of several seeds, and the JSON file that holds it with its conditions."""
 
 import dataclasses
 import json
@@ -12,15 +12,16 @@ from benchmarks.convergence.cut_run import Beginning, TrainingFailedError
 from benchmarks.errors import BenchmarkError
 
 SYNTHETIC, REAL = "synthetic", "cifar-10"
-_DIGITS = 6  # significant
+_DIGITS = 6  # significant digits of a figure in the file
 
 
 class Images(NamedTuple):
-    """What is trained on.
+    """The images that a curve is trained on.
 
     Attributes:
-      kind: SYNTHETIC or REAL; only curves of the same kind can agree.
-      data: source, fingerprint, records of each split, digest of the training images.
+      kind: SYNTHETIC or REAL; curves are compared only with curves of the same kind.
+      data: kind and fingerprint of the source, number of records of each split, and SHA-256 of the
+        training files.
     """
 
     kind: str
@@ -29,14 +30,14 @@ class Images(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SeedCurve:
-    """What one seed measured; lists have a number a row.
+    """The curve of one seed; each tuple has a number for each row.
 
     Attributes:
-      loss: training loss, weight decay left out, mean over the steps of the row.
-      accuracy: of the training batches, likewise, from 0 to 1.
-      learning_rate: of the row's last step.
-      validation_loss: after the last step, on the validation split.
-      validation_accuracy: likewise.
+      loss: training loss without weight decay, mean over the steps of the row.
+      accuracy: training accuracy from 0 to 1, mean over the steps of the row.
+      learning_rate: learning rate of the row's last step.
+      validation_loss: loss on the validation split after the last step.
+      validation_accuracy: accuracy on the validation split after the last step.
     """
 
     loss: tuple[float, ...]
@@ -47,7 +48,7 @@ class SeedCurve:
 
     @classmethod
     def of(cls, beginning: Beginning) -> "SeedCurve":
-        """Takes what a curve holds out of a run's rows.
+        """Makes the curve of a run, with its figures rounded.
 
         Raises:
           TrainingFailedError: a loss is not finite.
@@ -71,16 +72,16 @@ class SeedCurve:
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """A case's curves on one kind of images.
+    """The curves of all seeds of a case, on one kind of images.
 
     Attributes:
-      case: its name.
+      case: name of the case.
       images: SYNTHETIC or REAL.
       precision: `fp32` or `bf16`.
-      batch_size: images a step.
+      batch_size: images per step.
       steps: the last step of each row.
-      conditions: date, command, kernels, towers, hardware, versions, data.
-      seeds: seed -> its curve.
+      conditions: date, command, kernels, number of towers, hardware, versions and data.
+      seeds: seed -> curve of that seed.
     """
 
     case: str
@@ -93,11 +94,11 @@ class Curve:
 
     @property
     def title(self) -> str:
-        """Case, images and precision, for people."""
+        """Case, images and precision, for messages and pictures."""
         return f"{self.case}, {self.images}, {self.precision}"
 
     def save(self, path: Path) -> None:
-        """Writes the curve; a line a seed and a line a condition, so that changes can be read."""
+        """Writes the curve as JSON, laid out so that diffs stay readable."""
         content = {
             "case": self.case,
             "images": self.images,
@@ -113,10 +114,10 @@ class Curve:
 
     @classmethod
     def load(cls, path: Path) -> "Curve":
-        """Reads what `save` wrote.
+        """Reads a file that `save` wrote.
 
         Raises:
-          BenchmarkError: it is something else.
+          BenchmarkError: the file is not of that form.
         """
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -133,7 +134,7 @@ class Curve:
 
 
 def place_of(folder: Path, images: str, case: Case) -> Path:
-    """Where a case's curve lies in a folder of curves."""
+    """Returns the path of a case's curve in a folder of curves; `images` is SYNTHETIC or REAL."""
     return folder / images / case.file_name
 
 
@@ -148,7 +149,7 @@ def _rounded(value: float) -> float:
 
 
 def _as_lines(value: Any, depth: int = 3, indent: str = "") -> str:
-    """JSON with a line for each entry of an object, down to a seed's lists."""
+    """Formats JSON with a line for each entry of an object, `depth` levels deep."""
     if not depth or not isinstance(value, Mapping):
         return json.dumps(value)
     inner = indent + " "
@@ -157,5 +158,5 @@ def _as_lines(value: Any, depth: int = 3, indent: str = "") -> str:
 
 
 def seeds_text(seeds: Mapping[int, Any]) -> str:
-    """`seeds 1, 2, 3`."""
+    """Names the seeds: `seeds 1, 2, 3`."""
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"

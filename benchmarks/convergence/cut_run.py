@@ -1,8 +1,8 @@
-"""The first steps of a training run: cifar10_main.py, ended once they are trained and validated.
+"""Trains the first steps of a run: starts cifar10_main.py and stops it after a given step.
 
-The run is cut off, not shortened: a schedule that ends with the run is that of the whole run. After
-the last step that is wanted the program saves a checkpoint and validates it, as --checkpoint-steps
-says; that is when it is sent SIGTERM. What it has trained by then is in history.json.
+The run is stopped early, not configured to be shorter, so that a schedule over the whole run stays
+unchanged. --checkpoint-steps makes the program save and validate a checkpoint after the last wanted
+step; after that it gets SIGTERM. history.json holds the figures of the steps.
 """
 
 import json
@@ -20,15 +20,15 @@ _LAST_LINES = 3
 
 
 class TrainingFailedError(Exception):
-    """The program ended by itself with an error of training: nothing was learned."""
+    """Training failed: the program ended with exit code 1, or a loss is not finite."""
 
 
 class Beginning(NamedTuple):
-    """What the first steps of a run measured.
+    """The figures of the first steps of a run.
 
     Attributes:
-      rows: of history.json, a row each --log-steps.
-      validation: of history.json, after the last step.
+      rows: training rows of history.json, one for each --log-steps steps.
+      validation: validation row of history.json after the last step.
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -36,16 +36,16 @@ class Beginning(NamedTuple):
 
 
 def train_beginning(words: Sequence[str], steps: Sequence[int], folder: Path) -> Beginning:
-    """Trains until the last of `steps` and ends the run there.
+    """Trains up to the last of `steps` and stops the run there.
 
     Args:
       words: flags of cifar10_main.py, without --output-dir, --log-steps and --checkpoint-steps.
       steps: the last step of each row, equally far apart; the first row begins at step 2.
-      folder: for the output of the run; must be empty.
+      folder: output folder of the run; must be empty.
 
     Raises:
       TrainingFailedError: training failed, e.g. its loss is not finite.
-      BenchmarkError: the program refused its flags, or its run is shorter than `steps`.
+      BenchmarkError: the program refused its flags, or its run ended before the last of `steps`.
     """
     rows = [f"--log-steps={steps[0] - 1}", f"--checkpoint-steps={steps[-1]}"]
     words = command(*words, f"--output-dir={folder}", *rows)
@@ -66,17 +66,17 @@ def train_beginning(words: Sequence[str], steps: Sequence[int], folder: Path) ->
         raise TrainingFailedError(said)
     if code not in (0, *_ENDED_BY_SIGTERM):
         raise BenchmarkError(f"`{' '.join(words[1:])}` ended with {code}: {said}")
-    # It loads TensorFlow, which is not needed to start and end a program.
+    # Imported here since it loads TensorFlow, which starting and ending a program does not need.
     from cifar10.output.history import FILE_NAME
 
     return read_beginning(folder / FILE_NAME, steps)
 
 
 def read_beginning(path: Path, steps: Sequence[int]) -> Beginning:
-    """Takes the rows that end at `steps` out of a history.json, and the validation at the last.
+    """Reads the rows that end at `steps`, and the validation after the last, from a history.json.
 
     Raises:
-      BenchmarkError: they are not all there.
+      BenchmarkError: a row or the validation is missing.
     """
     history = json.loads(path.read_text(encoding="utf-8"))
     rows = {row["step"]: row for row in history["train"]}

@@ -1,4 +1,4 @@
-"""The curve of a case on this machine: each seed's run, and what the curve depends on."""
+"""Measures the curve of a case on this machine: a run for each seed, and the conditions."""
 
 import datetime
 import hashlib
@@ -23,18 +23,18 @@ from cifar10.step.params import ModelParams
 def measure(
     case: Case, images: Images, data_dir: str, seeds: Sequence[int], steps: Sequence[int]
 ) -> Curve:
-    """Trains a case with each seed, and prints how each run ended.
+    """Trains a case with each seed, and prints the last figures of each run.
 
     Args:
-      case: what to train.
-      images: what `data_dir` holds.
-      data_dir: of the records.
-      seeds: one run each.
+      case: the case to train.
+      images: description of the images in `data_dir`.
+      data_dir: folder of the records.
+      seeds: seeds, with a run for each.
       steps: the last step of each row of the curve.
 
     Raises:
       TrainingFailedError: training failed.
-      BenchmarkError: the run could not be made.
+      BenchmarkError: the program refused its flags, or a run was too short.
     """
     data_flag = data_dir if "://" in data_dir else Path(data_dir).resolve()
     found = {}
@@ -60,7 +60,7 @@ def measure(
 
 
 def describe_images(records: RecordSet) -> Images:
-    """Where the records come from, and the SHA-256 of the training images' files in their order."""
+    """Describes records by their source and by the SHA-256 of the training files in their order."""
     digest = hashlib.sha256()
     for path in records.files[TRAIN]:
         with tf2.io.gfile.GFile(path, "rb") as file:
@@ -76,7 +76,7 @@ def describe_images(records: RecordSet) -> Images:
 
 
 def _conditions(case: Case, images: Images) -> dict[str, Any]:
-    """Returns what a curve depends on beside the code; devices as cifar10_main.py plans them."""
+    """Returns what a curve depends on besides the code; devices as cifar10_main.py plans them."""
     config = flags.parse(case.words)
     planned = environment.describe_config(ModelParams(config, plan_devices(config)))
     return {

@@ -1,4 +1,4 @@
-"""Draws learning curves: a row of panels for each case, committed ones in grey, new in colour."""
+"""Draws learning curves: a row of panels for each case, committed curves grey, new ones blue."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +15,8 @@ def save(pairs: Sequence[tuple[Optional[Curve], Optional[Curve]]], path: Path) -
     """Draws each case's committed and new curve.
 
     Args:
-      pairs: (committed, new) of each case; one of them may be None.
-      path: of a PNG or SVG file.
+      pairs: (committed, new) curves of each case; one of them may be None.
+      path: path of the PNG or SVG file to write.
     """
     figure = Figure(figsize=(9.0, 2.8 * len(pairs)), layout="constrained")
     for panels, (committed, new) in zip(figure.subplots(len(pairs), 2, squeeze=False), pairs):
@@ -36,7 +36,7 @@ def save(pairs: Sequence[tuple[Optional[Curve], Optional[Curve]]], path: Path) -
 
 
 def _draw(panels: Sequence[Any], curve: Curve, colour: str, label: str) -> None:
-    """Draws a line for each seed; validation accuracy is a dot at the end."""
+    """Draws a line for each seed, and validation accuracy as a dot at the end."""
     for index, one in enumerate(curve.seeds.values()):
         text = f"{label}, {seeds_text(curve.seeds)}" if not index else None
         style = {"color": colour, "linewidth": 0.9, "alpha": 0.8}

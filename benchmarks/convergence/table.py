@@ -1,4 +1,4 @@
-"""The committed curves as a table: where each ends, and what it was measured on."""
+"""Shows the committed curves as a table: the figures at their end, and the machine."""
 
 import statistics
 from collections.abc import Sequence
@@ -22,9 +22,13 @@ _MACHINE = ("measured on", "{machine}")
 
 
 def curves_table(folder: Path) -> str:
-    """A row a curve: the means over the seeds, the lowest and the highest, of its last row.
+    """Returns a Markdown table with the figures at the end of each curve.
 
-    A machine that is the same for all curves stands below the table, else in each row.
+    A figure is the mean over the seeds, with the lowest and the highest. The machine and the day of
+    measurement stand below the table if they are the same for all curves, else in each row.
+
+    Raises:
+      BenchmarkError: the folder has no curves.
     """
     curves = [Curve.load(path) for path in sorted(folder.glob("*/*.json"))]
     if not curves:

@@ -1,15 +1,15 @@
-"""Learning curves of whole runs: the first command, batch sizes, one process and two.
+"""Measures learning curves of whole runs: default settings, batch sizes, one process and clusters.
 
     python -m benchmarks learning --data-dir data --keep runs --write
 
-trains the plain command to its end, the tutorial's settings with the same batches for an epoch, and
-batches of 16 to 1,024 for one or two epochs in one process and by two trainers with a parameter
-server, synchronous and asynchronous; hours on two cores. Each run is cifar10_main.py
-itself, with a folder of its own in --keep: one that was stopped goes on, one that is complete is
-not trained again.
+trains the default settings with batches of 16 to the end, the tutorial's settings with the same
+batches for an epoch, and batches of 16 to 1,024 for one or two epochs, both in one process and with
+two trainers and a parameter server, synchronous and asynchronous. This takes hours on two cores.
+Each run is cifar10_main.py itself, with a folder of its own in --keep: a stopped run resumes, and a
+complete run is not trained again.
 
 --write puts the curves into benchmarks/results/learning/ and draws the pictures in docs/pictures/;
-`python -m benchmarks tables` makes the table of docs/recipes.md from them.
+`python -m benchmarks tables` makes the table of docs/recipes.md from the curves.
 """
 
 import json
@@ -32,18 +32,18 @@ from testbeds.processes import cluster, run_alone
 RESULTS = ROOT / "benchmarks" / "results" / "learning"
 PICTURES = ROOT / "docs" / "pictures"
 _EPOCHS = {16: 1, 64: 1, 128: 1, 1024: 2}
-_RUN_SECS = 24 * 3600.0  # at most
-_ROWS = 20  # of the curve of a short run
+_RUN_SECS = 24 * 3600.0  # time limit of a cluster's run
+_ROWS = 20  # approximate number of rows of a short run's curve
 
 
 class Way(NamedTuple):
-    """How many processes train, and how.
+    """Which processes train, and how they update the weights.
 
     Attributes:
-      text: describes it, for people.
+      text: description for tables and pictures.
       words: flags of cifar10_main.py.
-      in_cluster: whether a master, a worker and a ps train, or one process.
-      synchronous_trainers: how many trainers' batches a step is made of.
+      in_cluster: whether a master, a worker and a ps train, not one process.
+      synchronous_trainers: number of trainers whose batches make up a global step.
     """
 
     text: str
@@ -53,12 +53,12 @@ class Way(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run of the program.
+    """A run of cifar10_main.py.
 
     Attributes:
-      name: of its folder and of its results.
+      name: name of the run's folder and of its results file.
       words: flags of cifar10_main.py, without folders.
-      way: which processes train it.
+      way: the processes that train.
     """
 
     name: str
@@ -75,10 +75,10 @@ _WAYS = {
 
 
 def runs(images: int) -> tuple[Run, ...]:
-    """What is trained, in this order.
+    """Returns the runs in the order in which they are trained.
 
     Args:
-      images: how many there are to train with.
+      images: number of training images.
     """
     batch = "--train-batch-size=16"
     epoch = f"--train-steps={math.ceil(images / 16)}"
@@ -101,7 +101,7 @@ NAMES = ("whole", "tutorial", *(_name(kind, size) for size in _EPOCHS for kind i
 
 
 def main(argv: Sequence[str]) -> int:
-    """Trains the runs that are missing, and prints what each one reached."""
+    """Trains the runs that are missing, and prints the figures of each."""
     parser = new_parser("learning", __doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--keep", type=Path, default="runs", help="folder of the runs' folders")
@@ -125,10 +125,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _result(run: Run, data_dir: str, folder: Path) -> dict[str, Any]:
-    """The run's result.json, after training it if need be.
+    """Returns the content of a run's result.json, after training the run if there is none.
 
     Raises:
-      BenchmarkError: it failed; says why.
+      BenchmarkError: the run failed, did not complete, or `folder` is of a run with other flags.
     """
     path = folder / "result.json"
     if not path.exists():
@@ -159,20 +159,20 @@ def _train(words: Sequence[str], folder: Path, in_cluster: bool) -> None:
 
 
 def _said(result: dict[str, Any]) -> list[str]:
-    """The flags of a run, `--name=value` each, however they were written."""
+    """Returns the words of a run's command, with `--name value` also as `--name=value`."""
     words = result["command"]
     return [*words, *(f"{name}={value}" for name, value in zip(words, words[1:]))]
 
 
 def curve_of(run: Run, result: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a run.
+    """Returns the content of a run's results file.
 
     Args:
-      run: what was trained.
-      result: its result.json.
+      run: the run.
+      result: the content of the run's result.json.
 
     Returns:
-      The command, what it ran on, and the columns of its history.
+      The command, the machine, the data, the columns of the history and the eval accuracy.
     """
     rows, validations = result["history"]["train"], result["history"]["validation"]
     return {
@@ -196,10 +196,10 @@ def curve_of(run: Run, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_curves(folder: Path) -> dict[str, dict[str, Any]]:
-    """The kept curves by the names of their runs, in the order of NAMES.
+    """Returns the saved curves by the names of their runs, in the order of NAMES.
 
     Raises:
-      BenchmarkError: there are none.
+      BenchmarkError: the folder has no curves.
     """
     paths = {name: folder / f"{name}.json" for name in NAMES}
     found = {
@@ -213,7 +213,7 @@ def read_curves(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def draw(results: Path, pictures: Path) -> None:
-    """Draws the documents' pictures from the kept curves."""
+    """Draws the documents' pictures from the saved curves."""
     curves = read_curves(results)
     pictures.mkdir(parents=True, exist_ok=True)
     if {"whole", "tutorial"} <= curves.keys():
@@ -239,7 +239,7 @@ _COLUMNS = (
 
 
 def learning_table(folder: Path) -> str:
-    """Returns a Markdown table with a row for each run: what it was, and what it reached."""
+    """Returns a Markdown table with the command and the figures of each run."""
     rows = []
     for curve in read_curves(folder).values():
         words = [one for one in curve["command"].split() if not one.startswith("--log-steps")]

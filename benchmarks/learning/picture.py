@@ -1,4 +1,4 @@
-"""Pictures of learning curves: a whole run, and batch sizes beside each other."""
+"""Draws learning curves: a whole run, and batch sizes side by side."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,17 +8,17 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 _COLOURS = ("tab:blue", "tab:orange", "tab:green")
-# The same curves give the same file, to the last byte: no date, and no random names of clip paths.
+# Makes files reproducible to the last byte: no random names of clip paths.
 _STYLE = {"svg.hashsalt": "curves", "svg.fonttype": "none", "font.size": 9}
 
 
 def draw_whole(whole: Mapping[str, Any], tutorial: Mapping[str, Any], path: Path) -> None:
-    """Draws the plain command's run to its end, and its first epoch beside the tutorial's settings.
+    """Draws the whole run, and its first epoch beside that of the tutorial's settings.
 
     Args:
-      whole: the curve of the run (`learning.curve_of`).
-      tutorial: that of the tutorial's settings, about an epoch.
-      path: of an SVG file.
+      whole: curve of the whole run (`learning.curve_of`).
+      tutorial: curve of about an epoch with the tutorial's settings.
+      path: path of the SVG file to write.
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10.0, 3.4), layout="constrained")
@@ -53,8 +53,8 @@ def draw_batches(curves: Mapping[int, Sequence[Mapping[str, Any]]], path: Path) 
     """Draws a column of panels for each batch size, and a line for each way to train.
 
     Args:
-      curves: batch size -> its curves (`learning.curve_of`).
-      path: of an SVG file.
+      curves: batch size -> curves of the runs with that batch size (`learning.curve_of`).
+      path: path of the SVG file to write.
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10.0, 5.2), layout="constrained")

@@ -1,9 +1,9 @@
-"""The training step alone: one batch that never changes, no input, no hooks, no checkpoints.
+"""Measures the training step alone: a constant batch, no input pipeline, hooks or checkpoints.
 
     python -m benchmarks bare-step --train-batch-size=128 --num-layers=44
 
-takes the flags of cifar10_main.py and prints one JSON line with images_per_sec: the median of 30
-steps after five warm-up steps.
+takes the flags of cifar10_main.py and prints one JSON line with images_per_sec, from the median
+time of 30 steps after five warm-up steps.
 """
 
 import json
@@ -25,7 +25,7 @@ _WARM_UP, _STEPS = 5, 30
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the steps."""
+    """Runs the steps and prints the JSON line."""
     tf.logging.set_verbosity(tf.logging.FATAL)
     config = flags.parse(argv)
     trainer = Trainer(config)
@@ -35,13 +35,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 class Trainer:
-    """Trains on a batch of random images, again and again.
+    """Trains repeatedly on one batch of random images.
 
     Args:
-      config: the settings; this process's thread pools become theirs.
+      config: the settings; TensorFlow's thread pools in this process are set up from them.
 
     Attributes:
-      plan: the devices.
+      plan: the devices that the step uses.
     """
 
     def __init__(self, config: TrainConfig) -> None:
@@ -58,13 +58,13 @@ class Trainer:
         self._session.run(initializer)
 
     def train(self) -> float:
-        """Trains one step; returns its seconds."""
+        """Trains one step and returns how many seconds it took."""
         start = time.perf_counter()
         self._session.run(self._fetches)
         return time.perf_counter() - start
 
     def step_secs(self, seconds: float) -> float:
-        """Trains for about that long, one step at least; returns the median seconds of a step."""
+        """Trains for at least `seconds` (above 0); returns the median seconds of a step."""
         times: list[float] = []
         while sum(times) < seconds:
             times.append(self.train())
@@ -72,7 +72,7 @@ class Trainer:
 
 
 def _fixed_batch(size: int) -> tuple[Any, Any]:
-    """Random images uint8 [size, 32, 32, 3] and labels int64 [size] that never change."""
+    """Returns constant random images uint8 [size, 32, 32, 3] and labels int64 [size]."""
     random = np.random.default_rng(0)
     values = {
         "images": random.integers(0, 256, (size, 32, 32, 3), np.uint8),

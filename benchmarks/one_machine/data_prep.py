@@ -1,12 +1,12 @@
-"""How long `python -m data_prep` takes for 60,000 images, and how much memory.
+"""Measures the time and memory that `python -m data_prep` takes to convert a source.
 
     python -m benchmarks data-prep SOURCE [SOURCE ...] [--repeats 5]
 
-Each SOURCE (cifar-10-python.tar.gz, an image tree, ...) is converted in a child process of its own:
-start of the interpreter, imports, reading, writing, reading back and fsync are all in the time.
-Memory is the largest sum of the resident sets of all its processes, seen every 20 ms; pages that
-they share count twice. The load is that of the minute before: other work shows there. The source's
-files are read once before, so that the disk is not measured.
+Each SOURCE (cifar-10-python.tar.gz, an image tree, ...) is converted in a child process; the time
+includes interpreter start, imports, reading, writing, reading back and fsync. Memory is the largest
+sum of the resident sets of its processes, sampled every 20 ms; pages that processes share count
+once for each. The load is the 1-minute load average before the runs, which shows other work on the
+machine. The source's files are read once before, so that reading from disk is not measured.
 """
 
 import os
@@ -67,7 +67,7 @@ def _read_once(path: Path) -> None:
 
 
 def _convert(source: str) -> tuple[float, float, int]:
-    """Converts into a new folder; returns the seconds, the CPU seconds and the peak bytes."""
+    """Converts a source into a temporary folder; returns seconds, CPU seconds and peak bytes."""
     out = Path(tempfile.mkdtemp(prefix="data_prep-benchmark-"))
     command = [sys.executable, "-m", "data_prep", "--out", str(out), "--source"]
     command.append(source if source == "synthetic" else str(Path(source).resolve()))
@@ -87,13 +87,13 @@ def _convert(source: str) -> tuple[float, float, int]:
 
 
 def _cpu_seconds() -> float:
-    """User and system seconds of all children so far: they hardly depend on the load."""
+    """Returns the CPU seconds of all children so far, which hardly depend on other load."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def _tree_bytes(pid: int) -> int:
-    """The resident bytes of a process and its descendants; 0 for one that has ended."""
+    """Returns the resident bytes of a process and its descendants; 0 for one that has ended."""
     try:
         resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

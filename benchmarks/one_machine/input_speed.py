@@ -1,12 +1,12 @@
-"""The training input alone: images/s of its one thread, and the memory that it takes.
+"""Measures the training input alone: images/s of its one thread, and the memory that it takes.
 
     python -m benchmarks input --recipe fast --data-dir data
     python -m benchmarks input --train-batch-size=128 --data-dir data
 
-takes the flags of cifar10_main.py and draws batches as training does, with nothing to train. It
-prints one JSON line: images/s (median, lowest and highest of five times a second), the cores that
-this kept busy, the bytes of the split that is held in memory, and by how many bytes the process
-grew at its peak, reading included; and the machine.
+takes the flags of cifar10_main.py and reads batches as training does, without training. It prints
+one JSON line: images/s (median, lowest and highest of five windows of a second each), the number of
+cores kept busy, the size of the split in memory in bytes, the peak growth of the process in bytes
+(reading the files included), and the machine.
 """
 
 import json
@@ -30,7 +30,7 @@ _WINDOWS, _WINDOW_SECS = 5, 1.0
 
 
 def main(argv: Sequence[str]) -> None:
-    """Draws batches for some seconds."""
+    """Reads batches for some seconds and prints the JSON line."""
     tf.logging.set_verbosity(tf.logging.FATAL)
     config = flags.parse(argv)
     records = open_records(config.data_dir)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
         next_batch = tf.group(images, labels)
         with tf.Session(config=made.plan.session_config) as session:
             session.run(tf.global_variables_initializer())
-            pathlib.Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+            pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
             before = _memory_bytes("VmRSS")
             session.run(batches.initializer)
             session.run(next_batch)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _rate(session: Any, next_batch: Any, batch_size: int) -> float:
-    """images/s of some time."""
+    """Reads batches for `_WINDOW_SECS` seconds and returns images/s."""
     start, count = time.perf_counter(), 0
     while time.perf_counter() < start + _WINDOW_SECS:
         session.run(next_batch)
@@ -72,6 +72,6 @@ def _rate(session: Any, next_batch: Any, batch_size: int) -> float:
 
 
 def _memory_bytes(name: str) -> int:
-    """VmRSS, what is in memory now, or VmHWM, the most that was; by /proc/self/status."""
+    """Returns a field of /proc/self/status: VmRSS, memory now, or VmHWM, its peak."""
     status = pathlib.Path("/proc/self/status").read_text()
     return 1024 * int(re.findall(rf"{name}:\s+(\d+) kB", status)[0])

@@ -1,12 +1,12 @@
-"""Our convolutions for CPUs beside TensorFlow's: single ones, or whole steps of training.
+"""Compares our CPU convolutions with TensorFlow's, alone or in whole training steps.
 
     python -m benchmarks kernels
     python -m benchmarks kernels -- --num-layers=44 --precision=bf16
 
-prints the machine and a table in Markdown. Single convolutions are those of a ResNet's stages and
-two of fastnet's, 64 images, one thread, fp32 and, where the CPU has it, bf16: CPU time, that of the
-outputs' memory included. A step is that of the training's flags after `--`. Both ways take turns,
-so that they share whatever else the machine does.
+prints the machine and a Markdown table. Without `--`, it times single convolutions: those of a
+ResNet's stages and two of fastnet's, with 64 images and one thread, in fp32 and, where the CPU has
+it, bf16. Their figure is CPU time, which includes allocating the outputs. With `--`, it times the
+training step of the flags that follow. Both ways take turns, so that other load affects both.
 """
 
 import dataclasses
@@ -28,14 +28,14 @@ from cifar10.ops.kernels import library
 from cifar10.run.environment import hardware, versions
 
 _IMAGES = 64
-# Side of the images, channels, filters.
+# Side of the images in pixels, input channels, filters.
 _SHAPES = ((32, 16, 16), (16, 32, 32), (8, 64, 64), (15, 64, 64), (15, 64, 256))
 _KINDS = ("forwards", "gradient of inputs", "gradient of filters")
 _TURN_SECS = 0.5
 
 
 def main(argv: Sequence[str]) -> None:
-    """Compares whole steps where the command line has training flags, else single convolutions."""
+    """Compares whole steps if the command line has `--`, else single convolutions."""
     tf.logging.set_verbosity(tf.logging.FATAL)
     parser = arguments.new_parser("kernels", __doc__)
     parser.add_argument("--rounds", type=int, default=25, help="turns of each way (25)")
@@ -64,7 +64,7 @@ def _compare_ops(side: int, channels: int, filters: int, precision: str, rounds:
 
 
 def _ops(side: int, channels: int, filters: int, dtype: Any) -> tuple[list[Any], list[Any]]:
-    """TensorFlow's ops and ours, in the order of `_KINDS`."""
+    """Returns TensorFlow's ops and ours, each in the order of `_KINDS`."""
     random, shape = np.random.default_rng(0), [_IMAGES, side, side]
     x, upstream, weights = (
         tf.get_variable(
@@ -109,13 +109,13 @@ def _cpu_secs(session: Any, op: Any) -> float:
 
 
 def _take_turns(ways: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
-    """Seconds of each way in each round; the first round is for warming up."""
+    """Returns the seconds of each way in each round, without a first round for warming up."""
     times = [[way() for way in ways] for _ in range(rounds + 1)]
     return [list(one) for one in zip(*times[1:])]
 
 
 def _figures(times: Sequence[Sequence[float]], factor: float) -> str:
-    """Both medians, and the median and the quartiles of the rounds' ratios."""
+    """Returns table cells: both medians times `factor`; median and quartiles of the ratios."""
     theirs, ours = (f"{factor * statistics.median(one):.1f}" for one in times)
     low, middle, high = statistics.quantiles(
         [a / b for a, b in zip(*times)], n=4, method="inclusive"

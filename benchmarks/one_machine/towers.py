@@ -1,12 +1,13 @@
-"""Whether other towers and threads train faster on this machine than those that the rule chooses.
+"""Checks whether other numbers of towers and threads train faster on this CPU than the defaults.
 
     python -m benchmarks towers -- --train-batch-size=128 --num-layers=20
 
-times the bare step (`python -m benchmarks bare-step`) of the training's flags after `--` on this
-machine's CPU: with the rule's towers and threads, one tower, half and twice as many towers as the
-rule, and the rule's towers with the other number of threads inside ops. Each measurement is a
-process of its own, since a process has one pool of threads inside ops; they take turns. Prints
-images/s, the median of the rounds' ratios to the rule, and the flags of what was faster.
+times the bare step (`python -m benchmarks bare-step`) with the training flags after `--`. It tries
+the towers and threads that `cifar10.step.cpu_setting.rule` chooses, one tower, half and twice as
+many towers as the rule, and the rule's towers with the other number of intra-op threads. Each
+measurement is a process of its own, since a process has only one intra-op thread pool; the settings
+take turns. Prints images/s, the median ratio to the rule over the rounds, and the flags of a
+setting that was faster.
 """
 
 import dataclasses
@@ -24,13 +25,14 @@ from cifar10.host.cpu import count_cores
 from cifar10.step.cpu_setting import Setting, rule
 from launch.cluster.host_list import ROOT
 
-# With fewer, batch normalisation would no longer see much of the batch.
+# With fewer images per tower, batch normalisation statistics would come from too small a part of
+# the batch.
 _MIN_IMAGES_A_TOWER = 32
-_LEAST_SPEEDUP = 1.03  # in the median, and every round faster
+_LEAST_SPEEDUP = 1.03  # median over the rounds; besides, every round must be faster
 
 
 def main(argv: Sequence[str]) -> None:
-    """Measures, and says which flags to set."""
+    """Measures the settings and prints which flags to set."""
     parser = arguments.new_parser("towers", __doc__)
     parser.add_argument("--rounds", type=arguments.at_least_one, default=3, help="turns (3)")
     ours = arguments.parse(parser, argv)
@@ -44,13 +46,14 @@ def main(argv: Sequence[str]) -> None:
 
 
 def candidates(config: TrainConfig, cores: int) -> list[Setting]:
-    """The settings to measure, the rule's first; what a flag says is left as it is.
+    """Returns the settings to measure, the rule's first; values that flags set are kept.
 
-    As many towers as cores, or more of them, run one op on one core each; fewer share the cores.
+    With at least as many towers as cores, an op gets one thread; with fewer, it gets all cores. The
+    rule's number of towers is measured with both.
 
     Args:
-      config: the training's settings.
-      cores: that a process may use.
+      config: the training settings.
+      cores: number of cores that a process may use.
     """
     first = rule(config, cores)
     found = [first]
@@ -68,7 +71,7 @@ def candidates(config: TrainConfig, cores: int) -> list[Setting]:
 
 
 def _tower_counts(config: TrainConfig, of_rule: int) -> list[int]:
-    """One, half as many as the rule has, as many, and twice, or what divides the batch."""
+    """Returns 1, half, once and twice the rule's towers, each reduced to a divisor of the batch."""
     if config.num_towers is not None:
         return [config.num_towers]
     batch = config.train_batch_size
@@ -78,10 +81,10 @@ def _tower_counts(config: TrainConfig, of_rule: int) -> list[int]:
 
 
 def _images_per_sec(words: Sequence[str], setting: Setting) -> float:
-    """Trains bare steps in a process of its own.
+    """Runs the bare-step benchmark in a process of its own and returns its images/s.
 
     Raises:
-      BenchmarkError: it failed; says why.
+      BenchmarkError: the process failed; the message gives its last error line.
     """
     given = {word.partition("=")[0].replace("_", "-") for word in words}
     more = [word for word in setting.as_flags() if word.partition("=")[0] not in given]
@@ -101,10 +104,10 @@ def _images_per_sec(words: Sequence[str], setting: Setting) -> float:
 
 
 def describe(rates: Mapping[Setting, Sequence[float]]) -> list[str]:
-    """Lines for people: each setting, and the flags to set.
+    """Returns lines to print: the figures of each setting, then the flags to set.
 
     Args:
-      rates: images/s of each round by setting, the rule's first.
+      rates: setting -> images/s of each round; the rule's setting comes first.
     """
     (first, of_rule), *_ = rates.items()
     ratios = {

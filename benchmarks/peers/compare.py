@@ -1,16 +1,16 @@
-"""Training speed beside other ways to train the same network: medians, spread and ratios.
+"""Compares training speed with other ways to train the same network: medians, spread and ratios.
 
     python -m benchmarks compare --data-dir data --torch-python other/bin/python --out compared
 
-In each round, every network and precision is trained by every way, one right after the other, so
-that a machine that others use too slows all of them alike; ratios are taken round by round. Ours is
-the whole of `train_and_evaluate` with its input pipeline (`benchmarks.scaling.jobs`); each peer is
-a program of benchmarks/peers/, which says what it leaves out. All of them time some steps after a
-warm-up (`networks`). What is not installed is left out, and said so.
+In each round, every network and precision is trained in every way, one right after the other, so
+that other load on the machine slows all of them alike; ratios are taken within a round. This
+project runs the whole of `train_and_evaluate` with its input pipeline (`benchmarks.scaling.jobs`);
+each peer is a program in benchmarks/peers/ whose docstring says what it leaves out. All of them
+time some steps after a warm-up. A peer that is not installed is left out, with a message.
 
-OUT gets compare.json, compare.md and compare.png, anew whenever all ways have trained a network.
-What OUT holds counts: a run that was stopped goes on, one for other --networks or --precisions adds
-to the table, and --rounds is how many each of them has in the end.
+The folder OUT gets compare.json, compare.md and compare.png, which are rewritten whenever a network
+has been trained in all ways. Results that OUT already holds are kept: a stopped run resumes, other
+--networks or --precisions add to the table, and --rounds is the total number of rounds for each.
 """
 
 import argparse
@@ -34,11 +34,12 @@ from cifar10.run.environment import hardware, versions
 from launch.cluster.host_list import ROOT, on_this_machine
 
 KERAS, MIRRORED, TORCH = "Keras fit", "MirroredStrategy", "PyTorch"
-_MAX_LOG_STEPS, _MIN_GAPS = 5, 3  # steps between two of our progress lines; how many such gaps
+# At most so many steps between two progress lines of ours; at least so many intervals between them.
+_MAX_LOG_STEPS, _MIN_GAPS = 5, 3
 
 
 class Case(NamedTuple):
-    """What is trained."""
+    """What is trained: a network, images per step, `fp32` or `bf16`, and the steps to time."""
 
     network: str
     batch_size: int
@@ -47,13 +48,17 @@ class Case(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A program of another way, in its own Python."""
+    """A program that trains in another way: its Python interpreter and its module."""
 
     python: str
     module: str
 
     def rate(self, case: Case) -> float:
-        """images/s that it reports; BenchmarkError if it fails."""
+        """Runs the program and returns the images/s that it reports.
+
+        Raises:
+          BenchmarkError: the program failed.
+        """
         words = ["--network", case.network, "--precision", case.precision]
         words += ["--batch-size", str(case.batch_size), "--steps", str(case.steps)]
         return last_rate([self.python, "-m", self.module, *words])
@@ -95,7 +100,7 @@ def _cases(arguments: argparse.Namespace) -> list[Case]:
 
 
 def still_to_do(cases: Sequence[Case], rows: Sequence[Row], rounds: int) -> list[tuple[Case, int]]:
-    """Each case and the number of its round, in the order in which they are measured."""
+    """Returns the (case, round) pairs to measure, in this order; `rows` are already measured."""
     done: Mapping[Any, int] = rounds_of(rows)
     return [
         (case, index)
@@ -106,7 +111,7 @@ def still_to_do(cases: Sequence[Case], rows: Sequence[Row], rounds: int) -> list
 
 
 def our_rate(case: Case, data_dir: str) -> float:
-    """images/s of the whole of cifar10_main.py."""
+    """Measures the images/s of cifar10_main.py, its input pipeline included."""
     words = [
         *NETWORKS[case.network].flags,
         f"--train-batch-size={case.batch_size}",
@@ -120,10 +125,10 @@ def our_rate(case: Case, data_dir: str) -> float:
 
 
 def last_rate(command: Sequence[str]) -> float:
-    """Runs a command whose last line is JSON with images_per_sec.
+    """Runs a command and returns images_per_sec from its last line of output, a JSON object.
 
     Raises:
-      BenchmarkError: it failed.
+      BenchmarkError: the command failed.
     """
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -133,10 +138,16 @@ def last_rate(command: Sequence[str]) -> float:
 
 
 def installed_peers(torch_python: Optional[str]) -> tuple[dict[str, Peer], dict[str, Any]]:
-    """The peers that are here, and what was measured on: hardware, versions.
+    """Finds the peers that this machine has.
+
+    Args:
+      torch_python: value of --torch-python; None: this Python.
+
+    Returns:
+      The peers by name; and the conditions of the measurement, `hardware` and `versions`.
 
     Raises:
-      BenchmarkError: the Python that --torch-python names has no torch.
+      BenchmarkError: the Python that --torch-python names cannot run or has no torch.
     """
     conditions: dict[str, Any] = {"hardware": hardware(), "versions": versions()}
     peers = {

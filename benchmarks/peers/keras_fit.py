@@ -1,9 +1,9 @@
-"""tf.keras: Model.fit of the same network and batch.
+"""Trains the same network with the same batch size by Model.fit of tf.keras.
 
     python -m benchmarks.peers.keras_fit --network resnet-44 --precision bf16
 
-Images come from memory, already float32 and standardised, and are not augmented: less work than
-cifar10_main.py does for them. Threads are TensorFlow's own choice.
+Images come from memory, already float32 and standardised, and are not augmented, which is less work
+than in cifar10_main.py. TensorFlow chooses the number of threads.
 """
 
 import os
@@ -26,7 +26,7 @@ layers = tf.keras.layers
 
 
 def main() -> None:
-    """Trains for some steps and prints a JSON line."""
+    """Trains for the warm-up and the timed steps, and prints images/s as a JSON line."""
     network, precision = peer_run(__doc__)
     times = StepTimes(network)
     if precision == "bf16":
@@ -48,10 +48,10 @@ def main() -> None:
 
 
 def _build(depth: int) -> Any:
-    """A tf.keras.Model: images float32 [N, 32, 32, 3] -> logits float32 [N, 10].
+    """Builds a tf.keras.Model: images float32 [N, 32, 32, 3] -> logits float32 [N, 10].
 
     Args:
-      depth: layers of a resnet v1; 0: the fast net.
+      depth: number of layers of a ResNet v1; 0 builds fastnet.
     """
     image = layers.Input((32, 32, 3))
     if depth:
@@ -93,7 +93,7 @@ def _fastnet(image: Any) -> Any:
 
 
 class _StepCallback(tf.keras.callbacks.Callback):
-    _supports_tf_logs = True  # Keras need not copy the figures of each step for it.
+    _supports_tf_logs = True  # Spares Keras converting each step's metrics to numpy.
 
     def __init__(self, times: StepTimes) -> None:
         super().__init__()

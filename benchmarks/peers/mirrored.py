@@ -1,11 +1,11 @@
-"""MirroredStrategy under Estimator: half of the batch on each of two logical CPU devices.
+"""Trains by MirroredStrategy under Estimator: half of the batch on each of two logical CPU devices.
 
     python -m benchmarks.peers.mirrored --network resnet-44 --precision bf16
 
-What Estimator's own documentation gives for several devices in one process, with the layers that
-its users have, tf.layers. Images come from memory, already float32 and standardised, and are not
-augmented; there are no summaries and no checkpoints but the first and the last. bf16 is by oneDNN's
-rewriting of the graph. Threads are TensorFlow's own choice.
+This is what Estimator's documentation recommends for several devices in one process, with the
+layers that Estimator programs use, tf.layers. Images come from memory, already float32 and
+standardised, and are not augmented; there are no summaries, and only a first and a last checkpoint.
+bf16 is done by oneDNN's graph rewrite. TensorFlow chooses the number of threads.
 """
 
 import os
@@ -33,7 +33,7 @@ _NEVER = 10**9
 
 
 def main() -> None:
-    """Trains for some steps and prints a JSON line."""
+    """Trains for the warm-up and the timed steps, and prints images/s as a JSON line."""
     network, precision = peer_run(__doc__)
     times = StepTimes(network)
     tf.logging.set_verbosity(tf.logging.FATAL)
@@ -49,8 +49,8 @@ def main() -> None:
             model_dir=folder,
             train_distribute=tf2.distribute.MirroredStrategy(
                 [f"/cpu:{index}" for index in range(_DEVICES)],
-                # Its default, rings of collective operations, stands still where TensorFlow has
-                # fewer threads than gradients to bring together.
+                # The default, collective all-reduce, deadlocks where TensorFlow has fewer threads
+                # than gradients to reduce.
                 tf2.distribute.ReductionToOneDevice(),
             ),
             session_config=session_config,

@@ -1,6 +1,6 @@
-"""The networks that are compared, for ours and for all peers, and how peers time their steps.
+"""The networks that `compare` trains, and how the peers time their steps.
 
-Standard library only: PyTorch's Python has nothing else of ours.
+Standard library only, since the Python that has PyTorch may lack this project's requirements.
 """
 
 import argparse
@@ -14,13 +14,13 @@ class Network(NamedTuple):
     """A network, how it is trained, and how long one measurement is.
 
     Attributes:
-      flags: that make cifar10_main.py train it.
-      depth: layers of a resnet v1; 0 for the fast net.
-      batch_size: images a step.
-      warm_up: steps before those that are timed.
-      steps: that are timed; some seconds on two cores.
-      momentum: of peers' optimizers, as ours; Nesterov's for the fast net.
-      label_smoothing: of peers' losses, as ours.
+      flags: flags that make cifar10_main.py train the network.
+      depth: number of layers of a ResNet v1; 0 for fastnet.
+      batch_size: images per step.
+      warm_up: number of steps before the timed ones.
+      steps: number of timed steps; they take some seconds on two cores.
+      momentum: momentum of the peers' optimizers, as in ours; Nesterov momentum for fastnet.
+      label_smoothing: label smoothing of the peers' losses, as in ours.
     """
 
     flags: tuple[str, ...]
@@ -35,7 +35,8 @@ class Network(NamedTuple):
 NETWORKS = {
     "resnet-20": Network(("--model=resnet", "--num-layers=20"), 20),
     "resnet-44": Network(("--model=resnet", "--num-layers=44"), 44, steps=16),
-    # As in all epochs but the first three of ten: the whitening layer is fixed, its bias, too.
+    # As in all but the first three of the recipe's ten epochs, the whitening layer does not train,
+    # nor does its bias.
     "fastnet": Network(
         ("--recipe=airbench94", "--whitening-bias-epochs=0"),
         depth=0,
@@ -46,18 +47,18 @@ NETWORKS = {
         label_smoothing=0.2,
     ),
 }
-STAGE_FILTERS = (16, 32, 64)  # of a resnet
-GROUP_FILTERS = (64, 256, 256)  # of the fast net
-WHITENING_FILTERS = 24  # of 2x2: twice the 12 numbers of a patch
-LOGIT_FACTOR = 1 / 9  # of the fast net's head
+STAGE_FILTERS = (16, 32, 64)  # filters of a ResNet's convolutions, by stage
+GROUP_FILTERS = (64, 256, 256)  # filters of fastnet's convolutions, by group
+WHITENING_FILTERS = 24  # 2x2 filters, twice as many as the 12 numbers of a patch
+LOGIT_FACTOR = 1 / 9  # scale of fastnet's logits
 PRECISIONS = ("fp32", "bf16")
 
 
 def peer_run(description: str) -> tuple[Network, str]:
-    """Reads the command line that every peer has.
+    """Parses the command line that all peers share.
 
     Returns:
-      The network, with the batch size and the steps that are wanted; and the precision.
+      The network, with the requested batch size and number of steps; and the precision.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -78,13 +79,13 @@ def peer_run(description: str) -> tuple[Network, str]:
 
 
 class StepTimes:
-    """Takes the time of each step of a peer.
+    """Times the steps of a peer.
 
     Args:
-      network: what is trained, and how many steps are timed.
+      network: the network, with its batch size and its numbers of warm-up and timed steps.
 
     Attributes:
-      total_steps: all steps, those of the warm-up included.
+      total_steps: number of steps to train, the warm-up included.
     """
 
     def __init__(self, network: Network) -> None:
@@ -93,11 +94,11 @@ class StepTimes:
         self._ends: list[float] = []
 
     def step_ended(self) -> None:
-        """Notes that a step has just ended."""
+        """Records that a step has just ended."""
         self._ends.append(time.perf_counter())
 
     def print_rate(self) -> None:
-        """Prints the JSON line: images/s by the median step after the warm-up."""
+        """Prints a JSON line with images/s, from the median time of a step after the warm-up."""
         ends = self._ends[self._network.warm_up - 1 :]
         median = statistics.median(later - end for end, later in zip(ends, ends[1:]))
         print(json.dumps({"images_per_sec": round(self._network.batch_size / median, 1)}))

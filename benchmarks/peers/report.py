@@ -1,4 +1,4 @@
-"""The figures of `compare` as a table, as JSON and as a picture."""
+"""Writes the figures of `compare` as a table, as JSON and as a picture."""
 
 import json
 import math
@@ -17,7 +17,7 @@ _JSON = "compare.json"
 
 
 class Row(NamedTuple):
-    """One run: images/s, and the machine's load in the minute before."""
+    """One run: what was trained in which way, its images/s, and the 1-minute load before it."""
 
     round: int
     network: str
@@ -29,12 +29,12 @@ class Row(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a way's rounds come to.
+    """The figures of one way over its rounds.
 
     Attributes:
       rates: median, lowest and highest images/s.
-      ratios: ours divided by this way's of the same round: median, lowest, highest.
-      rounds: how many there were.
+      ratios: our images/s divided by this way's in the same round: median, lowest and highest.
+      rounds: number of rounds.
     """
 
     rates: tuple[float, float, float]
@@ -46,7 +46,7 @@ Key = tuple[str, int, str, str]  # network, batch size, precision, way
 
 
 def summarise(rows: Sequence[Row]) -> dict[Key, Summary]:
-    """Medians and extremes of each way, in the order in which they came."""
+    """Returns the summary of each network, batch size, precision and way, in the rows' order."""
     rates: dict[Key, list[float]] = {}
     ratios: dict[Key, list[float]] = {}
     ours = {row[:4]: row.images_per_sec for row in rows if row.way == OURS}
@@ -61,7 +61,7 @@ def summarise(rows: Sequence[Row]) -> dict[Key, Summary]:
 
 
 def as_markdown(summaries: dict[Key, Summary]) -> str:
-    """A table of all ways."""
+    """Returns a Markdown table with a row for each summary."""
     lines = [
         "| network | batch | precision | way | n | images/s | from, to | ours / this | from, to |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -80,7 +80,7 @@ def as_markdown(summaries: dict[Key, Summary]) -> str:
 
 
 def conditions_text(conditions: dict[str, Any]) -> str:
-    """One paragraph: what it was measured on."""
+    """Returns a paragraph that describes the columns, the machine and the data."""
     machine = machine_text(conditions["hardware"], conditions["versions"])
     return (
         "images/s of n rounds: the median, the lowest and the highest; in each round all ways, one "
@@ -89,14 +89,17 @@ def conditions_text(conditions: dict[str, Any]) -> str:
 
 
 def read_rows(folder: pathlib.Path, conditions: dict[str, Any]) -> tuple[list[Row], dict[str, Any]]:
-    """What was measured into `folder` before, and the conditions of all of it.
+    """Reads the runs that an earlier call of `compare` wrote.
 
     Args:
-      folder: of `write_report`; nothing has to be there.
-      conditions: hardware, versions and data, as they are now.
+      folder: the folder given to `write_report`; it may be empty.
+      conditions: the present hardware, versions and data.
+
+    Returns:
+      The earlier runs, and the conditions of the earlier and the new runs together.
 
     Raises:
-      BenchmarkError: what is there was measured on something else.
+      BenchmarkError: the earlier runs had other conditions, or the file is not from `compare`.
     """
     path = folder / _JSON
     try:
@@ -119,7 +122,7 @@ def read_rows(folder: pathlib.Path, conditions: dict[str, Any]) -> tuple[list[Ro
 
 
 def rounds_of(rows: Sequence[Row]) -> dict[tuple[str, int, str], int]:
-    """Rounds that each network, batch size and precision has."""
+    """Returns the number of rounds measured for each network, batch size and precision."""
     return {key[:3]: one.rounds for key, one in summarise(rows).items() if key[3] == OURS}
 
 
@@ -135,7 +138,7 @@ def write_report(folder: pathlib.Path, rows: Sequence[Row], conditions: dict[str
 
 
 def draw(summaries: dict[Key, Summary]) -> Figure:
-    """Bars of medians, a panel a precision; whiskers from the lowest to the highest."""
+    """Draws the medians as bars with whiskers from lowest to highest, a panel per precision."""
     networks = list(dict.fromkeys(key[:2] for key in summaries))
     precisions = list(dict.fromkeys(key[2] for key in summaries))
     ways = list(dict.fromkeys(key[3] for key in summaries))

@@ -1,9 +1,10 @@
-"""PyTorch: one training step after the other of the same network and batch, channels_last.
+"""Trains the same network with the same batch size in PyTorch, in channels_last layout.
 
     PYTHON_WITH_TORCH -m benchmarks.peers.torch_step --network resnet-44 --precision bf16
 
-The batch never changes, and there is no input pipeline: less work than cifar10_main.py does. bf16
-is by autocast, threads are PyTorch's own choice (a core each). Needs torch and nothing else.
+Every step takes the same batch, without an input pipeline, which is less work than in
+cifar10_main.py. bf16 is done by autocast. PyTorch chooses the number of threads (one per core).
+Needs no package but torch.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ from benchmarks.peers.networks import (
 
 
 def main() -> None:
-    """Trains for some steps and prints a JSON line."""
+    """Trains for the warm-up and the timed steps, and prints images/s as a JSON line."""
     network, precision = peer_run(__doc__)
     times = StepTimes(network)
     model = _resnet(network.depth) if network.depth else _Fastnet()

@@ -1,12 +1,12 @@
-"""The fastest way to train on your own machine or hosts: tries them, and ranks them.
+"""Finds the fastest way to train on your own machine or hosts, by trying the ways.
 
     python -m benchmarks advise -- --num-layers=44 --train-batch-size=128
     python -m benchmarks advise --hosts ip0,ip1 -- --train-batch-size=128
 
-One process with several towers, several workers on one host, or workers and parameter servers on
-separate hosts; synchronous or asynchronous; how many parameter servers: each way is trained for
-some seconds by the launcher, all of them in turns, and stopped. `--train-batch-size` is that of a
-trainer, as always. Hosts need what training needs (docs/launch.md), and benchmarks/ beside it.
+The ways are one process with several towers, several workers on one host, and workers and parameter
+servers on separate hosts; synchronous or asynchronous; with different numbers of parameter servers.
+In each round, the launcher trains each way for some seconds and stops it. `--train-batch-size` is
+that of a trainer, as always. Hosts need what training needs (docs/launch.md), and benchmarks/.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from launch.cluster.model import Cluster
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measures every way, prints the table and the winner's command."""
+    """Measures every way, and prints the table and the command of the best way."""
     options = _parse(argv)
     cluster = _cluster(options)
     ways = ways_on_hosts(cluster) if cluster else ways_on_this_machine()

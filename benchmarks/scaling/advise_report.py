@@ -1,4 +1,4 @@
-"""What `advise` has found: a ranked table, and the winner."""
+"""Reports the results of `advise`: a ranked table, and the best way."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from rich.table import Table
 from benchmarks.scaling.advised_ways import Way
 from benchmarks.scaling.jobs import Figures
 
-_AS_GOOD = 0.95  # of the fastest: less than runs of the same way differ
+_AS_GOOD = 0.95  # share of the fastest rate that counts as equal: runs of the same way differ more
 
 
 class Result(NamedTuple):
-    """A way and its figures, one a round."""
+    """A way to train, its batch size per trainer, and its figures, one for each round."""
 
     way: Way
     batch_size: int
@@ -31,16 +31,16 @@ class Result(NamedTuple):
 
     @property
     def staleness(self) -> float:
-        """Updates by others since a gradient's weights were read."""
+        """The median number of updates by others since a gradient's weights were read."""
         return statistics.median(one.staleness for one in self.figures)
 
     @property
     def update_images(self) -> int:
-        """Images that one update stands for."""
+        """The number of images whose gradients make up one update."""
         return self.batch_size * (self.way.trainers if self.way.sync else 1)
 
     def why(self, others: "Sequence[Result]") -> str:
-        """Why it is the best of them, in words."""
+        """Returns a text that says why this result is the best of `others`."""
         words = f"{self.way.title}, {self.way.updates}, {self.rate:,.0f} images/s"
         fastest = ranked(others)[0]
         if fastest == self:
@@ -57,7 +57,7 @@ def ranked(results: Sequence[Result]) -> list[Result]:
 
 
 def best_of(results: Sequence[Result]) -> Result:
-    """Of those about as fast as the fastest, chooses the least stale, then the simplest."""
+    """Chooses, among results about as fast as the fastest, the least stale, then the simplest."""
     ways = ranked(results)
     as_fast = [result for result in ways if result.rate >= _AS_GOOD * ways[0].rate]
     return min(
@@ -67,7 +67,7 @@ def best_of(results: Sequence[Result]) -> Result:
 
 
 def table_of(results: Sequence[Result]) -> Table:
-    """Returns a table with a row for each way, in the order given."""
+    """Returns a table with a row for each result, in the order given."""
     table = Table(
         title="ways to train",
         caption=(

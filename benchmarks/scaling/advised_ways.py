@@ -12,17 +12,18 @@ from cifar10.host.cpu import count_cores
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import LEADS, Cluster, Host, Limits
 
-_MOST_TRAINERS = 4  # on one host: more of them only share its memory and cores
+_MOST_TRAINERS = 4  # on one host, where more trainers only share its memory and cores
 
 
 class Way(NamedTuple):
     """A way to train.
 
     Attributes:
-      title: for people.
-      cluster: its tasks.
+      title: description for tables and messages.
+      cluster: the tasks and their hosts.
       sync: whether updates are synchronous.
-      is_described: whether the user's hosts are in it, so that its command needs a file.
+      is_described: whether the tasks run on hosts that the user named, so that the command to start
+        them needs a cluster file.
     """
 
     title: str
@@ -32,23 +33,28 @@ class Way(NamedTuple):
 
     @property
     def trainers(self) -> int:
-        """Processes that train."""
+        """The number of processes that train."""
         return self.cluster.count(*LEADS, "worker")
 
     @property
     def ps(self) -> int:
-        """Parameter servers."""
+        """The number of parameter servers."""
         return self.cluster.count("ps")
 
     @property
     def updates(self) -> str:
-        """How gradients become updates, for people."""
+        """How gradients become updates, for tables and messages."""
         if self.trainers == 1:
             return "by itself"
         return "synchronous" if self.sync else "asynchronous"
 
     def command(self, words: Sequence[str], file: pathlib.Path) -> str:
-        """What to run; where it takes a cluster file, writes it to `file`."""
+        """Returns the shell command that trains this way.
+
+        Args:
+          words: training flags.
+          file: where to write the cluster file, if the command needs one.
+        """
         flags = shlex.join(words)
         if self.is_described:
             file.write_text(as_yaml(self.cluster), encoding="utf-8")
@@ -61,7 +67,7 @@ class Way(NamedTuple):
 
 
 def ways_on_this_machine() -> list[Way]:
-    """One process; two trainers, and as many as the cores allow; one and two servers."""
+    """Returns one process; 2 trainers, and as many as cores (2 to 4), with one ps and with two."""
     ways = [Way("one process", on_this_machine(0, 0), False, False)]
     for trainers in sorted({2, max(2, min(_MOST_TRAINERS, count_cores()))}):
         for ps in (1, 2):
@@ -71,7 +77,7 @@ def ways_on_this_machine() -> list[Way]:
 
 
 def ways_on_hosts(cluster: Cluster) -> list[Way]:
-    """What the hosts of a cluster can do; the roles that they have in it do not matter."""
+    """Returns the ways to train on the hosts of a cluster, whatever their roles are in it."""
     hosts = cluster.hosts
     first, rest = hosts[0].name, [host.name for host in hosts[1:]]
     every = [host.name for host in hosts]
@@ -101,13 +107,13 @@ def ways_on_hosts(cluster: Cluster) -> list[Way]:
 
 
 def _both(title: str, cluster: Cluster, is_described: bool) -> list[Way]:
-    """Asynchronous and synchronous, if that is a difference."""
+    """Returns the way asynchronous and synchronous, or only once if it has a single trainer."""
     way = Way(title, cluster, False, is_described)
     return [way, way._replace(sync=True)] if way.trainers > 1 else [way]
 
 
 def as_yaml(cluster: Cluster) -> str:
-    """A cluster file that says the same; for `local` and `ssh`."""
+    """Returns the text of a cluster file that describes the cluster; for `local` and `ssh`."""
     ports: Any = cluster.ports.low or "free"
     if cluster.ports.high:
         ports = f"{ports}-{cluster.ports.high}"

@@ -1,13 +1,13 @@
-"""The model of `scale` against real runs over links of a given speed and delay.
+"""Compares the model of `scale` with real runs over links of a given speed and delay.
 
     python -m benchmarks check-scale -- --num-layers=20 --train-batch-size=64
 
-Trainers and parameter servers are processes in network namespaces (testbeds/limited_links.py), a
-trainer on one core, real clusters otherwise. The constants are fitted over links without a limit;
-then each case is run, and predicted from the computing time of as many processes, each alone, the
-mean of just before and just after: a machine that others use is not as fast at all times, nor are
-two cores always twice as fast as one. Needs root. Where trainers and servers are more than cores,
-they take each other's time, which the model knows nothing of.
+Each case is a real cluster whose processes run in network namespaces (testbeds/limited_links.py),
+each trainer on one core. The constants are fitted over links without a limit. Each case is then run
+and predicted. The prediction takes its computing time from as many processes as there are trainers,
+each training alone at the same time: the mean of such runs just before and just after the case,
+since other load changes a machine's speed, and two cores are not always twice as fast as one. Needs
+root. If there are more trainers and servers than cores, they share cores, which the model ignores.
 """
 
 import argparse
@@ -83,20 +83,20 @@ def main(argv: Sequence[str]) -> int:
 
 
 class Reference(NamedTuple):
-    """A step of processes that train alone at the same time, and its relative deviation."""
+    """A step of processes that train alone at the same time: its seconds and relative deviation."""
 
     compute_secs: float
     jitter: float
 
 
 class _Trial:
-    """Runs one training on machines of different shapes.
+    """Runs the same training on clusters of different shapes.
 
     Args:
-      options: of the command line.
+      options: the parsed command line.
 
     Attributes:
-      log_steps: as jobs.Run has it.
+      log_steps: steps of a trainer between two of its progress lines.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -106,7 +106,7 @@ class _Trial:
         self._seconds = options.seconds
 
     def run(self, shape: Shape, machines: Machines, first: int = 0) -> jobs.Run:
-        """Returns what to run on existing machines, from number `first` on."""
+        """Returns the run of a shape on existing machines, from number `first` on."""
         config = flags.parse([*self._words, *([] if shape.sync else ["--sync=false"])])
         cluster = cluster_of(shape, machines, first)
         return jobs.Run(
@@ -119,8 +119,8 @@ class _Trial:
             return jobs.measure(self.run(shape, machines))
 
     def reference(self, count: int) -> Reference:
-        """Runs `count` processes at once, each alone on the core that a trainer has."""
-        # A process each, since a job that is measured ends by a signal to its process.
+        """Measures `count` single processes that train at once, each on a trainer's core."""
+        # Each in a process of its own, since a measured job ends by a signal to its process.
         context = multiprocessing.get_context("spawn")
         pool = concurrent.futures.ProcessPoolExecutor(count, context)
         with Machines(machines_of(Shape(count, 0))) as machines, pool:
@@ -133,7 +133,10 @@ class _Trial:
 
 
 def machines_of(shape: Shape) -> list[Machine]:
-    """Trainers, a core each in turn, then servers, on the cores that are left, or on all."""
+    """Returns the machines of a shape: trainers, each on one core, then servers.
+
+    Servers get the cores that no trainer has, or all cores if there are none left.
+    """
     cores = sorted(os.sched_getaffinity(0))
     left = cores[shape.trainers :] or cores
     trainers = [Machine(0, str(cores[i % len(cores)])) for i in range(shape.trainers)]

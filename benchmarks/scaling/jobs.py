@@ -1,8 +1,8 @@
 """Runs a job through the launcher for some seconds of steady training, and measures it.
 
-Every task prints what it uses (`benchmarks.scaling.task`), and each trainer the progress lines of
-cifar10_main.py. The job is stopped as soon as there is enough of both: nothing
-is validated or exported.
+Every task prints its resource use (`benchmarks.scaling.task`), and each trainer prints the progress
+lines of cifar10_main.py. The job is stopped as soon as there are enough of both; nothing is
+validated or exported.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ _FOREVER = 10**9
 _STOP_SECS = 5.0
 _LINE_SECS = 0.25
 _WARM_UP_LINES = 2
-# What the measurement decides: where results go, when training ends, what it says meanwhile.
+# Settings that the measurement chooses itself: output folders, end of training, logging.
 _OURS = {
     "output_dir",
     "log_dir",
@@ -47,14 +47,14 @@ _OURS = {
 
 
 class Line(NamedTuple):
-    """A progress line of a trainer: when it came, and the global step that it tells of."""
+    """A progress line of a trainer: seconds on the clock when it came, and its global step."""
 
     secs: float
     step: int
 
 
 class Sample(NamedTuple):
-    """What a task had used at a point in time."""
+    """The resources that a task had used at a time, in seconds on the clock."""
 
     secs: float
     used: Used
@@ -65,15 +65,15 @@ _Timed = TypeVar("_Timed", Line, Sample)
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What to measure.
+    """A job to measure.
 
     Attributes:
-      cluster: its tasks; a master alone is one process.
-      config: of the training.
-      seconds: of steady training, at least.
+      cluster: the tasks and their hosts; a master alone is a single process.
+      config: the training settings.
+      seconds: least duration of steady training, in seconds.
       log_steps: steps of a trainer between two of its progress lines.
-      min_lines: progress lines of each trainer, at least.
-      transport: the way to the hosts.
+      min_lines: least number of progress lines of each trainer in steady training.
+      transport: how the launcher reaches the hosts.
     """
 
     cluster: Cluster
@@ -85,23 +85,24 @@ class Run:
 
     @property
     def trainers(self) -> int:
-        """Processes that train."""
+        """The number of processes that train."""
         return self.cluster.count(*LEADS, "worker")
 
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-    """What was measured.
+    """The figures of a measured job.
 
     Attributes:
-      images_per_sec: of the whole job.
-      step_secs: of a trainer, the median; mean over the trainers.
-      jitter: standard deviation of a step's time, as a share of it, by quartiles.
-      staleness: updates by others between two of a trainer's own, mean over all gradients; 0 where
-        updates are synchronous.
-      cpu_cores: task -> cores that it kept busy.
-      wire_bytes: sent from host to host a second, all hosts.
-      loopback_bytes: sent within hosts a second.
+      images_per_sec: images/s of the whole job.
+      step_secs: median seconds of a trainer's step; mean over the trainers.
+      jitter: standard deviation of a step's time divided by its median, estimated from quartiles;
+        mean over the trainers.
+      staleness: mean number of updates by others between two updates of a trainer; 0 if updates are
+        synchronous.
+      cpu_cores: task -> number of cores that the task kept busy.
+      wire_bytes: bytes per second sent between hosts, summed over the hosts.
+      loopback_bytes: bytes per second sent within hosts, summed over the hosts.
     """
 
     images_per_sec: float
@@ -114,17 +115,17 @@ class Figures:
 
     @property
     def busy_cores(self) -> float:
-        """Cores that all tasks kept busy."""
+        """The number of cores that all tasks together kept busy."""
         return sum(self.cpu_cores.values())
 
     @property
     def server_cores(self) -> float:
-        """Cores that the parameter servers kept busy."""
+        """The number of cores that the parameter servers together kept busy."""
         return sum(cores for task, cores in self.cpu_cores.items() if task.startswith("ps/"))
 
     @property
     def sent_bytes(self) -> float:
-        """Sent a second, on wires and within hosts."""
+        """Bytes per second sent between and within hosts."""
         return self.wire_bytes + self.loopback_bytes
 
 
@@ -139,12 +140,12 @@ def words_of(config: TrainConfig, leave_out: set[str]) -> list[str]:
 
 
 def measure(run: Run) -> Figures:
-    """Runs the job and measures it.
+    """Runs a job and measures it.
 
     Raises:
-      BenchmarkError: it failed, or was too short; says why.
-      LaunchError: it could not be started.
-      KeyboardInterrupt: the user asked for the end.
+      BenchmarkError: the job ended before it was measured; the message gives the reason.
+      LaunchError: the job could not be started.
+      KeyboardInterrupt: the user pressed Ctrl-C.
     """
     words = [
         *words_of(run.config, _OURS),
@@ -153,7 +154,8 @@ def measure(run: Run) -> Figures:
         f"--log-steps={run.log_steps}",
     ]
     watch = Watch(run)
-    # There is nothing to save. A worker whose synchronous step no master ends any more is killed.
+    # A short stop: there is nothing to save, and a synchronous worker that waits for a master that
+    # has ended must be killed.
     limits = dataclasses.replace(run.cluster.limits, stop_secs=_STOP_SECS)
     job = make_job(dataclasses.replace(run.cluster, limits=limits, restarts=0), words)
     with tempfile.TemporaryDirectory() as folder:
@@ -170,18 +172,18 @@ def measure(run: Run) -> Figures:
 
 
 def log_steps_for(step_secs: float) -> int:
-    """Steps between two progress lines, so that there are some a second, and not hundreds."""
+    """Returns the steps between two progress lines that give about four lines a second."""
     return max(1, round(_LINE_SECS / step_secs))
 
 
 def describe(cluster: Cluster) -> str:
-    """`1 master, 2 worker, 1 ps`."""
+    """Counts the tasks of each type: `1 master, 2 worker, 1 ps`."""
     kinds = [kind for kind in (*LEADS, "worker", "ps") if cluster.count(kind)]
     return ", ".join(f"{cluster.count(kind)} {kind}" for kind in kinds)
 
 
 def _measured(job: Job) -> Job:
-    """The same tasks, each run by benchmarks/scaling/task.py."""
+    """Returns the job with each task run by benchmarks/scaling/task.py."""
     tasks = [
         dataclasses.replace(
             task, argv=(task.argv[0], "-m", "benchmarks.scaling.task", *task.argv[2:])
@@ -192,13 +194,13 @@ def _measured(job: Job) -> Job:
 
 
 class Watch(Display):
-    """Reads what the tasks print, and ends the job once that is enough.
+    """Reads the output of the tasks, and ends the job once that is enough for its figures.
 
     Args:
-      run: what is measured.
+      run: the job that is measured.
 
     Attributes:
-      has_enough: whether it was enough.
+      has_enough: whether the output is enough for the figures.
     """
 
     def __init__(self, run: Run) -> None:
@@ -211,14 +213,14 @@ class Watch(Display):
         self._began: Optional[float] = None
 
     def task_line(self, task: str, host: str, line: str) -> None:
-        """Takes a line that has just come."""
+        """Handles a line that a task has just printed; ends the job if that was enough."""
         self.take(task, host, line, time.monotonic())
         if not self.has_enough and self._is_enough():
             self.has_enough = True
             os.kill(os.getpid(), signal.SIGTERM)  # to the launcher, which is this process
 
     def take(self, task: str, host: str, line: str, secs: float) -> None:
-        """Takes a line that came at `secs`."""
+        """Records a line of a task that came at the time `secs`."""
         if self.has_enough:
             return
         used, progress = read_used(line), read_progress(line)
@@ -237,7 +239,7 @@ class Watch(Display):
         return self._began is not None
 
     def figures(self) -> Figures:
-        """Returns the figures of the steady part."""
+        """Returns the figures of the steady part of the training."""
         run, lines = self._run, self._steady_lines()
         step_secs, jitters, rates = [], [], []
         for of_task in lines.values():
@@ -286,7 +288,7 @@ class Watch(Display):
         return others / own
 
     def _rates(self, samples: Sequence[Sample]) -> Used:
-        """Returns what a task used per second."""
+        """Returns the resources that a task used per second of steady training."""
         steady = self._steady(samples)
         first, last = steady[0], steady[-1]
         secs = last.secs - first.secs

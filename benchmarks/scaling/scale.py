@@ -1,11 +1,11 @@
-"""What more trainers, parameter servers or a faster network would give: a model, fitted here.
+"""Predicts the speed with more trainers, more parameter servers or another network, by a model.
 
     python -m benchmarks scale --link 1Gbit --trainers 1 4 16 64 --ps 1 4 -- --train-batch-size=128
 
 Trains for some seconds on this machine, alone and with one and two parameter servers, fits the
-constants of `step_model`, and predicts images/s for trainers and parameter servers on machines of
-their own like this one. `--save FILE` keeps the constants, `--constants FILE` takes
-them from there.
+constants of the model (benchmarks/scaling/step_model.py), and predicts images/s for trainers and
+parameter servers that each have a machine like this one. `--save FILE` writes the constants to a
+file, and `--constants FILE` reads them instead of measuring them.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _ROUNDS = 3
 
 
 def main(argv: Sequence[str]) -> int:
-    """Fits the model and prints what it predicts."""
+    """Fits the model and prints its predictions."""
     options = _parse(argv)
     config = options.config
     local = flags.parse([*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)])
@@ -62,7 +62,15 @@ def add_constants_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find_constants(options: argparse.Namespace, run_with: Callable[[int], jobs.Run]) -> Constants:
-    """Reads the constants, or measures and keeps them, as the options say."""
+    """Reads the constants from --constants, or measures them and writes them to --save.
+
+    Args:
+      options: the parsed flags of `add_constants_arguments`.
+      run_with: number of parameter servers -> the run to measure.
+
+    Raises:
+      BenchmarkError: the file is invalid, or a run failed.
+    """
     if options.constants:
         return read_constants(options.constants)
     constants = measure_constants(run_with)
@@ -76,7 +84,7 @@ def measure_constants(run_with: Callable[[int], jobs.Run]) -> Constants:
     """Fits the model to runs of one trainer: alone, with one and with two parameter servers.
 
     Args:
-      run_with: number of parameter servers -> what to run.
+      run_with: number of parameter servers -> the run to measure.
 
     Raises:
       BenchmarkError: a run failed.
@@ -98,7 +106,11 @@ def measure_constants(run_with: Callable[[int], jobs.Run]) -> Constants:
 
 
 def read_constants(path: pathlib.Path) -> Constants:
-    """Reads what --save wrote; BenchmarkError if it is something else."""
+    """Reads a file that --save wrote.
+
+    Raises:
+      BenchmarkError: the file cannot be read or is not of that form.
+    """
     names = {field.name for field in dataclasses.fields(Constants)}
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -125,7 +137,10 @@ def constants_text(constants: Constants) -> str:
 def prediction_table(
     constants: Constants, link: Link, trainers: Sequence[int], ps: Sequence[int]
 ) -> Table:
-    """images/s of every shape, and their share of what as many machines alone would make."""
+    """Returns a table of predicted images/s for each number of trainers and parameter servers.
+
+    Efficiency is the share of the images/s of as many trainers that each train alone.
+    """
     speed = "none" if math.isinf(link.bytes_per_sec) else f"{link.bytes_per_sec * 8e-6:,.0f} Mbit/s"
     title = f"predicted; link {speed}, round trip {1000 * link.round_trip_secs:g} ms"
     table = Table("trainers", "ps", title=title)

@@ -1,11 +1,11 @@
-"""A model of a training step: compute, bytes, round trips and waiting, with six constants.
+"""A model of a training step: compute, bytes, round trips and waiting, with six fitted constants.
 
 Asynchronous trainers are the customers of a closed queueing network: each computes by itself, then
-asks for a parameter server's link, its CPU and its link back. Mean value analysis (Reiser and
+uses a parameter server's link, its CPU and its link back. Mean value analysis (Reiser and
 Lavenberg 1980, J. ACM 27:2) gives their throughput, waiting included; it holds for any distribution
-of computing times, and for links that transfers share evenly, as TCP's do. All parameter servers
-are asked at once and have equal pieces, so a step waits for one of them, and that one is modelled.
-Synchronous trainers use links and servers all at once, after the slowest has computed.
+of computing times, and for links that transfers share evenly, as with TCP. A step calls all
+parameter servers at once, and they hold equal pieces of the weights, so the model has only one of
+them. Synchronous trainers all use links and servers at once, after the slowest has computed.
 """
 
 import dataclasses
@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-# Two by the form of a step: the weights are asked for and brought; the server fetches the gradient
-# as soon as it is there, and answers. Three by measurement; docs/scaling.md.
+# Two follow from the form of a step: one to read the weights, and one for the server to fetch the
+# gradient. Measurements give three (docs/scaling.md).
 ROUND_TRIPS = 3.0
-# Ethernet: a frame takes 1,538 bytes of the wire, preamble and gap included, and brings 1,448 of a
-# TCP stream. Interfaces count neither the gaps nor, for long writes, each frame's header.
+# An Ethernet frame takes 1,538 bytes on the wire, preamble and gap included, and carries 1,448 of
+# a TCP stream. Interfaces count neither the gaps nor, for long writes, each frame's header.
 _FRAMING = 1538 / 1448
 
 
@@ -28,14 +28,15 @@ class Constants:
     """The constants of the model, fitted to short runs.
 
     Attributes:
-      batch_size: images of a trainer's step.
+      batch_size: images per step of a trainer.
       step_bytes: bytes between a trainer and all servers in a step, both ways together.
       compute_secs: seconds of a trainer's step without servers.
-      jitter: standard deviation of a step's time, as a share of it.
-      own_secs: seconds that servers add to a trainer's step, beside what they compute and what the
-        wire takes: packing, copies, calls.
-      server_secs: CPU seconds of each server in a step, however small its piece.
-      server_secs_per_byte: CPU seconds of a server in a step for each byte of its piece, both ways.
+      jitter: standard deviation of a step's time divided by that time.
+      own_secs: seconds that servers add to a trainer's step, besides the servers' CPU time and the
+        transfer: packing, copies, calls.
+      server_secs: CPU seconds of each server in a step, whatever the size of its piece.
+      server_secs_per_byte: further CPU seconds of a server for each byte of its piece that is
+        transferred in a step, both ways together.
     """
 
     batch_size: int
@@ -47,7 +48,7 @@ class Constants:
     server_secs_per_byte: float
 
     def server_cpu(self, ps: int) -> float:
-        """CPU seconds of one of `ps` servers for one trainer's step."""
+        """Returns the CPU seconds of one of `ps` servers for one trainer's step."""
         return self.server_secs + self.server_secs_per_byte * self.step_bytes / ps
 
 
@@ -56,8 +57,8 @@ class Link:
     """The network between any two machines.
 
     Attributes:
-      bytes_per_sec: of a machine's link, each way; math.inf within a machine.
-      round_trip_secs: there and back, for a small message.
+      bytes_per_sec: speed of a machine's link, each way; math.inf within a machine.
+      round_trip_secs: seconds that a small message takes there and back.
     """
 
     bytes_per_sec: float = math.inf
@@ -69,8 +70,8 @@ class Shape:
     """A cluster of trainers and parameter servers, each on a machine of its own.
 
     Attributes:
-      trainers: how many.
-      ps: how many.
+      trainers: number of trainers.
+      ps: number of parameter servers.
       sync: whether an update waits for all trainers.
     """
 
@@ -81,14 +82,15 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Where a trainer's step of a steady job goes, in seconds.
+    """How the time of a trainer's step in a steady job is spent; all in seconds.
 
     Attributes:
-      compute: of its own.
-      calls: own work for the servers, and round trips.
-      wire: its bytes, on an idle link.
-      server: the server's CPU for it.
-      waiting: for others: at links and servers, and for the slowest in synchronous training.
+      compute: the trainer's own computing.
+      calls: the trainer's work for calls to the servers, and round trips.
+      wire: transfer of the step's bytes over an idle link.
+      server: CPU time of a server for the step.
+      waiting: waiting for other trainers at links and servers and, in synchronous training, for the
+        slowest one to compute.
     """
 
     compute: float
@@ -99,12 +101,12 @@ class Step:
 
     @property
     def secs(self) -> float:
-        """The whole step."""
+        """Seconds of the whole step."""
         return self.compute + self.calls + self.wire + self.server + self.waiting
 
 
 def predict(constants: Constants, shape: Shape, link: Link) -> Step:
-    """Predicts where the time of a trainer's step goes."""
+    """Predicts how the time of a trainer's step is spent."""
     wire = constants.step_bytes * _FRAMING / link.bytes_per_sec
     server = constants.server_cpu(shape.ps)
     calls = constants.own_secs + ROUND_TRIPS * link.round_trip_secs
@@ -123,17 +125,17 @@ def predict(constants: Constants, shape: Shape, link: Link) -> Step:
 
 
 def images_per_sec(constants: Constants, shape: Shape, link: Link) -> float:
-    """Returns images/s of the whole job."""
+    """Predicts images/s of the whole job."""
     return shape.trainers * constants.batch_size / predict(constants, shape, link).secs
 
 
 def cycle_secs(customers: int, think_secs: float, demands: Sequence[float]) -> float:
-    """Seconds between two returns of a customer, by mean value analysis.
+    """Returns the cycle time of a customer of a closed queueing network, by mean value analysis.
 
     Args:
-      customers: how many share the stations.
-      think_secs: that each spends by itself.
-      demands: seconds that each needs of each station.
+      customers: number of customers that share the stations.
+      think_secs: seconds that a customer spends outside the stations in each cycle.
+      demands: seconds of service that a customer needs at each station in a cycle.
     """
     queues = [0.0] * len(demands)
     cycle = think_secs
@@ -145,7 +147,7 @@ def cycle_secs(customers: int, think_secs: float, demands: Sequence[float]) -> f
 
 
 def largest_of(count: int) -> float:
-    """The mean of the largest of `count` standard normal numbers (Blom 1958)."""
+    """Approximates the mean of the largest of `count` standard normal numbers (Blom 1958)."""
     if count == 1:
         return 0.0
     return statistics.NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
@@ -153,13 +155,13 @@ def largest_of(count: int) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A short run's figures.
+    """The figures of a short run of one trainer.
 
     Attributes:
-      step_secs: the median.
-      jitter: as in Constants.
-      server_cpu_secs: CPU of one server a step; 0 without servers.
-      step_bytes: that all tasks sent a step.
+      step_secs: median seconds of a step.
+      jitter: standard deviation of a step's time divided by that time.
+      server_cpu_secs: CPU seconds of one server per step; 0 without servers.
+      step_bytes: bytes that all tasks together sent per step.
     """
 
     step_secs: float
@@ -171,12 +173,13 @@ class Measured:
 def fit(batch_size: int, rounds: Sequence[Mapping[int, Measured]]) -> Constants:
     """Fits the constants to runs of one trainer within a machine: alone, and with servers.
 
-    What servers add is a small difference, and machines are not always as fast; so it is taken as a
-    share of the step alone of the same round, and medians are taken over the rounds.
+    The time that servers add is a small difference, and a machine's speed varies. So it is computed
+    as a share of the step without servers in the same round, and medians are taken over the rounds.
 
     Args:
-      batch_size: of all of them.
-      rounds: number of servers -> a run with as many; 0, and two or more other numbers.
+      batch_size: images per step in all runs.
+      rounds: for each round, number of servers -> figures of a run with as many; the numbers must
+        include 0 and two or more others.
     """
     numbers = [ps for ps in rounds[0] if ps]
     step_bytes = statistics.median(one[ps].step_bytes for one in rounds for ps in numbers)
@@ -198,7 +201,7 @@ def fit(batch_size: int, rounds: Sequence[Mapping[int, Measured]]) -> Constants:
 
 
 def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """Fits a line whose start and slope are not negative; returns start and slope."""
+    """Fits a line whose intercept and slope are not negative; returns (intercept, slope)."""
     slope, start = np.polyfit(xs, ys, 1)
     if slope < 0:
         return statistics.mean(ys), 0.0

@@ -1,9 +1,10 @@
-"""One task of a measured job: cifar10_main.py, and twice a second a line with what it has used.
+"""Runs one task of a measured job: cifar10_main.py, plus a line of resource use twice a second.
 
     TF_CONFIG=... python -m benchmarks.scaling.task FLAGS
 
-takes the flags of cifar10_main.py but --output-dir: a master's is a folder of its own that is gone
-afterwards, and the others have none, since a job that is measured may end them by SIGKILL.
+takes the flags of cifar10_main.py except --output-dir. A master gets a temporary output folder. The
+other tasks get none, since the end of a measured job may kill them with SIGKILL, which would leave
+the folder behind.
 """
 
 import json
@@ -24,12 +25,12 @@ _EVERY_SECS = 0.5
 
 
 class Used(NamedTuple):
-    """What a task and its host have used so far.
+    """The resources that a task and its host have used so far.
 
     Attributes:
-      cpu_secs: of the task, all threads.
-      wire_bytes: sent by the host's network interfaces.
-      loopback_bytes: sent within the host, by way of its network.
+      cpu_secs: CPU seconds of the task, all threads together.
+      wire_bytes: bytes sent by the host's network interfaces, without the loopback.
+      loopback_bytes: bytes sent by the host's loopback interface.
     """
 
     cpu_secs: float
@@ -38,17 +39,17 @@ class Used(NamedTuple):
 
 
 def read_used(line: str) -> Optional[Used]:
-    """What a line of a task says of its use; None if it is about something else."""
+    """Parses a line that `used_line` made; returns None for any other line."""
     return Used(*json.loads(line[len(_MARK) :])) if line.startswith(_MARK) else None
 
 
 def used_line(used: Used) -> str:
-    """The line, without its end."""
+    """Formats the line of resource use, without a newline."""
     return _MARK + json.dumps(used)
 
 
 def sent_bytes(lines: Iterable[str]) -> tuple[int, int]:
-    """Bytes sent by all interfaces but the loopback, and by the loopback: /proc/net/dev's lines."""
+    """Reads, from the lines of /proc/net/dev, the bytes sent: (other interfaces, loopback)."""
     wire = loopback = 0
     for line in lines:
         name, colon, numbers = line.partition(":")
@@ -62,7 +63,7 @@ def sent_bytes(lines: Iterable[str]) -> tuple[int, int]:
 def _report() -> None:
     device_file = pathlib.Path("/proc/net/dev")
     while True:
-        # Whole lines at once: training writes to the same pipe.
+        # Each line in one write, since training writes to the same pipe.
         lines = device_file.read_text().splitlines() if device_file.exists() else []
         used = Used(round(time.process_time(), 4), *sent_bytes(lines))
         os.write(1, f"{used_line(used)}\n".encode())

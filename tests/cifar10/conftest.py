@@ -1,4 +1,4 @@
-"""Record folders that several tests read; none of them writes there."""
+"""Record folders that several tests share; the tests only read them."""
 
 import pathlib
 
@@ -11,7 +11,7 @@ from tests.data_prep import made
 @pytest.fixture(scope="session")
 def tutorial_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The tutorial's three files, no manifest: 100 training, 7 validation, 23 eval images."""
-    # Here, since it loads TensorFlow, which the tests of half of the files need not.
+    # Imported here since it loads TensorFlow, which many test files do not need.
     from tests.cifar10 import record_files
 
     folder = tmp_path_factory.mktemp("tutorial")
@@ -23,7 +23,7 @@ def tutorial_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def prepared_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """What data_prep makes: 90 training images in two shards, 10 for validation, 20 for eval."""
+    """A folder made by data_prep: 90 training images in two shards, 10 validation, 20 eval."""
     folder = tmp_path_factory.mktemp("prepared")
     source = made.python_folder(folder / "cifar-10-batches-py")
     data = folder / "data"

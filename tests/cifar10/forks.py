@@ -1,7 +1,7 @@
-"""Runs cifar10_main.py in forks of one process, in which TensorFlow has loaded once.
+"""Runs cifar10_main.py in forks of one process that has loaded TensorFlow once.
 
-A test that is about the process itself (signals, what TensorFlow prints while it loads) starts one
-of its own, with `tests.cifar10.program`.
+A test that is about the process itself (signals, what TensorFlow prints while it loads) starts a
+process of its own with `tests.cifar10.program`.
 """
 
 import gc
@@ -17,11 +17,11 @@ from typing import Callable, Optional
 
 from testbeds.processes import ROOT, environment
 
-_LIMIT_SECS = 240  # for one run
+_LIMIT_SECS = 240  # time limit of one run
 
 
 class Forks:
-    """Runs the program as `program.run` does, each time in a fork; to be closed in the end."""
+    """Runs the program as `program.run` does, but in a fork; the caller must call `close`."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -36,7 +36,7 @@ class Forks:
     def run(
         self, *arguments: str, cwd: pathlib.Path, tf_config: Optional[str] = None
     ) -> "subprocess.CompletedProcess[str]":
-        """Runs the program to its end, with TF_CONFIG if it is given."""
+        """Runs the program to its end in `cwd`, with TF_CONFIG set if `tf_config` is given."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as name:
@@ -50,7 +50,7 @@ class Forks:
             )
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process that forks."""
         self._process.communicate()
 
 
@@ -62,7 +62,7 @@ def _run(
     out: str,
     err: str,
 ) -> int:
-    """Runs the program in a fork; returns its exit code, or minus the signal that ended it."""
+    """Runs the program in a fork; returns its exit code, or the negative number of its signal."""
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -84,8 +84,8 @@ def _run(
 
 
 def _serve() -> None:
-    """Runs what each line of standard input orders; writes its exit code as a line."""
-    # As `cifar10.main` has it, which is too late for what is loaded here.
+    """Runs the program for each line of standard input, and writes its exit code as a line."""
+    # `cifar10.main` sets it, too, but only after TensorFlow has been loaded here.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     from cifar10 import main
     from cifar10.run import master  # noqa: F401

@@ -1,4 +1,4 @@
-"""Runs cifar10_main.py as a person does: a process of its own, ended with the test."""
+"""Runs cifar10_main.py as a user does: in a process of its own, which ends with the test."""
 
 import contextlib
 import pathlib
@@ -13,7 +13,7 @@ from testbeds.processes import ROOT, command, environment
 
 
 def make_records(folder: pathlib.Path, size: int) -> pathlib.Path:
-    """Records of drawn shapes: `size` images for training and validation, a fifth for eval."""
+    """Makes synthetic records: `size` images for training and validation, and a fifth for eval."""
     subprocess.run(
         [sys.executable, "-m", "data_prep", "--source=synthetic", f"--out={folder}"]
         + [f"--synthetic-size={size}"],
@@ -27,7 +27,7 @@ def make_records(folder: pathlib.Path, size: int) -> pathlib.Path:
 def run(
     *arguments: object, cwd: pathlib.Path, tf_config: Optional[str] = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs the program to its end, with TF_CONFIG if it is given."""
+    """Runs the program to its end in `cwd`, with TF_CONFIG set if `tf_config` is given."""
     variables = {} if tf_config is None else {"TF_CONFIG": tf_config}
     return subprocess.run(
         command(*arguments),
@@ -59,7 +59,11 @@ def started(*arguments: object, cwd: pathlib.Path) -> Iterator["subprocess.Popen
 
 
 def wait_for(path: pathlib.Path, pattern: str, process: "subprocess.Popen[str]") -> None:
-    """Waits until a file of that pattern is there; fails if the process ends first."""
+    """Waits until the folder `path` has a file of that pattern.
+
+    Raises:
+      AssertionError: the process ended first, or 120 s passed.
+    """
     deadline = time.monotonic() + 120
     while not list(path.glob(pattern)):
         if process.poll() is not None:
@@ -71,7 +75,11 @@ def wait_for(path: pathlib.Path, pattern: str, process: "subprocess.Popen[str]")
 
 
 def wait_for_line(start: str, process: "subprocess.Popen[str]") -> None:
-    """Reads the program's output up to a line that begins with `start`."""
+    """Reads the program's output up to a line that begins with `start`.
+
+    Raises:
+      AssertionError: the output ended without such a line.
+    """
     lines = []
     for line in process.stdout or ():
         if line.startswith(start):
@@ -81,7 +89,7 @@ def wait_for_line(start: str, process: "subprocess.Popen[str]") -> None:
 
 
 def interrupt(process: "subprocess.Popen[str]", signum: signal.Signals) -> tuple[int, str, str]:
-    """Sends a signal and waits for the end; returns exit code, output and errors."""
+    """Sends a signal and waits for the end; returns exit code, standard output and error."""
     process.send_signal(signum)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err

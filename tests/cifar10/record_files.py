@@ -1,4 +1,4 @@
-"""Writes small record folders with TensorFlow, as the tutorial did, and with data_prep."""
+"""Writes small record folders with TensorFlow, as the tutorial did."""
 
 import pathlib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from cifar10 import schema
 
 
 def example(image: bytes, label: int) -> bytes:
-    """One serialized tf.train.Example with the tutorial's features."""
+    """Returns a serialized tf.train.Example with the tutorial's features."""
     feature = tf.train.Feature
     features = {
         "image": feature(bytes_list=tf.train.BytesList(value=[image])),
@@ -20,14 +20,14 @@ def example(image: bytes, label: int) -> bytes:
 
 
 def numbered_image(number: int) -> bytes:
-    """CHW bytes whose red pixels all hold the number's low byte, green its high byte, blue 7."""
+    """Returns CHW bytes: red holds the number's low byte, green its high byte, blue 7."""
     planes = np.zeros((3, 32, 32), np.uint8)
     planes[0], planes[1], planes[2] = number % 256, number // 256, 7
     return planes.tobytes()
 
 
 def numbers(images: np.ndarray) -> list[int]:
-    """The numbers of HWC images made by `numbered_image`, read at the centre."""
+    """Returns the numbers of images [N, 32, 32, 3] made by `numbered_image`."""
     return [int(image[16, 16, 0]) + 256 * int(image[16, 16, 1]) for image in images]
 
 
@@ -40,7 +40,10 @@ def write_file(path: object, serialized: Sequence[bytes]) -> None:
 def write_numbered(
     folder: pathlib.Path, split: str, count: int, shards: int = 1, first: int = 0
 ) -> None:
-    """Images first, first + 1, ... with label number % 10, in equal shards; no manifest."""
+    """Writes images number first, first + 1, ... in equal shards, without a manifest.
+
+    The label of an image is its number modulo 10.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for index, part in enumerate(np.array_split(np.arange(first, first + count), shards)):
         rows = [example(numbered_image(int(n)), int(n) % 10) for n in part]

@@ -1,4 +1,4 @@
-"""Replicas of a test, each in a thread."""
+"""Runs replicas of a test in threads."""
 
 import contextlib
 import threading
@@ -7,17 +7,17 @@ from typing import Any, Callable, Optional
 
 from cifar10.step.replication import Replication
 
-WAIT_SECS = 60.0  # for what has to happen
+WAIT_SECS = 60.0  # time limit for a replica
 
 
 def place(replica: int, aggregate: Optional[int] = 2, num_replicas: int = 2) -> Replication:
-    """The place of one of several trainers whose variables are on this machine."""
+    """Returns the place of one of several trainers whose variables are on this machine's CPU."""
     return Replication(("/cpu:0",), ("/cpu:0",), "", 1, num_replicas, replica, aggregate)
 
 
 @contextlib.contextmanager
 def at_the_same_time(work: Callable[[], Any]) -> Iterator[threading.Event]:
-    """Runs `work` in a thread; yields what is set when it ends, and waits for that."""
+    """Runs `work` in a thread; yields an event that is set at its end, and then waits for it."""
     ended, errors = threading.Event(), []
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""A result and mistakes as a training run leaves them, for the tests of the report."""
+"""Sample data for the tests of the report: a result and mistakes as a training run makes them."""
 
 import math
 from typing import Any
@@ -12,7 +12,7 @@ STEPS_PER_EPOCH = 351.5625
 
 
 def history(num_epochs: int = 30) -> dict[str, Any]:
-    """Twelve records an epoch of training, one of validation; the curves bend as real ones do."""
+    """Returns a history with 12 training rows and one validation row per epoch."""
     random = np.random.default_rng(1)
     train, validation = [], []
     for record in range(1, 12 * num_epochs + 1):
@@ -45,7 +45,7 @@ def history(num_epochs: int = 30) -> dict[str, Any]:
 
 
 def confusion_matrix() -> list[list[int]]:
-    """A thousand images of each class; cats and dogs are taken for each other."""
+    """Returns counts of 1,000 images per class in which cats and dogs are often confused."""
     matrix = [[6] * 10 for _ in range(10)]
     for label in range(10):
         matrix[label][label] = 946
@@ -56,7 +56,7 @@ def confusion_matrix() -> list[list[int]]:
 
 
 def result() -> dict[str, Any]:
-    """A finished run of ResNet-20 over the published set."""
+    """Returns the result.json of a completed run of ResNet-20 on CIFAR-10."""
     return {
         "status": "completed",
         "model": "ResNet-20 v1",
@@ -97,7 +97,7 @@ def result() -> dict[str, Any]:
 
 
 def manifest() -> dict[str, Any]:
-    """The manifest of the published set, in one file a split."""
+    """Returns the manifest of CIFAR-10 with one file per split."""
     splits = {}
     for split, records in (("train", 45_000), ("validation", 5_000), ("eval", 10_000)):
         file = {
@@ -119,7 +119,7 @@ def manifest() -> dict[str, Any]:
 
 
 def mistakes(count: int = 36) -> list[Mistake]:
-    """Mistakes with coloured noise as images."""
+    """Returns mistakes whose images are colour noise."""
     random = np.random.default_rng(2)
     return [
         Mistake(

@@ -18,12 +18,15 @@ from cifar10.step.replication import Replication
 
 BATCH = 12
 
-# Mean and deviation of channels that leave images as they are.
+# Channel means and deviations with which standardisation leaves images unchanged.
 AS_THEY_ARE = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 
 
 def make_plan(num_towers: int, num_pieces: Optional[int] = None) -> DevicePlan:
-    """Each tower on a device of its own; the variables on the first `num_pieces` of them."""
+    """Makes a plan with a logical CPU device per tower, and the variables in `num_pieces` pieces.
+
+    The pieces are on the first `num_pieces` devices; None: one on each tower's device.
+    """
     count = max(num_towers, num_pieces or 0)
     return DevicePlan(
         tower_devices=tuple(f"/cpu:{index}" for index in range(num_towers)),
@@ -37,7 +40,7 @@ def make_plan(num_towers: int, num_pieces: Optional[int] = None) -> DevicePlan:
 
 
 def make_batches(steps: int, size: int = BATCH) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The same images and labels in every test."""
+    """Returns random batches (uint8 [size, 32, 32, 3], int64 [size]), the same in every test."""
     random = np.random.default_rng(0)
     return [
         (
@@ -49,7 +52,7 @@ def make_batches(steps: int, size: int = BATCH) -> list[tuple[np.ndarray, np.nda
 
 
 class Training(NamedTuple):
-    """A TRAIN graph, where its batch is fed, and its session."""
+    """A TRAIN graph: its EstimatorSpec, the placeholders of its batch, and its session."""
 
     spec: Any
     images: Any
@@ -63,11 +66,11 @@ class Training(NamedTuple):
 
     @property
     def weights(self) -> np.ndarray:
-        """The flat vector as the pieces hold it."""
+        """The flat vector of weights, joined from the pieces."""
         return np.concatenate(self.session.run(self.pieces))
 
     def step(self, batch: tuple[np.ndarray, np.ndarray], fetches: Any = ()) -> Any:
-        """Trains one step; returns what was fetched along with it."""
+        """Trains one step; returns the values of `fetches`."""
         feed = dict(zip((self.images, self.labels), batch))
         return self.session.run([self.spec.train_op, *fetches], feed)[1:]
 
@@ -82,17 +85,17 @@ class Training(NamedTuple):
             values = values[size:]
 
     def save(self, path: pathlib.Path) -> str:
-        """Writes a checkpoint as training does; returns its name."""
+        """Writes a checkpoint as training does, into the folder `path`; returns its path prefix."""
         return str(self.spec.scaffold.saver.save(self.session, str(path / "model.ckpt")))
 
     def saved(self) -> dict[str, np.ndarray]:
-        """Every value that a checkpoint would hold."""
+        """Returns every value that a checkpoint would hold, by name."""
         with tempfile.TemporaryDirectory() as folder:
             return read_checkpoint(self.save(pathlib.Path(folder)))
 
 
 def read_checkpoint(path: str) -> dict[str, np.ndarray]:
-    """The values of a checkpoint by their names."""
+    """Returns the values of a checkpoint by their names."""
     reader = tf.train.NewCheckpointReader(path)
     return {name: reader.get_tensor(name) for name in sorted(reader.get_variable_to_shape_map())}
 
@@ -103,12 +106,12 @@ def build(
     replication: Optional[Replication] = None,
     values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> tuple[Any, Any, Any]:
-    """Builds a TRAIN graph in the default one; see `training`.
+    """Builds a TRAIN graph in the default graph; `training` describes the arguments.
 
-    The rate does not rise first, unless the settings say so: a few steps are to move the weights.
+    There is no warm-up unless the settings ask for it, so that a few steps move the weights.
 
     Returns:
-      Its spec, and where images and labels are fed.
+      The EstimatorSpec, and the placeholders of images and labels.
     """
     if config.warmup_epochs is None:
         config = dataclasses.replace(config, warmup_epochs=0.0)
@@ -130,14 +133,14 @@ def training(
     seed: int = 1,
     values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> Iterator[Training]:
-    """Builds a TRAIN graph and initialises it, in a graph of its own.
+    """Builds a TRAIN graph in a new tf.Graph and initialises it.
 
     Args:
       config: the settings.
       plan: the devices.
-      replication: the process's place among others; None: it trains alone.
-      seed: of the initial weights.
-      values: those that are made from the data.
+      replication: the place of this process among several trainers; None: it trains alone.
+      seed: seed of the initial weights.
+      values: initial values of variables that are made from the data, by name.
     """
     with tf.Graph().as_default():
         tf.set_random_seed(seed)
@@ -153,7 +156,7 @@ def train(
     batches: Sequence[tuple[np.ndarray, np.ndarray]],
     values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> dict[str, np.ndarray]:
-    """Trains on the batches from fixed weights; returns what a checkpoint would hold then."""
+    """Trains on the batches from fixed weights; returns the values of the last checkpoint."""
     with training(config, plan, values=values) as run:
         run.shake()
         for batch in batches:
@@ -167,16 +170,17 @@ def stop_and_go_on(
     folder: pathlib.Path,
     values: Optional[Mapping[str, np.ndarray]] = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Trains five steps, and the last two of them once more from a checkpoint after three.
+    """Trains five steps, then repeats the last two in a new run from a checkpoint after three.
 
     Args:
       config: the settings.
-      plans: the devices of the whole run, and of the one that goes on.
-      folder: for the checkpoint.
-      values: those that are made from the data; a run that goes on finds them in the checkpoint.
+      plans: the devices of the first run and of the resumed run.
+      folder: folder for the checkpoint.
+      values: initial values that are made from the data, by name, for the first run; the resumed
+        run reads them from the checkpoint.
 
     Returns:
-      What a checkpoint would hold at the end of each.
+      The checkpoint values at the end of the first run and of the resumed run.
     """
     batches = make_batches(5, config.train_batch_size)
     with training(config, plans[0], values=values) as run:
@@ -194,13 +198,13 @@ def stop_and_go_on(
 
 
 def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-    """Of any value in one checkpoint to the same one in the other."""
+    """Returns the largest absolute difference between two checkpoints' values."""
     assert list(one) == list(other)
     return max(float(np.abs(one[name] - other[name]).max()) for name in one)
 
 
 def ops_before(op: Any) -> list[Any]:
-    """Every op that runs when `op` does, itself included."""
+    """Returns every op that `op` depends on, itself included."""
     found, waiting = {op.name: op}, [op]
     while waiting:
         one = waiting.pop()

@@ -1,4 +1,4 @@
-"""Sources and record folders that several tests read; none of them writes there."""
+"""Sources and record folders that several tests share; the tests only read them."""
 
 from pathlib import Path
 from typing import Optional
@@ -17,12 +17,12 @@ def python_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def built(python_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records of 100 training images, 10 of them for validation, and 20 eval images."""
+    """A folder of records: 90 training, 10 validation and 20 eval images."""
     out = tmp_path_factory.mktemp("built")
     assert cli.main(["--source", str(python_source), "--out", str(out)]) == 0
     return out
 
 
 def pytest_make_parametrize_id(val: object) -> Optional[str]:
-    """File contents would make test names of a megabyte."""
+    """Shortens long byte strings in test names, since file contents are up to a megabyte."""
     return "bytes" if isinstance(val, bytes) and len(val) > 20 else None

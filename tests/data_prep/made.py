@@ -1,4 +1,4 @@
-"""Small sources with known content, in every shape that users hold them."""
+"""Makes small sources with known content, in every form that data_prep reads."""
 
 import io
 import struct
@@ -27,11 +27,11 @@ def labels(count: int = PER_BATCH) -> list[int]:
 
 
 class Raw(bytes):
-    """Pickle opcodes to put in as they are."""
+    """Pickle opcodes that `python2_pickle` inserts unchanged."""
 
 
 def python2_pickle(value: Any) -> bytes:
-    """Protocol-2 opcodes as Python 2 wrote them, where a str is a byte string."""
+    """Pickles a value with protocol 2 as Python 2 did, where a str is a byte string."""
     return b"\x80\x02" + _opcodes(value) + b"."
 
 
@@ -89,7 +89,7 @@ def binary_folder(folder: Path) -> Path:
 
 
 def image_folder(folder: Path, per_class: int = 5, extension: str = "png") -> Path:
-    """Class k's images are all of value 20 k + row, for exact comparison."""
+    """Makes image folders; image `row` of class k has the colour (20 k, 20 k + row, 7)."""
     for split in ("train", "test"):
         for label, name in enumerate(schema.CLASS_NAMES):
             place = folder / split / name

@@ -1,4 +1,4 @@
-"""A launcher with folders of its own; whatever a test leaves running is ended after it."""
+"""A fixture with a launcher, whose processes are killed after the test."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,13 +1,14 @@
-"""Stands in for a Kubernetes cluster with the training operator, behind the real kubectl.
+"""A stand-in for a Kubernetes cluster with the training operator, used through the real kubectl.
 
-No machine of ours can have the real ones: neither Debian nor PyPI carries an API server. This one
-speaks enough of the API for kubectl, refuses whatever `kube_schema` finds fault with, and plays
+A real API server is not available to the tests: neither Debian nor PyPI has one. This stand-in
+implements enough of the API for kubectl, rejects objects that `kube_schema` finds invalid, and
+simulates
 
-- the operator, by its published source: pods and services, TF_CONFIG, restarts, conditions,
-  cleaning up;
-- the garbage collector: what an owner's end takes along;
-- a kubelet: each container is a process here, with its preStop hook, signals and grace. All of them
-  share this machine's network, so that each service's name stands for a port of the loopback.
+- the operator, following its published source: pods and services, TF_CONFIG, restarts, conditions,
+  clean-up;
+- the garbage collector, which deletes objects whose owner is gone;
+- a kubelet: each container is a process here, with its preStop hook, signals and grace period. All
+  of them share this machine's network, so each service name maps to a loopback port.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from tests.launch.kube_schema import check_object, check_operator_rules, check_p
 
 Object = dict[str, Any]
 
-# Where a kind lives in the API.
+# Plural name -> (API version, kind, short name).
 _RESOURCES = {
     "pods": ("v1", "Pod", "po"),
     "services": ("v1", "Service", "svc"),
@@ -46,14 +47,14 @@ _PATH = re.compile(
     r"/(?:api|apis)/(?P<version>v1|[a-z0-9.]+/v1)(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?(?P<log>/log)?"
 )
-_OPENAPI = b"\n\x032.0"  # as protobuf: a document without a schema, for kubectl's own check
+_OPENAPI = b"\n\x032.0"  # an OpenAPI document without schemas, as protobuf, for kubectl's check
 _JOB, _ROLE, _INDEX = (
     f"training.kubeflow.org/{name}" for name in ("job-name", "replica-type", "replica-index")
 )
 
 
 class Refused(Exception):
-    """An answer that is an error."""
+    """An error answer of the API: HTTP status code, reason and message."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -61,20 +62,20 @@ class Refused(Exception):
 
 
 class Cluster:
-    """The cluster. Use as a context; leaving it ends every process.
+    """The stand-in cluster, as a context manager that ends every process.
 
     Args:
-      folder: for the kubeconfig.
-      workdir: where containers run; holds what stands for /data/cifar10_main.py.
+      folder: folder for the kubeconfig.
+      workdir: working folder of the containers; its cifar10_main.py replaces the one in /data.
 
     Attributes:
-      kubeconfig: what KUBECONFIG must say.
-      has_operator: whether it knows TFJobs.
-      forbidden: (verb, plural) that nobody may.
-      unschedulable: task, such as `ps-0` -> the scheduler's message.
+      kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
+      has_operator: whether the cluster knows TFJobs.
+      forbidden: (verb, plural) pairs that the user has no permission for.
+      unschedulable: task that cannot be scheduled, such as `ps-0` -> the scheduler's message.
       no_image: tasks whose image cannot be pulled.
-      no_pods: why pods cannot be made at all, if so.
-      posted: every object as it was created.
+      no_pods: error message if no pods can be created; else None.
+      posted: every object as it was given to `create`.
     """
 
     def __init__(self, folder: Path, workdir: Path) -> None:
@@ -88,7 +89,7 @@ class Cluster:
         self.posted: list[Object] = []
         self.changed = threading.Condition(threading.RLock())
         self.closing = False
-        self.epoch = 0  # of connections: `end_watches` begins a new one
+        self.epoch = 0  # a watch or log ends when `end_watches` increments it
         self.processes: dict[str, _Container] = {}  # by the pod's uid
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._history: list[tuple[str, str, Object]] = []
@@ -135,21 +136,21 @@ class Cluster:
         self._server.shutdown()
         self._server.server_close()
 
-    # What a test asks and does.
+    # The interface for tests.
 
     def left(self, plural: Optional[str] = None) -> list[str]:
-        """Everything there is, but events."""
+        """Returns the existing objects except events, as `plural/name`."""
         with self.changed:
             keys = [key for key in self._objects if key[0] != "events"]
         return sorted(f"{kind}/{name}" for kind, _, name in keys if plural in (None, kind))
 
     def running(self) -> list[int]:
-        """The processes of containers that have not ended."""
+        """Returns the pids of containers that have not ended."""
         containers = list(self.processes.values())
         return [one.process.pid for one in containers if one.process.poll() is None]
 
     def evict(self, task: str) -> None:
-        """The node is short of something: the pod fails without an exit code."""
+        """Evicts a task's pod, as a node short of memory does: it fails without an exit code."""
         with self.changed:
             pod = self._pod_of(task)
             self.processes[pod["metadata"]["uid"]].kill()
@@ -161,13 +162,13 @@ class Cluster:
             self._changed("pods", "MODIFIED", pod)
 
     def kill(self, task: str, reason: str = "Error") -> None:
-        """A container is killed, perhaps since it took too much memory (OOMKilled)."""
+        """Kills a task's container; `reason` is that of its status, e.g. `OOMKilled`."""
         container = self.processes[self._pod_of(task)["metadata"]["uid"]]
         container.reason = reason
         container.kill()
 
     def end_watches(self) -> None:
-        """Ends every watch and every log, as API servers do now and then."""
+        """Ends every watch and every log stream, as API servers do now and then."""
         with self.changed:
             self.epoch += 1
             self.changed.notify_all()
@@ -181,7 +182,11 @@ class Cluster:
     # The API.
 
     def create(self, plural: str, namespace: str, found: Object) -> Object:
-        """Checks strictly, and keeps."""
+        """Checks an object strictly and stores it.
+
+        Raises:
+          Refused: the object is invalid or exists already.
+        """
         errors = check_object(found) if plural != "events" else []
         if plural == "tfjobs":
             errors += check_operator_rules(found)
@@ -231,7 +236,7 @@ class Cluster:
             return found
 
     def delete(self, plural: str, namespace: str, name: str, grace: Optional[int]) -> Object:
-        """Removes an object; a pod only when its container has ended."""
+        """Removes an object; a pod with a container is removed once that has ended."""
         with self.changed:
             found = self.get(plural, namespace, name)
             container = self.processes.get(found["metadata"]["uid"])
@@ -257,12 +262,12 @@ class Cluster:
         self.changed.notify_all()
 
     def version(self) -> str:
-        """The newest resourceVersion."""
+        """Returns the newest resourceVersion."""
         with self.changed:
             return str(len(self._history))
 
     def watch(self, plural: str, since: int) -> Iterator[tuple[str, Object]]:
-        """Changes after a resourceVersion, until the watch ends."""
+        """Yields (event type, object) for changes after a resourceVersion, until the watch ends."""
         epoch = self.epoch
         while True:
             with self.changed:
@@ -288,7 +293,7 @@ class Cluster:
             time.sleep(0.03)
 
     def _reconcile(self, job: Object) -> None:
-        """The operator's: one look at one job."""
+        """Reconciles a job once, as the operator does."""
         status = job.setdefault("status", {"conditions": []})
         if any(one["type"] in ("Succeeded", "Failed") for one in status["conditions"]):
             return
@@ -363,7 +368,7 @@ class Cluster:
         }
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         self.create("pods", namespace, pod)
-        with contextlib.suppress(Refused):  # a pod that is made anew finds its service there
+        with contextlib.suppress(Refused):  # The service exists if the pod is recreated.
             key = ("services", namespace, name)
             if key not in self._objects:
                 self._objects[key] = {
@@ -391,7 +396,7 @@ class Cluster:
                 self.delete(plural, namespace, name, None)
 
     def _run_pod(self, pod: Object) -> None:
-        """The scheduler's and the kubelet's: one look at one pod."""
+        """Updates a pod once, as the scheduler and the kubelet do."""
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
         status = pod.get("status", {"phase": "Pending"})
         container = self.processes.get(uid)
@@ -452,7 +457,7 @@ class Cluster:
 
 
 class _Container:
-    """A process in a container's place."""
+    """A process that stands in for a container."""
 
     def __init__(self, spec: Object, env: dict[str, str], workdir: Path) -> None:
         self.reason = "Error"
@@ -478,21 +483,24 @@ class _Container:
         self._deadline: Optional[float] = None
 
     def code(self) -> Optional[int]:
-        """The exit code once it has ended and all of its output is there."""
+        """Returns the exit code once the process has ended and its output is complete, or None."""
         code = self.process.poll()
         if code is None or not self.complete:
             return None
         return 128 - code if code < 0 else code
 
     def stop(self, grace_secs: float) -> None:
-        """preStop hook, SIGTERM, and after the grace SIGKILL; a shorter grace counts from now."""
+        """Runs the preStop hook and sends SIGTERM, then SIGKILL after the grace period.
+
+        A later call can only shorten the grace period.
+        """
         is_first = self._deadline is None
         self._deadline = min(self._deadline or float("inf"), time.monotonic() + grace_secs)
         if is_first:
             threading.Thread(target=self._stop, daemon=True).start()
 
     def kill(self) -> None:
-        """SIGKILL for all of it."""
+        """Sends SIGKILL to the process group, and waits for the process."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -524,18 +532,18 @@ class _Container:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """The API's face."""
+    """Handles HTTP requests to the API."""
 
     api: Cluster
     protocol_version = "HTTP/1.1"
 
     def handle(self) -> None:
-        """A client that goes away in the middle is no error."""
+        """Handles a connection; a client that disconnects early is not an error."""
         with contextlib.suppress(ConnectionError):
             super().handle()
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
     def do_GET(self) -> None:  # noqa: N802 (the name is the library's)
         self._answer(self._get)
@@ -689,7 +697,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _discovery(path: str, has_operator: bool) -> Optional[Object]:
-    """What kubectl asks first: the groups, their versions and kinds."""
+    """Answers API discovery (groups, versions, kinds); None for other paths."""
     kinds = {k: v for k, v in _RESOURCES.items() if k != "tfjobs" or has_operator}
     groups = sorted({version for version, _, _ in kinds.values() if version != "v1"})
     if path == "/version":
@@ -722,7 +730,7 @@ def _discovery(path: str, has_operator: bool) -> Optional[Object]:
 
 
 def _tf_config(job: Object, role: str, index: int) -> str:
-    """As the operator makes it: every role but the evaluator, by the names of the services."""
+    """Returns TF_CONFIG as the operator makes it: service names of all roles but the evaluator."""
     namespace, name = _key(job)
     cluster = {}
     for kind, spec in job["spec"]["tfReplicaSpecs"].items():

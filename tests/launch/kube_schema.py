@@ -1,8 +1,8 @@
-"""Strict checks of Kubernetes objects, by what others have published and by the operator's rules.
+"""Checks Kubernetes objects strictly, against published schemas and the training operator's rules.
 
-The schemas are those that the packages `kubernetes` and `kubeflow-training` carry, which are made
-from the OpenAPI documents of Kubernetes and of the training operator. Here nothing more may be
-there than they know, and everything must be of the type that they say.
+The schemas are those of the packages `kubernetes` and `kubeflow-training`, which are generated from
+the OpenAPI documents of Kubernetes and of the training operator. An object must have no field that
+its schema lacks, and every field must have the schema's type.
 """
 
 import re
@@ -31,7 +31,7 @@ _ENUMS = {
 
 
 def check_object(found: dict[str, Any]) -> list[str]:
-    """Everything that is wrong with an object; empty if it is right."""
+    """Returns every violation of the schema in an object; empty if it is valid."""
     kind = (found.get("apiVersion", ""), found.get("kind", ""))
     if kind not in _KINDS:
         return [f"no such kind: {kind}"]
@@ -72,7 +72,7 @@ def _check_model(value: Any, type_name: str, path: str) -> list[str]:
             errors.append(f"{path}.{key} must be one of {sorted(_ENUMS[key])}, is {one!r}")
     try:
         model(**{names[key]: one for key, one in known.items()})
-    except ValueError as error:  # something that is required is missing
+    except ValueError as error:  # A required field is missing.
         errors.append(f"{path}: {error}")
     return errors
 
@@ -82,7 +82,7 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def check_operator_rules(job: dict[str, Any]) -> list[str]:
-    """What the training operator asks of a TFJob and no schema says."""
+    """Returns a TFJob's violations of the training operator's rules that no schema states."""
     name, spec = job["metadata"]["name"], job["spec"]
     replicas = spec.get("tfReplicaSpecs") or {}
     errors = [f"no such role: {role}" for role in replicas if role not in ROLES]
@@ -126,7 +126,7 @@ def _check_replica(name: str, role: str, replica: dict[str, Any]) -> list[str]:
 
 
 def check_pod_security(pod: dict[str, Any]) -> Optional[str]:
-    """What Kubernetes' Pod Security Standard `restricted` has against a pod."""
+    """Returns how a pod violates the Pod Security Standard `restricted`; None if it does not."""
     context = pod.get("securityContext", {})
     if context.get("runAsNonRoot") is not True or context.get("runAsUser") == 0:
         return "runAsNonRoot"

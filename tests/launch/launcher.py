@@ -1,4 +1,4 @@
-"""Runs `python -m launch` on a stand-in for training, and looks at process lists for leftovers."""
+"""Runs `python -m launch` with a stand-in for training, and checks for leftover processes."""
 
 import contextlib
 import os
@@ -20,18 +20,18 @@ LOCAL = ("--on", "local")
 
 
 def make_workdir(folder: Path) -> Path:
-    """A working directory whose cifar10_main.py is the stand-in."""
+    """Makes a working directory whose cifar10_main.py is the stand-in; returns it."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(STAND_IN, folder / "cifar10_main.py")
     return folder
 
 
 class Launcher:
-    """`python -m launch` with a state folder and a working directory of the test's own.
+    """Runs `python -m launch` with a state folder and a working directory of its own.
 
     Args:
-      folder: for both of them.
-      env: what its environment has besides this process's.
+      folder: parent of both folders.
+      env: environment variables that are added to this process's.
     """
 
     def __init__(self, folder: Path, env: Optional[dict[str, str]] = None) -> None:
@@ -41,7 +41,7 @@ class Launcher:
         self._started: list[subprocess.Popen[str]] = []
 
     def start(self, verb: str, *words: str) -> "subprocess.Popen[str]":
-        """Starts a command; its two streams are one pipe."""
+        """Starts a command of the launcher, with standard output and error in one pipe."""
         process = subprocess.Popen(
             [sys.executable, "-m", "launch", verb, *words],
             cwd=ROOT,
@@ -55,7 +55,7 @@ class Launcher:
         return process
 
     def end(self) -> None:
-        """Ends whatever a test that failed has left."""
+        """Kills all processes that a failed test may have left running."""
         for process in self._started:
             process.kill()
             process.wait()
@@ -67,53 +67,64 @@ class Launcher:
                     os.kill(pid, signal.SIGKILL)
 
     def up_words(self, cluster: tuple[str, ...], *arguments: str) -> list[str]:
-        """The words of an `up`; `arguments` are the stand-in's, and words before `--`."""
+        """Returns the arguments of `up`.
+
+        Args:
+          cluster: flags that describe the cluster.
+          arguments: the stand-in's arguments, or further flags of `up`, `--` and those arguments.
+        """
         split = arguments.index("--") if "--" in arguments else 0
         ours, theirs = arguments[:split], arguments[split:] or ()
         theirs = theirs[1:] if split or theirs[:1] == ("--",) else theirs
         place: tuple[str, ...] = ("--state-dir", str(self.state), "--workdir", str(self.workdir))
-        knows_its_code = {"--cluster", "kubernetes"} & set(cluster)  # by the file, or the image
+        knows_its_code = {"--cluster", "kubernetes"} & set(
+            cluster
+        )  # from the cluster file or the image
         place = place[:2] if knows_its_code else place
         return [*cluster, *place, *ours, "--", *theirs]
 
     def up(self, cluster: tuple[str, ...], *arguments: str, exit_code: int = 0) -> str:
-        """Runs a job to its end; returns what it wrote."""
+        """Runs a job to its end; returns its output."""
         process = self.start("up", *self.up_words(cluster, *arguments))
         output, _ = process.communicate(timeout=200)
         assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
         return output
 
     def start_up(self, cluster: tuple[str, ...], *arguments: str) -> "subprocess.Popen[str]":
-        """Starts a job; the caller ends it."""
+        """Starts a job; the caller must end it."""
         return self.start("up", *self.up_words(cluster, *arguments))
 
     def verb(self, verb: str, *words: str, exit_code: int = 0) -> str:
-        """Runs `status`, `logs`, `stop` or `clean`."""
+        """Runs a command on existing runs, such as `status` or `stop`; returns its output."""
         process = self.start(verb, "--state-dir", str(self.state), *words)
         output, _ = process.communicate(timeout=200)
         assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
         return output
 
     def verb_on(self, cluster: tuple[str, ...], verb: str, *words: str, exit_code: int = 0) -> str:
-        """Runs `plan` or `check` of a cluster."""
+        """Runs `plan` or `check` for a cluster; returns its output."""
         process = self.start(verb, *cluster, *words)
         output, _ = process.communicate(timeout=200)
         assert process.returncode == exit_code, f"exit code {process.returncode}\n{output}"
         return output
 
     def run_id(self) -> str:
-        """The newest run's id, once there is one."""
+        """Waits until there is a run, and returns the id of the newest one."""
         wait_for(lambda: self.state.is_dir() and any(self.state.glob("*/run.json")), "a run")
         return max(path.parent.name for path in self.state.glob("*/run.json"))
 
     def wait_for_log(self, task: str, words: str) -> None:
-        """Waits until a task has written some words."""
+        """Waits until a task's log contains `words`."""
         log = self.state / self.run_id() / "logs" / f"{task.replace('/', '-')}.log"
         wait_for(lambda: log.exists() and words in log.read_text(), f"{words!r} in {log}")
 
 
 def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 60) -> None:
-    """Waits until a condition holds; AssertionError if it does not in time."""
+    """Waits until a condition holds.
+
+    Raises:
+      AssertionError: the condition did not hold in time.
+    """
     deadline = time.monotonic() + timeout_secs
     while not condition():
         assert time.monotonic() < deadline, f"no {what} within {timeout_secs} s"
@@ -121,7 +132,7 @@ def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 6
 
 
 def processes_of(run_id: str) -> dict[int, str]:
-    """Every process of a run on this machine, agents included: pid -> command line."""
+    """Returns every process of a run on this machine, agents included: pid -> command line."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -135,12 +146,12 @@ def processes_of(run_id: str) -> dict[int, str]:
 
 
 def processes_naming(words: str) -> dict[int, str]:
-    """Every process on this machine whose command line holds some words: pid -> command line."""
+    """Returns the processes of this machine whose command line contains `words`, by pid."""
     return {pid: line for pid, line in all_commands().items() if words in line}
 
 
 def pid_of(run_id: str, task: str) -> int:
-    """The process of a task, once it runs."""
+    """Waits until a task's process runs, and returns its pid."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         for pid, words in processes_of(run_id).items():
@@ -151,7 +162,7 @@ def pid_of(run_id: str, task: str) -> int:
 
 
 def agent_pids(run_id: str) -> list[int]:
-    """The run's agents, without their guards, which are the agents' children."""
+    """Returns the pids of the run's agents, without their guards, which are child processes."""
     agents = [pid for pid, words in processes_of(run_id).items() if "launch-agent" in words]
     return [pid for pid in agents if _parent(pid) not in agents]
 
@@ -162,7 +173,7 @@ def _parent(pid: int) -> int:
 
 
 def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:
-    """No process of the run is left, at the latest after some seconds."""
+    """Asserts that no process of the run is left after at most `timeout_secs`."""
     deadline = time.monotonic() + timeout_secs
     while time.monotonic() < deadline and processes_of(run_id):
         time.sleep(0.05)
@@ -171,7 +182,7 @@ def assert_nothing_left(run_id: str, timeout_secs: float = 0) -> None:
 
 
 def interrupt(process: "subprocess.Popen[str]", signum: int = signal.SIGINT) -> str:
-    """Signals a launcher and waits for its end; returns what it wrote."""
+    """Sends a signal to a launcher and waits for its end; returns its output."""
     process.send_signal(signum)
     output, _ = process.communicate(timeout=200)
     return output

@@ -1,14 +1,14 @@
-"""Stands in for cifar10_main.py: obeys the same contract, without TensorFlow.
+"""A stand-in for cifar10_main.py: follows the same contract with the launcher, without TensorFlow.
 
-Arguments of the form `worker/0:die=3` are for one task, others for all:
+An argument of the form `worker/0:die=3` is for one task, others are for all tasks:
   steps=N        the master ends after N steps of 0.05 s (default 10)
-  die=CODE       ends with this code at once, every time
-  die_once=CODE  the same, but only the first time
-  at=N           ... dies at step N only
-  kill=SIG       dies by this signal
+  die=CODE       ends with this exit code at the first step, in every attempt
+  die_once=CODE  ends with this exit code at the first step, in the first attempt only
+  kill=SIG       sends itself this signal at the first step
+  at=N           delays die, die_once and kill to step N
   deaf           ignores SIGTERM
   child          starts a child in a session of its own, which ignores SIGTERM
-  stays          a ps that never ends by itself
+  stays          a ps does not end when the master has ended
   flood=N        writes N lines
   print=TEXT     writes TEXT
   env=NAME       writes the value of a variable
@@ -26,7 +26,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Runs one task by its TF_CONFIG."""
+    """Runs the task that TF_CONFIG names."""
     config = json.loads(os.environ["TF_CONFIG"])
     kind, index = config["task"]["type"], config["task"]["index"]
     name = f"{kind}/{index}"
@@ -98,7 +98,7 @@ def _listen(config: "dict", kind: str, index: int) -> "socket.socket | None":
 
 
 def _save(signum: int, _: object) -> None:
-    signal.signal(signum, signal.SIG_IGN)  # as the program, which takes two at once for one
+    signal.signal(signum, signal.SIG_IGN)  # Like the program, which treats repeated signals as one.
     print("saving", flush=True)
     time.sleep(0.2)
     print("saved", flush=True)

@@ -1,1 +1,1 @@
-"""Mutation testing: small faults are put into the code, and its tests have to notice each."""
+"""Mutation testing: puts small faults into the code, and checks that its tests notice each."""

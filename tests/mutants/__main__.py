@@ -1,4 +1,4 @@
-"""`python -m tests.mutants`."""
+"""Entry point of `python -m tests.mutants`."""
 
 import sys
 

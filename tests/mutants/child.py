@@ -1,8 +1,8 @@
-"""A child process that runs the tests of one module with one mutant of it.
+"""Runs the tests of a module, with a mutant of it, in a forked child process.
 
-The parent has loaded TensorFlow and pytest, but nothing of this repository that could have loaded
-the module, and it has used no TensorFlow: its threads would be missing in a child. A child differs
-from a process of its own by nothing but the seconds that loading takes.
+The parent has imported TensorFlow and pytest, but no code of this repository that imports the
+module. It has not run TensorFlow, whose threads would be missing in a child. So a child differs
+from a new process only in that it saves the time for loading.
 """
 
 import importlib.abc
@@ -53,10 +53,15 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install(root: Path, module: str, source: str) -> None:
-    """Has `module`, a path below root, be imported from this source.
+    """Makes Python import a module from the given source.
+
+    Args:
+      root: the repository's root folder.
+      module: path of the module's file from the root.
+      source: the source code to use instead of the file's.
 
     Raises:
-      RuntimeError: it has been imported already.
+      RuntimeError: the module has been imported already.
     """
     parts = Path(module).with_suffix("").parts
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -80,12 +85,17 @@ def run_tests(tests: Sequence[str], folder: Path, plugins: Sequence[object]) -> 
 
 
 def fork(folder: Path, work: Callable[[], dict[str, Any]], cpu_secs: float) -> int:
-    """Does the work in a child, in a process group of its own.
+    """Calls `work` in a forked child with a process group of its own.
 
-    Its output goes to `folder/output`, what it returns to `folder/result.json`.
+    The child's output goes to `folder/output`, the result of `work` to `folder/result.json`.
+
+    Args:
+      folder: folder for the two files.
+      work: function to call; its result must be serialisable as JSON.
+      cpu_secs: CPU seconds after which the child is ended.
 
     Returns:
-      The process id.
+      The child's process id.
     """
     pid = os.fork()
     if pid:

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants [MODULE ...]`: the command line."""
+"""The command line `python -m tests.mutants [MODULE ...]`."""
 
 import argparse
 import json
@@ -21,9 +21,9 @@ _LEAST = 0.9
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs mutants; exit code 1 if the tests are not good enough, 2 for a mistake of the user's."""
+    """Runs mutants; returns the exit code: 1 if `report.judge` finds faults, 2 after an error."""
     options = _parse(argv)
-    # So that the children end, too.
+    # An exit instead of the default end lets this process end its children first.
     signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit(128 + signum))
     os.chdir(_ROOT)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -1,4 +1,4 @@
-"""What pytest is asked to do besides running the tests of a mutant."""
+"""Pytest plugins for running the tests of a mutant."""
 
 import sys
 import time
@@ -8,12 +8,12 @@ from typing import Any, Callable, Optional
 
 import pytest
 
-# The lines of the module that a test runs, by the test's name.
+# Test name -> numbers of the lines of the module that the test runs.
 Lines = dict[str, set[int]]
 
 
 class FirstFailure:
-    """Remembers which test failed first, and why."""
+    """Records which test failed first, and why."""
 
     def __init__(self) -> None:
         self.test, self.reason = "", ""
@@ -30,11 +30,11 @@ class FirstFailure:
 class LikelyFirst:
     """Runs the tests that reach the mutant before the others, the quick ones first.
 
-    Only the order is guessed: a mutant has survived when all tests have passed. Tests of a file
-    stay together, as they share what is dear to make.
+    Only the order is a guess: a mutant survives only if all tests pass. Tests of a file stay
+    together, since they share expensive fixtures.
 
     Args:
-      ranks: of the tests by name, low ones first.
+      ranks: test name -> rank; tests with low ranks run first.
     """
 
     def __init__(self, ranks: dict[str, float]) -> None:
@@ -50,11 +50,11 @@ class LikelyFirst:
 
 
 class Tracer:
-    """Notes which lines of a file each test runs, its fixtures included, and how long it takes.
+    """Records which lines of a file each test runs, its fixtures included, and how long it takes.
 
     Attributes:
-      lines: by test.
-      secs: by test.
+      lines: test name -> numbers of the lines that the test runs.
+      secs: test name -> seconds that the test takes.
     """
 
     def __init__(self, file: Path) -> None:

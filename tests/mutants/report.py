@@ -1,4 +1,4 @@
-"""The table of killed and surviving mutants, and each survivor as a change to the source."""
+"""Reports killed and surviving mutants as a table, and each survivor as a change to the source."""
 
 import collections
 import json
@@ -13,7 +13,7 @@ Key = tuple[str, str, str, str]
 
 
 def table(results: Sequence[Result], listed: Collection[Key]) -> str:
-    """Returns a row a module: mutants, killed, hung, survivors in the list and others."""
+    """Returns a Markdown table with a row per module; `listed` are the keys of known survivors."""
     rows = collections.defaultdict(list)
     for result in results:
         rows[f"`{result.mutant.module}`"].append(result)
@@ -37,13 +37,13 @@ def table(results: Sequence[Result], listed: Collection[Key]) -> str:
 
 
 def shown(mutant: Mutant) -> str:
-    """`file:line function: old -> new`, and the line."""
+    """Formats a mutant as `file:line function: old -> new`, and the source line below."""
     where = f"{mutant.module}:{mutant.line} {mutant.place}".strip()
     return f"{where}: {mutant.change}\n    {mutant.text}"
 
 
 def write_json(path: Path, results: Sequence[Result], listed: Collection[Key]) -> None:
-    """Writes every mutant and what became of it."""
+    """Writes every mutant and its result as JSON."""
     entries: list[dict[str, Any]] = []
     for one in results:
         mutant = one.mutant
@@ -67,13 +67,13 @@ def write_json(path: Path, results: Sequence[Result], listed: Collection[Key]) -
 def judge(
     results: Sequence[Result], all_keys: Collection[Key], listed: Collection[Key], least: float
 ) -> list[str]:
-    """Returns what speaks against the tests, a line each; nothing: they are good enough.
+    """Returns the faults of the tests and of the list of survivors, a line each; empty if none.
 
     Args:
-      results: of the mutants that ran.
-      all_keys: of all mutants of the modules that ran, also of those that a sample left out.
-      listed: survivors that may be.
-      least: share of the mutants that must be killed.
+      results: results of the mutants that ran.
+      all_keys: keys of all mutants of the chosen modules, with those that a sample left out.
+      listed: keys of the mutants that may survive.
+      least: least share of the mutants that must be killed, from 0 to 1.
     """
     faults = []
     killed = [one for one in results if one.status != "survived"]

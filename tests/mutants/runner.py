@@ -1,4 +1,4 @@
-"""Runs mutants, each in a child process, some at a time, each within a time limit."""
+"""Runs mutants in child processes, several at a time, each within a time limit."""
 
 import contextlib
 import dataclasses
@@ -20,31 +20,31 @@ from tests.mutants import child
 from tests.mutants.mutations import Mutant
 from tests.mutants.plugins import LikelyFirst, Lines, Tracer
 
-# A mutant that takes so many times as long as all tests take without it, and a little, hangs. The
-# processor's time decides where it can, as other load does not change it.
+# A mutant hangs if it takes longer than _LIMIT_FACTOR times the tests' time without it plus a
+# constant. CPU time decides where it can, since other load does not change it.
 _LIMIT_FACTOR, _LIMIT_CPU_SECS, _LIMIT_SECS = 5.0, 10.0, 60.0
 _POLL_SECS = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Of a child, in seconds of the clock and of the processor."""
+    """Time limits of a child process, in seconds of wall time and of CPU time."""
 
     secs: float
     cpu_secs: float
 
 
-_FIRST = Limits(900.0, 600.0)  # while nothing is known
+_FIRST = Limits(900.0, 600.0)  # for the tests without a mutant
 
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """What the tests do without a mutant.
+    """Measurements of the tests without a mutant.
 
     Attributes:
-      lines: of the module, that each test runs.
-      secs: of each test.
-      limits: after which a mutant hangs.
+      lines: test name -> numbers of the module's lines that the test runs.
+      secs: test name -> seconds that the test takes.
+      limits: time limits after which a mutant counts as hung.
     """
 
     lines: Lines
@@ -52,7 +52,7 @@ class Baseline:
     limits: Limits
 
     def ranks(self, mutant: Mutant) -> dict[str, float]:
-        """The order of the tests for a mutant: those that run its lines, then the others."""
+        """Returns the tests' ranks for a mutant: tests that run its lines come before others."""
         lines = set(range(mutant.line, mutant.last_line + 1))
         late = 1e6
         return {
@@ -63,14 +63,14 @@ class Baseline:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What became of a mutant.
+    """The result of running a mutant.
 
     Attributes:
-      mutant: it.
+      mutant: the mutant.
       status: `killed`, `survived` or `hung`, which counts as killed.
-      test: that killed it.
-      reason: how that failed.
-      secs: of the processor, that it took.
+      test: name of the test that failed; "" if none did.
+      reason: why the mutant counts as killed or hung.
+      secs: CPU seconds that the run took.
     """
 
     mutant: Mutant
@@ -81,20 +81,23 @@ class Result:
 
 
 class RunError(Exception):
-    """What the tests say of a mutant would mean nothing: they fail without it, or none runs."""
+    """The tests cannot judge mutants: they fail without one, or no test ran."""
 
 
 def preload(names: Iterable[str]) -> None:
-    """Loads what the children would load, each anew; nothing of this repository.
+    """Imports modules in the parent, so that children need not load them again.
 
-    Modules that were made by others while they loaded cannot be loaded by name, and need not be.
+    Modules that cannot be imported by name are skipped: others make them while loading.
+
+    Args:
+      names: names of modules outside this repository.
     """
     for name in names:
         if name not in sys.modules:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # A child's collector need not touch, and so copy, the pages of all that.
+    gc.freeze()  # Keeps a child's collector from touching, and so copying, these pages.
 
 
 @dataclasses.dataclass
@@ -107,9 +110,9 @@ class _Running:
 @dataclasses.dataclass(frozen=True)
 class _Ended:
     item: Any
-    result: Optional[dict[str, Any]]  # None: it was killed, or ended without a word.
+    result: Optional[dict[str, Any]]  # None: the child was killed or wrote no result.
     was_late: bool
-    signum: int  # that ended it; 0: none
+    signum: int  # signal that ended the child; 0: none
     secs: float
     cpu_secs: float
     output: str
@@ -119,7 +122,7 @@ def measure(root: Path, module: str, tests: Sequence[str]) -> Baseline:
     """Runs a module's tests twice without a mutant: traced, and then as each mutant is run.
 
     Raises:
-      RunError: they fail, so that they could kill nothing.
+      RunError: the tests fail.
     """
     source = (root / module).read_text(encoding="utf-8")
 
@@ -156,7 +159,7 @@ def _passed(module: str, work: Callable[[Path], dict[str, Any]]) -> _Ended:
 
 
 def _loaded() -> list[str]:
-    """The modules of Python and of packages, in the order in which they were loaded."""
+    """Returns the loaded modules of Python and of packages, in the order of loading."""
     places = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib"))
     return [
         name
@@ -168,7 +171,11 @@ def _loaded() -> list[str]:
 def run(
     root: Path, tests: Sequence[str], baseline: Baseline, mutants: Sequence[Mutant], processes: int
 ) -> Iterator[Result]:
-    """Runs mutants of one module and yields what became of each, as they end."""
+    """Runs mutants of one module, and yields each result when it is there.
+
+    Raises:
+      RunError: no test ran.
+    """
 
     def work_for(mutant: Mutant) -> Callable[[Path], dict[str, Any]]:
         def work(folder: Path) -> dict[str, Any]:
@@ -192,7 +199,7 @@ def _judged(ended: _Ended) -> Result:
         status = "survived"
     elif result is not None and result["test"]:
         test, reason = result["test"], result["reason"]
-    else:  # Something else is wrong, which must not count as a test that noticed.
+    else:  # Another failure, which must not count as a test that noticed the mutant.
         raise RunError(f"no test ran: {ended.item.change}\n{ended.output[-3000:]}")
     return Result(ended.item, status, test, reason, ended.cpu_secs)
 
@@ -225,14 +232,14 @@ def _run_all(
 
 
 def _is_over(pid: int) -> bool:
-    """Whether a child has ended; its id stays its own until `_end`."""
+    """Returns whether a child has ended, without reaping it; `_end` does that."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _end(pid: int, one: _Running, was_late: bool) -> _Ended:
-    """Ends a child, if it has not ended, and all that it has started, and reads what it left."""
+    """Kills a child and its process group, reaps the child, and reads its result and output."""
     for kill in (os.kill, os.killpg):
-        with contextlib.suppress(ProcessLookupError):  # It has not made its group yet.
+        with contextlib.suppress(ProcessLookupError):  # The child has no group of its own yet.
             kill(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
     signum = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0

@@ -1,4 +1,4 @@
-"""Mutants that may survive, each with the reason why no test can or need notice it.
+"""Mutants that may survive, each with the reason why no test can notice it or need to.
 
 A mutant is recognised by its module, function, line of the source and change, as the report shows
 them. `python -m tests.mutants` fails on a survivor that is not in this list, and on an entry whose
@@ -12,11 +12,11 @@ class Survivor(NamedTuple):
     """A mutant that may survive.
 
     Attributes:
-      module: its file.
+      module: path of the module's file from the repository's root.
       place: the function or class around it; "" at the top level.
-      text: its line of the source.
+      text: the line of the source, without indentation.
       change: `old -> new`, as the report shows it.
-      reason: why it may.
+      reason: why the mutant may survive.
     """
 
     module: str
@@ -27,7 +27,7 @@ class Survivor(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What `Mutant.key` is for its mutant."""
+        """The same as `Mutant.key` of the mutant."""
         return self.module, self.place, self.text, self.change
 
 

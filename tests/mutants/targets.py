@@ -1,7 +1,7 @@
-"""Which tests are meant for which module; a mutant is held against these, and no others.
+"""The tests of each module; only these run against a mutant of the module.
 
-A test file that only passes by is left out: that a whole training fails somewhere is no test of a
-rule, and costs minutes.
+Test files that only use the module in passing are left out: a whole training that fails somewhere
+does not test a rule, and takes minutes.
 """
 
 _STEP = (

@@ -1,4 +1,4 @@
-"""What becomes of mutants, on a module of a few lines, and how a run is judged."""
+"""The results of mutants of a small module, and how a run is judged."""
 
 import json
 import subprocess

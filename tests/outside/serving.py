@@ -1,6 +1,6 @@
-"""A stand-in for TensorFlow Serving: its layout of folders, its REST API's row format.
+"""A stand-in for TensorFlow Serving: its folder layout, and the row format of its REST API.
 
-The server cannot be had from the package registries. What it does is published:
+The package registries do not have the server. Its behaviour is documented:
 https://www.tensorflow.org/tfx/serving/api_rest ("Specifying input tensors in row format",
 "Encoding binary values") and https://www.tensorflow.org/tfx/serving/serving_config (versions).
 """
@@ -17,13 +17,13 @@ _METHOD = "tensorflow/serving/predict"
 
 
 class Served:
-    """The newest version below a base path, loaded as the server loads it.
+    """The newest version of a model below a base path, loaded as the server loads it.
 
     Args:
-      base_path: has a folder a version.
+      base_path: folder with a numbered folder for each version.
 
     Attributes:
-      version: the highest number among the folders; the server takes no other name.
+      version: the highest version number; folders with other names are ignored.
     """
 
     def __init__(self, base_path: Path) -> None:
@@ -42,7 +42,7 @@ class Served:
         request = json.loads(body)
         signature = self._signatures[request.get("signature_name", "serving_default")]
         assert signature.method_name == _METHOD
-        # With one input, an instance is its value; else it would be an object of named values.
+        # With a single input, an instance is its value; with several it would be a JSON object.
         ((_, tensor),) = signature.inputs.items()
         kind = tf.as_dtype(tensor.dtype).as_numpy_dtype  # of strings: objects
         rows = np.array([_value(one) for one in request["instances"]], kind)
@@ -53,7 +53,7 @@ class Served:
         return json.dumps({"predictions": [_row(found, row) for row in range(len(rows))]})
 
     def close(self) -> None:
-        """Frees what the model holds."""
+        """Closes the model's session."""
         self._session.close()
 
 
@@ -65,7 +65,7 @@ def _value(instance: Any) -> Any:
 
 
 def _row(found: dict[str, Any], row: int) -> dict[str, Any]:
-    """One prediction; strings are text unless an output's name ends with _bytes."""
+    """Returns the prediction of a row by output name; byte strings become text."""
     values = {name: value[row] for name, value in found.items()}
     return {
         name: value.decode("utf-8") if isinstance(value, bytes) else value.tolist()

@@ -1,4 +1,4 @@
-"""Runs the snippets of docs/formats.md in processes that have none of our code."""
+"""Runs the snippets of docs/formats.md in processes that have not loaded our code."""
 
 import os
 import re
@@ -17,7 +17,7 @@ assert not _ours, _ours
 
 
 def snippets(heading: str, language: str) -> list[str]:
-    """The code blocks of a language in one section of the page."""
+    """Returns the code blocks of a language in one section of docs/formats.md."""
     page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
     (section,) = (part for part in page.split("\n## ") if part.startswith(f"{heading}\n"))
     return [code for kind, code in _BLOCK.findall(section) if kind == language]
@@ -27,9 +27,9 @@ def run_python(code: str, folder: Path, python: object = sys.executable) -> None
     """Runs code in a folder; fails if the process ends with an error or has loaded our code.
 
     Args:
-      code: what to run.
-      folder: its working directory.
-      python: the interpreter; isolated from this repository and from PYTHONPATH.
+      code: the Python code.
+      folder: the working directory.
+      python: the interpreter; it runs isolated from this repository and from PYTHONPATH.
     """
     _run([str(python), "-I", "-c", code + _WITHOUT_OURS], folder)
 
@@ -40,11 +40,14 @@ def run_shell(code: str, folder: Path) -> str:
 
 
 def python_with(requirements: Path, folder: Path) -> Path:
-    """An interpreter that has this environment's packages and those of a file of pins as well.
+    """Makes a virtual environment with this environment's packages and further ones.
 
     Args:
-      requirements: the pins, installed without their dependencies.
-      folder: of the virtual environment that is made.
+      requirements: requirements file of the further packages, whose dependencies are not installed.
+      folder: folder of the new virtual environment.
+
+    Returns:
+      The path of its interpreter.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")

@@ -49,10 +49,10 @@ class Case:
     """One training run of three steps.
 
     Attributes:
-      settings: the run's.
+      settings: the settings of the run.
       kernels: convolutions of `cifar10.ops.kernels` where they fit (`own`), or TensorFlow's.
-      towers: of each trainer.
-      trainers: synchronous ones.
+      towers: number of towers of each trainer.
+      trainers: number of synchronous trainers.
       precision: `fp32` or `bf16`.
       evaluates: whether its last weights are evaluated, too.
     """
@@ -111,7 +111,7 @@ class Case:
 
     @property
     def plan(self) -> DevicePlan:
-        """Of each trainer."""
+        """The devices of each trainer."""
         types = {"fp32": tf.float32, "bf16": tf.bfloat16}
         return dataclasses.replace(
             steps.make_plan(self.towers),

@@ -1,4 +1,4 @@
-"""How far the pipeline's steps are from the reference's."""
+"""Measures the errors of the pipeline's training steps against the reference."""
 
 from typing import Any, NamedTuple, Optional
 
@@ -46,7 +46,7 @@ class Errors(NamedTuple):
 
 
 def measure(case: Case) -> Errors:
-    """Takes three steps with both."""
+    """Trains three steps with the pipeline and with the reference; returns the errors."""
     settings, batches = case.settings, draw_batches()
     first: Values = {}
 
@@ -101,6 +101,6 @@ def _moved(name: str, before: Values, after: Values, expected: Values) -> float:
 
 
 def _error(found: Any, expected: Any) -> float:
-    """The largest difference, as a share of the largest number."""
+    """Returns the largest difference as a share of the largest expected number."""
     error = np.abs(np.asarray(found, np.float64) - expected).max()
     return float(error / np.abs(expected).max())

@@ -1,4 +1,4 @@
-"""The pipeline's own training steps, from weights that are given: its model_fn, its update."""
+"""Runs the pipeline's own training steps (its model_fn and update) from given weights."""
 
 import contextlib
 import dataclasses
@@ -26,7 +26,7 @@ _WAIT_SECS = 60.0
 
 
 class Step(NamedTuple):
-    """What one step has seen and done."""
+    """The figures of one training step, and the checkpoint values after it."""
 
     logits: Any  # [N, 10]
     loss: float
@@ -40,11 +40,11 @@ def train(
     """Trains a step a batch, with synchronous trainers if there are several.
 
     Args:
-      config: of each trainer; its batch is the trainer's part.
-      plan: of each trainer.
-      trainers: how many.
-      first: from what a checkpoint holds, what it is to hold before the first step.
-      batches: of the whole job.
+      config: settings of each trainer; its batch size is that of one trainer.
+      plan: devices of each trainer.
+      trainers: number of trainers.
+      first: function from the initial checkpoint values to those before the first step.
+      batches: batches of the whole job, one for each step.
     """
     if trainers > 1:
         return _train_together(config, plan, trainers, first, batches)

@@ -1,4 +1,4 @@
-"""Some training steps of the reference, in float64. Nothing here is of `cifar10`."""
+"""Trains some steps of the reference in float64, without any code of `cifar10`."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ _STATISTICS = ("/moving_mean", "/moving_variance")
 
 
 class Start(NamedTuple):
-    """Where training begins."""
+    """The counters at which training begins."""
 
     step: int
     examples_seen: int
@@ -23,7 +23,7 @@ class Start(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one step has seen and done."""
+    """The figures of one training step, and the values after it."""
 
     logits: Any  # [N, 10]
     loss: float
@@ -85,7 +85,7 @@ def _as_written() -> Any:
 
 
 def weights_of(values: Values) -> list[str]:
-    """The names of what trains."""
+    """Returns the names of the trainable weights."""
     fixed = (*_STATISTICS, "/projection")
     return [name for name in values if not name.endswith(fixed)]
 
@@ -101,12 +101,12 @@ def train(
     """Trains one step a batch.
 
     Args:
-      settings: the run's.
-      first: weights and moving statistics before it.
-      batches: of the whole job.
-      decisions: of each step's ReLUs and poolings.
-      groups: towers of the whole job.
-      start: where the counters are.
+      settings: the settings of the run.
+      first: weights and moving statistics before the first step, by name.
+      batches: batches of the whole job, one for each step.
+      decisions: for each step, the decisions of its ReLUs and poolings.
+      groups: number of towers of the whole job.
+      start: the counters before the first step.
     """
     values = {name: np.asarray(value, np.float64) for name, value in first.items()}
     graph = Graph(settings, values, len(batches[0][1]), groups)

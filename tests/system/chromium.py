@@ -1,4 +1,4 @@
-"""Headless Chromium, driven over two pipes by the Chrome DevTools Protocol; no driver needed."""
+"""Controls headless Chromium by the Chrome DevTools Protocol over two pipes, without a driver."""
 
 import fcntl
 import json
@@ -43,8 +43,8 @@ class Chromium:
         self._unread = b""
         commands, self._to_browser = os.pipe()
         self._from_browser, replies = os.pipe()
-        # The browser takes commands on descriptor 3 and answers on 4. Numbers of ours above those
-        # keep one dup2 from overwriting the other's source.
+        # The browser reads commands from descriptor 3 and answers on 4. Sources with higher numbers
+        # keep one dup2 from overwriting the source of the other.
         sources = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (commands, replies)]
 
         def connect() -> None:
@@ -76,7 +76,7 @@ class Chromium:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        os.close(self._to_browser)  # with its pipe, the browser ends
+        os.close(self._to_browser)  # the browser ends when this pipe is closed
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -101,7 +101,7 @@ class Chromium:
             self.events.append(answer)
 
     def open(self, url: str) -> None:
-        """Goes to an address and waits until the page and its pictures are loaded."""
+        """Opens a URL and waits until the page and its pictures are loaded."""
         self.events.clear()
         self.call("Page.navigate", url=url)
         deadline = time.monotonic() + _CALL_SECS

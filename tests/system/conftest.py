@@ -1,4 +1,4 @@
-"""Copies of the repository for tests that must not see what else lies in it, and containers."""
+"""Fixtures with clean copies of the repository, and with containers."""
 
 import shutil
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests import readme, shell
 from tests.shell import ROOT
 from tests.system.containers import Docker
 
-# What .gitignore leaves out of a clone, at the top and anywhere.
+# Names that a fresh clone does not have: at the top level, and at any level.
 _LEFT_OUT_AT_TOP = {".git", ".venv", "data", "output", "demo"}
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*_cache", "*.tfrecords")
 
@@ -21,26 +21,26 @@ def _ignore(folder: str, names: list[str]) -> set[str]:
 
 
 def copy_repository(target: Path) -> Path:
-    """Makes `target` a copy of the repository as a fresh clone has it."""
+    """Copies the repository to `target` as in a fresh clone; returns `target`."""
     return Path(shutil.copytree(ROOT, target, ignore=_ignore))
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A copy of the repository as a fresh clone has it."""
+    """A copy of the repository as in a fresh clone."""
     return copy_repository(tmp_path / "clone")
 
 
 @pytest.fixture(scope="session")
 def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
-    """A `docker` that works here; nothing of it is left afterwards."""
+    """A `docker` command that works on this machine; everything of it is removed at the end."""
     with Docker(tmp_path_factory.mktemp("containers") / "home") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def image(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image, built by README's own command, from a folder with things that must stay out."""
+    """The image, built by README's command; the build folder has files that must stay out."""
     context = copy_repository(tmp_path_factory.mktemp("context") / "clone")
     for name in ("data", "output", ".git", ".venv", "demo"):
         (context / name).mkdir()

@@ -1,9 +1,8 @@
-"""A `docker` for machines that have no Docker engine and no image registry.
+"""A `docker` command for machines that have no Docker engine and no image registry.
 
-podman with settings, storage and a base image of its own, all in one folder, under the name
-`docker`: README's commands run as they stand. What a test machine needs besides (a base image from
-Debian packages, the machine's pip settings while an image is built, no network while it runs) is
-added by the wrapper, in one place.
+It is a wrapper around podman with settings, storage and a base image of its own, all in one folder,
+so that README's commands run unchanged. The wrapper adds what a test machine needs: a base image
+from Debian packages, the machine's pip settings during a build, and no network during a run.
 
 Needs root and Debian's podman, buildah, runc and mmdebstrap.
 """
@@ -19,8 +18,8 @@ from pathlib import Path
 BASE_IMAGE = "localhost/python:3.11-slim"
 _SUITE = "bookworm"  # Debian 12, whose python3 is 3.11
 
-# runc, since crun refuses machines with both kinds of cgroup; the limits are below the hard ones
-# of a machine that is itself a container, which podman would try to raise.
+# runc, since crun refuses machines with both cgroup versions. Without these limits, podman would
+# try to raise the hard limits of a machine that is itself a container.
 _CONTAINERS_CONF = """\
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]
@@ -52,11 +51,11 @@ esac
 
 
 class Docker:
-    """The wrapper, its storage and its base image. Use as a context: leaving it removes them.
+    """The wrapper, its storage and its base image, as a context manager that removes them.
 
     Attributes:
-      command: the wrapper, which needs nothing of its caller's environment.
-      env: what the environment of a command that calls `docker` must hold.
+      command: path of the wrapper, which needs no environment variables.
+      env: environment variables for a command that calls `docker`.
     """
 
     def __init__(self, home: Path) -> None:
@@ -75,7 +74,7 @@ class Docker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # reset ends containers and unmounts; what is left then are files.
+        # `reset` ends containers and unmounts storage; then only files are left.
         self("system", "reset", "--force")
         shutil.rmtree(self._home)
 
@@ -111,7 +110,7 @@ class Docker:
                 "--format=tar",
                 "--variant=minbase",
                 f"--include={packages}",
-                # The official image's pip installs for all, without asking.
+                # As in the official image, pip may install packages system-wide.
                 '--customize-hook=rm -f "$1"/usr/lib/python3.11/EXTERNALLY-MANAGED',
                 _SUITE,
                 str(archive),
@@ -125,10 +124,10 @@ class Docker:
 
 
 def debian_mirror(apt: Path) -> str:
-    """The mirror that this machine installs from, by its apt settings.
+    """Returns the URL of this machine's Debian mirror, from the apt settings in folder `apt`.
 
     Raises:
-      LookupError: they name none.
+      LookupError: the settings name no mirror.
     """
     files = [*sorted(apt.glob("sources.list.d/debian.sources")), apt / "sources.list"]
     for path in files:
@@ -140,10 +139,10 @@ def debian_mirror(apt: Path) -> str:
 
 
 def _pip_mounts(home: Path) -> dict[str, str]:
-    """Makes a pip.conf of this machine's settings, and finds the files that they name.
+    """Writes a pip.conf with this machine's pip settings, and finds the files that they name.
 
     Returns:
-      path here -> path while an image is built.
+      path on this machine -> path inside the build container.
     """
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
@@ -157,7 +156,7 @@ def _pip_mounts(home: Path) -> dict[str, str]:
     conf.write_text("\n".join(["[global]", *lines]) + "\n", encoding="utf-8")
     mounts = {str(conf): "/etc/pip.conf"}
     for word in (word for values in settings.values() for word in values):
-        # The files of an index lie beside it.
+        # Mount the folder of a local index, since its files are in the same folder.
         path = str(Path(word[len("file://") :]).parent) if word.startswith("file://") else word
         if path.startswith("/") and Path(path).exists():
             mounts[path] = path

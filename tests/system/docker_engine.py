@@ -1,7 +1,7 @@
-"""A real Docker engine from Debian's packages, unpacked in a folder: nothing is installed.
+"""A real Docker engine from Debian's packages, unpacked into a folder without installing them.
 
-It has storage and a socket of its own, and changes nothing in the machine's network: its containers
-live in the host's. Needs root, apt-get and runc.
+It has storage and a socket of its own, and does not change the machine's network: its containers
+use the host's network. Needs root, apt-get and runc.
 """
 
 import os
@@ -21,13 +21,13 @@ exec {home}/root/usr/bin/docker "$@"
 
 
 class DockerEngine:
-    """dockerd and its client. Use as a context: leaving it ends and removes them.
+    """dockerd and its client, as a context manager that starts and removes them.
 
     Args:
-      home: for all its files.
+      home: folder for all their files.
 
     Attributes:
-      command: the client, which needs nothing of its caller's environment.
+      command: path of the client, which needs no environment variables.
     """
 
     def __init__(self, home: Path) -> None:
@@ -38,7 +38,7 @@ class DockerEngine:
         home = self._home
         root = home / "root"
         root.mkdir(parents=True)
-        home.chmod(0o755)  # apt-get fetches as a user of its own
+        home.chmod(0o755)  # apt-get downloads as another user
         _run("apt-get", "download", "-q", *_PACKAGES, cwd=home)
         for package in home.glob("*.deb"):
             _run("dpkg", "-x", package.name, "root", cwd=home)
@@ -69,7 +69,7 @@ class DockerEngine:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait(60)
-        # It leaves the mounts of its network namespaces, with which no folder can be removed.
+        # dockerd leaves its network namespaces mounted, so the folder could not be removed.
         for mounted in (self._home / "exec" / "netns").glob("*"):
             subprocess.run(["umount", mounted], check=True)
         shutil.rmtree(self._home)

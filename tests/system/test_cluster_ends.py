@@ -1,4 +1,4 @@
-"""How a cluster ends, and who comes to it late."""
+"""How a cluster ends, and tasks that join it late."""
 
 import json
 import pathlib

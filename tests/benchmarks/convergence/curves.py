@@ -1,4 +1,4 @@
-"""Small curves for tests: straight lines, whose means are easy to say."""
+"""Small constant curves for tests, whose means are known."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,12 +25,12 @@ CONDITIONS: dict[str, Any] = {
 def seed_curve(
     accuracy: float, validation: float = 0.8, rate: float = 0.1, loss: float = 1.0
 ) -> SeedCurve:
-    """Eight rows of the same loss and accuracy."""
+    """Returns a curve of eight rows with the same loss and accuracy."""
     return SeedCurve((loss,) * 8, (accuracy,) * 8, (rate,) * 8, loss, validation)
 
 
 def curve(seeds: Sequence[SeedCurve]) -> Curve:
-    """A curve of resnet8 with eight rows of ten steps."""
+    """Returns a curve of resnet8 with eight rows of ten steps for each seed."""
     steps = (11, 21, 31, 41, 51, 61, 71, 81)
     numbered = dict(enumerate(seeds, start=1))
     return Curve("resnet8", "synthetic", "fp32", 64, steps, CONDITIONS, numbered)

@@ -25,7 +25,7 @@ from cifar10.step.replication import Replication
 from testbeds.processes import free_ports
 from tests.cifar10.flag_effects.rows import Row
 
-_ELSEWHERE = "192.0.2.1"  # documentation's own network, RFC 5737
+_ELSEWHERE = "192.0.2.1"  # in a network reserved for documentation, RFC 5737
 _BATCH = 4
 
 
@@ -36,26 +36,26 @@ def _cluster(config: TrainConfig) -> Cluster:
 
 
 def task(config: TrainConfig) -> str:
-    """Which task this process is, and where."""
+    """Returns the label and the address of this process's task."""
     cluster = _cluster(config)
     return f"{cluster.label} at {cluster.address}"
 
 
 def parameter_servers(config: TrainConfig) -> tuple[str, ...]:
-    """Their addresses."""
+    """Returns the addresses of the parameter servers."""
     return _cluster(config).ps_addresses
 
 
 @contextlib.contextmanager
 def _no_server() -> Iterator[None]:
-    """Nothing listens; sessions are the process's own."""
+    """Replaces the TensorFlow server, so that sessions are local and no port is opened."""
     server = types.SimpleNamespace(target="")
     with mock.patch("cifar10.cluster.server.start", return_value=server):
         yield
 
 
 def _session(config: TrainConfig) -> ClusterSession:
-    """One whose sessions are the process's own: nothing listens."""
+    """Returns a ClusterSession whose TensorFlow sessions are local; no port is opened."""
     return ClusterSession(config, _cluster(config), plan_devices(config), target="")
 
 
@@ -64,19 +64,19 @@ def _replication(config: TrainConfig) -> Replication:
 
 
 def gradients_an_update(config: TrainConfig) -> Any:
-    """None: each replica's are applied when they come."""
+    """Returns how many replicas' gradients make an update; None: each replica's alone."""
     return _replication(config).replicas_to_aggregate
 
 
 def driven_from_here(config: TrainConfig) -> tuple[int, list[str]]:
-    """How many processes train, and the task of each of this one's towers."""
+    """Returns the number of replicas, and the tasks of this process's towers."""
     found = _replication(config)
     specs = [tf.DeviceSpec.from_string(device) for device in found.tower_devices]
     return found.num_replicas, sorted(f"{spec.job}/{spec.task}" for spec in specs)
 
 
 def towers_on_gpus_in_graph(config: TrainConfig) -> list[str]:
-    """The GPUs of the first worker that have towers, one a tower, where each task has two."""
+    """Returns the GPU of each tower on worker/0 if each task has two GPUs, or the refusal."""
     names = [
         f"/job:{job}/replica:0/task:{index}/device:GPU:{gpu}"
         for job, index in _cluster(config).trainers
@@ -96,7 +96,7 @@ def towers_on_gpus_in_graph(config: TrainConfig) -> list[str]:
 
 
 def sent_in_bfloat16(config: TrainConfig) -> dict[str, int]:
-    """Casts in the training graph where weights are read, and where gradients leave."""
+    """Counts the casts to bfloat16 on the ps (of weights) and on the worker (of gradients)."""
     params = ModelParams(config, plan_devices(config), 10, 10, replication=_replication(config))
     images, labels = np.zeros((_BATCH, 32, 32, 3), np.uint8), np.zeros(_BATCH, np.int64)
     with tf.Graph().as_default() as graph:
@@ -112,7 +112,7 @@ def sent_in_bfloat16(config: TrainConfig) -> dict[str, int]:
 
 
 def trainer_gives_up(config: TrainConfig) -> str:
-    """What a trainer says whose parameter server never comes."""
+    """Returns the error of a trainer whose parameter server never answers."""
     session = _session(config)
     try:
         session.join(lambda: None)
@@ -124,7 +124,7 @@ def trainer_gives_up(config: TrainConfig) -> str:
 
 
 def server_gives_up(config: TrainConfig) -> str:
-    """What a parameter server says whose master never comes."""
+    """Returns the error of a parameter server whose master never answers."""
     watches: list[LivenessMonitor] = []
 
     def watch(*arguments: Any) -> LivenessMonitor:
@@ -154,7 +154,7 @@ def _told(error: TrainingError) -> str:
 
 
 def own_address(config: TrainConfig) -> str:
-    """Whether a task starts whose address is of another machine."""
+    """Returns `starts`, or the refusal, for a task whose address is not this machine's."""
     with mock.patch.dict("os.environ"):
         try:
             main._find_cluster(config)

@@ -1,4 +1,4 @@
-"""Settings that change a graph: its ops, their types, attributes and devices, or its session."""
+"""Settings that change a graph (ops, types, attributes, devices), its session or its length."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ _BATCH, _CORES, _GPUS = 16, 8, 4
 
 @contextlib.contextmanager
 def machine(gpus: int = 0) -> Iterator[None]:
-    """Eight cores that compute in bfloat16, and perhaps GPUs, which this computer may not have."""
+    """Simulates a machine with eight cores that have bfloat16, and with a number of GPUs."""
     names = [f"GPU:{index}" for index in range(gpus)]
     details = {"compute_capability": (9, 0)}
     with contextlib.ExitStack() as stack:
@@ -40,7 +40,7 @@ def machine(gpus: int = 0) -> Iterator[None]:
 
 @functools.cache
 def _ops(config: TrainConfig, mode: str, gpus: int) -> list[Any]:
-    """The ops of the graph of a mode, built for that machine."""
+    """Returns the ops of the graph of a mode, built for a machine with so many GPUs."""
     with machine(gpus):
         params = make_job(config, open_records(config.data_place)).params
     images, labels = np.zeros((_BATCH, 32, 32, 3), np.uint8), np.zeros(_BATCH, np.int64)
@@ -55,7 +55,7 @@ def _of_type(config: TrainConfig, mode: str, *types: str, gpus: int = 0) -> list
 
 
 def answering_layers(config: TrainConfig) -> tuple[int, int, bool]:
-    """Of prediction: convolutions, dense layers, whether the head normalises."""
+    """Returns of prediction: convolutions, dense layers, and whether the head normalises."""
     ops = _ops(config, "infer", 0)
     counts = Counter(op.type for op in ops)
     normalises = any(op.name.startswith("model/head/batch_norm/") for op in ops)
@@ -63,19 +63,19 @@ def answering_layers(config: TrainConfig) -> tuple[int, int, bool]:
 
 
 def hidden_layer(config: TrainConfig) -> list[int]:
-    """Shape of the first kernel in prediction."""
+    """Returns the shape of the first kernel in prediction."""
     (handle,) = (op for op in _ops(config, "infer", 0) if op.name == "model/dense/kernel")
     return list(tf.TensorShape(handle.get_attr("shape")).as_list())
 
 
 def training_normalisations(config: TrainConfig) -> tuple[int, bool]:
-    """Of training: fused ops, whether there are moving statistics."""
+    """Returns of training: fused batch normalisations, and whether there are moving statistics."""
     statistics = any(op.name == "packed/statistics_0" for op in _ops(config, "train", 0))
     return len(_of_type(config, "train", "FusedBatchNormV3")), statistics
 
 
 def epsilons(config: TrainConfig) -> set[float]:
-    """Of all fused normalisations, in training and evaluation."""
+    """Returns the epsilons of all fused batch normalisations, in training and evaluation."""
     return {
         round(op.get_attr("epsilon"), 9)
         for mode in ("train", "eval")
@@ -84,7 +84,7 @@ def epsilons(config: TrainConfig) -> set[float]:
 
 
 def layouts(config: TrainConfig) -> set[str]:
-    """Of all convolutions and normalisations, their gradients too, in training and evaluation."""
+    """Returns the layouts of convolutions, fused normalisations and their gradients."""
     return {
         op.get_attr("data_format").decode()
         for mode in ("train", "eval")
@@ -94,13 +94,13 @@ def layouts(config: TrainConfig) -> set[str]:
 
 
 def own_convolutions(config: TrainConfig) -> int:
-    """Those of training, forwards."""
+    """Returns the number of our own convolution ops in training's forward pass."""
     ops = _of_type(config, "train", "Cifar10Conv3x3")
     return sum(not op.get_attr("transposes") for op in ops)
 
 
 def kernels_where_ours_are_missing(config: TrainConfig) -> str:
-    """What a machine without a compiler is told."""
+    """Returns whether our kernels are used without a compiler, or the refusal."""
     with machine(), mock.patch.object(devices.library, "why_not", return_value="no compiler"):
         try:
             return f"own: {devices.plan_devices(config).own_kernels}"
@@ -109,12 +109,12 @@ def kernels_where_ours_are_missing(config: TrainConfig) -> str:
 
 
 def arithmetic(config: TrainConfig) -> set[str]:
-    """Types that matrices are multiplied in, in training and prediction."""
+    """Returns the types of matrix products on the CPU, in training and prediction."""
     return _arithmetic(config, 0)
 
 
 def arithmetic_on_a_gpu(config: TrainConfig) -> set[str]:
-    """The same on GPUs, and what fp16 needs, too."""
+    """Returns the types of matrix products on a GPU, and `loss scaling` if there is any."""
     finite = _of_type(config, "train", "IsFinite", gpus=1)
     return _arithmetic(config, 1) | ({"loss scaling"} if finite else set())
 
@@ -128,12 +128,12 @@ def _arithmetic(config: TrainConfig, gpus: int) -> set[str]:
 
 
 def towers_on_eight_cores(config: TrainConfig) -> int:
-    """In training and prediction alike."""
+    """Returns the number of towers, the same in training and prediction, on eight cores."""
     return _count_towers(config, 0)
 
 
 def towers_on_four_gpus(config: TrainConfig) -> tuple[int, int]:
-    """Towers, and GPUs that have any."""
+    """Returns the number of towers, and the number of GPUs that have towers."""
     products = _of_type(config, "train", "MatMul", gpus=_GPUS)
     on_gpus = {op.device for op in products if ":GPU:" in op.device}
     return _count_towers(config, _GPUS), len(on_gpus)
@@ -149,19 +149,19 @@ def _count_towers(config: TrainConfig, gpus: int) -> int:
 
 
 def homes_of_weights(config: TrainConfig) -> list[str]:
-    """Devices of the variables that training packs the weights into, with four GPUs."""
+    """Returns the devices of the variables that hold the packed weights, with four GPUs."""
     handles = _of_type(config, "train", "VarHandleOp", gpus=_GPUS)
     devices_ = {op.device for op in handles if op.name.startswith("packed/weights")}
     return sorted(device.rsplit("device:", 1)[-1] for device in devices_)
 
 
 def all_reductions(config: TrainConfig) -> int:
-    """NCCL's in a training step on four GPUs."""
+    """Returns the number of NCCL all-reduce ops in a training step on four GPUs."""
     return len(_of_type(config, "train", "NcclAllReduce", gpus=_GPUS))
 
 
 def session(config: TrainConfig) -> tuple[int, int, bool]:
-    """Of training on eight cores: ops at once, threads inside an op, whether devices are shown."""
+    """Returns inter-op threads, intra-op threads and device logging of training on eight cores."""
     with machine():
         found = make_trainer(make_job(config, open_records(config.data_place)))
     chosen = found.config.session_config
@@ -173,18 +173,18 @@ def session(config: TrainConfig) -> tuple[int, int, bool]:
 
 
 def seed_of_first_weights(config: TrainConfig) -> int:
-    """What Estimator gives the training graph for its seed."""
+    """Returns the seed that Estimator gives the training graph."""
     job = make_job(config, open_records(config.data_place))
     return int(make_trainer(job).config.tf_random_seed)
 
 
 def total_steps(config: TrainConfig) -> int:
-    """The global step at which training ends."""
+    """Returns the global step at which training ends."""
     return make_job(config, open_records(config.data_place)).total_steps
 
 
 def title(config: TrainConfig) -> str:
-    """The model's name for people."""
+    """Returns the model's display name."""
     return config.model_title
 
 

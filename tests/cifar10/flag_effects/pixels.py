@@ -1,7 +1,7 @@
-"""Settings that change the batch: what the input makes of images whose pixels say where they are.
+"""Settings that change the batch, seen on images whose pixels encode their position.
 
-`write_records` writes them: pixel (row, column) of image k is (row + 1, column + 1, k + 1), so that
-each pixel of a batch tells where it comes from, and (0, 0, 0) that it comes from nowhere.
+In the images of `write_records`, pixel (row, column) of image k is (row + 1, column + 1, k + 1). So
+each pixel of a batch tells where in the records it comes from; (0, 0, 0) is a fill value.
 """
 
 import collections
@@ -27,7 +27,7 @@ _EPOCHS = 4
 
 
 def write_records(folder: pathlib.Path) -> None:
-    """100 training images and 250 of the eval split, without a manifest."""
+    """Writes records of 100 training and 250 eval images, without a manifest."""
     rows, columns = np.mgrid[1:33, 1:33]
     for split, count in ((TRAIN, TRAIN_IMAGES), (EVAL, EVAL_IMAGES)):
         planes = [np.stack([rows, columns, np.full((32, 32), k + 1)]) for k in range(count)]
@@ -37,19 +37,19 @@ def write_records(folder: pathlib.Path) -> None:
 
 
 class Seen(NamedTuple):
-    """What the pixels of training images say; [N] each, in the order of training."""
+    """What the pixels of N training images tell; arrays of shape [N], in the order of training."""
 
-    image: np.ndarray  # which of the split it is
-    down: np.ndarray  # how far the crop went
-    right: np.ndarray
-    flipped: np.ndarray
-    black: np.ndarray  # pixels that come from nowhere
-    whole: np.ndarray  # whether it is as it is in the records
+    image: np.ndarray  # number of the image in the split
+    down: np.ndarray  # vertical offset of the crop, in pixels
+    right: np.ndarray  # horizontal offset of the crop, in pixels
+    flipped: np.ndarray  # whether the image is flipped
+    black: np.ndarray  # number of pixels with the fill value
+    whole: np.ndarray  # whether the image is unchanged
 
 
 @functools.cache
 def _training_images(config: TrainConfig) -> np.ndarray:
-    """Four epochs of batches as training gets them, uint8 [400, 32, 32, 3]."""
+    """Returns four training batches of an epoch each, uint8 [400, 32, 32, 3]."""
     records = open_records(config.data_place)
     job = make_job(config, records)
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
@@ -76,7 +76,7 @@ def _seen(config: TrainConfig) -> Seen:
 
 
 def farthest_crops(config: TrainConfig) -> tuple[int, ...]:
-    """Up, down, left and right, in pixels."""
+    """Returns the largest crop offsets up, down, left and right, in pixels."""
     seen = _seen(config)
     return tuple(int(n) for n in (*_range(seen.down), *_range(seen.right)))
 
@@ -86,17 +86,17 @@ def _range(numbers: np.ndarray) -> tuple[int, int]:
 
 
 def most_black_pixels(config: TrainConfig) -> int:
-    """Of an image."""
+    """Returns the largest number of black pixels in an image."""
     return int(_seen(config).black.max())
 
 
 def shows_black(config: TrainConfig) -> bool:
-    """Whether any image has a black pixel."""
+    """Returns whether any image has a black pixel."""
     return most_black_pixels(config) > 0
 
 
 def flips_in_two_epochs(config: TrainConfig) -> list[int]:
-    """How many times images are flipped; each number once."""
+    """Returns the distinct numbers of times that an image is flipped in two epochs."""
     seen = _seen(config)
     flipped = collections.Counter(dict.fromkeys(range(TRAIN_IMAGES), 0))
     flipped.update(seen.image[: 2 * TRAIN_IMAGES][seen.flipped[: 2 * TRAIN_IMAGES]].tolist())
@@ -104,12 +104,12 @@ def flips_in_two_epochs(config: TrainConfig) -> list[int]:
 
 
 def leaves_images_as_they_are(config: TrainConfig) -> bool:
-    """Whether all of them are as in the records."""
+    """Returns whether all images are as in the records."""
     return bool(_seen(config).whole.all())
 
 
 def differs_from_seed_1(config: TrainConfig) -> dict[str, bool]:
-    """Whether another configuration with seed 1 has other batches."""
+    """Returns whether the order and the crops differ from those with seed 1."""
     ours, theirs = _seen(config), _seen(_with_seed_1(config))
     crops = [one.down[np.argsort(one.image[:TRAIN_IMAGES])] for one in (ours, theirs)]
     return {
@@ -123,7 +123,7 @@ def _with_seed_1(config: TrainConfig) -> TrainConfig:
 
 
 def training_batch(config: TrainConfig) -> tuple[Any, ...]:
-    """Shape and type of what training gets."""
+    """Returns the shape and type of training's image batches."""
     with tf.Graph().as_default():
         data = train_input(make_job(config, open_records(config.data_place)))
         first = tf.nest.flatten(tf.data.get_output_shapes(data))[0]
@@ -131,7 +131,7 @@ def training_batch(config: TrainConfig) -> tuple[Any, ...]:
 
 
 def evaluation_batches(config: TrainConfig) -> list[int]:
-    """Sizes of the batches of 250 images."""
+    """Returns the sizes of the batches in which the 250 eval images come."""
     job = make_job(config, open_records(config.data_place))
     with tf.Graph().as_default(), tf.Session() as session:
         labels = tf.data.make_one_shot_iterator(evaluation_input(job, EVAL)).get_next()[1]
@@ -158,7 +158,7 @@ _DISTORTIONS = [
     ),
     Row("crop_fill", shows_black, {None: True, "reflect": False}, _EPOCH_A_BATCH),
     Row("flip", flips_in_two_epochs, {None: [0, 1, 2], "alternating": [1]}, _EPOCH_A_BATCH),
-    # Where no crop uncovers anything, what is black has been cut out: 8 x 8 pixels.
+    # Without crop padding, only cutout makes pixels black: 8 x 8 of them.
     Row("cutout", most_black_pixels, {None: 0, "8": 64}, f"{_EPOCH_A_BATCH} --crop-padding=0"),
     Row(
         "seed",

@@ -1,4 +1,4 @@
-"""A row of the table: a setting, where its effect is seen, and what is seen there."""
+"""A row of the table: a setting, a probe of its effect, and the expected results."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,12 +13,13 @@ class Row:
     """What a setting changes.
 
     Attributes:
-      setting: its name in TrainConfig.
-      probe: looks at what the program makes of a configuration.
-      seen: what the probe must find, by the setting's value on the command line; None: it is left
-        out. No two may be equal, so that a row fails where its setting is ignored.
-      given: words that stand on the command line with each of the values.
-      fixture: of pytest, that the row needs.
+      setting: name of the setting in TrainConfig.
+      probe: function that observes the effect of a configuration.
+      seen: the setting's value on the command line -> expected result of the probe; the value None
+        leaves the flag out. No two results may be equal, so that a row fails where its setting is
+        ignored.
+      given: other command-line arguments, the same for all values.
+      fixture: name of a pytest fixture that the row needs.
     """
 
     setting: str
@@ -28,19 +29,19 @@ class Row:
     fixture: Optional[str] = None
 
     def arguments(self, value: Optional[str]) -> list[str]:
-        """The command line with that value."""
+        """Returns the command line that gives the setting a value."""
         return [*self.given.split(), *argument(self.setting, value)]
 
     def __str__(self) -> str:
-        # Not what is given: a free port differs between the processes that collect the tests.
+        # Without `given`, since a free port in it differs between the processes that collect tests.
         return f"{self.setting}-{self.probe.__name__}"
 
 
 def argument(setting: str, value: Optional[str]) -> list[str]:
-    """The words that give a setting a value; none where it is left out."""
+    """Returns the flag that gives a setting a value, as a list; empty for None."""
     return [] if value is None else [f"{flag_name(setting)}={value}"]
 
 
 def with_more(rows: Sequence[Row], words: str) -> list[Row]:
-    """The same rows with more words on each command line."""
+    """Returns the rows with more arguments on each command line."""
     return [dataclasses.replace(row, given=f"{row.given} {words}".strip()) for row in rows]

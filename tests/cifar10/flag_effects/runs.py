@@ -1,6 +1,6 @@
-"""Settings that only a whole run shows: in the files that it leaves and in what it prints.
+"""Settings whose effect only a whole run shows: in its files and in what it prints.
 
-The runs of `RUNS` are tiny, and each of them shows many settings. Those after the first two go on
+The runs in `RUNS` are tiny, and each of them shows many settings. All runs after the first two work
 in the folder of `plain`.
 """
 
@@ -24,7 +24,7 @@ _TINY = (
     "--num-towers=1 --num-inter-threads=1 --num-intra-threads=1"
 )
 
-# By name: the arguments, and the folder to work in.
+# Name -> (arguments, working folder).
 RUNS: Mapping[str, tuple[str, str]] = {
     "plain": (_TINY, "plain"),
     "changed": (
@@ -48,9 +48,9 @@ class Finished:
     """A run that has ended.
 
     Attributes:
-      root: the folder of all runs' folders.
-      output: the output folder.
-      printed: what it printed.
+      root: folder that holds the working folders of all runs.
+      output: output folder of the run.
+      printed: what the run printed to standard error, then to standard output.
     """
 
     root: pathlib.Path
@@ -59,12 +59,12 @@ class Finished:
 
     @property
     def result(self) -> Any:
-        """Its result.json."""
+        """The content of the run's result.json."""
         return json.loads((self.output / "result.json").read_text())
 
     @property
     def history(self) -> Any:
-        """Its history.json."""
+        """The content of the run's history.json."""
         return json.loads((self.output / "history.json").read_text())
 
 
@@ -73,10 +73,10 @@ class RunRow:
     """What a setting changes in whole runs.
 
     Attributes:
-      setting: its name in TrainConfig.
-      probe: looks at a run.
-      seen: what the probe must find, by the run's name; no two of them may be equal, nor may the
-        setting in any two of these runs.
+      setting: name of the setting in TrainConfig.
+      probe: function that observes the effect in a run.
+      seen: name of a run -> expected result of the probe. No two results may be equal, and no two
+        of these runs may have the same value of the setting.
     """
 
     setting: str
@@ -88,12 +88,12 @@ class RunRow:
 
 
 def config_of(name: str) -> TrainConfig:
-    """The configuration of a run."""
+    """Returns the configuration of a run."""
     return parse(RUNS[name][0].split())
 
 
 def run_all(root: pathlib.Path, forks: Forks) -> dict[str, Finished]:
-    """Runs the program in all these ways, in folders of `root`."""
+    """Executes all of `RUNS`, in folders of `root`; returns the finished runs by name."""
     for place, size in _SIZES.items():
         program.make_records(root / place, size)
     (root / "changed").mkdir()
@@ -109,29 +109,29 @@ def run_all(root: pathlib.Path, forks: Forks) -> dict[str, Finished]:
 
 
 def training_images(run: Finished) -> int:
-    """Of the records that the run has read."""
+    """Returns the number of training images that the run found in its records."""
     return int(run.result["data"]["splits"]["train"]["records"])
 
 
 def place_of_result(run: Finished) -> str:
-    """As the run says it, below the folder of all runs."""
+    """Returns the path of result.json as the run prints it."""
     (line,) = (line for line in run.printed.splitlines() if line.startswith("result: "))
     return line.removeprefix("result: ")
 
 
 def _places(run: Finished) -> list[pathlib.Path]:
-    """Those of the output folder and its neighbour that have training's event files."""
+    """Returns those of the output folder and its sibling `events` that have training events."""
     places = [run.output, run.output.parent / "events"]
     return [place for place in places if list(place.glob("events.out.tfevents.*"))]
 
 
 def folders_with_events(run: Finished) -> list[str]:
-    """Where training's event files are."""
+    """Returns the names of the folders that have training's event files."""
     return [place.name for place in _places(run)]
 
 
 def steps_of_loss(run: Finished) -> list[int]:
-    """Steps at which TensorBoard has the loss."""
+    """Returns the steps at which the event files have the loss."""
     return sorted(
         event.step
         for place in _places(run)
@@ -143,39 +143,39 @@ def steps_of_loss(run: Finished) -> list[int]:
 
 
 def kept_checkpoints(run: Finished) -> list[int]:
-    """Steps of the checkpoints that are left, but the best."""
+    """Returns the steps of the checkpoints that are kept, without the best one."""
     paths = run.output.glob("model.ckpt-*.index")
     return sorted(int(path.stem.removeprefix("model.ckpt-")) for path in paths)
 
 
 def validated_steps(run: Finished) -> list[int]:
-    """Steps that were validated."""
+    """Returns the steps that were validated."""
     return [row["step"] for row in run.history["validation"]]
 
 
 def steps_of_progress(run: Finished) -> list[int]:
-    """Steps of the progress lines, of which the first step is never one."""
+    """Returns the steps of the progress lines; the first step never has one."""
     lines = (line for line in run.printed.splitlines() if line.startswith("epoch "))
     return [int(line.partition("step ")[2].partition("/")[0]) for line in lines]
 
 
 def ending(run: Finished) -> tuple[str, int]:
-    """How it ended, and at which step."""
+    """Returns how the run ended, and at which global step."""
     return run.result["status"], run.result["figures"]["global_step"]
 
 
 def recipe_in_result(run: Finished) -> Any:
-    """As result.json names it."""
+    """Returns the name of the recipe in result.json."""
     return run.result["recipe"]
 
 
 def augmented_accuracy(run: Finished) -> bool:
-    """Whether result.json has one."""
+    """Returns whether result.json has an accuracy with test-time augmentation."""
     return run.result["figures"]["eval_accuracy_augmented"] is not None
 
 
 def says(text: str) -> Callable[[Finished], bool]:
-    """Whether the run prints a text."""
+    """Returns a probe that tells whether the run prints a text."""
 
     def probe(run: Finished) -> bool:
         return text in run.printed
@@ -185,17 +185,17 @@ def says(text: str) -> Callable[[Finished], bool]:
 
 
 def evaluated_step(run: Finished) -> str:
-    """The step of the checkpoint that was evaluated."""
+    """Returns the step of the checkpoint that was evaluated."""
     return run.printed.splitlines()[-1].partition(" at step ")[2]
 
 
 def predicted_images(run: Finished) -> list[str]:
-    """The first word of each line."""
+    """Returns the first word of each line of output, the image's name."""
     return [line.split()[0] for line in run.printed.splitlines()]
 
 
 def what_is_done(run: Finished) -> str:
-    """By what is printed last."""
+    """Tells the modes apart by the last line of output."""
     last = run.printed.splitlines()[-1]
     return last.partition(" ")[0] + (" of training" if "training to step" in run.printed else "")
 

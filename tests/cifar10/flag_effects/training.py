@@ -1,7 +1,7 @@
-"""Settings that change what steps of training do: the rate, weights, slots and statistics.
+"""Settings that change what training steps do: the learning rate, weights, slots and statistics.
 
-Slots say more than weights: at a rate of next to nothing the weights stay, so each step's gradient
-is the one before, and a slot shows what the update rule makes of it.
+Slots show more than weights: with a learning rate near 0 the weights stay the same, so every step
+has the same gradient, and a slot shows what the update rule does with it.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ Saved = dict[str, np.ndarray]
 
 @contextlib.contextmanager
 def _training(config: TrainConfig) -> Iterator[Training]:
-    """A training graph at its first step, and its session."""
+    """Yields a training graph at its first step, with its session."""
     params = ModelParams(config, make_plan(1), _IMAGES, _STEPS)
     with tf.Graph().as_default(), tf.Session(config=params.plan.session_config) as session:
         tf.set_random_seed(config.seed)
@@ -45,7 +45,7 @@ def _training(config: TrainConfig) -> Iterator[Training]:
 
 
 def _step(run: Training) -> tuple[float, StepReport]:
-    """Trains a step on the one batch; returns the loss, too."""
+    """Trains a step on the constant batch; returns the loss and the step's report."""
     batch = (_PICTURES, np.full(_IMAGES, _LABEL, np.int64))
     names = (training_step.LOSS, training_step.REPORT)
     loss, report = run.step(batch, [f"{name}:0" for name in names])
@@ -59,11 +59,11 @@ def _set(run: Training, name: str, value: int) -> None:
 
 @functools.cache
 def _steps(config: TrainConfig, first_step: int = 0) -> tuple[Saved, Saved, Saved, Saved]:
-    """What checkpoints would hold before three steps and after each of them; from shaken weights.
+    """Returns checkpoint values before three steps and after each, starting from shaken weights.
 
     Args:
       config: the settings.
-      first_step: the global step before.
+      first_step: the global step before the first of the three.
     """
     with _training(config) as run:
         run.shake()
@@ -76,28 +76,28 @@ def _steps(config: TrainConfig, first_step: int = 0) -> tuple[Saved, Saved, Save
 
 
 def _slots(saved: Saved, variable: str) -> np.ndarray:
-    """The first slot that an optimizer has for a variable."""
+    """Returns the first slot of a variable, flattened."""
     names = [name for name in saved if name.startswith(f"{variable}/")]
     return saved[names[0]].ravel()
 
 
 def _ratio(numbers: np.ndarray, others: np.ndarray) -> float:
-    """The factor from the others to the numbers, by least squares."""
+    """Returns the factor f that fits numbers = f * others, by least squares."""
     return round(float(numbers @ others / (others @ others)), 4)
 
 
 def _kept_a_step(one: np.ndarray, two: np.ndarray, three: np.ndarray) -> float:
-    """The factor f of x -> f x + c, from three values in a row."""
+    """Returns the factor f of a recurrence x -> f x + c, from three successive values."""
     return round(_ratio(three - two, two - one), 3)
 
 
 def rate_at_the_start(config: TrainConfig) -> float:
-    """Of the first step."""
+    """Returns the learning rate of the first step."""
     return _rate_at(config, 0)
 
 
 def rate_after_a_quarter(config: TrainConfig) -> float:
-    """Of the step after 250 epochs of 1,000."""
+    """Returns the learning rate of the step after 250 epochs of 1,000."""
     return _rate_at(config, 250)
 
 
@@ -108,7 +108,7 @@ def _rate_at(config: TrainConfig, epoch: int) -> float:
 
 
 def first_scales(config: TrainConfig) -> set[float]:
-    """What normalisation's scales start at."""
+    """Returns the initial values of batch normalisation's scales."""
     with _training(config) as run:
         saved = run.saved()
     gammas = [value for name, value in saved.items() if name.endswith("/gamma")]
@@ -116,7 +116,7 @@ def first_scales(config: TrainConfig) -> set[float]:
 
 
 def update_rule(config: TrainConfig) -> set[str]:
-    """The ops that change the weights, and the slots that they keep."""
+    """Returns the types of the ops that update the weights, and the names of their slots."""
     with _training(config) as run:
         ops = [op for op in run.session.graph.get_operations() if op.type in _RULES]
         nesterov = any(op.type == _RULES[0] and op.get_attr("use_nesterov") for op in ops)
@@ -128,7 +128,7 @@ _RULES = ("ResourceApplyMomentum", "ResourceApplyAdam")
 
 
 def slots(config: TrainConfig) -> set[str]:
-    """What the update rule keeps of a dense kernel."""
+    """Returns the names of the slots of a dense kernel."""
     return _names_of_slots(_steps(config)[0])
 
 
@@ -137,19 +137,19 @@ def _names_of_slots(saved: Saved) -> set[str]:
 
 
 def kept_momentum(config: TrainConfig) -> float:
-    """The share of a dense kernel's slot that a step keeps."""
+    """Returns the share of a dense kernel's slot that a step keeps."""
     name = "model/dense/kernel" if config.model == "mlp" else "model/head/dense/kernel"
     return _kept_a_step(*(_slots(saved, name) for saved in _steps(config)[1:]))
 
 
 def kept_momentum_of_convolutions(config: TrainConfig) -> float:
-    """The share of a convolution's slot that a step keeps."""
+    """Returns the share of a convolution's slot that a step keeps."""
     name = "model/stage_2/block_0/conv_1/kernel"
     return _kept_a_step(*(_slots(saved, name) for saved in _steps(config)[1:]))
 
 
 def step_of_convolutions(config: TrainConfig) -> float:
-    """How far Muon's first step goes along the orthogonal matrix that is its direction."""
+    """Returns the length of Muon's first step, relative to its orthogonal direction."""
     name = "model/stage_2/block_0/conv_1/kernel"
     before, after = (saved[name] for saved in _steps(config)[:2])
     unit = before.ravel() * math.sqrt(before.shape[-1]) / np.linalg.norm(before)
@@ -160,13 +160,13 @@ def step_of_convolutions(config: TrainConfig) -> float:
 
 
 def kept_statistics(config: TrainConfig) -> float:
-    """The share of the moving means that a step keeps, late in a run."""
+    """Returns the share of the moving means that a step late in a run keeps."""
     name = "model/stem/batch_norm/moving_mean"
     return _kept_a_step(*(saved[name] for saved in _steps(config, 10**6)[1:]))
 
 
 def decay_in_slots(config: TrainConfig) -> dict[str, float]:
-    """What the first gradient has of the weights in it, as the slots show: factors."""
+    """Returns, from the slots, which multiple of the weights the first gradient includes."""
     plain = dataclasses.replace(config, weight_decay=0.0, decay_biases=False)
     start, decayed = _steps(config)[:2]
     undecayed = _steps(plain)[1]
@@ -189,7 +189,7 @@ _KINDS = {
 
 
 def decay_of_weights(config: TrainConfig) -> dict[str, float]:
-    """By how much of the rate the first step shrinks the weights."""
+    """Returns the share by which decay shrinks the weights in a step, divided by the rate."""
     plain = dataclasses.replace(config, weight_decay=0.0, decay_biases=False)
     start, decayed = _steps(config)[:2]
     undecayed = _steps(plain)[1]
@@ -204,7 +204,7 @@ def decay_of_weights(config: TrainConfig) -> dict[str, float]:
 
 
 def offsets_gradient(config: TrainConfig) -> dict[str, float]:
-    """The gradients in the slots, as multiples of those without --norm-bias-rate."""
+    """Returns the gradients in the slots as multiples of those with --norm-bias-rate=1."""
     plain = _steps(dataclasses.replace(config, norm_bias_rate=1.0))[1]
     found = _steps(config)[1]
     names = {"offset": "model/stem/batch_norm/beta", "scale": "model/stem/batch_norm/gamma"}
@@ -212,7 +212,7 @@ def offsets_gradient(config: TrainConfig) -> dict[str, float]:
 
 
 def gradient_of_the_right_class(config: TrainConfig) -> float:
-    """That of its bias, where all classes are equally likely: .1 less the label."""
+    """Returns the gradient of the right class's bias with zero weights: .1 minus the label."""
     with _training(config) as run:
         for piece in run.pieces:
             piece.load(np.zeros(piece.shape, np.float32), run.session)
@@ -221,7 +221,7 @@ def gradient_of_the_right_class(config: TrainConfig) -> float:
 
 
 def steps_with_a_pull(config: TrainConfig) -> list[int]:
-    """Of the first six, those after which the average is a new one."""
+    """Returns those of the first six steps that change lookahead's average."""
     found, name = [], "model/dense/kernel/Lookahead"
     with _training(config) as run:
         before = run.saved().get(name)
@@ -235,7 +235,7 @@ def steps_with_a_pull(config: TrainConfig) -> list[int]:
 
 
 def moves_whitening_bias(config: TrainConfig) -> dict[int, bool]:
-    """By the epochs before it, whether a step changes the bias of fastnet's first layer."""
+    """Returns whether a step after 0, 2 or 3 epochs changes the bias of the whitening layer."""
     found, name = {}, "model/whitening/bias"
     with _training(config) as run:
         for epoch in (0, 2, 3):
@@ -247,7 +247,7 @@ def moves_whitening_bias(config: TrainConfig) -> dict[int, bool]:
 
 
 def answers_without_looking(config: TrainConfig) -> bool:
-    """Whether the loss is that of equal chances, ln 10: nothing passes normalisation."""
+    """Returns whether the loss is ln 10, that of equal probabilities: the input has no effect."""
     with _training(config) as run:
         return abs(_step(run)[0] - math.log(10)) < 1e-4
 

@@ -1,4 +1,4 @@
-"""Random words are SplitMix64's."""
+"""The random words of the input are those of SplitMix64."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A worker: when it begins to train, what ends it, and whether the others are told."""
+"""A worker: when it begins to train, what ends it, and whether it tells the other tasks."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""What a layer asks for, and who takes it down."""
+"""The weights that layers request, and how the requests are recorded."""
 
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""A task's log."""
+"""The log file of a task."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Descriptions without a file: who is dealt out where."""
+"""Cluster descriptions without a file: which tasks run on which host."""
 
 from typing import Optional
 

@@ -1,4 +1,4 @@
-"""All hosts are asked at once, and none keeps the others' answers back."""
+"""All hosts are asked at once, and a slow host does not delay the others' answers."""
 
 import threading
 import time

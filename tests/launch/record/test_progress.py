@@ -1,4 +1,4 @@
-"""What a line tells of progress."""
+"""What progress the launcher reads from a line of output."""
 
 import pytest
 

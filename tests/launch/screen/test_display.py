@@ -1,4 +1,4 @@
-"""What a person sees."""
+"""What the launcher displays to the user."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""What becomes of a task whose host is being reconnected."""
+"""A stop signal for a task whose host the launcher is still connecting to."""
 
 import io
 import queue
