@@ -69,7 +69,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         _SUPERVISOR,
         "Supervisor.stop",
-        "self._stages = [_Stage(list(self.states), signal.SIGKILL, _KILL_SECS)]",
+        "self._stages = [_Stage(list(self.states), signal.SIGKILL, 2 * _KILL_SECS)]",
         "list(self.states) -> (self.states)",
         "a dict gives its keys, too, and none is added or removed; the list is for the type",
     ),
@@ -234,7 +234,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "cifar10/step/training_step.py",
         "_decay",
-        "if state.scale is not None:  # A step that is left out decays nothing.",
+        "if state.scale is not None:  # A step that is skipped must not decay the weights.",
         "state.scale is not None -> True",
         "without a scale, weights whose gradient is not finite are lost, decayed or not",
     ),
@@ -354,14 +354,14 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "cifar10/step/training_step.py",
         "",
-        'OVER = "training_is_over"  # whether the chief has ended training, without a step',
+        'OVER = "training_is_over"  # whether the chief has ended training; reading it takes no step',
         '"training_is_over" -> "training_is_over_"',
         "who looks for it reads the same constant",
     ),
     Survivor(
         "cifar10/step/training_step.py",
         "",
-        'REPORT = "step_report"  # for `StepReport.of`',
+        'REPORT = "step_report"  # read by `StepReport.of`',
         '"step_report" -> "step_report_"',
         "who looks for it reads the same constant",
     ),
