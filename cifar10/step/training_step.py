@@ -21,7 +21,7 @@ from cifar10.weights.spec import Recorder
 # Names of tensors that hooks look up.
 LOSS, ACCURACY = "step_loss", "step_accuracy"
 REPORT = "step_report"  # read by `StepReport.of`
-OVER = "training_is_over"  # whether the chief has ended training; reading it takes no step
+OVER = "training_is_over"  # whether the chief has ended training; costs no step
 # Collections of ops that the chief runs when training ends: EARLY_END before it saves, if training
 # ends before its last step, and END_ALL to end the training of all replicas.
 EARLY_END, END_ALL = "early_end", "end_all"

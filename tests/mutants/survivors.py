@@ -354,7 +354,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "cifar10/step/training_step.py",
         "",
-        'OVER = "training_is_over"  # whether the chief has ended training; reading it takes no step',
+        'OVER = "training_is_over"  # whether the chief has ended training; costs no step',
         '"training_is_over" -> "training_is_over_"',
         "who looks for it reads the same constant",
     ),
