@@ -233,8 +233,8 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
     kernels: str = setting(
         "auto",
-        "convolutions of training on a CPU: our own where they are compiled and fit, else "
-        "TensorFlow's (auto); refused without our own (own); TensorFlow's",
+        "convolutions and activations of training on a CPU: our own where they are compiled and "
+        "fit, else TensorFlow's (auto); refused without our own (own); TensorFlow's",
         group="devices",
         choices=KERNELS,
     )

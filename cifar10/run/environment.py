@@ -11,7 +11,6 @@ import tensorflow as tf2
 from cifar10 import models
 from cifar10.config.rates import highest_rate, warmup_steps
 from cifar10.host.cpu import count_cores, cpu_name
-from cifar10.step.own_convolutions import has_own_convolutions
 from cifar10.step.params import ModelParams
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
@@ -21,7 +20,6 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
     """Returns every setting by name, with the values that were chosen for unset ones."""
     config, plan = params.config, params.plan
     session = plan.session_config
-    own = plan.own_kernels and has_own_convolutions(config, plan.data_format)
     chosen = {
         **_learning(params),
         **models.find(config.model).in_force(config),
@@ -30,7 +28,7 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
         "data_format": plan.data_format,
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
-        "kernels": "own" if own else "tensorflow",
+        "kernels": "own" if plan.own_kernels else "tensorflow",
     }
     return {**dataclasses.asdict(config), **chosen}
 

@@ -32,7 +32,8 @@ class DevicePlan:
       compute_dtype: the type of activations; variables stay float32.
       loss_scaling: whether to scale the loss, because gradients may underflow.
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
-      own_kernels: whether `cifar10.ops.kernels` computes the convolutions that it supports.
+      own_kernels: whether `cifar10.ops.kernels` computes the convolutions that it supports, of
+        which the model has some, and the activations.
       kernels_missing: why this CPU cannot use `cifar10.ops.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.
@@ -211,11 +212,11 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
         reason = "an in-graph master does not know what is compiled on other machines"
     else:
         reason = library.why_not(cpu_flags())
+    trains_on_cpu = config.mode == "train_and_evaluate" and not gpus
+    suits = trains_on_cpu and has_own_convolutions(config, data_format)
     if config.kernels == "auto":
-        trains_on_cpu = config.mode == "train_and_evaluate" and not gpus
-        is_missed = reason and trains_on_cpu and has_own_convolutions(config, data_format)
-        return reason is None, reason if is_missed else None
-    if reason is None and not has_own_convolutions(config, data_format):
+        return suits and reason is None, reason if suits else None
+    if reason is None and not suits:
         reason = f"{config.model_title} in {data_format} has no convolution that they compute"
     if reason:
         raise ConfigError(f"--kernels own cannot be had: {reason}; --kernels auto does without")

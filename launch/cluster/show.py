@@ -21,7 +21,7 @@ class Document:
     """A piece of a plan: what a person would run by hand, or hand to the backend's own tool.
 
     Attributes:
-      name: a host, or the name of a file.
+      name: a host, a command, or the name of a file.
       text: shell lines, or the file's content.
     """
 

@@ -82,7 +82,9 @@ class Job:
         return [task for task in self.tasks if task.host.name == host.name]
 
     def folder(self, name: str) -> str:
-        """Returns the data or output folder that the arguments choose, relative to `workdir`.
+        """Returns the data or output folder that the arguments choose.
+
+        A relative path is relative to `workdir`.
 
         Args:
           name: `data` or `output`.

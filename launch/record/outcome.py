@@ -26,7 +26,8 @@ class Outcome:
     """How the job ended.
 
     Attributes:
-      exit_code: that of the first task that failed (128 + n for signal n); 124 for a time limit.
+      exit_code: that of the first task that failed (128 + n for signal n); 124 for a time limit;
+        128 + n if signal n stopped the job.
       reason: one line of text.
       task: the task that failed, if one did.
       details: the last lines of that task, and the path of its log.

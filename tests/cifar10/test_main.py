@@ -250,8 +250,9 @@ def test_a_reader_that_goes_away_does_not_end_the_run(trained, folder):
     ],
     ids=["before TensorFlow loads", "of a training", "of another mode"],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(trained, folder, arguments, message, forks):
-    ended = forks.run(*arguments, cwd=folder)
+def test_a_mistake_is_one_line_and_exit_code_2(trained, folder, arguments, message):
+    # In a process of its own: what TensorFlow prints while it loads would be further lines.
+    ended = program.run(*arguments, cwd=folder)
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"error: {message}")
     assert ended.stderr.count("\n") == 1

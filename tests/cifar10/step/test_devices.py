@@ -374,6 +374,7 @@ def test_our_convolutions_are_refused_to_who_has_none_that_they_compute(
         f"--kernels own cannot be had: {title} has no convolution that they compute; "
         "--kernels auto does without"
     )
+    assert not plan(**settings).own_kernels
     assert plan(**settings).kernels_missing is None
 
 
