@@ -1,1 +1,1 @@
-"""From words and files to one frozen `Cluster`, its tasks and their ports."""
+"""Reads the description of a cluster, and works out its tasks and their ports."""

@@ -1,4 +1,4 @@
-"""A cluster from a YAML file, checked strictly; docs/launch.md shows all that it can say."""
+"""Reads a cluster from a YAML file and checks it strictly; docs/launch.md shows the keys."""
 
 import re
 from collections.abc import Mapping
@@ -27,15 +27,16 @@ _HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -"
 
 
 def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
-    """Reads and checks the file.
+    """Reads and checks a cluster file.
 
     Args:
-      path: the file.
-      kinds: the backends that there are, by name.
-      on: the backend to take instead of the file's own.
+      path: the path of the file.
+      kinds: backend name -> its kind, for every backend that the file may name.
+      on: the name of the backend to use instead of the one in the file.
 
     Raises:
-      LaunchError: `lab.yaml:12: ...`, with the value, the rule and the way out.
+      LaunchError: the file cannot be read or is wrong; the message about a wrong key or value
+        begins with `lab.yaml:12:`.
     """
     top = read(path)
     is_known = matching("|".join(map(re.escape, kinds)), f"one of {', '.join(kinds)}")
@@ -59,7 +60,7 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
     limits = top.section("limits")
     if limits is not None:
         said["limits"] = read_settings(limits, Limits)
-    # Each backend's section is read and checked, whichever of them the job will run on.
+    # The section of every backend is checked, not only that of the backend that runs the job.
     said["settings"] = {
         name: read_settings(section, known.settings)
         for name, known in kinds.items()
@@ -73,7 +74,7 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
 
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
-    """Reads the hosts; settings at the top of the file apply to each of them."""
+    """Reads the list of hosts; settings at the top of the file apply to each of them."""
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
     base = _settings(top, _PLAIN)
@@ -91,7 +92,7 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
 
 
 def _dealt_out(top: Section, tasks_node: Node, kind: Kind) -> tuple[Host, ...]:
-    """Deals the tasks out to hosts that a scheduler will choose."""
+    """Distributes the tasks over hosts that a scheduler will choose."""
     base = _settings(top, _PLAIN)
     counts = dict(_counts(Section(top.path, tasks_node, "tasks")))
     nodes = top.take("nodes", whole(1, 10_000), None)
@@ -106,7 +107,7 @@ def _has_roles(node: Node) -> bool:
 
 
 def _host(top: Section, node: Node, base: Host) -> Host:
-    """Reads one host, which is a word or a mapping."""
+    """Reads one host: a name, with or without `user@`, or a mapping."""
     if isinstance(node, yaml.ScalarNode):
         return top.parse("host", node, lambda word: named(base, word))
     section = Section(top.path, node, "a host")
@@ -125,15 +126,15 @@ def _host(top: Section, node: Node, base: Host) -> Host:
 
 
 def _settings(section: Section, base: Host) -> Host:
-    """Reads the settings that can stand with one host, or at the top of the file for all."""
+    """Reads the settings that the file can give for one host, or at its top for all hosts."""
     said = read_fields(section, Host)
     if said.get("workdir", base.workdir) != base.workdir and base.python == default_python():
-        base = replace(base, python="python3")  # This checkout's venv is in this checkout.
+        base = replace(base, python="python3")  # The venv is only in this checkout.
     return replace(base, **said)
 
 
 def _counts(roles: Section) -> tuple[tuple[str, int], ...]:
-    """Reads task types and how many there are of each."""
+    """Reads the number of tasks of each type."""
     found = [(role, roles.take(role, whole(0, 1000), 0)) for role in TASK_TYPES]
     roles.finish()
     if not any(count for _, count in found):

@@ -1,4 +1,4 @@
-"""Descriptions without a file: a list of hosts, or this machine."""
+"""Makes clusters without a file: from a list of hosts, or from the number of tasks."""
 
 import os
 import re
@@ -14,41 +14,45 @@ from launch.cluster.kind import Kind
 from launch.cluster.model import FREE_PORTS, HOST_NAME, LEADS, USER_NAME, Cluster, Host
 from launch.errors import LaunchError
 
-ROOT = Path(__file__).resolve().parents[2]  # where the code lies, cifar10_main.py included
+ROOT = Path(__file__).resolve().parents[2]  # the folder that holds cifar10_main.py
 
 
 def code_folder() -> str:
-    """The current folder if it holds cifar10_main.py, so that relative paths mean what they say."""
+    """Returns the current folder if it holds cifar10_main.py, else this checkout."""
     here = os.getcwd()
     return here if os.path.exists(os.path.join(here, "cifar10_main.py")) else str(ROOT)
 
 
 def is_this_machine(name: str) -> bool:
-    """Whether a host name or address is this machine's; asks no name server."""
+    """Whether a host name or address is this machine's; does not ask a name server."""
     if name in ("localhost", socket.gethostname()):
         return True
     family = socket.AF_INET6 if ":" in name else socket.AF_INET
     try:
         socket.inet_pton(family, name)
         with socket.socket(family, socket.SOCK_DGRAM) as asked:
-            asked.connect((name, 9))  # sends nothing: the system only chooses the own address
+            asked.connect((name, 9))  # UDP: sends nothing, only selects the local address
             return bool(asked.getsockname()[0] == name)
     except OSError:  # not an address, or not reachable
         return False
 
 
 def nameless_host(python: Optional[str] = None, workdir: Optional[str] = None) -> Host:
-    """What all hosts of a cluster share until more is said of them; it has no name and no roles.
+    """Returns a host without a name and tasks, as the base of all hosts of a cluster.
 
     Args:
-      python: the training's Python on the hosts.
-      workdir: the folder with the code on the hosts; by default the same one as here.
+      python: the Python that runs the training on the hosts; by default, `default_python()`.
+      workdir: the folder with the code on the hosts; by default, `code_folder()`.
     """
     return Host("", "", (), workdir or code_folder(), python=python or default_python())
 
 
 def named(base: Host, word: str) -> Host:
-    """A host like `base`, called `NAME` or `USER@NAME`; LaunchError if the word is neither."""
+    """Returns a copy of `base` with the name, and the user if given, of NAME or USER@NAME.
+
+    Raises:
+      LaunchError: `word` has another form.
+    """
     user, at, name = word.rpartition("@")
     if not re.fullmatch(HOST_NAME, name) or (at and not re.fullmatch(USER_NAME, user)):
         raise LaunchError(
@@ -61,13 +65,13 @@ def named(base: Host, word: str) -> Host:
 def from_hosts(
     names: str, python: Optional[str] = None, workdir: Optional[str] = None, evaluator: bool = False
 ) -> Cluster:
-    """The layout that its users know: `ip0,ip1` -> master, worker, and a ps on each.
+    """Makes a cluster with a master on the first host, a worker on each other, and a ps on each.
 
     Args:
       names: host names or addresses, with or without `user@`, separated by commas.
-      python: as for `nameless_host`, and so is `workdir`.
-      workdir: see there.
-      evaluator: run one on the last host; the master is then called chief.
+      python: the same as for `nameless_host`.
+      workdir: the same as for `nameless_host`.
+      evaluator: whether to add an evaluator on the last host; the master is then called chief.
     """
     base, words = nameless_host(python, workdir), names.split(",")
     hosts = []
@@ -87,7 +91,15 @@ def on_this_machine(
     workdir: Optional[str] = None,
     evaluator: bool = False,
 ) -> Cluster:
-    """A master, `workers` workers and `ps` ps as processes here, on free ports."""
+    """Makes a cluster of processes on this machine, with free ports.
+
+    Args:
+      workers: the number of workers besides the master.
+      ps: the number of parameter servers.
+      python: the Python that runs the training; by default, the launcher's own.
+      workdir: the folder with the code; by default, `code_folder()`.
+      evaluator: whether to add an evaluator; the master is then called chief.
+    """
     roles = [("chief" if evaluator else "master", 1), ("worker", workers), ("ps", ps)]
     if evaluator:
         roles.append(("evaluator", 1))
@@ -109,14 +121,14 @@ def on_chosen_hosts(
     python: Optional[str] = None,
     workdir: Optional[str] = None,
 ) -> Cluster:
-    """Tasks on hosts that a scheduler will choose: `node0`, `node1` and so on until then.
+    """Makes a cluster on hosts that a scheduler will choose; until then they are `node0`, `node1`.
 
     Args:
       kind: a backend that chooses the hosts.
-      counts: task type -> how many.
-      num_hosts: as for `chosen_hosts`.
-      python: as for `nameless_host`, and so is `workdir`.
-      workdir: see there.
+      counts: task type -> the number of tasks.
+      num_hosts: the same as for `chosen_hosts`.
+      python: the same as for `nameless_host`.
+      workdir: the same as for `nameless_host`.
 
     Raises:
       LaunchError: there are more hosts than tasks, or `num_hosts` is given where each task has its
@@ -133,14 +145,14 @@ def on_chosen_hosts(
 def chosen_hosts(
     kind: Kind, counts: Mapping[str, int], num_hosts: Optional[int], base: Host
 ) -> tuple[Host, ...]:
-    """Deals tasks out to hosts in turns: first the trainers, then the ps and the evaluator.
+    """Distributes tasks over hosts in turns: first the trainers, then the ps and the evaluator.
 
     Args:
       kind: a backend that chooses the hosts.
-      counts: task type -> how many.
-      num_hosts: how many hosts; None is one for each trainer, with the ps beside them, or one for
-        each task if the backend gives each task a host of its own; it must be None there.
-      base: what all hosts have besides their names and roles.
+      counts: task type -> the number of tasks.
+      num_hosts: the number of hosts; by default, one for each trainer, which the ps share. It must
+        be None for a backend that gives each task its own host.
+      base: a host with the settings that all hosts share.
 
     Raises:
       LaunchError: there are more hosts than tasks, or `num_hosts` is given where each task has its
@@ -159,7 +171,7 @@ def chosen_hosts(
         num_hosts = max(1, len(trainers))
     if num_hosts > num_tasks:
         raise LaunchError(f"{num_hosts} nodes for {num_tasks} tasks; take fewer nodes")
-    # Where there are more hosts than trainers, the ps begin on those that are still free.
+    # If there are more hosts than trainers, the first ps goes to a host without a trainer.
     first = len(trainers) if len(trainers) < num_hosts else 0
     roles = [Counter[str]() for _ in range(num_hosts)]
     for position, task_type in [*enumerate(trainers), *enumerate(others, first)]:
@@ -171,10 +183,10 @@ def chosen_hosts(
 
 
 def _repeated(counts: Mapping[str, int], task_types: Sequence[str]) -> list[str]:
-    """Each task type as often as there are tasks of it."""
+    """Returns one entry, the task type, for each task of these types."""
     return [task_type for task_type in task_types for _ in range(counts.get(task_type, 0))]
 
 
 def default_python() -> str:
-    """The venv of this checkout, if the launcher itself runs from it; else python3."""
+    """Returns this checkout's .venv/bin/python if the launcher runs in that venv, else python3."""
     return ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python3"

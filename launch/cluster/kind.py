@@ -1,4 +1,4 @@
-"""What the description of a cluster must know of a backend."""
+"""The facts about a backend that are needed to read the description of a cluster."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,24 +6,26 @@ from typing import Any, Optional
 
 from launch.cluster.model import Ports
 
-# Why a backend whose kind `is_this_machine` takes no other hosts, and what to do instead.
+# Why a backend that runs all tasks on this machine takes no `--hosts`, and what to do instead.
 ALL_TASKS_HERE = "all tasks run on this machine; give --workers and --ps, or --on ssh"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What stands for a backend until it is needed.
+    """Facts about a backend, known before its implementation is imported.
 
     Attributes:
-      name: as `--on` and `backend:` have it, and the backend's own section of a cluster file.
-      load: imports what the backend needs, and returns it: a `launch.backends.base.Backend`.
-      chooses_hosts: whether it chooses the hosts itself, by the counts of tasks.
-      host_per_task: whether it gives each task a host of its own, where it chooses them.
-      is_this_machine: whether it runs all tasks on the launcher's own machine.
+      name: the backend's name in `--on` and `backend:`, and the key of its section in a cluster
+        file.
+      load: imports the implementation and returns the `launch.backends.base.Backend`.
+      chooses_hosts: whether the backend chooses the hosts; users then give only the number of
+        tasks of each type.
+      host_per_task: whether a backend that chooses the hosts gives each task its own host.
+      is_this_machine: whether the backend runs all tasks on the launcher's machine.
       has_image: whether tasks run in an image, which has its own Python and code.
-      default_ports: used where the description names none.
-      settings: what its section of a cluster file can say: a dataclass whose fields are made with
-        `launch.cluster.rules.setting`; None if it has no section.
+      default_ports: the ports of a cluster whose description gives none.
+      settings: the dataclass of the backend's section in a cluster file, with fields made by
+        `launch.cluster.rules.setting`; None if there is no such section.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""What a cluster is: hosts, the tasks that each of them runs, and the rules of the job.
+"""The model of a cluster: hosts, the tasks that each of them runs, and the rules of the job.
 
-However it was written down (`--hosts`, a YAML file, `--on local`), it becomes one `Cluster`, which
-is frozen and checked when it is made.
+Every description (`--hosts`, a YAML file, `--on local`) becomes a frozen `Cluster`, which is
+checked when it is made.
 """
 
 import re
@@ -15,7 +15,7 @@ from launch.errors import LaunchError
 LEADS = ("master", "chief")
 TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
 
-FIRST_PORT = 2222  # trainers; a ps takes the next one: the layout that its users know
+FIRST_PORT = 2222  # for the first trainer of a host; its first ps takes the next port
 
 HOST_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*"
 USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -28,19 +28,19 @@ _COMMAND = matching(COMMAND_NAME, "a command or path of letters, digits, / . _ +
 
 @dataclass(frozen=True)
 class Host:
-    """A machine, and what it runs.
+    """A machine, and the tasks that it runs.
 
-    A cluster file can say its settings of one host, or at its top of all of them.
+    A cluster file can give the settings for one host, or at its top for all hosts.
 
     Attributes:
-      name: how it is reached: a name or address that ssh knows.
-      address: what the tasks on other hosts dial.
-      roles: (task type, count), in the order in which ports are given out.
-      user: the ssh user; None leaves it to the ssh configuration.
-      python: the training's Python; a relative path starts from `workdir`.
+      name: the name or address by which ssh reaches the host.
+      address: the name or address at which the tasks on other hosts connect to this one.
+      roles: (task type, number of tasks) pairs.
+      user: the ssh user; None leaves the choice to the ssh configuration.
+      python: the Python that runs the training; a relative path starts from `workdir`.
       workdir: the folder that holds cifar10_main.py.
-      agent_python: a Python 3.9 or newer for the launcher's own agent there.
-      gpus: how many GPUs it has, if that was said.
+      agent_python: the Python, 3.9 or newer, that runs the launcher's agent on the host.
+      gpus: the number of GPUs; None if the description does not give it.
     """
 
     name: str
@@ -53,28 +53,28 @@ class Host:
     gpus: Optional[int] = setting(None, whole(0, 64))
 
     def count(self, *task_types: str) -> int:
-        """Returns how many tasks of these types it runs."""
+        """Returns the number of this host's tasks of these types."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
 
     @property
     def trains(self) -> bool:
-        """Whether it reads training data."""
+        """Whether a task on this host reads records, as all types but ps do."""
         return self.count(*LEADS, "worker", "evaluator") > 0
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Where tasks listen: numbers from `low` up to `high`, or free ones if `low` is None.
+    """The ports on which tasks listen: from `low` to `high`, or free ones if `low` is None.
 
-    Without `high`, the first trainer of a host takes `low` and its first ps the next number, so
-    that every host has the same ones.
+    Without `high`, the first trainer of every host takes `low` and the first ps `low + 1`; further
+    tasks take the next numbers.
     """
 
     low: Optional[int] = FIRST_PORT
     high: Optional[int] = None
 
 
-FREE_PORTS = Ports(low=None)  # where jobs of several people may share a host
+FREE_PORTS = Ports(low=None)  # for hosts that several jobs may share
 
 
 def _ports(text: str) -> Ports:
@@ -103,12 +103,13 @@ class Limits:
     """Time limits in seconds; None is no limit.
 
     Attributes:
-      start_secs: until the first training step.
-      idle_secs: without a line from any task.
-      grace_secs: for the others to end by themselves once the master is done, and for the
-        workers once a ps has ended by itself.
-      stop_secs: for a task that was asked to stop, so that it can save.
-      lease_secs: without a sign of life between launcher and host, until either gives the other up.
+      start_secs: the time from the start to the first training step.
+      idle_secs: the time without output from any task, after the first training step.
+      grace_secs: the time for the other tasks to end by themselves after the master has finished,
+        and for the workers to do so after a ps has ended by itself.
+      stop_secs: the time for a task to save and end after it was asked to stop.
+      lease_secs: the time without a message between the launcher and a host after which each
+        considers the other lost.
     """
 
     start_secs: Optional[float] = setting(600, seconds_or_off)
@@ -120,16 +121,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The whole description.
+    """A cluster, and the rules of its job.
 
     Attributes:
-      environment: (name, value) for every task.
-      passed: names of variables that every task gets with the launcher's own value.
-      restarts: how often one task may be started again.
-      gpus_per_task: for each trainer; None shares out what there is.
-      sync: whether the code is copied to the hosts first.
-      source: where the description came from, for messages.
-      settings: what it says to single backends, by their names; each knows its own defaults.
+      environment: (name, value) pairs of variables for every task.
+      passed: the names of variables that every task gets with their values in the launcher.
+      restarts: how often each task may be started again.
+      gpus_per_task: the number of GPUs of each trainer; None divides a host's GPUs among its
+        trainers, and gives none on Kubernetes.
+      sync: whether to copy the code to the hosts before the start.
+      source: the flag or file that gave the description, for the record of the run.
+      settings: backend name -> the settings of its section; without them, a backend uses its
+        defaults.
     """
 
     hosts: tuple[Host, ...]

@@ -1,4 +1,4 @@
-"""Gives the tasks of a host their ports."""
+"""Assigns ports to the tasks of a host."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -11,17 +11,18 @@ Numbers = Sequence[Optional[int]]
 
 
 def num_ports(host: Host) -> int:
-    """Returns how many ports a host's tasks listen on; an evaluator has none."""
+    """Returns the number of ports on which a host's tasks listen; an evaluator needs none."""
     return host.count(*LEADS, "worker", "ps")
 
 
 def allot(rule: Ports, host: Host, found: Optional[Sequence[int]]) -> tuple[Numbers, Numbers]:
-    """Returns the ports of a host's trainers and of its ps.
+    """Returns the ports of a host's trainers (master, chief and workers), and those of its ps.
 
     Args:
-      rule: fixed ports, a range, or free ones.
-      host: whose tasks need them.
-      found: the free ports, if they were looked for already.
+      rule: the ports that the description gives: a first one, a range, or free ones.
+      host: the host whose tasks need ports.
+      found: the free ports found on the host, for a rule of free ports; if None, every port in the
+        result is None.
 
     Raises:
       LaunchError: there are too few ports.
@@ -39,7 +40,7 @@ def allot(rule: Ports, host: Host, found: Optional[Sequence[int]]) -> tuple[Numb
     if rule.high is not None:
         numbers = range(rule.low, rule.high + 1)
         return numbers[:trainers], numbers[trainers : trainers + ps]
-    # The same two on every host, whatever else it runs; further ones follow.
+    # The first trainer and the first ps have the same ports on every host; others follow.
     further = iter(range(rule.low + 2, last + 1))
     return (
         [rule.low, *islice(further, trainers - 1)] if trainers else [],

@@ -1,7 +1,7 @@
-"""What settings may be: rules for text, and fields of dataclasses that carry them.
+"""Rules for the values of settings, and dataclass fields that have such rules.
 
-A cluster file can set a field that is made with `setting`: `launch.cluster.yaml_section` reads it.
-Nothing here needs YAML, which takes time to load.
+A field that is made with `setting` is a key of cluster files, which `launch.cluster.yaml_section`
+reads. This module does not import YAML, which takes time to load.
 """
 
 import re
@@ -11,22 +11,22 @@ from typing import Any, Optional
 
 from launch.errors import LaunchError
 
-Rule = Callable[[str], Any]  # the value that a text stands for; LaunchError: `must be ..., got ...`
+Rule = Callable[[str], Any]  # parses a value's text; LaunchError: `must be ..., got ...`
 
 
 def setting(
     default: Any, rule: Rule, *, key_rule: Optional[Rule] = None, name: Optional[str] = None
 ) -> Any:
-    """Makes a field of a dataclass that a cluster file can set.
+    """Makes a dataclass field that a cluster file can set.
 
-    Its type says what stands in the file: a list of values for a tuple, a mapping with free keys
-    for a tuple of pairs, and one value for all else.
+    The field's type decides its form in the file: a list for a tuple, a mapping with any keys for a
+    tuple of pairs, and a single value for all other types.
 
     Args:
-      default: where the file says nothing; MISSING: whoever makes one must give it.
-      rule: for the value, or each of them.
-      key_rule: for the keys, where the field is a tuple of pairs; only there.
-      name: in the file, if it is not the field's own.
+      default: the value if the file gives none; MISSING if the field has no default.
+      rule: the rule for the value, or for each value of a tuple.
+      key_rule: the rule for each key, if the field is a tuple of pairs; otherwise None.
+      name: the key in the file; by default, the field's name.
     """
     return field(default=default, metadata={"rule": rule, "key_rule": key_rule, "name": name})
 
@@ -43,19 +43,19 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """The rule for a time span."""
+    """Reads a positive number of seconds."""
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]+)?", text) or float(text) <= 0:
         raise LaunchError(f"must be a number of seconds above 0, got {text!r}")
     return float(text)
 
 
 def seconds_or_off(text: str) -> Optional[float]:
-    """The rule for a time limit; `off` is none."""
+    """Reads a time limit in seconds; returns None for `off`."""
     return None if text == "off" else seconds(text)
 
 
 def yes_or_no(text: str) -> bool:
-    """The rule for a switch."""
+    """Reads `true` or `false`."""
     if text not in ("true", "false"):
         raise LaunchError(f"must be true or false, got {text!r}")
     return text == "true"
@@ -65,8 +65,8 @@ def matching(pattern: str, words: str) -> Callable[[str], str]:
     """Makes a rule for text that matches a pattern.
 
     Args:
-      pattern: a regular expression for all of it; it is compiled only when it is needed.
-      words: what the pattern asks for, for the error.
+      pattern: a regular expression for the whole text; it is compiled at its first use.
+      words: a description of the pattern, for the error.
     """
 
     def read(text: str) -> str:

@@ -1,8 +1,7 @@
-"""Shows a job before it runs: as text, as JSON, or as a shell line for each node. Changes nothing.
+"""Describes a job before it runs: as text, as JSON, or as one shell line for each host.
 
-Most backends show their plans with these functions.
-
-Variables of `environment` and `pass_environment` are shown by name only.
+Most backends make their plans with these functions. Variables of `environment` and
+`pass_environment` are shown by name only.
 """
 
 import json
@@ -18,11 +17,11 @@ from launch.errors import LaunchError
 
 @dataclass(frozen=True)
 class Document:
-    """A piece of a plan: what a person would run by hand, or hand to the backend's own tool.
+    """A part of a plan, such as shell lines, a batch script or manifests.
 
     Attributes:
-      name: a host, a command, or the name of a file.
-      text: shell lines, or the file's content.
+      name: a host and its tasks, a command, or the name of a file.
+      text: shell lines, or the content of the file.
     """
 
     name: str
@@ -30,16 +29,16 @@ class Document:
 
 
 def command(task: Task) -> str:
-    """The command line as a person would type it."""
+    """Returns a task's command as a shell line, without the environment variables."""
     return f"cd {shlex.quote(task.host.workdir)} && {shlex.join(task.argv)}"
 
 
 def as_text(job: Job, shown: Callable[[Task], str] = command) -> str:
-    """Returns every task's host, TF_CONFIG, command and devices, for people.
+    """Returns each task's host, TF_CONFIG, command, devices and variables, for people.
 
     Args:
-      job: the tasks.
-      shown: how a command is shown.
+      job: the job to describe.
+      shown: returns a task's command as the text shows it.
     """
     hosts = len(job.cluster.hosts)
     lines = [f"{counts(job)} on {hosts} host{'s' * (hosts > 1)} ({job.cluster.backend})"]
@@ -58,16 +57,16 @@ def as_text(job: Job, shown: Callable[[Task], str] = command) -> str:
 
 
 def as_json(job: Job) -> str:
-    """Returns the same for programs."""
+    """Returns the backend and all tasks as JSON, for programs."""
     tasks = [_task(task, variables(job)) for task in job.tasks]
     return json.dumps({"backend": job.cluster.backend, "tasks": tasks}, indent=2)
 
 
 def shell_documents(job: Job) -> list[Document]:
-    """Returns a line for each node, which runs its tasks, for people who start them by hand.
+    """Returns for each host a shell line that runs all its tasks, to start them by hand.
 
     Raises:
-      LaunchError: ports are still to be found.
+      LaunchError: the ports are free ones, which are known only when the job starts.
     """
     refuse_free_ports(job)
     documents = []
@@ -81,13 +80,13 @@ def shell_documents(job: Job) -> list[Document]:
 
 
 def refuse_free_ports(job: Job) -> None:
-    """LaunchError if ports are still to be found: nobody could run such a plan."""
+    """Raises LaunchError if the job's ports are free ones, which a plan cannot know."""
     if job.cluster.ports.low is None:
         raise LaunchError("--shell needs fixed ports: set `ports: 2222` in place of `ports: free`")
 
 
 def as_documents(documents: Sequence[Document]) -> str:
-    """Returns the pieces of a plan, each under its name; a script stays as it is."""
+    """Returns the parts of a plan as one text, each below its name unless it is a script."""
     return "\n".join(
         document.text if document.text.startswith("#!") else f"# {document.name}\n{document.text}"
         for document in documents
@@ -95,18 +94,18 @@ def as_documents(documents: Sequence[Document]) -> str:
 
 
 def counts(job: Job) -> str:
-    """`1 master, 2 ps`."""
+    """Returns the number of tasks of each type, such as `1 master, 2 ps`."""
     kinds = dict.fromkeys(task.task_type for task in job.tasks)
     return ", ".join(f"{job.cluster.count(kind)} {kind}" for kind in kinds)
 
 
 def variables(job: Job) -> list[str]:
-    """The names of the variables that the description gives to every task."""
+    """Returns the names of all variables that the description gives to the tasks, sorted."""
     return sorted([*(name for name, _ in job.cluster.environment), *job.cluster.passed])
 
 
 def reached(host: Host) -> str:
-    """Returns a host's user, name and address; leaves out what the name says already."""
+    """Returns `USER@NAME (ADDRESS)`, without the parts that are unset or equal to the name."""
     name = f"{host.user}@{host.name}" if host.user else host.name
     return name if host.address == host.name else f"{name} ({host.address})"
 
@@ -128,12 +127,12 @@ def _task(task: Task, variables: list[str]) -> dict[str, Any]:
 
 
 def shell_command(task: Task, variables: list[str], line: str) -> str:
-    """`line` with the task's environment before it."""
+    """Returns a shell line that runs `line` with TF_CONFIG, the task's GPUs and the variables."""
     words = [f"TF_CONFIG={shlex.quote(task.tf_config)}"]
     if task.devices.gpus is not None:
         words.append(
             f"CUDA_VISIBLE_DEVICES={','.join(map(str, task.devices.gpus)) or shlex.quote('')}"
         )
-    # Their values are not for a screen: the shell that runs the line must have them.
+    # Values must not be printed, so the shell that runs the line must have the variables.
     words += [f'{name}="${{{name}:?}}"' for name in variables]
     return " ".join([*words, line])

@@ -1,4 +1,4 @@
-"""From a cluster to its tasks: who runs where, on which port and devices, with which TF_CONFIG."""
+"""Works out the tasks of a cluster: the host, port, devices and TF_CONFIG of each."""
 
 import json
 from collections import Counter
@@ -11,27 +11,27 @@ from launch.cluster.ports import allot
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
-FREE = "free"  # stands for a port that is found when the job starts
+FREE = "free"  # stands in TF_CONFIG for a port that is chosen when the job starts
 
-# Ports are given out in this order, and so are GPUs and cores; an evaluator has no port.
+# Ports, GPUs and cores are assigned in this order; an evaluator has no port.
 _TRAINERS = (*LEADS, "worker", "evaluator")
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What a task may compute on.
+    """The GPUs and cores that a task may use.
 
     Attributes:
-      gpus: the numbers of its GPUs; () is none, None is as the host has them.
-      share: (i, n): the i-th of n equal parts of the host's cores, and of its GPUs where `gpus` is
-        None; None is all of them.
+      gpus: the numbers of the GPUs, () for none; None leaves the choice to `share`.
+      share: (i, n) for part i, counted from 0, of n equal parts of the host's cores, and of its
+        GPUs if `gpus` is None; None for all of them.
     """
 
     gpus: Optional[tuple[int, ...]] = None
     share: Optional[tuple[int, int]] = None
 
     def words(self) -> str:
-        """Describes them for people."""
+        """Describes the devices for people."""
         cores = f"part {self.share[0] + 1} of {self.share[1]} of the cores" if self.share else ""
         if self.gpus is None:
             gpus = "the same part of the GPUs" if self.share else "all GPUs"
@@ -45,9 +45,10 @@ class Task:
     """One process of the cluster.
 
     Attributes:
-      port: where it listens; None for an evaluator, and while it is still to be found.
-      tf_config: the JSON that it gets as TF_CONFIG.
-      argv: its command line, to run in `host.workdir`.
+      port: the port on which the task listens; None for an evaluator, and for a free port that is
+        not known yet.
+      tf_config: the value of TF_CONFIG, as JSON.
+      argv: the command line, which runs in `host.workdir`.
     """
 
     task_type: str
@@ -60,25 +61,25 @@ class Task:
 
     @property
     def name(self) -> str:
-        """`worker/0`."""
+        """The task type and index, such as `worker/0`."""
         return f"{self.task_type}/{self.index}"
 
     @property
     def is_lead(self) -> bool:
-        """Whether the job is over when it ends."""
+        """Whether this is the master or chief, whose success ends the job."""
         return self.task_type in LEADS
 
 
 @dataclass(frozen=True)
 class Job:
-    """A cluster, the training's arguments and the tasks that come of them."""
+    """A cluster, the training's arguments, and the tasks that follow from both."""
 
     cluster: Cluster
     arguments: tuple[str, ...]
     tasks: tuple[Task, ...]
 
     def on(self, host: Host) -> list[Task]:
-        """The tasks of one host."""
+        """Returns the tasks of one host."""
         return [task for task in self.tasks if task.host.name == host.name]
 
     def folder(self, name: str) -> str:
@@ -87,7 +88,7 @@ class Job:
         A relative path is relative to `workdir`.
 
         Args:
-          name: `data` or `output`.
+          name: `data` or `output`, which is also the default folder.
         """
         chosen = name
         for argument, following in zip(self.arguments, [*self.arguments[1:], ""]):
@@ -105,13 +106,13 @@ def make_job(
     arguments: Sequence[str] = (),
     free_ports: Optional[Mapping[str, Sequence[int]]] = None,
 ) -> Job:
-    """Works out every task.
+    """Works out the tasks of a cluster.
 
     Args:
-      cluster: the description.
-      arguments: the training's own, the same for every task.
-      free_ports: host name -> ports found free there, for `ports: free`; without them such ports
-        stand as `free` in TF_CONFIG.
+      cluster: the cluster.
+      arguments: the arguments of the training program, the same for every task.
+      free_ports: host name -> the free ports found there, for `ports: free`; if None, `free` stands
+        in TF_CONFIG instead of such ports.
 
     Raises:
       LaunchError: a host has too few ports or GPUs for its tasks.
@@ -144,7 +145,7 @@ def _dial(address: str, port: Optional[int]) -> str:
 def _tasks_of(
     cluster: Cluster, host: Host, found: Optional[Sequence[int]]
 ) -> Iterator[tuple[str, Optional[int], Devices]]:
-    """Yields type, port and devices of each task of one host: trainers, then ps."""
+    """Yields the type, port and devices of each task of one host: first trainers, then ps."""
     trainers = [role for role in _TRAINERS for _ in range(host.count(role))]
     trainer_ports, ps_ports = allot(cluster.ports, host, found)
     listening = iter(trainer_ports)

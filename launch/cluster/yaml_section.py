@@ -1,4 +1,4 @@
-"""Reads YAML strictly: every key known, every value checked, every error with its line."""
+"""Reads YAML strictly: checks every key and every value, and names the line of each error."""
 
 import dataclasses
 import difflib
@@ -14,15 +14,15 @@ Node = yaml.nodes.Node
 
 
 class Section:
-    """One mapping of the file. Take each known key, then `finish`.
+    """One mapping of a file. Callers take each known key, then call `finish`.
 
     Args:
-      path: the file's name, for messages.
+      path: the path of the file, for messages.
       node: the YAML node, which must be a mapping.
-      name: what the section is, for messages.
+      name: what to call the section in messages.
 
     Attributes:
-      left: the keys that nobody has taken yet -> (node of the key, node of the value).
+      left: key -> (node of the key, node of the value), for the keys that are not taken yet.
     """
 
     def __init__(self, path: str, node: Node, name: str) -> None:
@@ -41,16 +41,20 @@ class Section:
             self.left[key.value] = (key, value)
 
     def error(self, node: Node, message: str) -> LaunchError:
-        """Makes an error about `node`: `lab.yaml:12: message`."""
+        """Returns an error with the line of `node`: `lab.yaml:12: message`."""
         return LaunchError(f"{self.path}:{node.start_mark.line + 1}: {message}")
 
     def take(self, key: str, parse: Callable[[str], T], default: T) -> T:
-        """Reads the value of a key with `parse`, which raises LaunchError with the rule."""
+        """Takes a key; returns its value as read by `parse`, or `default` if there is no such key.
+
+        Raises:
+          LaunchError: the value is not a scalar, or `parse` refuses it with a LaunchError.
+        """
         node = self.node_of(key)
         return default if node is None else self.parse(key, node, parse)
 
     def parse(self, key: str, node: Node, parse: Callable[[str], T]) -> T:
-        """Reads a scalar with `parse`; adds the line and the key to its error."""
+        """Reads a scalar with `parse`; adds the file, the line and the key to its LaunchError."""
         if not isinstance(node, yaml.ScalarNode):
             raise self.error(node, f"{key} must be one value, not a list or a mapping")
         try:
@@ -59,28 +63,28 @@ class Section:
             raise self.error(node, f"{key} {error}") from None
 
     def section(self, key: str) -> "Optional[Section]":
-        """Takes the mapping under a key; None if there is none."""
+        """Takes a key whose value is a mapping; returns None if there is no such key."""
         node = self.node_of(key)
         return None if node is None else Section(self.path, node, key)
 
     def finish(self) -> None:
-        """Refuses keys that nobody took."""
+        """Raises LaunchError if a key was not taken."""
         for key, (node, _) in self.left.items():
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._known)}"
             raise self.error(node, f"{self.name} knows no {key}; {hint}")
 
     def node_of(self, key: str) -> Optional[Node]:
-        """Takes the node under a key, unread; None if there is none."""
+        """Takes a key and returns the node of its value; None if there is no such key."""
         self._known.append(key)
         return self.left.pop(key, (None, None))[1]
 
 
 def read_settings(section: Section, settings: type[T]) -> T:
-    """Reads a whole section into a dataclass of settings.
+    """Reads a whole section into a dataclass whose fields are made with `rules.setting`.
 
     Raises:
-      LaunchError: with the file's line, the value, the rule and the way out.
+      LaunchError: a key is unknown, or a value is wrong; the message names the file and the line.
     """
     found = settings(**read_fields(section, settings))
     section.finish()
@@ -88,13 +92,13 @@ def read_settings(section: Section, settings: type[T]) -> T:
 
 
 def read_fields(section: Section, settings: type) -> dict[str, Any]:
-    """Reads those fields of a dataclass from a section that are made with `rules.setting`.
+    """Reads from a section the dataclass fields that are made with `rules.setting`.
 
     Returns:
-      Field name -> value; what the section leaves out is left out.
+      Field name -> value, without the fields that the section does not set.
 
     Raises:
-      LaunchError: with the file's line, the value, the rule and the way out.
+      LaunchError: a value is wrong; the message names the file and the line.
     """
     found = {}
     for field in dataclasses.fields(settings):
@@ -107,7 +111,7 @@ def read_fields(section: Section, settings: type) -> dict[str, Any]:
 
 
 def _value(section: Section, key: str, node: Node, field: "dataclasses.Field[Any]") -> Any:
-    """Reads a field's value, by its type: a list, a mapping with free keys, or one value."""
+    """Reads a field's value in the form that its type asks for; see `rules.setting`."""
     rule, key_rule = field.metadata["rule"], field.metadata["key_rule"]
     if get_origin(field.type) is not tuple:
         return section.parse(key, node, rule)
@@ -122,10 +126,10 @@ def _value(section: Section, key: str, node: Node, field: "dataclasses.Field[Any
 
 
 def read(path: str) -> Section:
-    """Opens a file with one YAML mapping.
+    """Reads a file that holds one YAML mapping.
 
     Raises:
-      LaunchError: missing, not UTF-8, not YAML, or not a mapping.
+      LaunchError: the file cannot be opened, is empty, or is not UTF-8, YAML or a mapping.
     """
     try:
         with open(path, encoding="utf-8") as file:

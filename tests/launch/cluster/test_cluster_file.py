@@ -1,4 +1,4 @@
-"""The YAML description: what it can say, and how it refuses what it does not know."""
+"""Cluster files: what they can describe, and the errors for wrong keys and values."""
 
 import re
 from pathlib import Path
@@ -180,7 +180,7 @@ def test_a_file_that_is_not_text_is_an_error(tmp_path: Path) -> None:
 def test_the_files_in_the_documentation_are_right(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
-    # What stands there as a comment is an alternative: kubernetes in the place of slurm.
+    # The commented lines are an alternative: kubernetes instead of slurm.
     blocks.append(re.sub(r"^(backend|nodes|slurm): .*\n", "", blocks[1], flags=re.M))
     blocks[-1] = re.sub("^# ", "", blocks[-1], flags=re.M)
     backends = []

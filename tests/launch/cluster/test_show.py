@@ -1,4 +1,4 @@
-"""What `plan` shows, in every form."""
+"""What `plan` prints, in each of its forms."""
 
 import json
 import resource
@@ -119,7 +119,7 @@ def test_plan_answers_in_a_blink() -> None:
 
 
 def _cpu_secs_of_a_plan() -> float:
-    """Of processors, since the time on a clock goes by what else the machine does."""
+    """Returns the CPU seconds of one `plan`, which depend less on other load than wall time."""
 
     def used() -> float:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)

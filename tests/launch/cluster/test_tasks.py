@@ -1,4 +1,4 @@
-"""Who runs where, on which port and devices."""
+"""The host, port and devices of each task."""
 
 import json
 from typing import Optional

@@ -1,4 +1,4 @@
-"""Settings are read from a section by the fields of a dataclass."""
+"""A section of a YAML file is read into the fields of a dataclass."""
 
 from dataclasses import dataclass
 from pathlib import Path
