@@ -1,4 +1,4 @@
-"""How a task or a job ended: its cause, in words, and as an exit code."""
+"""How a task or a job ended: its cause, its description in words, and its exit code."""
 
 import enum
 import signal
@@ -8,30 +8,30 @@ from typing import Any, Optional
 
 
 class Cause(enum.Enum):
-    """Why a job ended; the values stand in status files."""
+    """Why a job ended; status files hold the values."""
 
-    DONE = "done"  # the master or chief has ended with 0
-    TASK_FAILED = "task failed"  # or could not be started
-    HOST_LOST = "host lost"  # or the connection to it
-    TIME_LIMIT = "time limit"  # one of ours, or of the platform's
-    USER = "user"  # a signal to the launcher, or `stop`
-    CANCELLED = "cancelled"  # by somebody, with the platform's own means
-    PREEMPTED = "preempted"  # by another job
-    PLATFORM = "platform"  # the platform asked tasks to end, and has not said why
-    LAUNCHER = "launcher"  # the launcher could not go on
+    DONE = "done"  # The master or chief ended with exit code 0.
+    TASK_FAILED = "task failed"  # A task failed, or could not be started.
+    HOST_LOST = "host lost"  # A host, or the connection to it, was lost.
+    TIME_LIMIT = "time limit"  # A time limit of the launcher or of the platform was reached.
+    USER = "user"  # The user sent a signal to the launcher, or called `stop`.
+    CANCELLED = "cancelled"  # Somebody ended the job with the platform's own tools.
+    PREEMPTED = "preempted"  # Another job took the place of this one.
+    PLATFORM = "platform"  # The platform asked tasks to end, and gave no reason.
+    LAUNCHER = "launcher"  # An error of the launcher ended the job.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the job ended.
+    """How a job ended.
 
     Attributes:
-      exit_code: that of the first task that failed (128 + n for signal n); 124 for a time limit;
-        128 + n if signal n stopped the job.
-      reason: one line of text.
-      task: the task that failed, if one did.
-      details: the last lines of that task, and the path of its log.
-      cause: why the job ended; None where that is not known.
+      exit_code: 0 if the job is done; the code of the first task that failed (128 + n for signal
+        n); 124 for a time limit; 128 + n if signal n stopped the job.
+      reason: why the job ended, in one line of text.
+      task: the name of the task that failed; None if none did.
+      details: the last lines of that task's output, and the path of its log.
+      cause: why the job ended; None if that is not known.
     """
 
     exit_code: int
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def end_record(outcome: Optional[Outcome]) -> dict[str, Any]:
-    """Returns the fields of a status file about the end; their values are None before it."""
+    """Returns the status file's fields about the end of a job; all are None while it runs."""
     if outcome is None:
         return {"exit_code": None, "reason": None, "cause": None}
     cause = None if outcome.cause is None else outcome.cause.value
@@ -50,12 +50,16 @@ def end_record(outcome: Optional[Outcome]) -> dict[str, Any]:
 
 
 def read_cause(status: Mapping[str, Any]) -> Optional[Cause]:
-    """Returns the cause in a status file; None if it has none, as older files, or another."""
+    """Returns the cause in a status file; None if it is unknown or, as in older files, missing."""
     return next((cause for cause in Cause if cause.value == status.get("cause")), None)
 
 
 def words_for(code: Optional[int]) -> str:
-    """Says how a process ended: `exit code 3`, or `killed by SIGKILL`."""
+    """Describes how a process ended: `exit code 3`, or `killed by SIGKILL`.
+
+    Args:
+      code: its exit code, or -n if signal n killed it; None if it was lost.
+    """
     if code is None:
         return "lost"
     if code >= 0:
@@ -67,7 +71,7 @@ def words_for(code: Optional[int]) -> str:
 
 
 def exit_code_of(code: Optional[int]) -> int:
-    """Returns the launcher's exit code after a task failed with `code` (-n for signal n)."""
-    if not code:  # lost, or a ps that ended though nobody asked it to
+    """Returns the launcher's exit code after a task failed with `code`, see `words_for`."""
+    if not code:  # lost or not started; or 0 from a ps that was not asked to end
         return 1
     return 128 - code if code < 0 else code

@@ -10,12 +10,12 @@ _RATE = re.compile(r"([\d,]+(?:\.\d+)?)\s*(?:images|img)/s", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a task is, by its last progress line.
+    """The progress that one line of a task's output reports.
 
     Attributes:
       step: the global step.
       total: the last step; None if the line does not name it.
-      images_per_sec: the text of the line; empty if it names no rate.
+      images_per_sec: the rate as the line writes it, such as `1,024.5`; empty if it has none.
     """
 
     step: int
@@ -26,8 +26,8 @@ class Progress:
 def read_progress(line: str) -> Optional[Progress]:
     """Returns the progress in a line; None if it is not a progress line.
 
-    A step alone may stand in any message ("training to step 282"), so a progress line must have a
-    total or a rate, too.
+    A step alone may stand in any message ("training to step 282"), so a progress line must also
+    have a total or a rate.
     """
     step, rate = _STEP.search(line), _RATE.search(line)
     if not step or not (step[2] or rate):

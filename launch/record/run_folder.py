@@ -1,8 +1,9 @@
-"""The folder that is kept of a run; `status`, `logs`, `stop` and `clean` read it.
+"""The folder of one run, which `status`, `logs`, `stop` and `clean` read.
 
-RUN/run.json      what was started, where, by which process; no values of variables
-RUN/status.json   the status of each task, replaced as a whole
-RUN/logs/         one file for each task
+RUN/run.json      what was started, on which hosts, by which process; no values of variables
+RUN/status.json   the status of each task, and the outcome; each update replaces the file
+RUN/logs/         one log for each task
+RUN/clean         an empty file, which `clean` leaves once the run has been cleaned
 """
 
 import contextlib
@@ -20,11 +21,11 @@ from launch.errors import HostError, LaunchError
 
 Record = dict[str, Any]
 
-_KEPT = 100  # runs
+_KEPT = 100  # the number of runs whose folders are kept
 
 
 def state_dir(given: Optional[str] = None) -> Path:
-    """Returns the folder of all runs: `--state-dir`, or one in the user's state folder."""
+    """Returns the folder of all runs: `given`, or else one in the user's state folder."""
     if given:
         return Path(given).expanduser()
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
@@ -32,10 +33,10 @@ def state_dir(given: Optional[str] = None) -> Path:
 
 
 class RunFolder:
-    """One run's folder.
+    """The folder of one run.
 
     Args:
-      path: the folder; its name is the run's id.
+      path: the path of the folder, whose last part is the run's id.
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,10 +45,10 @@ class RunFolder:
 
     @classmethod
     def create(cls, parent: Path, job: Job) -> "RunFolder":
-        """Makes the folder of a new run.
+        """Makes the folder of a new run, and removes those of old runs.
 
         Raises:
-          HostError: it cannot be written.
+          HostError: the folder cannot be written.
         """
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = cls(parent / f"{stamp}-{secrets.token_hex(2)}")
@@ -62,11 +63,11 @@ class RunFolder:
         return folder
 
     def log_path(self, task: str) -> Path:
-        """`worker/0` -> `logs/worker-0.log`."""
+        """Returns the path of a task's log: `logs/worker-0.log` for `worker/0`."""
         return self.path / "logs" / f"{task.replace('/', '-')}.log"
 
     def record(self) -> Record:
-        """Returns what was started; HostError if that cannot be read."""
+        """Returns the content of run.json; HostError if it cannot be read."""
         try:
             record: Record = json.loads((self.path / "run.json").read_text("utf-8"))
         except (OSError, ValueError) as error:
@@ -74,14 +75,14 @@ class RunFolder:
         return record
 
     def add(self, **facts: Any) -> None:
-        """Adds facts to the record, for `clean`; HostError if it cannot be written."""
+        """Adds entries to run.json, for `clean`; HostError if it cannot be read or written."""
         try:
             _replace(self.path / "run.json", {**self.record(), **facts})
         except OSError as error:
             raise HostError(f"{self.path / 'run.json'}: {error.strerror}") from None
 
     def status(self) -> Record:
-        """Returns the status of the tasks; empty before the first one is written."""
+        """Returns the content of status.json; an empty dict if it cannot be read."""
         try:
             status: Record = json.loads((self.path / "status.json").read_text("utf-8"))
         except (OSError, ValueError):
@@ -89,12 +90,12 @@ class RunFolder:
         return status
 
     def write_status(self, status: Record) -> None:
-        """Replaces the status; the job goes on if it cannot be written."""
+        """Replaces status.json; ignores errors, since the job must go on."""
         with contextlib.suppress(OSError):
             _replace(self.path / "status.json", status)
 
     def launcher_pid(self) -> Optional[int]:
-        """Returns the launcher's process id if it runs on this machine; else None."""
+        """Returns the launcher's process id if it still runs on this machine; otherwise None."""
         launcher = self.record()["launcher"]
         same_machine = (
             launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
@@ -119,19 +120,19 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
 
 
 def all_runs(parent: Path) -> list[RunFolder]:
-    """Returns every run, the oldest first."""
+    """Returns all runs, the oldest first."""
     if not parent.is_dir():
         return []
     return [RunFolder(path) for path in sorted(parent.iterdir()) if (path / "run.json").exists()]
 
 
 def _forget_old(parent: Path) -> None:
-    """Removes all but the newest `_KEPT` runs; keeps those that may have left processes."""
+    """Removes all but the newest `_KEPT` runs; keeps older ones that may have left processes."""
     for folder in all_runs(parent)[:-_KEPT]:
         has_ended = folder.status().get("exit_code") is not None
         is_over = has_ended or (folder.path / "clean").exists()
         if is_over and folder.launcher_pid() is None:
-            shutil.rmtree(folder.path, ignore_errors=True)  # another launcher may be at it, too
+            shutil.rmtree(folder.path, ignore_errors=True)  # Another launcher may remove it, too.
 
 
 def _describe(run_id: str, job: Job) -> Record:
@@ -164,12 +165,15 @@ def _replace(path: Path, content: Record) -> None:
 
 
 def _start_time(pid: int) -> Optional[str]:
-    """Returns when a process began, in clock ticks since boot; ids are reused, times are not."""
+    """Returns when a process started, in clock ticks since boot; None if it has ended.
+
+    The kernel gives the id of an ended process to new ones, so an id alone does not identify one.
+    """
     try:
         words = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:
         return None
-    return None if words[0] == "Z" else words[19]  # a zombie has ended
+    return None if words[0] == "Z" else words[19]  # A zombie has ended.
 
 
 def _boot_id() -> str:

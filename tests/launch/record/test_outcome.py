@@ -1,4 +1,4 @@
-"""How ends are told, and with which exit code."""
+"""How the end of a task or a job is described, and its exit code."""
 
 from typing import Optional
 
@@ -21,7 +21,7 @@ from launch.record.outcome import (
         (3, "exit code 3"),
         (-1, "killed by SIGHUP"),
         (-9, "killed by SIGKILL"),
-        (-99, "killed by signal 99"),  # no name
+        (-99, "killed by signal 99"),  # a signal without a name
         (None, "lost"),
     ],
 )
@@ -31,7 +31,7 @@ def test_an_end_in_words(code: Optional[int], words: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "exit_code"),
-    # A ps that ends with 0 although nobody asked it to, and a task that was lost, are failures.
+    # A task that was lost is a failure, and so is a ps that ended with 0 before it was asked to.
     [(3, 3), (-1, 129), (-9, 137), (-15, 143), (0, 1), (None, 1)],
 )
 def test_the_launchers_exit_code_is_that_of_the_failed_task(

@@ -1,4 +1,4 @@
-"""What progress the launcher reads from a line of output."""
+"""The progress that the launcher reads from a line of output."""
 
 import pytest
 

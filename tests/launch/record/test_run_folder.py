@@ -1,4 +1,4 @@
-"""What is kept of runs, and for how long."""
+"""Which runs are kept, and which are removed."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ JOB = make_job(on_this_machine(1, 1))
 
 
 def an_old_run(parent: Path, number: int, **status: object) -> Path:
-    """A run of a launcher that is gone."""
+    """Makes the folder of a run whose launcher has ended; returns its path."""
     folder = parent / f"20000101-00000{number}-abcd"
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "master-0.log").write_text("hello")
@@ -31,7 +31,7 @@ def test_a_new_run_forgets_the_oldest_that_are_over(monkeypatch, tmp_path: Path)
     an_old_run(tmp_path, 3, exit_code=1)
     newer = [an_old_run(tmp_path, number, exit_code=0) for number in (4, 5)]
     new = RunFolder.create(tmp_path, JOB)
-    # What has not ended may have left processes behind: it stays for `clean`.
+    # A run that has not ended may have left processes behind, so it stays for `clean`.
     assert [run.path for run in all_runs(tmp_path)] == [left, *newer, new.path]
 
 
