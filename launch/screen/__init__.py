@@ -1,1 +1,1 @@
-"""Shows people a running job."""
+"""Shows the user a running job: lines, and a table of its tasks."""

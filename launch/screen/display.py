@@ -1,7 +1,7 @@
-"""Shows a running job: a live table on a terminal, prefixed lines elsewhere.
+"""Shows a running job: a live table on a terminal, and lines with a prefix elsewhere.
 
 The job must never wait for its output: everything goes into a bounded queue, and one thread writes
-whole lines. If the terminal does not take them, lines are missing on the screen, and nowhere else.
+whole lines. If the reader is too slow, lines are missing on the screen, but not in the logs.
 """
 
 import io
@@ -14,13 +14,13 @@ from typing import Optional, TextIO, cast
 
 from launch.screen.row import Item, Row
 
-_BACKLOG = 10_000  # lines that wait for a reader
+_BACKLOG = 10_000  # the longest queue of lines that are not written yet
 _CLOSE_SECS = 2.0
-_CONTROL = dict.fromkeys([*range(9), *range(10, 32), 127])  # all but the tab
+_CONTROL = dict.fromkeys([*range(9), *range(10, 32), 127])  # control characters except the tab
 
 
 class Display:
-    """Shows lines and the table of tasks; every method returns at once.
+    """Shows lines and the table of tasks; no method waits for the stream, except `close`.
 
     Args:
       stream: the stream to write to; by default standard output.
@@ -38,12 +38,12 @@ class Display:
         self._thread.start()
 
     def task_line(self, task: str, host: str, line: str) -> None:
-        """Shows a line of a task's output, unless there is a table, which has the last one."""
+        """Shows a line of a task's output; does nothing if live, as the table has the last line."""
         if not self.live:
             self.note(f"[{task} {host}] {line}")
 
     def note(self, text: str) -> None:
-        """Shows a line of the launcher's own."""
+        """Shows one line; drops it if too many lines are waiting."""
         if self._queue.qsize() >= _BACKLOG:
             self._dropped += 1
             return
@@ -53,12 +53,12 @@ class Display:
         self._queue.put(text.translate(_CONTROL))
 
     def table(self, rows: Sequence[Row]) -> None:
-        """Shows the state of every task, if there is a table."""
+        """Redraws the table if live; does nothing while earlier items are waiting."""
         if self.live and self._queue.qsize() < 2:
             self._queue.put(rows)
 
     def close(self) -> None:
-        """Writes what is left; gives up after two seconds."""
+        """Waits until everything is written, for at most two seconds."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
@@ -72,7 +72,7 @@ class Display:
                 show_live(self._stream, self._queue)
             else:
                 self._write_lines()
-        except (OSError, ValueError):  # nobody reads any more, which is no reason to end a job
+        except (OSError, ValueError):  # The reader is gone, which must not end the job.
             return
 
     def _write_lines(self) -> None:
@@ -88,10 +88,10 @@ class Display:
 
 
 class _Direct(io.TextIOBase):
-    """Writes to a file descriptor at once.
+    """Writes to a file descriptor without a buffer.
 
-    A thread that hangs in a stream's buffer holds the buffer's lock, with which the interpreter
-    aborts at exit; here it hangs in a system call.
+    A thread that blocks in a buffered write holds the buffer's lock, which makes the interpreter
+    abort at exit; this one blocks in a system call, without a lock.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -115,7 +115,7 @@ class _Direct(io.TextIOBase):
 def _past_the_buffer(stream: TextIO) -> TextIO:
     try:
         return cast(TextIO, _Direct(stream))
-    except (OSError, ValueError):  # a stream in memory; or a closed one, which says so itself
+    except (OSError, ValueError):  # in memory, or closed, which raises its own error later
         return stream
 
 

@@ -7,7 +7,7 @@ from typing import Union
 
 @dataclass(frozen=True)
 class Row:
-    """One task in the table."""
+    """The texts of one task's row in the table."""
 
     task: str
     host: str
@@ -17,5 +17,5 @@ class Row:
     last: str
 
 
-# A line; the rows of all tasks; or None, which ends the thread.
+# A line; the rows of all tasks, for the table; or None, which ends the thread.
 Item = Union[str, Sequence[Row], None]

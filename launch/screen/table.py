@@ -1,4 +1,4 @@
-"""The live table, drawn by rich; runs in the display's own thread."""
+"""Tables drawn by rich: the live one, in the display's own thread, and those printed once."""
 
 import queue
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ _STYLES = {"running": "green", "done": "dim", "failed": "bold red", "restarting"
 
 
 def show_live(stream: TextIO, items: "queue.SimpleQueue[Item]") -> None:
-    """Draws notes above and the latest table below, until None comes."""
+    """Draws the latest table and the lines above it, until None comes from the queue."""
     console = Console(file=stream, highlight=False)
     live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     with live:
-        # Always shown: then no way to die, SIGKILL included, leaves a shell without a cursor.
+        # The cursor stays visible, since a launcher that is killed could not show it again.
         console.show_cursor(True)
         while True:
             item = items.get()
@@ -35,12 +35,12 @@ def print_table(table: Table) -> None:
     """Prints a table once, on standard output."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = 200  # a file has room
+        console.width = 200  # a file has no width that limits it
     console.print(table)
 
 
 def render(rows: Sequence[Row]) -> Table:
-    """Returns the table of all tasks; the column of last lines takes the room that is left."""
+    """Returns the table of all tasks; the column of last lines takes the remaining width."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for name in ("task", "host", "state"):
         table.add_column(name, no_wrap=True)
