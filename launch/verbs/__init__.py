@@ -1,1 +1,1 @@
-"""The verbs of `python -m launch`: `up`, `check` (with `facts`), and `runs` for existing runs."""
+"""Commands of `python -m launch`: `up`, `check` (with `facts`), and `runs` for existing runs."""

@@ -21,7 +21,13 @@ T = TypeVar("T")
 
 
 def check(job: Job) -> int:
-    """Shows what the hosts have and what is wrong; returns 1 if anything is wrong."""
+    """Prints the facts about the hosts and every problem; returns 1 if there is one, else 0.
+
+    For a backend with a scheduler that can judge a job, prints its answer instead.
+
+    Raises:
+      LaunchError: the backend can check neither hosts nor the job.
+    """
     backend = backend_named(job.cluster.backend)
     if isinstance(backend, Scheduler):
         try:
@@ -54,10 +60,10 @@ def check(job: Job) -> int:
 
 
 def refuse_problems(job: Job, backend: AgentBackend) -> None:
-    """Makes the same check before a start.
+    """Checks the hosts before a job starts.
 
     Raises:
-      HostError: something is wrong; names all of it.
+      HostError: there are problems; the message names all of them.
     """
     containers = _containers(backend, job)
     wrong = problems(job, gather(job, backend.transport, containers), containers)
@@ -72,12 +78,18 @@ def _containers(backend: object, job: Job) -> Optional[ContainerNeeds]:
 def gather(
     job: Job, transport: Transport, containers: Optional[ContainerNeeds]
 ) -> dict[str, Facts]:
-    """Asks all hosts side by side; returns what each said, by its name."""
+    """Asks all hosts in parallel; returns host name -> the facts about the host.
+
+    Args:
+      job: the job that is to run.
+      transport: the way to the hosts.
+      containers: what the hosts need for containers; None if tasks are plain processes.
+    """
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
 
     def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
-        """Asks each host that has not failed yet; one that fails now becomes unreachable."""
+        """Asks each host that was reachable so far; marks those that fail as unreachable."""
         reached = [host for host in hosts if facts[host.name].unreachable is None]
         answers = everywhere(reached, ask)
         for name, why in answers.failed.items():

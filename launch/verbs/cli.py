@@ -1,6 +1,6 @@
 """`python -m launch VERB`: the command line.
 
-What a verb needs is imported when it runs, so that every one of them starts at once.
+What a verb needs is imported when it runs, so that every verb starts quickly.
 """
 
 import argparse
@@ -23,7 +23,7 @@ TRAINING ARGS, after `--`, go to cifar10_main.py as they are, the same for every
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs a command line and returns the exit code: 2 for a mistake of the user's."""
+    """Runs a command line and returns its exit code; a mistake of the user gives 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     parser = _parser()
@@ -39,14 +39,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except LaunchError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # `| head`
+    except BrokenPipeError:  # The reader, such as `head`, has ended.
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
         return 130
 
 
-# Flags that --cluster or --hosts makes meaningless -> why, and what to do instead.
+# Flags that do not go with --cluster or --hosts -> why, and what to do instead.
 _SAID_BY_A_FILE = dict.fromkeys(
     ("hosts", "workers", "ps", "nodes", "evaluator", "python", "workdir"),
     "a cluster file says it itself; write it there",
@@ -58,7 +58,7 @@ _SAID_BY_HOSTS = dict.fromkeys(
 
 
 def _refused_by(kind: Kind) -> dict[str, str]:
-    """The flags that a backend cannot use -> why, and what to do instead."""
+    """Returns the flags that a backend cannot use -> why, and what to do instead."""
     refused = {}
     if kind.is_this_machine:
         refused["hosts"] = ALL_TASKS_HERE
@@ -110,12 +110,15 @@ def cluster_of(options: argparse.Namespace) -> Cluster:
 
 
 def _refuse_flags(options: argparse.Namespace, way: str, refused: Mapping[str, str]) -> None:
-    """Refuses flags that mean nothing beside another flag.
+    """Refuses flags that have no meaning beside another flag.
 
     Args:
-      options: the command line.
-      way: the other flag, in words.
-      refused: flag -> why it is refused, and what to do instead.
+      options: the parsed command line.
+      way: the other flag, for the message.
+      refused: name of a flag -> why it is refused, and what to do instead.
+
+    Raises:
+      LaunchError: one of the flags is given.
     """
     for flag, words in refused.items():
         value = getattr(options, flag)
@@ -219,7 +222,7 @@ def _on_a_run(options: argparse.Namespace) -> int:
     return verb(options)
 
 
-# verb -> (the function that runs it, its line in the help)
+# verb -> (the function that runs it, its description in the help)
 _VERBS = {
     "plan": (_plan, "show every task's TF_CONFIG, command and devices"),
     "check": (_check, "check the hosts before a job"),

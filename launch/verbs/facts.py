@@ -1,4 +1,4 @@
-"""Judges what a check found on the hosts, and shows it as rows of a table."""
+"""Finds problems in the facts that a check collects, and makes the rows of its table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ _MOST_CLOCK_SECS = 2.0
 
 @dataclass
 class Facts:
-    """What one host said.
+    """The facts about one host.
 
     Attributes:
-      unreachable: why it could not be asked at all.
+      unreachable: why the host did not answer; None if it did.
       found: the agent's answer; see launch.agent.host_facts.look.
-      clock_secs: how far its clock is ahead of ours.
-      not_dialled: (address, port, why) of ports elsewhere that it could not reach.
+      clock_secs: the seconds by which the host's clock is ahead of the launcher's.
+      not_dialled: (address, port, error) of each port on other hosts that it could not connect to.
     """
 
     unreachable: Optional[str] = None
@@ -34,12 +34,12 @@ class Facts:
 def problems(
     job: Job, facts: Mapping[str, Facts], containers: Optional[ContainerNeeds] = None
 ) -> list[str]:
-    """Returns everything that is wrong, each with the way to mend it.
+    """Returns a message for each problem; most of them say how to solve it.
 
     Args:
       job: the job that is to run.
-      facts: host name -> what that host said.
-      containers: what its containers need; None where tasks are plain processes.
+      facts: host name -> the facts about that host.
+      containers: what the hosts need for containers; None if tasks are plain processes.
     """
     found: list[str] = []
     for host in job.cluster.hosts:
@@ -96,7 +96,7 @@ def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str
 
 
 def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
-    """Returns what differs between hosts; each is compared with the first one that has it."""
+    """Returns a message for each fact in which a host differs from the first host that has it."""
     wrong = []
     for key, name, mend in (
         ("image", "image", _IMAGE),
@@ -120,7 +120,7 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
 
 
 def columns(containers: Optional[ContainerNeeds] = None) -> list[str]:
-    """Returns the column names of the table."""
+    """Returns the names of the table's columns."""
     inside = ["Python", "TensorFlow", "code"] if containers is None else ["engine", "image"]
     return ["host", "reached", *inside, "data", "ports", "peers", "GPUs", "disk", "clock"]
 

@@ -1,4 +1,4 @@
-"""`status`, `logs`, `stop` and `clean`: the verbs for a run that was started before."""
+"""`status`, `logs`, `stop` and `clean`: the verbs for an existing run."""
 
 import argparse
 import contextlib
@@ -16,7 +16,7 @@ from launch.errors import HostError, LaunchError
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 
 _LOOK_SECS = 0.2
-_ASK_SECS = 5.0  # for a scheduler, which has others to serve
+_ASK_SECS = 5.0  # for schedulers, which others use, too
 
 
 def status(options: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 def _without_launcher(folder: RunFolder) -> str:
-    """Says how far a job is that has outlived its launcher; empty if there is none."""
+    """Returns the state of a job that goes on without its launcher; empty if it does not."""
     if folder.status().get("exit_code") is not None:
         return ""
     record = folder.record()
@@ -53,7 +53,7 @@ def _without_launcher(folder: RunFolder) -> str:
 
 
 def logs(options: argparse.Namespace) -> int:
-    """Prints a task's log; with -f until the run is over."""
+    """Prints a task's log, by default the master's; with -f, follows it until the run ends."""
     folder = find(state_dir(options.state_dir), options.run)
     names = [entry["task"] for entry in folder.record()["tasks"]]
     task = options.task or next(name for name in names if name.split("/")[0] in LEADS)
@@ -71,7 +71,7 @@ def logs(options: argparse.Namespace) -> int:
 
 
 def _follow(folder: RunFolder, path: Path) -> None:
-    """Prints a log as it grows, also beyond the change to a new file when it is too long."""
+    """Prints a log as it grows, until the run ends; goes on with the next file after a rotation."""
     file = None
     while True:
         launched = folder.launcher_pid() is not None
@@ -93,7 +93,11 @@ def _follow(folder: RunFolder, path: Path) -> None:
 
 
 def stop(options: argparse.Namespace) -> int:
-    """Asks a run's launcher to end it, as Ctrl-C would, and waits until it has."""
+    """Ends a run as Ctrl-C in its launcher would, and waits for its end.
+
+    Raises:
+      HostError: the run has no launcher on this machine, and no job that goes on without one.
+    """
     folder = find(state_dir(options.state_dir), options.run)
     pid = folder.launcher_pid()
     if pid is None:
@@ -107,10 +111,10 @@ def stop(options: argparse.Namespace) -> int:
             f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
             f"python -m launch clean --run {folder.run_id}"
         )
-    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+    with contextlib.suppress(ProcessLookupError):  # It has ended by now.
         for _ in range(2 if options.now else 1):
             os.kill(pid, signal.SIGTERM)
-            time.sleep(0.3)  # two at once would count as one
+            time.sleep(0.3)  # Two pending signals would merge into one.
     while folder.launcher_pid() is not None:
         time.sleep(_LOOK_SECS)
     print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
@@ -118,11 +122,13 @@ def stop(options: argparse.Namespace) -> int:
 
 
 def clean(options: argparse.Namespace) -> int:
-    """Ends leftovers of one run, or of every run whose launcher is gone.
+    """Ends what is left of one run, or of all runs without a launcher that are not cleaned yet.
+
+    A job that goes on without its launcher is ended only if `--run` names its run.
 
     Raises:
-      LaunchError: the run is still going on.
-      HostError: some hosts could not be looked at.
+      LaunchError: the launcher of the run that `--run` names is still running.
+      HostError: some runs could not be cleaned.
     """
     parent = state_dir(options.state_dir)
     if options.run:
@@ -143,7 +149,7 @@ def clean(options: argparse.Namespace) -> int:
                 continue
             record = folder.record()
             ended = backend_named(record["backend"]).clean(record)
-        except LaunchError as error:  # it does not keep the other runs from being cleaned
+        except LaunchError as error:  # The other runs are still cleaned.
             failures.append(f"run {folder.run_id}: {error}")
             continue
         for line in ended or ["nothing was left"]:

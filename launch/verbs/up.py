@@ -14,10 +14,10 @@ from launch.screen.display import Display
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Runs the job and returns its exit code.
+    """Runs a job to its end and returns its exit code.
 
     Raises:
-      LaunchError: it could not be started.
+      LaunchError: the job could not be started.
     """
     if options.restarts is not None:
         cluster = dataclasses.replace(cluster, restarts=options.restarts)

@@ -1,4 +1,4 @@
-"""The command line: what describes a cluster, and what is refused."""
+"""The command line: how it describes a cluster, and what it refuses."""
 
 from pathlib import Path
 

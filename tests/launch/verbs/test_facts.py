@@ -1,4 +1,4 @@
-"""What is wrong with what a check finds."""
+"""The problems that a check reports."""
 
 from typing import Any
 

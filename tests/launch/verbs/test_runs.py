@@ -30,7 +30,7 @@ def running(launcher: Launcher) -> "subprocess.Popen[str]":
 def test_status_shows_a_run_that_goes_on(
     launcher: Launcher, running: "subprocess.Popen[str]"
 ) -> None:
-    # The launcher notes how far its tasks are about once a second.
+    # The launcher writes the status file about once a second.
     wait_for(lambda: "/100,000" in launcher.verb("status"), "steps in status")
     output = launcher.verb("status")
     assert f"run {launcher.run_id()}: running" in output
@@ -78,7 +78,7 @@ def test_stop_now_does_not_wait(launcher: Launcher) -> None:
     launcher.wait_for_log("worker/0", "step 3/")
     began = time.monotonic()
     launcher.verb("stop", "--now")
-    assert time.monotonic() - began < Limits().stop_secs / 2  # They do not heed SIGTERM.
+    assert time.monotonic() - began < Limits().stop_secs / 2  # The tasks ignore SIGTERM.
     job.communicate(timeout=60)
     assert_nothing_left(launcher.run_id())
 
@@ -95,7 +95,7 @@ def test_stop_now_of_a_launcher_that_ends_at_once_is_no_error(
     }
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1" / "run.json").write_text(json.dumps({"launcher": launched}))
-    threading.Thread(target=process.wait, daemon=True).start()  # no zombie, which takes signals
+    threading.Thread(target=process.wait, daemon=True).start()  # a zombie takes signals
     options = argparse.Namespace(state_dir=str(tmp_path), run=None, now=True)
     assert runs.stop(options) == 0
     assert capsys.readouterr().out == "run r1: ended\n"

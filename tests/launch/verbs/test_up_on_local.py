@@ -1,4 +1,4 @@
-"""A job as real processes on this machine: how it ends, and what its end leaves behind."""
+"""Jobs of real processes on this machine: how they end, and that they leave nothing behind."""
 
 import json
 import os
@@ -26,7 +26,11 @@ TWO = (*LOCAL, "--workers", "1")
 
 
 def cluster_file(folder: Path, launcher: Launcher, text: str) -> tuple[str, ...]:
-    """A cluster of one master, one worker and one ps here, and what else `text` says."""
+    """Writes a cluster file: a master, a worker and a ps on this machine, and the lines in `text`.
+
+    Returns:
+      The flag `--cluster` and the path of the file.
+    """
     path = folder / "here.yaml"
     hosts = (
         "backend: local\nports: free\nhosts:\n  - name: localhost\n    address: 127.0.0.1\n"
@@ -37,7 +41,7 @@ def cluster_file(folder: Path, launcher: Launcher, text: str) -> tuple[str, ...]
 
 
 def read_until(process: "subprocess.Popen[str]", words: str) -> None:
-    """Reads what a launcher writes up to a line that holds the words."""
+    """Reads a launcher's output up to the first line that contains `words`."""
     assert process.stdout is not None
     assert any(words in line for line in process.stdout), f"it ended without {words!r}"
 
@@ -52,7 +56,7 @@ def test_a_job_ends_with_the_master(launcher: Launcher) -> None:
 def test_a_ps_that_stays_is_told_to_end(launcher: Launcher) -> None:
     began = time.monotonic()
     launcher.up(LOCAL, "--ps", "2", "--", "steps=1", "stays")
-    assert time.monotonic() - began < Limits().stop_secs / 2  # Nobody had to be killed.
+    assert time.monotonic() - began < Limits().stop_secs / 2  # No task had to be killed.
     assert_nothing_left(launcher.run_id())
 
 
