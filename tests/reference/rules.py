@@ -125,7 +125,10 @@ class Rule:
 
 
 def orthogonal(matrix: Array) -> Array:
-    """Makes a matrix, [filters, inputs], nearly orthogonal: three Newton-Schulz iterations."""
+    """Makes a matrix, [filters, inputs], nearly orthogonal.
+
+    It takes three iterations of Newton and Schulz, with Jordan's coefficients.
+    """
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrix / (np.linalg.norm(matrix) + 1e-7)
     is_tall = x.shape[0] > x.shape[1]
