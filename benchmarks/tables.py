@@ -60,7 +60,7 @@ def documents(root: Path) -> list[Path]:
 
 
 def renewed(root: Path) -> dict[Path, str]:
-    """Returns the documents whose tables are out of date: path -> the text that it should have.
+    """Returns the documents whose tables are out of date: path -> the text that is up to date.
 
     Raises:
       BenchmarkError: a start or end marker has no counterpart, or results are missing or invalid.

@@ -53,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Terminated(BaseException):
-    """SIGTERM, as an exception, so that temporary files are cleaned up on the way out."""
+    """Raised on SIGTERM, so that temporary files are removed before the process ends."""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -65,7 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except DataPrepError as error:
         return _fail(str(error), error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()  # Nobody reads on; Python would complain once more at exit.
+        sys.stderr.close()  # The reader has gone; Python would report that again at exit.
         return 1
     except OSError as error:
         return _fail(_explain(error), 1)
@@ -84,7 +84,7 @@ def _terminate(signum: int, frame: Optional[FrameType]) -> NoReturn:
 
 
 def _fail(message: str, code: int) -> int:
-    # Names out of archives and file systems may hold anything: one line, printable.
+    # Names from archives and file systems may contain any character: print one printable line.
     line = "".join(c if c.isprintable() else " " for c in message)
     sys.stderr.write(f"error: {line}\n".encode("utf-8", "replace").decode())
     return code

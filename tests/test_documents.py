@@ -1,4 +1,4 @@
-"""The pages in docs/ quote what the code says."""
+"""The pages in docs/ quote the messages in the code as they are."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PAGES = ("docs/troubleshooting.md", "docs/data.md")
 
 @pytest.fixture(scope="module")
 def said(root: Path) -> list[str]:
-    """The texts of all three packages."""
+    """The strings in the code of all three packages."""
     return [
         text
         for package in ("cifar10", "launch", "data_prep")
@@ -30,7 +30,7 @@ def test_every_line_that_a_page_quotes_is_in_the_code(
     assert len(quotes) == len(rows) >= 10
     without = [row["symptom"] for row in rows if row[SEEN].startswith(NO_LINE)]
     assert [symptom for symptom, lines in quotes.items() if not lines] == without
-    # Less than that is a part of too many texts.
+    # A shorter quote would be part of too many strings.
     short = [q for lines in quotes.values() for q in lines if len(q.replace("...", "")) < 10]
     assert short == []
     unsaid = [q for lines in quotes.values() for q in lines if not documents.is_said(q, said)]

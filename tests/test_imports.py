@@ -1,4 +1,4 @@
-"""Who may import whom: every module is held to the table of `tests/rooms.py`."""
+"""Every module imports only what the table in `tests/rooms.py` allows."""
 
 import ast
 import importlib.util
@@ -16,7 +16,7 @@ OURS = (*PACKAGES, "cifar10_main", "benchmarks", "testbeds", "tests")
 
 
 def violations(module: str, source: str, modules: frozenset[str]) -> list[str]:
-    """Names each import in `source` that the room of `module` may not have."""
+    """Returns a message for each import in `source` that the room of `module` must not have."""
     room = room_of(module)
     found = []
     for line, target in _imports(module, source, modules):
@@ -54,7 +54,7 @@ def _imports(module: str, source: str, modules: frozenset[str]) -> Iterator[tupl
             if isinstance(node.args[0], ast.Constant):
                 targets = [str(node.args[0].value)]
             else:
-                targets = ["tests.an_import_by_a_computed_name"]  # Nobody may: no room has it.
+                targets = ["tests.an_import_by_a_computed_name"]  # No room may import this name.
         for target in targets:
             yield node.lineno, f"{target}.__init__" if f"{target}.__init__" in modules else target
 
@@ -91,7 +91,7 @@ def test_every_module_imports_only_what_its_room_may(root: Path) -> None:
 
 
 def test_a_room_may_import_no_more_than_it_does(root: Path) -> None:
-    """So that the picture has no arrow that nothing goes along."""
+    """Otherwise the picture of the rooms would have arrows without imports."""
     modules = _modules(root)
     used: dict[str, set[str]] = {room.name: set() for room in ROOMS}
     for module, path in modules.items():
@@ -188,7 +188,7 @@ def test_a_module_in_no_room_is_refused() -> None:
 
 
 def test_modules_without_tensorflow_load_without_it(root: Path) -> None:
-    """The table holds for what those modules import in turn, too."""
+    """Applies the table to indirect imports, too."""
     light = [
         module.replace(".__init__", "")
         for module in _modules(root)

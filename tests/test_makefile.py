@@ -1,4 +1,4 @@
-"""make sets up .venv once, whole, and again when it must; shown with an empty requirements.txt."""
+"""`make venv` sets up .venv completely, and again only if it must; here without requirements."""
 
 import shutil
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from tests import shell
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the Makefile, no requirements, and a finished .venv."""
+    """A folder with the Makefile, empty requirements, and a complete .venv."""
     folder = tmp_path_factory.mktemp("makefile")
     (folder / "Makefile").write_bytes((shell.ROOT / "Makefile").read_bytes())
     (folder / "requirements.txt").touch()
@@ -22,7 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def quick(made: Path) -> Mapping[str, str]:
-    """Names a Python whose `-m venv .venv` copies the first one, which takes no seconds."""
+    """The variable that names a Python whose `-m venv .venv` quickly copies the first .venv."""
     kept = made / "kept"
     shutil.copytree(made / ".venv", kept, symlinks=True)
     (kept / ".installed").unlink()
@@ -58,7 +58,7 @@ def test_other_requirements_make_another_venv(made: Path, quick: Mapping[str, st
 def test_the_gpu_variant_replaces_the_venv_and_stays(
     made: Path, quick: Mapping[str, str], readme_command: str
 ) -> None:
-    # With no requirements in the file: the real ones are gigabytes.
+    # The file is empty here, since the real requirements are gigabytes.
     assert "from requirements-gpu.txt" in shell.run(readme_command, made, env=quick).stdout
     assert "Setting up" not in shell.run("make venv", made).stdout
     back = shell.run("make venv REQUIREMENTS=requirements.txt", made, env=quick)

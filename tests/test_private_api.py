@@ -1,7 +1,7 @@
-"""Private API of TensorFlow and Estimator is used in one room, `cifar10/tf_internals`.
+"""Private API of TensorFlow and Estimator is used in one room only, `cifar10/tf_internals`.
 
-What tests alone need of it is in `tests/cifar10/tf_internals`. A subclass of TensorFlow's that uses
-private names of its base is found there, since that takes TensorFlow itself.
+Private API that only tests need is used in `tests/cifar10/tf_internals`. The tests there also find
+subclasses that use private names of TensorFlow's base classes, since finding them needs TensorFlow.
 """
 
 import ast
@@ -15,17 +15,17 @@ import pytest
 
 ROOMS = ("cifar10/tf_internals/", "tests/cifar10/tf_internals/")
 PUBLIC = ("tensorflow", "tensorflow.compat.v1")
-# Public for all their underscores: os._exit, and what a NamedTuple has.
+# Public names in spite of the underscore: os._exit, and those of a NamedTuple.
 NO_PRIVATE_NAMES = {"_exit", "_asdict", "_fields", "_make", "_replace"}
 _PRIVATE = re.compile(r"_[A-Za-z]\w*")
 
 
 def violations(source: str, known: frozenset[str] = frozenset()) -> list[str]:
-    """Names what a file uses of others' private parts.
+    """Returns the private API of other code that a file uses, as `line: name`.
 
     Args:
-      source: of the file.
-      known: private names of the modules that it imports of ours.
+      source: source code of the file.
+      known: private names of the modules of this project that the file imports.
     """
     tree = ast.parse(source)
     own = private_names(tree) | known | NO_PRIVATE_NAMES
@@ -38,7 +38,7 @@ def violations(source: str, known: frozenset[str] = frozenset()) -> list[str]:
 
 
 def private_names(tree: ast.AST) -> set[str]:
-    """The private names that a module defines: functions, classes, variables and attributes."""
+    """Returns the private names of a module: functions, classes, variables and attributes."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -51,7 +51,7 @@ def private_names(tree: ast.AST) -> set[str]:
 
 
 def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields (line, private name) for `x._name`, and for functions that are given its text."""
+    """Yields (line, private name) for `x._name` and for calls such as `getattr(x, "_name")`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and _PRIVATE.fullmatch(node.attr):
             yield node.lineno, node.attr
@@ -62,7 +62,7 @@ def _uses(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yields (line, module); of `from a import b`, a, and a.b where that may be one of ours."""
+    """Yields (line, module); for `from a import b`, a and, unless a is TensorFlow's, a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -75,7 +75,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _known(root: Path, tree: ast.AST) -> frozenset[str]:
-    """The private names of our modules that a module imports."""
+    """Returns the private names of the modules of this project that a module imports."""
     names: set[str] = set()
     for _, module in _imports(tree):
         path = root.joinpath(*module.split(".")).with_suffix(".py")

@@ -2,9 +2,9 @@
 
 README.zh.md, its translation, has the same code blocks, so the same tests stand for its commands.
 
-A test runs a command in the README's own words: it is marked with them, and gets them back as
-`readme_command`. What the README assumes (an archive, trained output) is made small first, and
-flags that only shorten the run are appended.
+A test has the mark `readme` with a command of README.md, and runs that command, which the fixture
+`readme_command` gives it. Fixtures make small versions of what the command needs, e.g. an archive
+or a trained network, and flags that shorten the run are appended.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.settings import flag_name
 from tests import readme, shell
 
-# These start the suites, so no test can run them: CI does, in these words.
+# These commands run the test suites, so no test can run them; CI runs exactly these.
 RUN_BY_CI = ("make check", "make test", "make test-system")
 
 PREPARE = ".venv/bin/python -m data_prep --source cifar-10-python.tar.gz"
@@ -60,7 +60,7 @@ def test_the_chinese_readme_has_the_same_code_blocks_and_links(root: Path) -> No
     english = (root / "README.md").read_text(encoding="utf-8")
     chinese = (root / "README.zh.md").read_text(encoding="utf-8")
     assert readme.blocks(chinese) == readme.blocks(english)
-    # Each links to the other; sentences, and so their links, may stand in another order.
+    # Each links to the other. The order of the links may differ, as that of the sentences does.
     english_links, chinese_links = readme.links(english), readme.links(chinese)
     english_links.remove("README.zh.md")
     chinese_links.remove("README.md")
@@ -100,7 +100,7 @@ def test_an_archive_becomes_records(prepared: Path, readme_command: str) -> None
 
 @pytest.mark.readme(".venv/bin/python -m data_prep verify data")
 def test_verify_reads_every_record(prepared: Path, readme_command: str) -> None:
-    # Six files of 100 images each.
+    # There are six files of 100 images each.
     assert "data: 600 records are sound" in shell.run(readme_command, prepared).stdout
 
 
@@ -165,7 +165,7 @@ def test_the_plan_shows_every_tasks_tf_config(tmp_path: Path, readme_command: st
 
 @pytest.mark.readme(".venv/bin/tensorboard --logdir output")
 def test_tensorboard_reads_the_output(trained: Path, readme_command: str) -> None:
-    # --inspect reads the same files and ends, where the server would go on.
+    # --inspect reads the same files and ends, whereas the server would go on.
     assert "loss" in shell.run(f"{readme_command} --inspect", trained).stdout
 
 
@@ -203,7 +203,7 @@ def _server_without_files() -> Iterator[str]:
 
 
 def _write_archive(path: Path, images_per_batch: int) -> None:
-    """A CIFAR-10 archive as published, but with few images."""
+    """Writes an archive in the published format, with few images."""
     rng = np.random.default_rng(0)
     names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
     with tarfile.open(path, "w:gz") as archive:

@@ -1,4 +1,4 @@
-"""What must agree between the files that hold no code."""
+"""Rules for files that are not Python code: requirements, changelog, licence and scripts."""
 
 import re
 import subprocess

@@ -252,7 +252,7 @@ class Watch(Display):
             jitters.append((high - low) / 1.349 / median * run.log_steps**0.5)
             rates.append(run.config.train_batch_size * run.log_steps / median)
         used = {task: self._rates(samples) for task, samples in self._used.items()}
-        of_hosts = {self._hosts[task]: one for task, one in used.items()}  # their tasks agree
+        of_hosts = {self._hosts[task]: one for task, one in used.items()}  # same for all its tasks
         return Figures(
             images_per_sec=sum(rates),
             step_secs=statistics.mean(step_secs),

@@ -1,1 +1,1 @@
-"""What `python -m data_prep` can be asked to do, one module each."""
+"""The commands of `python -m data_prep`, one module each."""

@@ -1,4 +1,4 @@
-"""`convert`: from a source to a folder of checked records."""
+"""`convert`: builds a folder of checked records from a source."""
 
 import argparse
 import time
@@ -17,7 +17,7 @@ _PUBLISHED_NOTE = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Builds the records, or finds them done."""
+    """Builds the records unless they are up to date; returns the exit code."""
     started = time.monotonic()
     out = Path(arguments.out)
     source = detect.find(arguments.source, arguments.seed, arguments.synthetic_size)

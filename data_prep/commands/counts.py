@@ -1,4 +1,4 @@
-"""A table of images per split and class."""
+"""A table of the number of images per split and class."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from cifar10 import schema
 
 
 def print_counts(class_names: Sequence[str], counts: Mapping[str, Sequence[int]]) -> None:
-    """Prints images per split, and per class within it."""
+    """Prints the number of images of each split, and of each class within it."""
     splits = [split for split in schema.SPLITS if split in counts]
     print(f"\n{'':12}" + "".join(f"{split:>12}" for split in splits))
     for label, name in enumerate(class_names):

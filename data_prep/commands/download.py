@@ -9,7 +9,7 @@ from data_prep.published.fetch import fetch
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Fetches a published archive."""
+    """Fetches a published archive; returns the exit code."""
     archive = ARCHIVES[arguments.archive]
     path = fetch(archive, Path(arguments.out), arguments.url)
     print(f"{path}: {archive.bytes:,} bytes, SHA-256 as published.")

@@ -19,7 +19,7 @@ from data_prep.tfrecord import read
 
 MAX_COUNT = 100
 
-_SCALE = 2  # a pixel of an image becomes 2x2
+_SCALE = 2  # A pixel of an image becomes 2x2 pixels of the sheet.
 _TILE, _GAP, _MARGIN = schema.WIDTH * _SCALE, 6, 28
 _LABELS_WIDTH, _TITLE_HEIGHT = 132, 74
 _PAPER, _INK, _FAINT = "#ffffff", "#1b1f24", "#6a737d"
@@ -29,7 +29,7 @@ Samples = list[list[bytes]]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draws the contact sheet."""
+    """Draws the contact sheet; returns the exit code."""
     path = Path(arguments.out)
     draw(Path(arguments.folder), arguments.split, path, arguments.count, arguments.seed)
     print(f"{path}: {arguments.split}, up to {arguments.count} images a class.")
@@ -62,7 +62,14 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
 
 
 def _sample(paths: list[Path], count: int, seed: int) -> tuple[Samples, int]:
-    """Chooses `count` images of each class, all equally likely, in one pass."""
+    """Chooses up to `count` images of each class in one pass, all of a class equally likely.
+
+    Returns:
+      The chosen images of each class, and the number of images in the files.
+
+    Raises:
+      DamageError: a record is damaged.
+    """
     rng = random.Random(seed)
     chosen: Samples = [[] for _ in range(schema.NUM_CLASSES)]
     seen = [0] * schema.NUM_CLASSES
@@ -117,7 +124,7 @@ def _sheet(
 def _tile(image: bytes) -> Image.Image:
     shape = (schema.CHANNELS, schema.HEIGHT, schema.WIDTH)
     pixels = np.frombuffer(image, np.uint8).reshape(shape).transpose(1, 2, 0)
-    # Nearest: the sheet shows the pixels that the records hold.
+    # NEAREST, so that the sheet shows exactly the pixels of the records.
     return Image.fromarray(np.ascontiguousarray(pixels)).resize(
         (_TILE, _TILE), Image.Resampling.NEAREST
     )

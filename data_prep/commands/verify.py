@@ -8,7 +8,10 @@ from data_prep.folder.verify import verify
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Checks a folder; damage goes to stdout too, since it is this command's answer."""
+    """Checks a folder and returns the exit code.
+
+    Damage is printed to stdout, not stderr, since it is the result of this command.
+    """
     folder = Path(arguments.folder)
     report = verify(folder)
     print_counts(report.class_names, report.label_counts)

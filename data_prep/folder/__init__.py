@@ -1,1 +1,1 @@
-"""The folder of records: its manifest, and how a complete one takes its place."""
+"""The folder of records: its manifest, its checks, and the replacement of its content."""

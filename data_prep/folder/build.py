@@ -1,4 +1,4 @@
-"""From a source to a folder of checked records."""
+"""Builds a folder of checked records from a source."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,24 +23,31 @@ _Parts = Mapping[str, tuple[Images, Indices]]
 
 @dataclass(frozen=True)
 class Result:
-    """What lies in the folder now; `label_counts` is None when it lay there already."""
+    """The result of `build`.
+
+    Attributes:
+      manifest: the manifest of the folder.
+      label_counts: split -> number of images of each class; None if the records were up to date.
+    """
 
     manifest: Manifest
     label_counts: Optional[Mapping[str, list[int]]]
 
 
 def build(source: Source, out: Path, options: Options, force: bool, say: Say) -> Result:
-    """Makes `out` hold the records of `source`, unless it does already.
+    """Makes `out` hold the records of `source`, unless it holds them already.
 
     Args:
-      source: from `detect.find`.
-      out: the folder; created when missing.
-      options: what decides the records besides the source.
-      force: rebuild even so, and replace records that no build of ours wrote.
-      say: is given one line for each stage.
+      source: the source, as `detect.find` returns it.
+      out: the folder of records; created if missing.
+      options: the options of the records.
+      force: whether to rebuild records that are up to date, and to replace records that another
+        program wrote.
+      say: function that is called with a line of text for each stage.
 
     Raises:
-      DataPrepError: of any kind. Until the new records are complete, `out` is left as it was.
+      DataPrepError: the records could not be built. Until all new records are written and checked,
+        the old ones stay as they were.
     """
     with publish.exclusive(out):
         present, reason = _examine(source, out, options)
@@ -61,7 +68,7 @@ def build(source: Source, out: Path, options: Options, force: bool, say: Say) ->
 def _examine(
     source: Source, out: Path, options: Options
 ) -> tuple[Optional[Manifest], Optional[str]]:
-    """Returns the manifest if `out` is done and current, else why it is rebuilt (None: empty)."""
+    """Returns the manifest if `out` is up to date; else why to build, or None if it is empty."""
     if publish.is_incomplete(out):
         return None, "An earlier run was cut off here: building again."
     try:
@@ -83,7 +90,11 @@ def _examine(
 
 
 def _refuse_foreign(out: Path) -> None:
-    """Keeps records that another program made, such as the tutorial's own."""
+    """Refuses to replace records that another program wrote, such as the tutorial's script.
+
+    Raises:
+      OutputError: there are such records.
+    """
     if publish.is_incomplete(out) or (out / schema.MANIFEST_NAME).exists():
         return
     names = publish.record_files(out)
@@ -95,7 +106,7 @@ def _refuse_foreign(out: Path) -> None:
 
 
 def _stage(source: Source, staging: Path, options: Options, say: Say) -> Result:
-    """Writes records and manifest into `staging` and reads them back."""
+    """Writes the records and the manifest into `staging`, and reads the records back."""
     say(f"Reading {source.name} ...")
     dataset = source.load()
     parts = _split(dataset, options)
@@ -122,7 +133,7 @@ def _stage(source: Source, staging: Path, options: Options, say: Say) -> Result:
 
 
 def _split(dataset: Dataset, options: Options) -> _Parts:
-    """Chooses and shuffles each split's images, so that any stretch of a file is a fair sample."""
+    """Chooses the images of each split, in random order, so that each part of a file is mixed."""
     seed = options.seed
     everything = np.random.default_rng([seed, 1]).permutation(len(dataset.eval))
     if dataset.validation is None:
@@ -146,14 +157,14 @@ def _split(dataset: Dataset, options: Options) -> _Parts:
 
 
 def _shards(split: str, options: Options) -> int:
-    """Only training reads shards, one worker each; the small splits are read whole by one task."""
+    """Returns the number of files of a split: --shards applies to the train split only."""
     return options.shards if split == schema.TRAIN else 1
 
 
 def _write(
     folder: Path, split: str, images: Images, indices: Indices, shards: int
 ) -> list[Written]:
-    """Writes one split; an empty one has no file."""
+    """Writes one split; an empty split gets no file."""
     if not len(indices):
         return []
     if shards > len(indices):
@@ -167,10 +178,10 @@ def _write(
 
 
 def _read_back(folder: Path, files: tuple[Written, ...]) -> list[int]:
-    """Returns the images per class after checking each file against what was written.
+    """Checks each file against what was written; returns the number of images of each class.
 
     Raises:
-      DamageError: the disk gives back something else.
+      DamageError: a file does not read back as it was written.
     """
     counts = [0] * schema.NUM_CLASSES
     for file in files:

@@ -1,4 +1,7 @@
-"""The manifest: what a folder of records holds, written last, so that its presence means done."""
+"""Describes a folder of records in its manifest.
+
+The manifest is put in place after the records, so a folder with a manifest is complete.
+"""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +16,14 @@ from data_prep.tfrecord.write import Written
 
 @dataclass(frozen=True)
 class Options:
-    """What decides the records besides the source; None takes the default for the source."""
+    """The options that decide the records, besides the source.
+
+    Attributes:
+      validation_size: number of training images to hold out; None: a tenth, or the source's own
+        validation images.
+      shards: number of files of the train split.
+      seed: seed of the validation split and of the order of the records.
+    """
 
     validation_size: Optional[int] = None
     shards: int = 1
@@ -22,7 +32,18 @@ class Options:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json, in its order."""
+    """The content of manifest.json.
+
+    Attributes:
+      kind: kind of source, e.g. `cifar-10-python`.
+      name: name of the source's file or folder, without its path.
+      fingerprint: SHA-256 of the source, in hex (`detect.Source`).
+      class_names: names of the ten classes, in the order of the labels.
+      options: options of the records.
+      splits: split -> its files.
+      channel_mean: mean of each channel over the train split, in pixel values 0 to 255.
+      channel_deviation: standard deviation of each channel over the train split, in pixel values.
+    """
 
     kind: str
     name: str
@@ -34,15 +55,15 @@ class Manifest:
     channel_deviation: tuple[float, ...]
 
     def records(self, split: str) -> int:
-        """The number of records of a split."""
+        """Returns the number of records of a split."""
         return sum(file.records for file in self.splits[split])
 
     def files(self) -> list[Written]:
-        """All files, in the order of the splits."""
+        """Returns all files, in the order of the splits."""
         return [file for split in schema.SPLITS for file in self.splits[split]]
 
     def to_json(self) -> str:
-        """Renders the file: the keys are a contract with the training side."""
+        """Returns the text of the file; training reads it, so its keys must not change."""
         options = asdict(self.options)
         content = {
             "format_version": schema.FORMAT_VERSION,
@@ -64,10 +85,10 @@ class Manifest:
 
 
 def read(folder: Path) -> Optional[Manifest]:
-    """Reads DIR/manifest.json; None when there is none.
+    """Reads the manifest of a folder; returns None if there is none.
 
     Raises:
-      DamageError: it is no manifest of this format version.
+      DamageError: the file cannot be read, or is not a manifest of this format version.
     """
     path = folder / schema.MANIFEST_NAME
     try:
@@ -115,7 +136,7 @@ def _files(split: dict[str, Any], name: str) -> tuple[Written, ...]:
         for f in split["files"]
     )
     for file in files:
-        # Also keeps a forged manifest from naming files elsewhere.
+        # This also keeps a forged manifest from naming files in other folders.
         parsed = schema.parse_file_name(file.name)
         if parsed is None or parsed[0] != name:
             raise ValueError(f"{file.name!r} is no {name} file")

@@ -1,16 +1,17 @@
-"""Puts a finished build in place so that nothing half-written is ever taken for done.
+"""Puts a complete build in place, so that readers never take an incomplete one for complete.
 
-A build is written into DIR/.building, where no reader looks. Publishing is several renames, which
-a kill can part, so they are fenced by a marker:
+A build is written into DIR/.building, where no reader looks. Publishing it takes several renames,
+and a kill can come between them. So a marker file exists while they are made:
 
-  1. DIR/INCOMPLETE appears: readers refuse the folder, the next run builds anew
-  2. the old manifest and record files go
-  3. the new record files are renamed in
-  4. the new manifest is renamed in
-  5. DIR/INCOMPLETE goes: done
+  1. create DIR/INCOMPLETE: readers refuse the folder, and the next run builds again
+  2. remove the old manifest and record files
+  3. rename the new record files into place
+  4. rename the new manifest into place
+  5. remove DIR/INCOMPLETE
 
-Each step is on disk (fsync of files and folder) before the next begins. A kill before 1 leaves
-what was there, after 5 the new build, and in between a folder that says so.
+The new files are flushed to disk (fsync) before step 1, and the folder after steps 1, 3, 4 and 5.
+A kill before step 1 leaves the old content, one after step 5 the new content, and one in between a
+folder with the marker.
 """
 
 import errno
@@ -30,7 +31,7 @@ LOCK_NAME = ".lock"
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Creates `folder` and holds its lock, which the kernel lets go of even on a kill.
+    """Creates `folder` and holds its lock, which the kernel releases if the process is killed.
 
     Raises:
       OutputError: `folder` is a file, or another process is building there.
@@ -49,7 +50,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 
 def start_staging(folder: Path) -> Path:
-    """Returns an empty DIR/.building, without what a killed run left there."""
+    """Returns an empty DIR/.building; removes what a killed run left in it."""
     staging = folder / STAGING_NAME
     discard_staging(folder)
     staging.mkdir()
@@ -57,26 +58,26 @@ def start_staging(folder: Path) -> Path:
 
 
 def discard_staging(folder: Path) -> None:
-    """Removes DIR/.building, if it is there."""
+    """Removes DIR/.building if it exists."""
     staging = folder / STAGING_NAME
     if staging.exists():
         shutil.rmtree(staging)
 
 
 def record_files(folder: Path) -> list[str]:
-    """Names the record files of any split in `folder`, ours or the tutorial's, sorted."""
+    """Returns the sorted names of the record files in `folder`, of data_prep or the tutorial."""
     return sorted(
         entry.name for entry in folder.iterdir() if schema.parse_file_name(entry.name) is not None
     )
 
 
 def is_incomplete(folder: Path) -> bool:
-    """Tells whether a build was cut off while it was being published."""
+    """Tells whether a run was interrupted while it published a build."""
     return (folder / schema.INCOMPLETE_NAME).exists()
 
 
 def publish(folder: Path) -> None:
-    """Replaces the records and manifest in `folder` by those in its staging; see above."""
+    """Replaces the records and the manifest in `folder` by those of the build in DIR/.building."""
     staging = folder / STAGING_NAME
     for path in staging.iterdir():
         sync(path)
@@ -98,12 +99,12 @@ def publish(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Waits until a file's content, or a folder's entries, are on disk."""
+    """Waits until the content of a file, or the entries of a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Some network file systems keep folders in sync by themselves and refuse to be asked.
+        # Some network file systems flush folders by themselves and refuse fsync on them.
         if error.errno != errno.EINVAL or not path.is_dir():
             raise
     finally:

@@ -1,4 +1,4 @@
-"""Checks a folder of records: every CRC, every label, every count, and the manifest if any."""
+"""Checks a folder of records: every CRC, label and count, and the manifest if there is one."""
 
 import math
 from dataclasses import dataclass, field
@@ -21,7 +21,14 @@ _BLOCK_IMAGES = 4096
 
 @dataclass
 class Report:
-    """What a folder holds; `damages` name file and record, and are empty when all is well."""
+    """The content of a folder, and its damage.
+
+    Attributes:
+      manifest: the manifest; None if there is none or it is damaged.
+      records: number of records found.
+      label_counts: split -> number of sound records of each class.
+      damages: descriptions of the damage, with file and record; empty if there is none.
+    """
 
     manifest: Optional[Manifest] = None
     records: int = 0
@@ -30,15 +37,15 @@ class Report:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The manifest's, or CIFAR-10's without one."""
+        """The class names of the manifest, or CIFAR-10's if there is no manifest."""
         return schema.CLASS_NAMES if self.manifest is None else self.manifest.class_names
 
 
 def verify(folder: Path) -> Report:
-    """Reads all of `folder`. A folder without a manifest is checked as far as that goes.
+    """Reads all of `folder`. Without a manifest, counts and checksums are not compared.
 
     Raises:
-      UsageError: no such folder, or nothing in it to check.
+      UsageError: there is no such folder, or it has neither records nor a manifest.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
@@ -63,7 +70,7 @@ def verify(folder: Path) -> Report:
 
 
 def _scan_all(folder: Path, names: list[str], report: Report) -> records.ChannelSums:
-    """Scans every file into `report`; returns the channel sums of the train split."""
+    """Adds the content of every file to `report`; returns the channel sums of the train split."""
     sums = records.ChannelSums()
     expected = {} if report.manifest is None else {f.name: f for f in report.manifest.files()}
     for name in sorted(set(names) | set(expected)):
@@ -85,7 +92,7 @@ def _scan_all(folder: Path, names: list[str], report: Report) -> records.Channel
 
 
 class _Collector:
-    """Gathers images, so that numpy sums thousands at once."""
+    """Collects images, so that numpy sums thousands of them at once."""
 
     def __init__(self, sums: records.ChannelSums) -> None:
         self._sums, self._buffer = sums, bytearray()
@@ -96,14 +103,14 @@ class _Collector:
             self.flush()
 
     def flush(self) -> None:
-        """Adds what has been gathered to the sums."""
+        """Adds the collected images to the sums."""
         rows = np.frombuffer(bytes(self._buffer), np.uint8).reshape(-1, schema.IMAGE_BYTES)
         self._sums.add(rows)
         self._buffer = bytearray()
 
 
 def _differences(path: Path, scan: read.Scan, expected: Optional[Written]) -> list[str]:
-    """Says how a sound file differs from what the manifest says of it."""
+    """Returns how an undamaged file differs from its entry in the manifest; empty if it agrees."""
     if expected is None:
         return [f"{path}: is not in the manifest; readers of the folder would mix it in"]
     if scan.records != expected.records:
@@ -114,7 +121,7 @@ def _differences(path: Path, scan: read.Scan, expected: Optional[Written]) -> li
 
 
 def _mixed_shards(folder: Path, names: list[str]) -> list[str]:
-    """Finds splits of which a shard is missing, or of which two shardings lie side by side."""
+    """Finds splits that lack a shard, and splits whose files name different numbers of shards."""
     damages = []
     for split in schema.SPLITS:
         found = [p for p in map(schema.parse_file_name, names) if p is not None and p[0] == split]

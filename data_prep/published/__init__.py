@@ -1,1 +1,1 @@
-"""The published archives: where they are, their checksums, fetching them."""
+"""The published archives: their addresses and checksums, and their download."""

@@ -7,7 +7,14 @@ from data_prep.sources import binary_archive, python_archive
 
 @dataclass(frozen=True)
 class Archive:
-    """A published archive; `bytes` is its size, `sha256` its digest in hex."""
+    """A published archive.
+
+    Attributes:
+      kind: kind of source, as in the manifest.
+      url: address of the file.
+      bytes: size of the file in bytes.
+      sha256: SHA-256 of the file, in hex.
+    """
 
     kind: str
     url: str
@@ -16,7 +23,7 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """The name of the file."""
         return self.url.rsplit("/", 1)[1]
 
 

@@ -1,8 +1,9 @@
-"""Fetches a published archive: resumed, retried, checked, and only then put in place.
+"""Fetches a published archive: resumes, retries, checks, and only then puts the file in place.
 
-The bytes gather in NAME.part, beside it NAME.part.etag, so that a killed download goes on where it
-stopped. The published size and SHA-256 are known, so nothing that a server says has to be believed:
-its lengths are ignored, never more than the size is kept, and the digest decides.
+NAME.part collects the bytes, and NAME.part.etag keeps the server's ETag, so that a killed download
+continues where it stopped. The published size and SHA-256 are known, so the server is not trusted:
+the lengths that it states are ignored, bytes beyond the published size are dropped, and the digest
+decides.
 """
 
 import fcntl
@@ -27,13 +28,20 @@ from data_prep.sources.detect import file_sha256
 
 _BLOCK = 1 << 18
 _MAX_WRONG_FILES = 2
-# Answers that another attempt may change; any other refusal is final.
+# Status codes of temporary errors, after which the download is tried again.
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to keep trying: `attempts` in a row without a single new byte are too many."""
+    """How long a download keeps trying.
+
+    Attributes:
+      attempts: number of attempts in a row without a new byte after which the download fails.
+      first_delay_secs: delay after the first failed attempt, in seconds.
+      longest_delay_secs: upper limit of the delay, in seconds, before the jitter.
+      timeout_secs: seconds to wait for the connection, and for the next bytes.
+    """
 
     attempts: int = 6
     first_delay_secs: float = 1.0
@@ -41,13 +49,17 @@ class Patience:
     timeout_secs: float = 30.0
 
     def delay_secs(self, failures: int) -> float:
-        """Doubles with each failure, with jitter so that many clients do not come at once."""
+        """Returns the delay after some failures in a row: it doubles, and has a random jitter."""
         delay = min(self.first_delay_secs * 2.0 ** (failures - 1), self.longest_delay_secs)
         return delay * random.uniform(0.75, 1.25)
 
 
 class _Retry(Exception):
-    """Why an attempt ended early; `wait_secs` is what the server asked for."""
+    """An attempt has ended early; the message gives the reason.
+
+    Attributes:
+      wait_secs: seconds that the server asked to wait; 0 if it did not.
+    """
 
     def __init__(self, reason: str, wait_secs: float = 0.0) -> None:
         super().__init__(reason)
@@ -60,17 +72,18 @@ def fetch(
     mirror: Optional[str] = None,
     patience: Optional[Patience] = None,
 ) -> Path:
-    """Puts the archive into `folder`, unless it is there, and returns its path.
+    """Fetches the archive into `folder`, unless it is already there, and returns its path.
 
     Args:
-      archive: what to fetch.
-      folder: created when missing.
-      mirror: the URL of the file, or of its folder with a slash at the end.
-      patience: None takes the defaults.
+      archive: the archive to fetch.
+      folder: folder for the archive; created if missing.
+      mirror: URL of the file, or of its folder with a slash at the end; None: the published URL.
+      patience: how long to keep trying; None: the defaults.
 
     Raises:
-      DownloadError: no attempt got all of it, or it is another file.
-      UsageError: `mirror` is no http(s) URL.
+      DownloadError: the archive cannot be fetched, another run is fetching it, or the file that the
+        server sends or the folder has is not the published one.
+      UsageError: `mirror` is not an http or https URL.
     """
     target = folder / archive.name
     url = _address(archive, mirror)
@@ -122,16 +135,17 @@ def _locked_part(target: Path) -> Iterator[Path]:
 
 
 class _Fetcher:
-    """One download, over as many attempts as it takes."""
+    """One download, with as many attempts as it takes."""
 
     def __init__(self, archive: Archive, url: str, part: Path, patience: Patience) -> None:
         self._archive, self._url, self._part, self._patience = archive, url, part, patience
 
     def run(self) -> None:
-        """Fills the part file with the right bytes.
+        """Fills the part file with the bytes of the archive.
 
         Raises:
-          DownloadError: patience is exhausted, or the server has another file.
+          DownloadError: there were too many attempts without a new byte, or a final error, or the
+            server has another file.
         """
         failures = wrong_files = 0
         meter = Meter(self._archive.name, self._archive.bytes)
@@ -175,14 +189,18 @@ class _Fetcher:
         _etag_path(self._part).unlink(missing_ok=True)
 
     def _wrong_digest(self) -> Optional[str]:
-        """None for a right file; raises _Retry while it is short."""
+        """Returns the SHA-256 of the complete part file if it is wrong; None if it is right.
+
+        Raises:
+          _Retry: the part file is not complete.
+        """
         if self._size() < self._archive.bytes:
             raise _Retry("the server ended the file early")
         digest = file_sha256(self._part)
         return None if digest == self._archive.sha256 else digest
 
     def _attempt(self, session: requests.Session, meter: Meter) -> None:
-        """Requests what is missing and appends what comes."""
+        """Requests the missing bytes and appends those that arrive."""
         try:
             with session.get(
                 self._url, headers=self._headers(), stream=True, timeout=self._patience.timeout_secs
@@ -202,7 +220,7 @@ class _Fetcher:
             raise _Retry(_short(error)) from error
 
     def _headers(self) -> dict[str, str]:
-        # "identity": the archive's own bytes, not a transfer encoding of them.
+        # "identity" asks for the archive itself, not for a compressed transfer of it.
         headers = {"Accept-Encoding": "identity"}
         size, etag_path = self._size(), _etag_path(self._part)
         if size:
@@ -226,9 +244,9 @@ class _Fetcher:
             )
 
     def _start(self, response: requests.Response) -> int:
-        """Returns where in the file the answer begins, and notes its ETag."""
+        """Returns the position in the file at which the answer begins, and keeps its ETag."""
         etag = response.headers.get("ETag", "")
-        if etag and not etag.startswith("W/"):  # A weak one does not vouch for bytes.
+        if etag and not etag.startswith("W/"):  # A weak ETag does not promise the same bytes.
             _etag_path(self._part).write_text(etag)
         else:
             _etag_path(self._part).unlink(missing_ok=True)
@@ -241,13 +259,13 @@ class _Fetcher:
         return size
 
     def _copy(self, response: requests.Response, file: BinaryIO, meter: Meter) -> None:
-        # `stream` undoes no Content-Encoding, unlike requests: some servers call a .gz that.
+        # Some servers call a .gz file gzip-encoded: requests would unpack it, this does not.
         for block in response.raw.stream(_BLOCK, decode_content=False):
             room = self._archive.bytes - file.tell()
             file.write(block[:room])
             meter.update(file.tell())
             if len(block) >= room:
-                return  # Whatever else it sends cannot belong to the file.
+                return  # Any further bytes cannot belong to the file.
 
 
 def _short(error: Exception) -> str:

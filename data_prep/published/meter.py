@@ -1,4 +1,4 @@
-"""How far a download is: a bar on a terminal, a line every tenth elsewhere. All on stderr."""
+"""Shows the progress of a download on stderr: a bar on a terminal, else a line every 10 %."""
 
 import sys
 from types import TracebackType
@@ -16,7 +16,12 @@ from rich.progress import (
 
 
 class Meter:
-    """Shows the bytes of one file; a context manager."""
+    """Shows how much of a file has arrived; a context manager.
+
+    Args:
+      name: name of the file, for display.
+      total: size of the file in bytes.
+    """
 
     def __init__(self, name: str, total: int) -> None:
         self._name, self._total, self._tenths = name, total, 0
@@ -47,7 +52,7 @@ class Meter:
             self._bar.stop()
 
     def update(self, done: int) -> None:
-        """Says that `done` bytes of the file are there."""
+        """Shows that `done` bytes of the file have arrived."""
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
             return

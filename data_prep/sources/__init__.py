@@ -1,1 +1,1 @@
-"""The kinds of input, one module each, and the detection of a path's kind."""
+"""The kinds of input, one module each, and the detection of the kind of a path."""

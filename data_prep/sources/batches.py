@@ -1,4 +1,4 @@
-"""Gathers the six batches of a published archive, Python or binary, into one data set."""
+"""Reads the six batches of a published archive, Python or binary, into one data set."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -15,30 +15,34 @@ _NUM_TRAINING_BATCHES = 5
 
 
 class Format(Protocol):
-    """What the modules `python_archive` and `binary_archive` offer."""
+    """The functions and constants that `python_archive` and `binary_archive` have in common."""
 
     @property
     def KIND(self) -> str:  # noqa: N802
         """The name that the manifest gives this kind of source."""
 
     def is_ours(self, name: str) -> bool:
-        """Tells whether a file's base name is one of the archive's."""
+        """Tells whether a file name, without folders, belongs to the archive."""
 
     def is_meta(self, name: str) -> bool:
-        """Tells whether the file names the classes instead of holding images."""
+        """Tells whether the file of that name holds the class names, not images."""
 
     def parse_batch(self, member: Member) -> Images:
         """Reads one batch."""
 
     def check_meta(self, member: Member) -> None:
-        """Raises SourceError unless the classes are CIFAR-10's, in its order."""
+        """Checks the file of class names.
+
+        Raises:
+          SourceError: the classes are not CIFAR-10's, in its order.
+        """
 
 
 def load(members: Iterable[Member], layout: Format) -> Dataset:
-    """Reads all batches; files of other names are passed over.
+    """Reads all batches; ignores files with other names.
 
     Raises:
-      SourceError: a batch is missing, there twice, damaged or shorter than its siblings.
+      SourceError: a batch is missing, duplicate or damaged, or has fewer images than the others.
     """
     batches: dict[str, Images] = {}
     for member in members:
@@ -61,7 +65,7 @@ def _join(batches: dict[str, Images], kind: str) -> Dataset:
     if missing:
         raise SourceError(f"{kind}: {', '.join(missing)} missing; all six batches are needed")
     sizes = {name: len(batches[name]) for name in training}
-    # A file cut between two images looks sound by itself.
+    # A file that was cut between two images is valid by itself: compare the sizes.
     if len(set(sizes.values())) > 1:
         raise SourceError(
             f"{kind}: the five training batches must hold equally many images, hold "
@@ -76,7 +80,7 @@ def _join(batches: dict[str, Images], kind: str) -> Dataset:
     labels = np.concatenate([part.labels for part in parts])
     pixels = np.empty((len(labels), schema.IMAGE_BYTES), np.uint8)
     first = 0
-    while parts:  # Each part is let go as soon as it is copied: memory stays under twice the set.
+    while parts:  # Frees each part once it is copied: memory stays below twice the set.
         part = parts.pop(0)
         pixels[first : first + len(part)] = part.pixels
         first += len(part)

@@ -1,4 +1,4 @@
-"""The published binary archive: six files of label byte + 3,072 pixel bytes per image."""
+"""The published binary archive: six files with a label byte and 3,072 pixel bytes per image."""
 
 import re
 
@@ -10,7 +10,7 @@ from data_prep.sources.dataset import Images
 from data_prep.sources.members import Member
 
 KIND = "cifar-10-binary"
-MAX_BATCH_BYTES = 40 << 20  # the published ones take 31 MB
+MAX_BATCH_BYTES = 40 << 20  # A published batch takes 31 MB.
 
 _META = "batches.meta.txt"
 _NAMES = re.compile(r"data_batch_[1-5]\.bin|test_batch\.bin|batches\.meta\.txt")
@@ -18,12 +18,12 @@ _ROW = 1 + schema.IMAGE_BYTES
 
 
 def is_ours(name: str) -> bool:
-    """Tells whether a file's base name is one of the archive's."""
+    """Tells whether a file name, without folders, belongs to the archive."""
     return _NAMES.fullmatch(name) is not None
 
 
 def is_meta(name: str) -> bool:
-    """Tells whether the file names the classes instead of holding images."""
+    """Tells whether the file of that name holds the class names, not images."""
     return name == _META
 
 
@@ -31,7 +31,7 @@ def parse_batch(member: Member) -> Images:
     """Reads one batch.
 
     Raises:
-      SourceError: not a whole number of images, or a label that is none.
+      SourceError: the file is not a whole number of images, or a label is above 9.
     """
     data = member.read(MAX_BATCH_BYTES)
     if len(data) % _ROW:
@@ -50,7 +50,11 @@ def parse_batch(member: Member) -> Images:
 
 
 def check_meta(member: Member) -> None:
-    """Raises SourceError unless the classes are CIFAR-10's, in its order."""
+    """Checks the file of class names.
+
+    Raises:
+      SourceError: the classes are not CIFAR-10's, in its order.
+    """
     names = member.read(1 << 20).decode("ascii", "replace").split()
     if tuple(names) != schema.CLASS_NAMES:
         raise SourceError(

@@ -1,4 +1,4 @@
-"""Labelled images in memory, and how the training images are split."""
+"""Labelled images in memory, and the split of the training images."""
 
 from dataclasses import dataclass
 from typing import Optional
@@ -12,13 +12,18 @@ from data_prep.errors import SourceError, UsageError
 Pixels = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
 
-# The published ratio, for training sets of another size than the published one.
+# Training images per validation image in the published set; used for sets of other sizes, too.
 _DEFAULT_RATIO = schema.NUM_TRAINING_IMAGES // schema.NUM_VALIDATION_IMAGES
 
 
 @dataclass(frozen=True)
 class Images:
-    """`pixels` uint8 [n, 3072] in CHW order, `labels` uint8 [n]."""
+    """Labelled images.
+
+    Attributes:
+      pixels: uint8 [n, 3072] in CHW order.
+      labels: uint8 [n].
+    """
 
     pixels: Pixels
     labels: Pixels
@@ -29,7 +34,15 @@ class Images:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a source holds; `validation` is None unless the source itself sets it apart."""
+    """The images of a source.
+
+    Attributes:
+      kind: kind of source, e.g. `image-tree`.
+      class_names: names of the ten classes, in the order of the labels.
+      train: training images.
+      eval: evaluation images.
+      validation: validation images; None if the source does not have any of its own.
+    """
 
     kind: str
     class_names: tuple[str, ...]
@@ -39,7 +52,11 @@ class Dataset:
 
 
 def check_classes(dataset: Dataset) -> None:
-    """Raises SourceError unless every class has a training and an eval image."""
+    """Checks that every class has images.
+
+    Raises:
+      SourceError: a class has no training image or no eval image.
+    """
     for split, images in ((schema.TRAIN, dataset.train), (schema.EVAL, dataset.eval)):
         counts = np.bincount(images.labels, minlength=schema.NUM_CLASSES)
         missing = [name for name, count in zip(dataset.class_names, counts) if count == 0]
@@ -51,26 +68,26 @@ def check_classes(dataset: Dataset) -> None:
 
 
 def default_validation_size(num_training: int) -> int:
-    """5,000 of the published 50,000; a tenth of any other number of training images."""
+    """Returns a tenth of the training images: 5,000 of the published 50,000."""
     return num_training // _DEFAULT_RATIO
 
 
 def split_training(
     labels: Pixels, validation_size: Optional[int], seed: int
 ) -> tuple[Indices, Indices]:
-    """Chooses the validation images: stratified, seeded, the rest is for training.
+    """Splits the training images, in random order, into a training and a validation part.
 
     Args:
-      labels: uint8 [n], the training images' classes.
-      validation_size: images to hold out; None takes `default_validation_size`.
-      seed: decides which ones, and the order of both parts.
+      labels: classes of the training images, uint8 [n].
+      validation_size: number of images to hold out; None: `default_validation_size`.
+      seed: seed of the choice of images and of the order of both parts.
 
     Returns:
-      (train, validation): shuffled indices into `labels`. Each class gives its share of
-      `validation_size`, give or take one image.
+      (train, validation): indices into `labels`, int64, in random order. Each class gives its
+      share of `validation_size`, to within one image.
 
     Raises:
-      UsageError: `validation_size` does not leave an image of each class for training.
+      UsageError: `validation_size` does not leave one image of each class for training.
     """
     size = default_validation_size(len(labels)) if validation_size is None else validation_size
     rng = np.random.default_rng(seed)
@@ -84,10 +101,10 @@ def split_training(
 
 
 def _quotas(counts: Indices, size: int) -> Indices:
-    """Divides `size` over the classes in proportion to what they can spare.
+    """Divides `size` among the classes, in proportion to the images that each can give.
 
-    Every class keeps one image for training. Largest remainders are rounded up first; a share
-    below a class's room rounds up to at most that room.
+    A class can give all of its images but one, which stays for training. Shares are rounded so that
+    they add up to `size`; the largest fractions are rounded up.
     """
     room = np.maximum(counts - 1, 0)
     total, most = int(counts.sum()), int(room.sum())

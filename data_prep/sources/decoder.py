@@ -1,4 +1,4 @@
-"""Decodes PNG and JPEG files to the records' pixels; large sets use one process per core.
+"""Decodes PNG and JPEG files to pixels; for large sets, in one process per core.
 
 Threads would not help, because Pillow spends most of a small image's time in Python code. Each
 process reads batches from a pipe and answers through it. The pipe closes when the parent
@@ -25,7 +25,7 @@ from data_prep.errors import SourceError
 # Modes with at most 8 bits per channel, which convert to RGB without loss of range.
 _MODES = ("RGB", "RGBA", "L", "LA", "P", "PA", "1", "CMYK", "YCbCr")
 _FILES_AT_ONCE = 256
-# Starting processes takes as long as decoding some 2,000 images.
+# Batches to decode before processes start, which takes as long as decoding some 2,000 images.
 _WORTH_PROCESSES = 8
 
 _Batch = list[tuple[str, bytes]]
@@ -36,7 +36,7 @@ def decode_all(files: Iterator[tuple[str, bytes]]) -> Iterator[bytes]:
     """Decodes (name, content) pairs, in order, to 3,072 bytes each in CHW order.
 
     Raises:
-      SourceError: as `decode` does, for the first file in order that is not sound.
+      SourceError: as for `decode`, for the first bad file in the order of `files`.
     """
     batches = _batches(files)
     for batch in itertools.islice(batches, _WORTH_PROCESSES):
@@ -89,7 +89,7 @@ def _images(answer: _Answer) -> Iterator[bytes]:
 
 def _serve(connection: Connection) -> None:
     """Decodes batches in a child process until the parent closes the pipe or ends."""
-    # Ctrl-C reaches the whole group; the parent decides what becomes of it.
+    # Ctrl-C reaches the whole process group; the parent handles it and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
@@ -100,9 +100,13 @@ def _serve(connection: Connection) -> None:
 
 
 def decode_batch(batch: _Batch) -> _Answer:
-    """Decodes a batch to its images' bytes, end to end, or to the error of the first bad file."""
+    """Decodes a batch; returns the images' bytes, concatenated, or the error of the first bad file.
+
+    Args:
+      batch: (name, content) of each file.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # Pillow warns of odd files: these are refused.
+        warnings.simplefilter("error")  # Pillow warns about unusual files: refuse them.
         try:
             return b"".join(decode(data, name) for name, data in batch)
         except SourceError as error:
@@ -110,20 +114,20 @@ def decode_batch(batch: _Batch) -> _Answer:
 
 
 def decode(data: bytes, name: str) -> bytes:
-    """Decodes one PNG or JPEG to 3,072 bytes in CHW order; grey, palette and alpha become RGB.
+    """Decodes a PNG or JPEG to 3,072 bytes in CHW order; converts grey, palette and alpha to RGB.
 
     Raises:
-      SourceError: no image, a damaged one, or one of another size or depth.
+      SourceError: the file is not an image, is damaged, or has another size or depth.
     """
     try:
-        # Only the header is read until the size is known to be right.
+        # Only the header is read here; the pixels are decoded after the size has been checked.
         with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
             _check_header(image, name)
             rgb = image if image.mode == "RGB" else image.convert("RGB")
             return np.asarray(rgb).transpose(2, 0, 1).tobytes()
     except SourceError:
         raise
-    except Exception as error:  # Pillow's decoders raise many kinds on damaged files.
+    except Exception as error:  # Pillow's decoders raise many types on damaged files.
         reason = str(error).split("<")[0].strip() or type(error).__name__
         raise SourceError(f"{name}: not a sound PNG or JPEG image: {reason}") from error
 

@@ -1,4 +1,4 @@
-"""Finds out what a path is, and loads it."""
+"""Detects the kind of a source and loads it."""
 
 import hashlib
 import itertools
@@ -25,11 +25,18 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """An input that has been looked at but not read: the name is a base name.
+    """An input that has been identified but not loaded.
 
-    `fingerprint` is a SHA-256 over all content that decides the images: an archive's bytes, the
-    names and bytes of a folder's files, or the synthetic set's parameters. It is the same on
-    every machine, and tells an edited file from an untouched one whatever its times say.
+    The fingerprint covers all content that decides the images: the bytes of an archive, the names
+    and contents of the files of a folder, or the parameters of the synthetic set. It is the same on
+    every machine, and changes with the content, whatever the files' times are.
+
+    Attributes:
+      name: name of the file or folder, without its path; `synthetic` for the synthetic set.
+      fingerprint: SHA-256, in hex.
+      path: path of the source; None for the synthetic set.
+      size: number of training images of the synthetic set.
+      seed: seed of the synthetic set.
     """
 
     name: str
@@ -42,7 +49,7 @@ class Source:
         """Reads all images into memory.
 
         Raises:
-          SourceError: the content is none of the known kinds, or damaged.
+          SourceError: the content is damaged, or is none of the known kinds.
         """
         if self.path is None:
             return synthetic.load(self.size, self.seed)
@@ -52,10 +59,15 @@ class Source:
 
 
 def find(source: str, seed: int, synthetic_size: Optional[int] = None) -> Source:
-    """Names and fingerprints `source`: a path, or the word `synthetic`.
+    """Identifies a source and computes its fingerprint.
+
+    Args:
+      source: a path, or the word `synthetic`.
+      seed: seed of the synthetic set.
+      synthetic_size: number of training images of the synthetic set; None: the default.
 
     Raises:
-      SourceError: no such path, or it cannot be read.
+      SourceError: there is no such path, or it cannot be read.
       UsageError: `synthetic_size` is out of range, or given with a path.
     """
     size = _synthetic_size(source, synthetic_size)
@@ -78,7 +90,7 @@ def _synthetic_size(source: str, size: Optional[int]) -> int:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's content, in hex."""
+    """Returns the SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
@@ -111,7 +123,7 @@ def _kind_of(member: Member) -> Optional[str]:
 
 
 def _load(path: Path) -> Dataset:
-    """The first file with a telling name decides how the others are read."""
+    """Loads a path; the first file with a known name decides how all files are read."""
     walked = members.walk(path)
     for member in walked:
         kind = _kind_of(member)

@@ -12,7 +12,7 @@ from data_prep.sources.dataset import Dataset, Images
 from data_prep.sources.members import Member
 
 KIND = "image-tree"
-MAX_IMAGE_BYTES = 1 << 20  # a 32x32 PNG takes about 2.5 kB
+MAX_IMAGE_BYTES = 1 << 20  # A 32x32 PNG takes about 2.5 kB.
 EXTENSIONS = (".png", ".jpg", ".jpeg")
 
 _FOLDERS = {
@@ -24,17 +24,17 @@ _FOLDERS = {
 
 
 def is_ours(parts: tuple[str, ...]) -> bool:
-    """Tells whether a member's name is .../SPLIT/CLASS/FILE."""
+    """Tells whether the components of a name end with SPLIT/CLASS/FILE."""
     return len(parts) >= 3 and parts[-3] in _FOLDERS
 
 
 def load(members: Iterable[Member]) -> Dataset:
-    """Decodes every image.
+    """Decodes all images.
 
     Raises:
-      SourceError: a file that is no 32x32 PNG or JPEG, or a folder that is no class.
+      SourceError: a file is not a 32x32 PNG or JPEG, or a class folder has an unknown name.
     """
-    # Byte arrays grow in place: the images are never held twice.
+    # Byte arrays grow in place, so that the images are in memory only once.
     pixels = {split: bytearray() for split in schema.SPLITS}
     labels = {split: bytearray() for split in schema.SPLITS}
     places: deque[tuple[str, int]] = deque()
@@ -56,7 +56,7 @@ def load(members: Iterable[Member]) -> Dataset:
 def _files(
     members: Iterable[Member], places: deque[tuple[str, int]]
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, content) of each image, and notes its split and label in `places`."""
+    """Yields (name, content) of each image, and appends its split and label to `places`."""
     seen: set[str] = set()
     for member in members:
         if not is_ours(member.parts):
@@ -69,7 +69,11 @@ def _files(
 
 
 def _place(member: Member) -> tuple[str, int]:
-    """Returns the split and the label that a file's folders say."""
+    """Returns the split and the label that the folders of a file give.
+
+    Raises:
+      SourceError: the class folder or the type of the file is unknown.
+    """
     folder, name, file = member.parts[-3:]
     if name not in schema.CLASS_NAMES:
         raise SourceError(

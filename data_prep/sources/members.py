@@ -1,8 +1,8 @@
-"""Reads the files of a folder, a tar in any compression or a zip, one by one, in memory.
+"""Reads the files of a folder, a tar (with any compression) or a zip, one by one, in memory.
 
-Nothing is ever extracted, so no archive can write anywhere; names that try to leave the archive
-are refused all the same, as no published file has one. Sizes are known in advance and every read
-is bounded, so a small file cannot unpack into a large one.
+Nothing is extracted, so no archive can write files. Names that lead out of the archive are refused
+nevertheless, since no published file has one. Sizes are known in advance and every read is bounded,
+so a small archive cannot unpack into an unlimited amount of data.
 """
 
 import bz2
@@ -19,7 +19,7 @@ from typing import IO, Callable, Optional, cast
 
 from data_prep.errors import SourceError
 
-# The published archives unpack to 185 MB; the 60,000 images as PNG files take 240 MB.
+# The published archives unpack to 185 MB, and the 60,000 images take 240 MB as PNG files.
 MAX_TOTAL_BYTES = 1 << 30
 MAX_READ_BYTES = 64 << 20
 MAX_MEMBERS = 200_000
@@ -36,7 +36,12 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 @dataclass(frozen=True)
 class Member:
-    """A regular file inside a source: its name with forward slashes, its size in bytes."""
+    """A regular file inside a source.
+
+    Attributes:
+      name: path inside the source, with forward slashes.
+      size: size in bytes.
+    """
 
     name: str
     size: int
@@ -51,7 +56,7 @@ class Member:
         """Returns the whole content.
 
         Raises:
-          SourceError: empty, or more than `limit` bytes, or other than `size`.
+          SourceError: the file is empty, larger than `limit` bytes, damaged, or not of its size.
         """
         if self.size == 0:
             raise SourceError(f"{self.name}: the file is empty")
@@ -63,7 +68,7 @@ class Member:
             data = self._read(self.size + 1)
         except (SourceError, MemoryError):
             raise
-        except Exception as error:  # The standard library raises many kinds on damaged archives.
+        except Exception as error:  # The standard library raises many types on damaged archives.
             raise SourceError(f"{self.name}: damaged or truncated: {error}") from error
         if len(data) != self.size:
             raise SourceError(f"{self.name}: truncated: {len(data)} of {self.size} bytes")
@@ -71,11 +76,13 @@ class Member:
 
 
 def walk(path: Path) -> Iterator[Member]:
-    """Yields the regular files of a folder or archive; read each before asking for the next.
+    """Yields the regular files of a folder or archive; read each before asking for the next one.
 
-    Hidden files and the folders that operating systems leave behind are passed over.
+    Hidden files, and folders that operating systems leave behind, are skipped.
 
     Raises:
+      SourceError: there is no such path, it is not a known archive, it is damaged, or it exceeds
+        MAX_MEMBERS or MAX_TOTAL_BYTES.
       SourceError: no such path, no known archive, damage, or more than the bounds above.
     """
     if path.is_dir():
@@ -103,7 +110,7 @@ def _walk_folder(root: Path) -> Iterator[Member]:
         raise SourceError(f"{error.filename}: {error.strerror}") from error
 
     for folder, subfolders, names in os.walk(root, onerror=fail, followlinks=True):
-        # Sorted, so that the same folder always gives the same records.
+        # Sort, so that the same folder always gives the same records.
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         relative = os.path.relpath(folder, root).replace(os.sep, "/")
         prefix = "" if relative == "." else f"{relative}/"
@@ -123,7 +130,7 @@ def _folder_member(path: str, name: str) -> Member:
         status = os.stat(path)
     except OSError as error:
         raise SourceError(f"{name}: {error.strerror}") from error
-    if not stat.S_ISREG(status.st_mode):  # Reading a pipe or device could take for ever.
+    if not stat.S_ISREG(status.st_mode):  # Reading a pipe or a device might never end.
         raise SourceError(f"{name}: is not a regular file")
     return Member(name, status.st_size, read)
 
@@ -139,7 +146,7 @@ def _walk_archive(path: Path) -> Iterator[Member]:
         yield from _walk_zip(path) if magic.startswith(_ZIP_MAGIC) else _walk_tar(path, magic)
     except (SourceError, MemoryError):
         raise
-    except Exception as error:  # As above: an empty name in a zip is an IndexError.
+    except Exception as error:  # Many types again, e.g. IndexError for an empty name in a zip.
         raise SourceError(f"{path}: not an archive, or damaged or truncated: {error}") from error
 
 
@@ -175,7 +182,7 @@ def _walk_tar(path: Path, magic: bytes) -> Iterator[Member]:
                 archive.members.clear()  # type: ignore[attr-defined]
         if not bounded.last:
             raise SourceError(f"{path}: truncated: the end of the archive is missing")
-        bounded.drain()  # The checksum of a compressed file comes last.
+        bounded.drain()  # Reads to the end, where a compressed file has its checksum.
 
 
 def _tar_read(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[int], bytes]:
@@ -196,9 +203,9 @@ def _inside(name: str, path: Path) -> str:
 
 
 class _Bounded:
-    """A forward-only view of a decompressed stream, as tarfile wants it, with bounds.
+    """A forward-only view of a decompressed stream, with limits, for tarfile to read.
 
-    tarfile itself reads headers of any declared length into memory.
+    The limits are needed since tarfile reads headers of any declared length into memory.
     """
 
     def __init__(self, file: IO[bytes], path: Path) -> None:

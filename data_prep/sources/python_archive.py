@@ -12,19 +12,19 @@ from data_prep.sources.dataset import Images, Pixels
 from data_prep.sources.members import Member
 
 KIND = "cifar-10-python"
-MAX_BATCH_BYTES = 40 << 20  # the published ones take 31 MB
+MAX_BATCH_BYTES = 40 << 20  # A published batch takes 31 MB.
 
 _META = "batches.meta"
 _NAMES = re.compile(r"data_batch_[1-5]|test_batch|batches\.meta")
 
 
 def is_ours(name: str) -> bool:
-    """Tells whether a file's base name is one of the archive's."""
+    """Tells whether a file name, without folders, belongs to the archive."""
     return _NAMES.fullmatch(name) is not None
 
 
 def is_meta(name: str) -> bool:
-    """Tells whether the file names the classes instead of holding images."""
+    """Tells whether the file of that name holds the class names, not images."""
     return name == _META
 
 
@@ -32,7 +32,7 @@ def parse_batch(member: Member) -> Images:
     """Reads one batch.
 
     Raises:
-      SourceError: not a published batch; says what is wrong with it.
+      SourceError: the file is not a valid batch; the message says why.
     """
     batch = unpickle.load(member.read(MAX_BATCH_BYTES), member.name)
     for key in (b"data", b"labels"):
@@ -43,7 +43,11 @@ def parse_batch(member: Member) -> Images:
 
 
 def check_meta(member: Member) -> None:
-    """Raises SourceError unless the classes are CIFAR-10's, in its order."""
+    """Checks the file of class names.
+
+    Raises:
+      SourceError: the classes are not CIFAR-10's, in its order.
+    """
     meta = unpickle.load(member.read(1 << 20), member.name)
     expected = [name.encode() for name in schema.CLASS_NAMES]
     if meta.get(b"label_names") != expected:

@@ -1,7 +1,8 @@
-"""A built-in, seeded set of 32x32 images in ten classes: for demos and tests, not CIFAR-10.
+"""A built-in, seeded set of 32x32 images in ten classes, for demos and tests; not CIFAR-10.
 
-Ten shapes, drawn from signed distances with random place, size, tilt, colours, background and
-noise. The hue leans to the class, but its spread is wide: colour alone is far from enough.
+The classes are ten shapes, drawn from signed distances with random position, size, tilt, colours,
+background and noise. The mean hue depends on the class, but its spread is so wide that colour alone
+does not tell the classes apart.
 """
 
 import hashlib
@@ -14,9 +15,9 @@ from cifar10 import schema
 from data_prep.sources.dataset import Dataset, Images, Pixels
 
 KIND = "synthetic"
-DEFAULT_SIZE = 10_000  # training images; a fifth as many are for eval
+DEFAULT_SIZE = 10_000  # Training images; there are a fifth as many for eval.
 MIN_SIZE, MAX_SIZE = 20, 200_000
-_VERSION = 1  # raise it when the pictures change
+_VERSION = 1  # Increase it when the pictures change.
 
 CLASS_NAMES = (
     "disc",
@@ -33,18 +34,18 @@ CLASS_NAMES = (
 
 Floats = npt.NDArray[np.floating[Any]]
 
-_HUE_SPREAD = 0.16  # of a turn; neighbouring classes are 0.1 apart
-_AT_ONCE = 500  # pictures; each takes some 150 kB while it is drawn
-_NOISE = 0.09  # standard deviation, of the full range
+_HUE_SPREAD = 0.16  # Standard deviation, in turns; neighbouring classes are 0.1 turns apart.
+_AT_ONCE = 500  # Pictures drawn at once; each takes some 150 kB meanwhile.
+_NOISE = 0.09  # Standard deviation, as a share of the full range of pixel values.
 
 
 def fingerprint(size: int, seed: int) -> str:
-    """SHA-256 of what decides the pictures."""
+    """Returns the SHA-256, in hex, of everything that decides the pictures."""
     return hashlib.sha256(f"synthetic {_VERSION} {size} {seed}".encode()).hexdigest()
 
 
 def load(size: int, seed: int) -> Dataset:
-    """Draws `size` training and max(size // 5, 10) eval images, about equally many per class."""
+    """Draws `size` training and max(size // 5, 10) eval images, with the classes balanced."""
     train_seed, eval_seed = np.random.SeedSequence(seed).spawn(2)
     return Dataset(
         KIND,
@@ -66,9 +67,9 @@ def _draw(count: int, rng: np.random.Generator) -> Images:
 
 
 def _draw_class(label: int, count: int, rng: np.random.Generator) -> Pixels:
-    """Returns uint8 [count, 3072]: one class's pictures."""
+    """Returns pictures of one class, uint8 [count, 3072]."""
     x, y = _placed_grid(count, rng)
-    # Half a pixel of soft edge; distances are in units of half the image's width.
+    # The edge is soft over about half a pixel; distances are in halves of the image's width.
     mask = 1 / (1 + np.exp(np.clip(_distance(label, x, y) * 40, -30, 30)))
     mask = mask[:, None]
     hue = label / schema.NUM_CLASSES + rng.normal(0, _HUE_SPREAD, count)
@@ -82,7 +83,7 @@ def _draw_class(label: int, count: int, rng: np.random.Generator) -> Pixels:
 
 
 def _placed_grid(count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Returns x, y float32 [count, 32, 32]: the pixel grid as the moved, tilted shape sees it."""
+    """Returns x and y, float32 [count, 32, 32]: the pixels' coordinates relative to the shape."""
     axis = (np.arange(schema.WIDTH, dtype=np.float32) + 0.5) / schema.WIDTH * 2 - 1
     shift_x, shift_y = rng.uniform(-0.3, 0.3, (2, count, 1, 1)).astype(np.float32)
     size = rng.uniform(0.55, 1.15, (count, 1, 1)).astype(np.float32)
@@ -94,7 +95,7 @@ def _placed_grid(count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 
 def _distance(label: int, x: Floats, y: Floats) -> Floats:
-    """The signed distance to the shape's outline, negative inside."""
+    """Returns the signed distance of each point to the shape's outline, negative inside it."""
     name = CLASS_NAMES[label]
     radius = np.hypot(x, y)
     box = np.maximum(abs(x), abs(y)) - 0.6
@@ -123,14 +124,14 @@ def _distance(label: int, x: Floats, y: Floats) -> Floats:
 
 
 def _colour(hue: Floats, saturation: Floats, value: Floats) -> Floats:
-    """HSV to RGB: float32 [count, 3] in 0 to 1."""
+    """Converts HSV, each [count], to RGB: float32 [count, 3], from 0 to 1."""
     sector = (np.array([5.0, 3.0, 1.0]) + hue[:, None] * 6) % 6
     dip = np.clip(np.minimum(sector, 4 - sector), 0, 1)
     return np.asarray(value[:, None] * (1 - saturation[:, None] * dip), np.float32)
 
 
 def _background(count: int, rng: np.random.Generator) -> Floats:
-    """Returns float32 [count, 3, 32, 32]: a slope between two dim colours of any hue."""
+    """Returns float32 [count, 3, 32, 32]: a gradient between two dim colours of any hue."""
     ends = [
         _colour(rng.uniform(0, 1, count), rng.uniform(0, 0.6, count), rng.uniform(0.1, 0.7, count))
         for _ in range(2)

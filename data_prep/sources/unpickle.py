@@ -1,9 +1,8 @@
 """Reads the published archive's pickles without trusting them.
 
-A pickle is a program: `pickle.load` of a stranger's file runs what the stranger likes. The
-published batches name three globals, all to rebuild one uint8 array. Here those three names lead
-to stand-ins that only take notes, so that nothing of numpy, or of anything else, is called; every
-other name is refused.
+`pickle.load` of an untrusted file can run any code. The published batches name three globals, all
+to rebuild one uint8 array. This module maps these three names to stand-ins that only record their
+arguments, so neither numpy nor anything else is called; it refuses every other name.
 """
 
 import io
@@ -18,17 +17,17 @@ from data_prep.sources.dataset import Pixels
 
 
 class _Dtype:
-    """Stands in for numpy.dtype: remembers its code and swallows its state."""
+    """Stands in for numpy.dtype: keeps the type code and ignores the state."""
 
     def __init__(self, code: Any, *_: Any) -> None:
         self.code = code
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and alignment mean nothing to single bytes."""
+        """Ignores byte order and alignment, which have no meaning for single bytes."""
 
 
 class _Array:
-    """Stands in for numpy.ndarray: keeps what the pickle says of it, for `pixels` to check."""
+    """Stands in for numpy.ndarray: keeps the pickled state, which `pixels` checks."""
 
     def __init__(self) -> None:
         self.state: Any = None
@@ -62,14 +61,18 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load(data: bytes, name: str) -> dict[bytes, Any]:
-    """Returns the dictionary that `data` holds; its arrays are for `pixels` to unwrap.
+    """Returns the dictionary that `data` holds; `pixels` converts the arrays in it.
+
+    Args:
+      data: content of a file.
+      name: name of the file, for error messages.
 
     Raises:
-      SourceError: not a pickle, cut short, with a foreign global, or not a dictionary.
+      SourceError: the pickle is damaged, names another global, or is not a dictionary.
     """
     try:
         value = _Unpickler(io.BytesIO(data), encoding="bytes").load()
-    except Exception as error:  # A damaged pickle can raise nearly anything.
+    except Exception as error:  # A damaged pickle can raise almost any exception.
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise SourceError(f"{name}: not a readable CIFAR-10 batch: {reason}") from error
     if not isinstance(value, dict):
@@ -81,10 +84,14 @@ def load(data: bytes, name: str) -> dict[bytes, Any]:
 
 
 def pixels(value: Any, name: str) -> Pixels:
-    """Turns a loaded array into uint8 [n, 3072], sharing the pickle's memory.
+    """Converts an array of `load` to uint8 [n, 3072] without copying its bytes.
+
+    Args:
+      value: an entry of the dictionary that `load` returned.
+      name: name of the file, for error messages.
 
     Raises:
-      SourceError: no array, another type, or bytes that do not fill the shape.
+      SourceError: the value is not an array, or its type, shape or number of bytes is wrong.
     """
     state = value.state if isinstance(value, _Array) else None
     if not (isinstance(state, tuple) and len(state) == 5):

@@ -1,1 +1,1 @@
-"""TFRecords of CIFAR-10: examples, files, and reading them back."""
+"""Writes and reads TFRecord files of CIFAR-10 images."""

@@ -1,7 +1,7 @@
 """Writes TFRecord files of tf.train.Example protobufs, byte by byte.
 
-TensorFlow would do it too, but takes 3 s to import and builds one message at a time. All our
-records have the same length, so a numpy template with two holes makes thousands at once.
+TensorFlow could do this, but takes 3 s to import and builds one message at a time. All records here
+have the same length, so numpy fills in images, labels and CRCs of thousands of records at once.
 
 A TFRecord file is a sequence of: uint64 length, uint32 masked CRC-32C of the length, payload,
 uint32 masked CRC-32C of the payload, all little-endian
@@ -32,7 +32,14 @@ FOOTER = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Written:
-    """A finished record file; `bytes` is its size, `sha256` its digest in hex."""
+    """A record file that has been written.
+
+    Attributes:
+      name: name of the file.
+      records: number of records.
+      bytes: size in bytes.
+      sha256: SHA-256 of the content, in hex.
+    """
 
     name: str
     records: int
@@ -41,7 +48,10 @@ class Written:
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and offset as TFRecord wants it, so that CRCs of CRCs stay good."""
+    """Returns the CRC-32C, rotated and offset as TFRecord requires.
+
+    The mask keeps the CRC useful for data that itself contains CRCs.
+    """
     crc: int = google_crc32c.value(data)
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
@@ -50,8 +60,8 @@ def encode_example(image: bytes, label: int) -> bytes:
     """Serializes one tf.train.Example with the tutorial's features.
 
     Args:
-      image: 3,072 bytes in CHW order.
-      label: 0 to 127, which a protobuf varint holds in one byte.
+      image: the 3,072 bytes of the image in CHW order.
+      label: 0 to 127, the numbers that a protobuf varint holds in one byte.
     """
     image_feature = _field(1, _field(1, image))  # Feature.bytes_list.value
     label_feature = _field(3, _field(1, bytes([label])))  # Feature.int64_list.value, packed
@@ -63,7 +73,7 @@ def encode_example(image: bytes, label: int) -> bytes:
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """A length-delimited protobuf field (wire type 2)."""
+    """Returns a length-delimited protobuf field (wire type 2)."""
     return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
 
 
@@ -76,7 +86,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-# The label is the last byte of our payload; the image lies where the filler of 0xFF bytes starts.
+# The label is the last byte of the payload; the image begins where the 0xFF bytes begin.
 _PAYLOAD = encode_example(b"\xff" * schema.IMAGE_BYTES, 0)
 IMAGE_START = _PAYLOAD.index(b"\xff" * schema.IMAGE_BYTES)
 IMAGE_END = IMAGE_START + schema.IMAGE_BYTES
@@ -92,14 +102,14 @@ _TEMPLATE = np.frombuffer(
 def write_records(
     file: BinaryIO, name: str, pixels: Pixels, labels: Pixels, indices: Indices
 ) -> Written:
-    """Writes some images; the caller syncs and renames the file.
+    """Appends images to a file; the caller syncs and renames the file.
 
     Args:
-      file: is appended to.
-      name: what the result calls it.
+      file: the file, open for writing.
+      name: name of the file for the result.
       pixels: uint8 [n, 3072] in CHW order.
       labels: uint8 [n].
-      indices: which images, in this order.
+      indices: int64 [k], the images to write, in this order.
     """
     digest = hashlib.sha256()
     for rows in _record_rows(pixels, labels, indices):
@@ -110,7 +120,7 @@ def write_records(
 
 
 def _record_rows(pixels: Pixels, labels: Pixels, indices: Indices) -> Iterator[Pixels]:
-    """Yields uint8 [<=4096, RECORD_BYTES] blocks of finished records."""
+    """Yields blocks of complete records, uint8 [at most 4096, RECORD_BYTES]."""
     start, end = HEADER.size, HEADER.size + PAYLOAD_BYTES
     for first in range(0, len(indices), _ROWS_AT_ONCE):
         chosen = indices[first : first + _ROWS_AT_ONCE]
@@ -123,9 +133,12 @@ def _record_rows(pixels: Pixels, labels: Pixels, indices: Indices) -> Iterator[P
 
 
 class ChannelSums:
-    """Mean and deviation of each channel, in pixel values 0 to 255.
+    """Computes mean and standard deviation of each channel, in pixel values 0 to 255.
 
-    The sums are exact integers, so that the figures do not depend on the order of the images.
+    The sums are exact integers, so the results do not depend on the order of the images.
+
+    Attributes:
+      images: number of images that were added.
     """
 
     def __init__(self) -> None:
@@ -134,15 +147,18 @@ class ChannelSums:
         self._squares = np.zeros(schema.CHANNELS, np.uint64)
 
     def add(self, pixels: Pixels) -> None:
-        """Takes uint8 [n, 3072]; a few thousand at once, since it needs twice their memory."""
+        """Adds images, uint8 [n, 3072]; this takes about four times their memory meanwhile."""
         channels = pixels.reshape(-1, schema.CHANNELS, schema.HEIGHT * schema.WIDTH)
         self.images += len(pixels)
         self._sums += channels.sum(axis=(0, 2), dtype=np.uint64)
-        wide = channels.astype(np.uint16)  # 255 squared fits
+        wide = channels.astype(np.uint16)  # Holds 255 squared.
         self._squares += np.square(wide).sum(axis=(0, 2), dtype=np.uint64)
 
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Returns (mean, standard deviation), each of three floats; needs one image at least."""
+        """Returns (means, standard deviations), three floats each.
+
+        At least one image must have been added.
+        """
         count = self.images * schema.HEIGHT * schema.WIDTH
         mean = self._sums / count
         deviation = np.sqrt(self._squares / count - mean**2)
@@ -150,7 +166,7 @@ class ChannelSums:
 
 
 def channel_sums(pixels: Pixels, indices: Indices) -> ChannelSums:
-    """Sums over the images, uint8 [n, 3072], that `indices` choose."""
+    """Returns the sums over the images of `pixels`, uint8 [n, 3072], that `indices` choose."""
     sums = ChannelSums()
     for first in range(0, len(indices), _ROWS_AT_ONCE):
         sums.add(pixels[indices[first : first + _ROWS_AT_ONCE]])

@@ -1,4 +1,4 @@
-"""The whole set: 60,000 CIFAR-10 images, when they lie beside the repository."""
+"""Reads all 60,000 images of CIFAR-10, if they are beside the repository."""
 
 import io
 import tarfile
@@ -18,7 +18,7 @@ def test_the_60000_jpegs_are_read_from_the_tar_as_they_lie() -> None:
     dataset = detect.find(str(JPEGS), seed=0).load()
     assert np.bincount(dataset.train.labels).tolist() == [5_000] * 10
     assert np.bincount(dataset.eval.labels).tolist() == [1_000] * 10
-    # An independent reading of one image: by its own name, through Pillow's usual way.
+    # Read one image independently: find it by its name, and decode it with Pillow.
     with tarfile.open(JPEGS) as archive:
         member = next(m for m in archive if m.name.endswith("/airplane/0000.jpg"))
         file = archive.extractfile(member)

@@ -11,9 +11,10 @@ from tests.reference.measure import Errors, measure
 
 
 def main() -> int:
-    """Measures each case; returns 1 where an error is larger than is allowed.
+    """Measures each case and prints its errors, or why this machine cannot run it.
 
-    What this machine cannot compute is left out, and the table says so.
+    Returns:
+      The exit code: 1 if an error is larger than allowed, else 0.
     """
     print(f"TensorFlow {tf.__version__}, Python {platform.python_version()}, {cpu_name()}\n")
     print("| case | " + " | ".join(Errors._fields) + " | allowed |")

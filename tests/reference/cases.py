@@ -1,4 +1,4 @@
-"""What is compared: which model, update rule, towers, trainers, convolutions and precision."""
+"""The cases: model, update rule, towers, trainers, convolutions and precision of each run."""
 
 import dataclasses
 import zlib
@@ -15,21 +15,21 @@ from tests.cifar10 import steps
 from tests.reference.rules import Settings, Values
 from tests.reference.trajectory import Batch, Start
 
-# Of the whole job. A tower of sixteen takes all ways of `cifar10.ops.convolution`, one of eight
-# does not.
+# Images per step of the whole job, and steps. A tower of 16 images uses all algorithms of
+# `cifar10.ops.convolution`, one of 8 does not.
 BATCH, STEPS = 16, 3
-# Late enough that lookahead and the warm-up of the moving statistics show. 1,000 images an epoch
-# and 100 steps are what `steps.build` has.
+# The run is far enough for lookahead and for the warm-up of the moving statistics to have an
+# effect. `steps.build` trains 100 steps with 1,000 images in an epoch.
 START = Start(step=96, examples_seen=96 * BATCH, total_steps=100, num_examples=1000)
 
 
 class Tolerance(NamedTuple):
-    """The largest errors that are allowed, as shares: see `measure.Errors`.
+    """The largest errors that are allowed, as shares; `measure.Errors` describes the errors.
 
     Attributes:
-      logits: also of the loss, of decisions and of logits in evaluation.
-      gradients: of the first step.
-      updates: of weights and moving statistics after three steps.
+      logits: limit for logits in training and evaluation, for the loss and for decisions.
+      gradients: limit for the gradients of the first step.
+      updates: limit for the changes of weights and moving statistics over three steps.
     """
 
     logits: float
@@ -38,7 +38,7 @@ class Tolerance(NamedTuple):
 
 
 FP32 = Tolerance(1e-4, 1e-4, 1e-4)
-# Adam divides a gradient by its own size: where it is nothing but rounding, so is the step.
+# Adam divides a gradient by its magnitude, so rounding errors decide where the gradient is tiny.
 ADAM = FP32._replace(updates=1e-3)
 BF16 = Tolerance(0.1, 0.1, 0.2)
 BF16_FASTNET = Tolerance(0.1, 0.3, 0.3)
@@ -50,11 +50,11 @@ class Case:
 
     Attributes:
       settings: the settings of the run.
-      kernels: convolutions of `cifar10.ops.kernels` where they fit (`own`), or TensorFlow's.
+      kernels: `own` for the convolutions of `cifar10.ops.kernels` where they fit, or `tensorflow`.
       towers: number of towers of each trainer.
       trainers: number of synchronous trainers.
       precision: `fp32` or `bf16`.
-      evaluates: whether its last weights are evaluated, too.
+      evaluates: whether the logits in evaluation are compared, too, after the last step.
     """
 
     settings: Settings
@@ -66,14 +66,14 @@ class Case:
 
     @property
     def tolerance(self) -> Tolerance:
-        """What its precision and its update rule allow."""
+        """The largest errors that the precision and the update rule allow."""
         if self.precision == "bf16":
             return BF16_FASTNET if self.settings.model == "fastnet" else BF16
         return ADAM if self.settings.optimizer == "adam" else FP32
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
+        """The name of the case, for tables and test names."""
         more = [f"{self.towers} towers"] * (self.towers > 1)
         more += [f"{self.trainers} trainers"] * (self.trainers > 1)
         return ", ".join(
@@ -82,7 +82,7 @@ class Case:
 
     @property
     def impossible(self) -> Optional[str]:
-        """Why it cannot be run on this machine; else None."""
+        """The reason why this machine cannot run the case; None if it can."""
         flags = cpu_flags()
         if self.kernels == "own" and library.why_not(flags):
             return f"--kernels own cannot be had: {library.why_not(flags)}"
@@ -92,7 +92,7 @@ class Case:
 
     @property
     def config(self) -> TrainConfig:
-        """Of each trainer; batch norm's numbers are left to the defaults where they are these."""
+        """The settings of each trainer, without batch normalisation's if they are the defaults."""
         left = {"batch_norm_decay": 0.997, "batch_norm_epsilon": 1e-5}
         settings = {
             name: value
@@ -130,7 +130,7 @@ _FASTNET = {
     "norm_bias_rate": 8.0,
     "label_smoothing": 0.2,
     "batch_norm_decay": 0.6,
-    # It ends after two of the three steps.
+    # The whitening bias trains in the first two of the three steps.
     "whitening_bias_epochs": (START.examples_seen + 2 * BATCH) / START.num_examples,
 }
 
@@ -181,7 +181,7 @@ CASES = (
 
 
 def draw_batches() -> list[Batch]:
-    """Random images as smooth as photographs are, with a little noise, and random labels."""
+    """Returns random batches: images as smooth as photographs, with a little noise, and labels."""
     random = np.random.default_rng(17)
     grid, pixels = np.arange(6), np.linspace(0, 5, 32)
     between = np.maximum(0, 1 - np.abs(pixels[:, None] - grid))  # [32, 6], linear interpolation
@@ -195,9 +195,13 @@ def draw_batches() -> list[Batch]:
 
 
 def draw(saved: Values) -> Values:
-    """What training begins from, by what a checkpoint holds before it.
+    """Returns the values with which training begins.
 
-    Slots and the like stay as they are; a moving average of weights begins with the weights.
+    Weights and moving statistics are random, and lookahead's averages are equal to them. The
+    counters are those of START. All other values, such as an optimizer's slots, stay as they are.
+
+    Args:
+      saved: the values of a checkpoint before training, by name.
     """
     values = {name: drawn(name.removesuffix("/Lookahead"), one) for name, one in saved.items()}
     for name, count in (("global_step", START.step), ("examples_seen", START.examples_seen)):
@@ -206,9 +210,14 @@ def draw(saved: Values) -> Values:
 
 
 def drawn(name: str, value: Any) -> Any:
-    """A weight or moving statistic of that shape of which no number is 0 or 1; else the value.
+    """Returns random numbers for a weight or moving statistic; returns other values unchanged.
 
-    Kernels are so small that epsilon is not nothing beside the variance of what they make.
+    Unlike in initial values, no number is exactly 0 or 1. Kernels are so small that epsilon is not
+    negligible beside the variance that batch normalisation sees.
+
+    Args:
+      name: name of the value in a checkpoint; its last part decides the distribution.
+      value: array that gives shape and type.
     """
     random = np.random.default_rng(zlib.crc32(name.encode()))
     kind, shape = name.rsplit("/", 1)[-1], value.shape
@@ -229,6 +238,6 @@ def drawn(name: str, value: Any) -> Any:
 
 
 def model_values(saved: Values) -> Values:
-    """Of what a checkpoint holds, the model's weights and moving statistics."""
+    """Returns the model's weights and moving statistics among the values of a checkpoint."""
     kinds = "kernel", "projection", "gamma", "beta", "bias", "moving_mean", "moving_variance"
     return {name: value for name, value in saved.items() if name.rsplit("/", 1)[-1] in kinds}

@@ -10,17 +10,19 @@ from tests.reference.rules import Settings, Values
 
 
 class Errors(NamedTuple):
-    """The largest error of each kind, as a share; None: there is nothing to compare.
+    """The largest error of each kind, as a share; None if there is nothing to compare.
 
     Attributes:
-      logits: of any step; of the step's largest logit.
-      loss: of any step.
-      masks: how far from the threshold a ReLU or a pooling chose otherwise; of the layer's
-        largest output.
-      gradients: of any variable's number in the first step, with decay; of the variable's largest.
-      updates: of any variable's change in three steps; root mean squares.
-      statistics: likewise, of the moving statistics.
-      evaluation: of logits from the moving statistics after three steps; of the largest.
+      logits: error of the logits of any step, divided by the step's largest logit.
+      loss: error of the loss of any step, divided by the loss.
+      masks: largest change of a layer's output because the pipeline's ReLU or max pooling decided
+        differently from the reference, divided by the layer's largest output.
+      gradients: error of a variable's gradient in the first step, weight decay included, divided by
+        the variable's largest gradient.
+      updates: error of a weight variable's change over three steps, divided by that change, both as
+        root mean squares.
+      statistics: the same error for the moving statistics.
+      evaluation: error of the logits in evaluation after three steps, divided by the largest logit.
     """
 
     logits: float
@@ -32,7 +34,7 @@ class Errors(NamedTuple):
     evaluation: Optional[float]
 
     def beyond(self, allowed: Tolerance) -> dict[str, float]:
-        """The errors that are larger than is allowed, by their names; NaN is."""
+        """Returns the errors that are larger than allowed, by name; NaN counts as larger."""
         limits = {
             "gradients": allowed.gradients,
             "updates": allowed.updates,
@@ -78,9 +80,14 @@ def measure(case: Case) -> Errors:
 
 
 def first_gradients(settings: Settings, saved: Values, weights: list[str]) -> Values:
-    """The gradients of the first step, as its optimizer has kept them.
+    """Returns the gradients of the first step, computed from the optimizer's slots after it.
 
-    A momentum that begins with zero is the first gradient; Adam keeps a tenth of it.
+    A momentum that begins at zero is then the gradient, and Adam's first moment is a tenth of it.
+
+    Args:
+      settings: the settings of the run.
+      saved: the values of a checkpoint after the first step, by name.
+      weights: names of the weights.
     """
     if settings.optimizer == "adam":
         return {name: saved[f"{name}/Adam"] / (1 - 0.9) for name in weights}

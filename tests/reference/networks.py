@@ -1,11 +1,12 @@
-"""The networks in float64, layer by layer. Written from the papers; nothing here is of `cifar10`.
+"""The networks in float64, layer by layer, written from the papers without code of `cifar10`.
 
-A convolution is a matrix product with what each filter sees, so that neither its outputs nor its
-gradients are those of TensorFlow's op, which the pipeline has.
+A convolution is a matrix product with the patches that the filters see, so neither its outputs nor
+its gradients come from TensorFlow's convolution ops, which the pipeline uses.
 
-A ReLU and a max pooling decide, and where a number is within rounding of the border, float32 may
-decide otherwise than float64. A gradient then differs by all that flows through there, not by
-rounding. So decisions can be fed; `Pass.doubts` says how far from the border they were taken.
+ReLUs and max poolings make decisions. Where a number is within rounding error of the threshold,
+float32 may decide differently from float64. A gradient then differs by everything that flows
+through this place, not by a rounding error. So the pipeline's decisions can be fed to the
+reference; `Pass.doubts` tells how much they change the output.
 """
 
 import math
@@ -25,15 +26,17 @@ class Pass:
     """One pass of a batch through a network.
 
     Args:
-      values: float64 tensors by the names of a checkpoint.
-      normalises_by: `batch`, `moving` statistics, or `nothing`.
-      groups: parts of the batch, one a tower; batch norm takes each part's own statistics.
-      epsilon: added to the variance.
+      values: float64 tensors by their names in a checkpoint.
+      normalises_by: what batch normalisation uses: `batch` or `moving` statistics, or `nothing`.
+      groups: number of equal parts of the batch, one for each tower; batch normalisation uses the
+        statistics of each part.
+      epsilon: number that batch normalisation adds to the variance.
 
     Attributes:
-      moments: what the moving statistics should move towards, by name.
-      decisions: of each ReLU and max pooling, in order; they can be fed.
-      doubts: how far each was from the other decision, as a share of the largest output.
+      moments: statistics of the whole batch, by the names of the moving statistics.
+      decisions: decisions of each ReLU and max pooling, in order; other decisions can be fed.
+      doubts: for each of these layers, how much the fed decisions change its output, as a share of
+        the largest output.
     """
 
     def __init__(
@@ -46,22 +49,29 @@ class Pass:
         self.doubts: list[Tensor] = []
 
     def conv(self, x: Tensor, name: str, stride: int = 1) -> Tensor:
-        """3x3, one output a `stride` positions.
+        """Returns a 3x3 convolution of x, [N, H, W, C] -> [N, H / stride, W / stride, filters].
 
-        At stride 1 an image has a border of one zero on each side; at stride 2 one behind it only,
-        since the first filter lies on the first three positions.
+        At stride 1, a border of one zero on each side pads the image. At stride 2, it has zeros at
+        the bottom and the right only, so the first filter covers the first three positions.
         """
         border = (1, 1) if stride == 1 else (0, 1)
         padded = tf.pad(x, [(0, 0), border, border, (0, 0)])
         return self._correlate(padded, self._values[f"{name}/kernel"], x.shape[1] // stride, stride)
 
     def whiten(self, x: Tensor) -> Tensor:
-        """2x2, without a border, with a bias; the filters do not train."""
+        """Returns the 2x2 convolution without padding, with a bias; its filters do not train."""
         filters = self._values["model/whitening/projection"]
         return self._correlate(x, filters, 31, 1) + self._values["model/whitening/bias"]
 
     def _correlate(self, x: Tensor, kernel: Tensor, size: int, stride: int) -> Tensor:
-        """y[r, c] = sum over i, j of x[stride r + i, stride c + j] kernel[i, j]."""
+        """Returns y[r, c] = sum over i, j of x[stride r + i, stride c + j] kernel[i, j].
+
+        Args:
+          x: images, [N, H, W, C].
+          kernel: filters, [side, side, C, filters].
+          size: height and width of the result.
+          stride: distance between two filter positions.
+        """
         side, _, inputs, filters = kernel.shape
         reach = stride * (size - 1) + 1
         seen = [
@@ -73,7 +83,7 @@ class Pass:
         return tf.reshape(rows @ tf.reshape(kernel, [-1, filters]), [-1, size, size, filters])
 
     def batch_norm(self, x: Tensor, name: str) -> Tensor:
-        """Ioffe & Szegedy 2015, arXiv:1502.03167, algorithm 1; for inference, algorithm 2."""
+        """Normalises x: Ioffe & Szegedy 2015, arXiv:1502.03167, algorithm 1 (inference: 2)."""
         gamma, beta = self._values.get(f"{name}/gamma", 1.0), self._values[f"{name}/beta"]
         if self._normalises_by == "nothing":
             return gamma * x + beta
@@ -83,7 +93,7 @@ class Pass:
             return gamma * (x - mean) / tf.sqrt(variance + self._epsilon) + beta
         mean, variance = _moments(x)
         count = float(np.prod(x.shape[:3]))
-        # Algorithm 2, step 10: what is kept for inference is the unbiased variance.
+        # Algorithm 2, step 10: inference uses the unbiased variance.
         self.moments.update(zip(moving, (mean, variance * count / (count - 1))))
         parts = []
         for part in tf.split(x, self._groups):
@@ -92,12 +102,12 @@ class Pass:
         return tf.concat(parts, 0)
 
     def relu(self, x: Tensor) -> Tensor:
-        """What is above 0."""
+        """Returns max(x, 0), where the decisions tell which numbers are above 0."""
         decision = self._decide(tf.cast(x > 0, tf.float64))
         return self._doubt(tf.maximum(x, 0.0), x * decision)
 
     def max_pool(self, x: Tensor, size: int) -> Tensor:
-        """Largest of size x size positions; what is left at the edge is left out."""
+        """Returns the largest of each size x size window; drops positions left over at the edge."""
         count, rows, channels = x.shape[0], x.shape[1] // size, x.shape[3]
         x = tf.reshape(
             x[:, : rows * size, : rows * size], [count, rows, size, rows, size, channels]
@@ -109,7 +119,7 @@ class Pass:
         return self._doubt(tf.reduce_max(windows, -1), tf.reduce_sum(windows * decision, -1))
 
     def dense(self, x: Tensor, name: str) -> Tensor:
-        """x W + b; without b where there is none."""
+        """Returns x W + b; without b if the layer has none."""
         return x @ self._values[f"{name}/kernel"] + self._values.get(f"{name}/bias", 0.0)
 
     def _decide(self, own: Tensor) -> Tensor:
@@ -124,21 +134,21 @@ class Pass:
 
 
 def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each channel, over images and positions; the variance is that of the population."""
+    """Returns mean and population variance of each channel, over images and positions."""
     mean = tf.reduce_mean(x, [0, 1, 2])
     return mean, tf.reduce_mean(tf.square(x - mean), [0, 1, 2])
 
 
 def _gelu(x: Tensor) -> Tensor:
-    """Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2: the form with tanh."""
+    """Returns GELU with tanh: Hendrycks & Gimpel 2016, arXiv:1606.08415, section 2."""
     return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def _shortcut(x: Tensor, stride: int) -> Tensor:
-    """He et al. 2015, arXiv:1512.03385, section 4.2, option A: zeros for the channels that are new.
+    """Returns shortcut A of He et al. 2015, arXiv:1512.03385, section 4.2: zeros for new channels.
 
-    As in TensorFlow's tutorial, means of 2x2 positions where the paper takes each second position,
-    and half of the zeros before the channels, half behind.
+    Two details are those of TensorFlow's tutorial: it takes means of 2x2 positions where the paper
+    takes every second position, and puts half of the zeros before the channels and half after them.
     """
     if stride == 1:
         return x
@@ -148,16 +158,17 @@ def _shortcut(x: Tensor, stride: int) -> Tensor:
 
 
 def _block_v1(run: Pass, x: Tensor, name: str, stride: int) -> Tensor:
-    """arXiv:1512.03385, equation 1."""
+    """Returns the block of He et al. 2015, arXiv:1512.03385, equation 1."""
     y = run.relu(run.batch_norm(run.conv(x, f"{name}/conv", stride), f"{name}/batch_norm"))
     y = run.batch_norm(run.conv(y, f"{name}/conv_1"), f"{name}/batch_norm_1")
     return run.relu(y + _shortcut(x, stride))
 
 
 def _block_v2(run: Pass, x: Tensor, name: str, stride: int) -> Tensor:
-    """arXiv:1603.05027, figure 4(e) and equation 5, in the first block, too.
+    """Returns the block of He et al. 2016, arXiv:1603.05027, figure 4(e) and equation 5.
 
-    The paper's appendix lets the first block's shortcut begin behind its first ReLU.
+    The first block is like the others. In the paper's appendix, its shortcut begins after its first
+    ReLU.
     """
     y = run.conv(run.relu(run.batch_norm(x, f"{name}/batch_norm")), f"{name}/conv", stride)
     y = run.conv(run.relu(run.batch_norm(y, f"{name}/batch_norm_1")), f"{name}/conv_1")
@@ -165,7 +176,7 @@ def _block_v2(run: Pass, x: Tensor, name: str, stride: int) -> Tensor:
 
 
 def resnet(run: Pass, images: Tensor, is_v2: bool, blocks: int = 1) -> Tensor:
-    """arXiv:1512.03385, section 4.2: 6n+2 layers for n blocks a stage."""
+    """Returns the logits of a ResNet, arXiv:1512.03385, section 4.2: 6n+2 layers for n `blocks`."""
     x = run.conv(images, "model/stem/conv")
     if not is_v2:
         x = run.relu(run.batch_norm(x, "model/stem/batch_norm"))
@@ -179,7 +190,7 @@ def resnet(run: Pass, images: Tensor, is_v2: bool, blocks: int = 1) -> Tensor:
 
 
 def fastnet(run: Pass, images: Tensor) -> Tensor:
-    """airbench94's, Jordan 2024, arXiv:2404.00498, section 3: pooled before it is normalised."""
+    """Returns the logits of airbench94's network: Jordan 2024, arXiv:2404.00498, section 3."""
     x = _gelu(run.whiten(images))
     for group in range(3):
         name = f"model/group_{group}"
@@ -191,7 +202,7 @@ def fastnet(run: Pass, images: Tensor) -> Tensor:
 
 
 def mlp(run: Pass, images: Tensor) -> Tensor:
-    """One hidden layer on the image's 3,072 numbers: rows, then columns, then colours."""
+    """Returns the logits of an MLP whose inputs are in the order of rows, columns, channels."""
     x = tf.reshape(images, [-1, 32 * 32 * 3])
     return run.dense(run.relu(run.dense(x, "model/dense")), "model/dense_1")
 
@@ -205,12 +216,12 @@ NETWORKS = {
 
 
 def logits_of(model: str, run: Pass, images: Tensor) -> Tensor:
-    """[N, 32, 32, 3] of 0 to 255, float64 -> [N, 10]."""
+    """Returns logits, [N, 10], of images, float64 [N, 32, 32, 3] with values 0 to 255."""
     return NETWORKS[model](run, (images - MEAN) / DEVIATION)
 
 
 def loss_of(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Cross-entropy with a share of each label on all classes; Szegedy et al., arXiv:1512.00567."""
+    """Returns the cross-entropy with label smoothing: Szegedy et al. 2015, arXiv:1512.00567."""
     targets = (1 - smoothing) * tf.one_hot(labels, 10, dtype=tf.float64) + smoothing / 10
     log_probabilities = logits - tf.reduce_logsumexp(logits, axis=1, keepdims=True)
     return -tf.reduce_mean(tf.reduce_sum(targets * log_probabilities, axis=1))

@@ -26,24 +26,24 @@ _WAIT_SECS = 60.0
 
 
 class Step(NamedTuple):
-    """The figures of one training step, and the checkpoint values after it."""
+    """The figures of one training step, and the values of a checkpoint after it."""
 
     logits: Any  # [N, 10]
     loss: float
-    decisions: list[Any]  # of its ReLUs and poolings, in order
-    saved: Values  # what a checkpoint holds after it
+    decisions: list[Any]  # decisions of ReLUs and max poolings, in order (`_decision`)
+    saved: Values  # values of a checkpoint after the step, by name
 
 
 def train(
     config: TrainConfig, plan: DevicePlan, trainers: int, first: First, batches: Sequence[Batch]
 ) -> list[Step]:
-    """Trains a step a batch, with synchronous trainers if there are several.
+    """Trains one step per batch, with synchronous trainers if there are several.
 
     Args:
       config: settings of each trainer; its batch size is that of one trainer.
       plan: devices of each trainer.
       trainers: number of trainers.
-      first: function from the initial checkpoint values to those before the first step.
+      first: function from the initial values of a checkpoint to those before the first step.
       batches: batches of the whole job, one for each step.
     """
     if trainers > 1:
@@ -59,7 +59,14 @@ def train(
 
 
 def logits_in_evaluation(config: TrainConfig, plan: DevicePlan, saved: Values, images: Any) -> Any:
-    """Logits that a checkpoint's weights and moving statistics give, [N, 10]."""
+    """Returns the logits, [N, 10], that a checkpoint's values give for images in evaluation.
+
+    Args:
+      config: the settings.
+      plan: the devices.
+      saved: the values of a checkpoint, by name.
+      images: uint8 [N, 32, 32, 3].
+    """
     params = ModelParams(config, plan)
     with tempfile.TemporaryDirectory() as folder, tf.Graph().as_default():
         path = _write(pathlib.Path(folder), saved)
@@ -77,7 +84,7 @@ def _begin(run: steps.Training, first: First) -> None:
 
 
 def _write(folder: pathlib.Path, values: Values) -> str:
-    """Writes a checkpoint; returns its path."""
+    """Writes a checkpoint with these values; returns its path."""
     path, names = str(folder / "given.ckpt"), list(values)
     with tf.Graph().as_default(), tf.Session() as session:
         tensors = [tf.placeholder(values[name].dtype, values[name].shape) for name in names]
@@ -92,7 +99,19 @@ def _write(folder: pathlib.Path, values: Values) -> str:
 
 
 class _Watched:
-    """What is looked at in a training graph: its loss, and each tower's logits and decisions."""
+    """The tensors of a training graph to fetch: the loss, and each tower's logits and decisions.
+
+    Args:
+      graph: the training graph.
+      loss: the loss of the graph.
+      plan: the devices.
+
+    Raises:
+      ValueError: the graph lacks a convolution, a loss or a ReLU that it should have.
+
+    Attributes:
+      fetches: the tensors, in the form that `step` expects.
+    """
 
     def __init__(self, graph: Any, loss: Any, plan: DevicePlan) -> None:
         ops, num_towers = graph.get_operations(), plan.num_towers
@@ -113,7 +132,7 @@ class _Watched:
         self.fetches = {
             "loss": loss,
             "logits": [op.inputs[0] for op in self._losses],
-            # A pooling's decision is found in what it pools.
+            # The decision of a max pooling is computed from its input.
             "deciding": [
                 [op.outputs[0] if op.type == "Relu" else op.inputs[0] for op in found]
                 for found in deciding
@@ -121,7 +140,12 @@ class _Watched:
         }
 
     def step(self, seen: Sequence[Any], saved: Values) -> Step:
-        """Joins what the towers of each trainer have seen, in the order of the batch."""
+        """Returns a step's figures, joined over towers and trainers in the order of the batch.
+
+        Args:
+          seen: for each trainer, the values of `fetches`.
+          saved: the values of a checkpoint after the step.
+        """
         logits = [one for trainer in seen for one in trainer["logits"]]
         towers = [one for trainer in seen for one in trainer["deciding"]]
         decisions = [
@@ -133,12 +157,17 @@ class _Watched:
 
 
 def _window(op: Any) -> int:
-    """The side of what a pooling looks at; 0 for a ReLU."""
+    """Returns the side of a max pooling's window; 0 for a ReLU."""
     return int(op.get_attr("ksize")[1]) if op.type == "MaxPool" else 0
 
 
 def _decision(x: Any, size: int) -> Any:
-    """Which numbers a ReLU let pass; which of a window's numbers a pooling took."""
+    """Returns the decisions of a ReLU or a max pooling, as `networks.Pass.decisions` has them.
+
+    Args:
+      x: output of the ReLU, or input of the max pooling, [N, H, W, C].
+      size: side of the pooling's window; 0 for a ReLU.
+    """
     if not size:
         return (x > 0).astype(np.float64)
     count, rows, _, channels = x.shape
@@ -151,7 +180,10 @@ def _decision(x: Any, size: int) -> Any:
 def _train_together(
     config: TrainConfig, plan: DevicePlan, trainers: int, first: First, batches: Sequence[Batch]
 ) -> list[Step]:
-    """Trains synchronous trainers, each in a thread, whose variables are on one server."""
+    """Trains with synchronous trainers: the chief in this thread, each other one in its own.
+
+    Their variables are on one server in this process.
+    """
     target = str(tf.train.Server.create_local_server().target)
     jobs = [_Trainer(config, plan, index, trainers) for index in range(trainers)]
     size, has_begun = config.train_batch_size, threading.Event()
@@ -171,7 +203,13 @@ def _train_together(
 
 
 class _Trainer:
-    """One trainer's whole training graph, and what it has seen."""
+    """The training graph of one synchronous trainer, and what it records.
+
+    Attributes:
+      watched: the tensors to fetch.
+      seen: for each step, the values of `watched.fetches`.
+      saved: for each step, the values of a checkpoint after it; only the chief records them.
+    """
 
     def __init__(self, config: TrainConfig, plan: DevicePlan, index: int, trainers: int) -> None:
         replication = dataclasses.replace(
@@ -190,11 +228,11 @@ class _Trainer:
     def lead(
         self, target: str, first: First, has_begun: threading.Event, batches: Sequence[Any]
     ) -> None:
-        """Trains a step a batch as the chief, who sets the weights and keeps what is made."""
+        """Trains one step per batch as the chief, which sets the first values."""
         creator = tf.train.ChiefSessionCreator(self._spec.scaffold, target)
         hooks = list(self._spec.training_chief_hooks)
         with self._graph.as_default(), tf.train.MonitoredSession(creator, hooks) as session:
-            # A Saver takes no monitored session.
+            # A Saver does not accept a monitored session, so get the session inside it.
             raw = session.run_step_fn(lambda step_context: step_context.session)
             run = steps.Training(self._spec, self._images, self._labels, raw)
             _begin(run, first)
@@ -204,7 +242,7 @@ class _Trainer:
                 self.saved.append(run.saved())
 
     def follow(self, target: str, has_begun: threading.Event, batches: Sequence[Any]) -> None:
-        """Trains a step a batch as a worker."""
+        """Trains one step per batch as a worker, once the chief has set the first values."""
         if not has_begun.wait(_WAIT_SECS):
             raise TimeoutError(f"the chief has not begun after {_WAIT_SECS:g} seconds")
         creator = tf.train.WorkerSessionCreator(self._spec.scaffold, target)
@@ -225,7 +263,7 @@ def _in_a_thread(work: Callable[..., None], *arguments: Any) -> Iterator[None]:
     def run() -> None:
         try:
             work(*arguments)
-        except BaseException as error:  # Raised below, in the test's own thread.
+        except BaseException as error:  # It is raised again below, in the caller's thread.
             errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)

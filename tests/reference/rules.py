@@ -1,4 +1,4 @@
-"""Update rules in numpy, float64. Written from the papers; nothing here is of `cifar10`."""
+"""Update rules in numpy, float64, written from the papers without code of `cifar10`."""
 
 import dataclasses
 from typing import Any, Optional
@@ -11,7 +11,7 @@ Values = dict[str, Array]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """A run's, by the names of the pipeline's flags; None: left at what the pipeline has."""
+    """The settings of a run, named like the pipeline's flags; None: the pipeline's default."""
 
     model: str
     optimizer: str
@@ -27,14 +27,14 @@ class Settings:
     batch_norm: str = "tower"
     batch_norm_decay: float = 0.997
     batch_norm_epsilon: float = 1e-5
-    whitening_bias_epochs: Optional[float] = None  # fastnet's alone
+    whitening_bias_epochs: Optional[float] = None  # for fastnet only
 
 
 class Rule:
-    """One of the update rules, and what it remembers of earlier steps.
+    """An update rule, and its state, such as momentum.
 
     Args:
-      settings: the run's.
+      settings: the settings of the run.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -44,10 +44,11 @@ class Rule:
         self._steps = 0
 
     def decayed(self, weights: Values, gradients: Values) -> Values:
-        """The gradients of the loss with its decay, (decay / 2) |weights|^2, but for AdamW.
+        """Returns the gradients of the loss with weight decay, (decay / 2) |weights|^2.
 
-        Jordan 2024 (arXiv:2404.00498) gives the offsets of normalisations a rate of their own; it
-        multiplies their gradient here, and not their decay.
+        For Adam, they are without weight decay, since its weights decay apart from the gradients.
+        Jordan 2024 (arXiv:2404.00498) gives the offsets of normalisations a learning rate of their
+        own; here, their gradients are multiplied by it, and their decay is not.
         """
         result = {}
         for name, gradient in gradients.items():
@@ -59,22 +60,22 @@ class Rule:
         return result
 
     def step(self, weights: Values, gradients: Values) -> Values:
-        """The weights after a step; `gradients` as `decayed` gives them."""
+        """Returns the weights after a step; `gradients` come from `decayed`."""
         self._steps += 1
         rule = getattr(self, f"_{self._settings.optimizer}")
         return {name: rule(name, weights[name], gradients[name]) for name in weights}
 
     def _momentum(self, name: str, weight: Array, gradient: Array) -> Array:
-        """Sutskever et al. 2013, equations 1 and 2."""
+        """Returns the weight after a step with momentum: Sutskever et al. 2013, equations 1, 2."""
         rate, momentum = self._settings.learning_rate, self._settings.momentum
         self._first[name] = momentum * self._first.get(name, 0.0) - rate * gradient
         return weight + self._first[name]
 
     def _nesterov(self, name: str, weight: Array, gradient: Array) -> Array:
-        """Sutskever et al. 2013, equations 3 and 4.
+        """Returns the weight after a Nesterov step: Sutskever et al. 2013, equations 3 and 4.
 
-        The gradient there is one at theta + momentum * velocity. The weights that a network is
-        trained and saved with are these points; theta lies one step of momentum behind them.
+        The paper takes the gradient at theta + momentum * velocity. This point is the network's
+        weight, also in checkpoints, so theta is computed from it.
         """
         rate, momentum = self._settings.learning_rate, self._settings.momentum
         velocity = self._first.get(name, 0.0)
@@ -85,10 +86,11 @@ class Rule:
         return theta + momentum * velocity
 
     def _adam(self, name: str, weight: Array, gradient: Array) -> Array:
-        """Kingma & Ba 2014, arXiv:1412.6980, in the order at the end of its section 2.
+        """Returns the weight after a step of Adam: Kingma & Ba 2014, arXiv:1412.6980, section 2.
 
-        Epsilon is the one with a hat. Weights decay apart: Loshchilov & Hutter 2017,
-        arXiv:1711.05101, algorithm 2, with the rate as a factor of the decay.
+        The order of operations is that at the end of the section, where epsilon has a hat. Weight
+        decay is separate: Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 2, with the
+        learning rate as a factor of the decay.
         """
         alpha, first, second, epsilon = self._settings.learning_rate, 0.9, 0.999, 1e-8
         m = first * self._first.get(name, 0.0) + (1 - first) * gradient
@@ -99,10 +101,11 @@ class Rule:
         return weight - alpha_t * m / (np.sqrt(v) + epsilon) - decay * weight
 
     def _muon(self, name: str, weight: Array, gradient: Array) -> Array:
-        """Jordan et al. 2024, https://kellerjordan.github.io/posts/muon, as in airbench94.
+        """Returns the weight after a step of Muon, as in airbench94.
 
-        Kernels of convolutions are kept at the length of a matrix of unit filters, and do not
-        decay; all else takes Nesterov's steps.
+        Jordan et al. 2024, https://kellerjordan.github.io/posts/muon. Before each step, the kernel
+        of a convolution is scaled to the norm of a matrix with unit filters; it does not decay. All
+        other weights take a step with Nesterov momentum.
         """
         if weight.ndim != 4:
             return self._nesterov(name, weight, gradient)
@@ -122,7 +125,10 @@ class Rule:
 
 
 def orthogonal(matrix: Array) -> Array:
-    """Newton and Schulz's iteration with Jordan's coefficients; [filters, inputs], three times."""
+    """Makes a matrix, [filters, inputs], nearly orthogonal.
+
+    It takes three iterations of Newton and Schulz, with Jordan's coefficients.
+    """
     a, b, c = 3.4445, -4.7750, 2.0315
     x = matrix / (np.linalg.norm(matrix) + 1e-7)
     is_tall = x.shape[0] > x.shape[1]
@@ -134,17 +140,22 @@ def orthogonal(matrix: Array) -> Array:
 
 
 class Lookahead:
-    """Zhang et al. 2019, arXiv:1907.08610: every few steps the weights meet a slow copy.
+    """Pulls the weights to a slow copy every few steps: Zhang et al. 2019, arXiv:1907.08610.
 
-    The slow copy keeps .95 a step times the cube of the share of the run: arXiv:2404.00498, section
-    3.4.
+    At a pull, the slow copy keeps the share 0.95**every * progress**3 of itself, where progress is
+    the share of the run that is done: Jordan 2024, arXiv:2404.00498, section 3.4.
+
+    Args:
+      every: number of steps between two pulls; 0: never.
+      values: weights and moving statistics before the first step, by name.
+      total_steps: global step at which training ends.
     """
 
     def __init__(self, every: int, values: Values, total_steps: int) -> None:
         self._every, self._slow, self._total = every, values, total_steps
 
     def pull(self, fast: Values, step: int) -> Values:
-        """What weights and moving statistics are after `step` steps."""
+        """Returns the weights and moving statistics to continue with after global step `step`."""
         if not self._every or step % self._every:
             return fast
         kept = 0.95**self._every * (step / self._total) ** 3
@@ -153,6 +164,6 @@ class Lookahead:
 
 
 def moved_statistics(decay: float, step: int, moving: Values, seen: Values) -> Values:
-    """Moving averages whose decay warms up: at most (1 + step) / (10 + step)."""
+    """Returns moving averages whose decay warms up: it is at most (1 + step) / (10 + step)."""
     decay = min(decay, (1 + step) / (10 + step))
     return {name: decay * moving[name] + (1 - decay) * seen[name] for name in moving}

@@ -1,4 +1,4 @@
-"""Where the zeros around an image are."""
+"""Zero padding of convolutions."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from cifar10.ops.layers import Layers
     ("strides", "seen"),
     [
         (1, [[4, 6, 6, 4], [6, 9, 9, 6], [6, 9, 9, 6], [4, 6, 6, 4]]),
-        # PyTorch's padding=1, and the tutorial's, would be [[4, 6], [6, 9]].
+        # PyTorch's padding=1 and the tutorial's padding would give [[4, 6], [6, 9]].
         (2, [[9, 6], [6, 4]]),
     ],
 )
 def test_at_stride_2_an_even_side_has_its_zeros_behind_it(strides: int, seen: Any) -> None:
-    # Of the nine weights, as many as lie on the image.
+    # Image and weights are ones, so a result counts the weights that lie on the image.
     with tf.Graph().as_default(), tf.Session() as session:
         ones = tf.ones_initializer()
         y = Layers(training=True).conv(tf.ones([1, 4, 4, 1]), 1, 3, strides, initializer=ones)

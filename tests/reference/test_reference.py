@@ -1,4 +1,4 @@
-"""The reference itself: where it comes from, and that its gradients are those of its losses."""
+"""The reference itself: it has no code of the pipeline, and its gradients fit its losses."""
 
 import pathlib
 import re
@@ -23,7 +23,7 @@ def test_the_reference_has_nothing_of_the_pipeline(module) -> None:
 
 
 def draw_values(case: Case) -> Values:
-    """Weights and moving statistics, by the names and shapes that evaluation asks for."""
+    """Returns random weights and moving statistics, named and shaped as in evaluation."""
     with tf.Graph().as_default():
         images, params = (
             tf.zeros([1, 32, 32, 3], tf.uint8),
@@ -40,7 +40,7 @@ def test_its_gradients_are_differences_of_its_losses(case: Case) -> None:
     values, count = draw_values(case), 4
     batch = tuple(part[:count] for part in draw_batches()[0])
     graph = trajectory.Graph(case.settings, values, count, groups=2)
-    # Held, since a difference across the border of a decision is none of the gradient.
+    # Hold the decisions, since the gradient does not cover a change of a decision.
     gradients, decisions = graph.run((graph.gradients, graph.decisions), values, batch)
     random, width = np.random.default_rng(5), 1e-6
     direction = {name: random.normal(size=values[name].shape) for name in gradients}

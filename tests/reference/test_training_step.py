@@ -1,4 +1,4 @@
-"""The pipeline's own training graphs against the reference."""
+"""Compares the pipeline's own training graphs with the reference."""
 
 import pytest
 

@@ -14,12 +14,12 @@ _STATISTICS = ("/moving_mean", "/moving_variance")
 
 
 class Start(NamedTuple):
-    """The counters at which training begins."""
+    """The counters before the first step, and the length of the run."""
 
     step: int
     examples_seen: int
     total_steps: int
-    num_examples: int  # in an epoch
+    num_examples: int  # training images in an epoch
 
 
 class Step(NamedTuple):
@@ -27,20 +27,20 @@ class Step(NamedTuple):
 
     logits: Any  # [N, 10]
     loss: float
-    gradients: Values  # with decay
+    gradients: Values  # with weight decay
     doubt: float  # the largest of `Pass.doubts`
-    values: Values  # weights and moving statistics after it
+    values: Values  # weights and moving statistics after the step
 
 
 class Graph:
-    """A network's logits, loss and gradients, for values, batch and decisions that are fed.
+    """The logits, loss and gradients of a network, as functions of values, batch and decisions.
 
     Args:
-      settings: the run's.
-      values: what a checkpoint holds of the model.
-      count: images of a batch.
-      groups: parts of it that are normalised apart.
-      training: by the batch's statistics (True) or the moving ones.
+      settings: the settings of the run.
+      values: weights and moving statistics, by name, for their shapes.
+      count: number of images in a batch.
+      groups: number of towers, each of which normalises its part of the batch.
+      training: whether batch normalisation uses the batch's statistics, not the moving ones.
     """
 
     def __init__(
@@ -67,7 +67,17 @@ class Graph:
         self._session = tf.Session(graph=self._graph, config=_as_written())
 
     def run(self, fetches: Any, values: Values, batch: Batch, decisions: Sequence[Any] = ()) -> Any:
-        """Values of `fetches`; without decisions the network decides by itself."""
+        """Returns the values of `fetches`.
+
+        Args:
+          fetches: tensors of the graph.
+          values: weights and moving statistics, by name.
+          batch: images and labels.
+          decisions: decisions of all ReLUs and max poolings; empty: the network's own.
+
+        Raises:
+          ValueError: the number of decisions is wrong.
+        """
         feed = {self._fed[name]: value for name, value in values.items()}
         feed.update(zip((self._images, self._labels), batch))
         if decisions:
@@ -78,7 +88,7 @@ class Graph:
 
 
 def _as_written() -> Any:
-    """A session that runs a graph as it is: to rewrite it takes longer than it saves."""
+    """Returns a session config that skips graph rewriting, which takes longer than it saves."""
     config = tf.ConfigProto()
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return config
@@ -98,13 +108,13 @@ def train(
     groups: int,
     start: Start,
 ) -> list[Step]:
-    """Trains one step a batch.
+    """Trains one step per batch.
 
     Args:
       settings: the settings of the run.
       first: weights and moving statistics before the first step, by name.
       batches: batches of the whole job, one for each step.
-      decisions: for each step, the decisions of its ReLUs and poolings.
+      decisions: for each step, the decisions of all ReLUs and max poolings.
       groups: number of towers of the whole job.
       start: the counters before the first step.
     """

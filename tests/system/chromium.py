@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 _FLAGS = (
     "--headless",
-    "--no-sandbox",  # Chromium has no sandbox for root, as whom containers and CI run
+    "--no-sandbox",  # Chromium has no sandbox for root, the user in containers and in CI
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--disable-quic",
@@ -29,7 +29,17 @@ _CALL_SECS = 30.0
 
 
 class Chromium:
-    """One browser with one page; `events` holds what the browser reported, oldest first."""
+    """A browser with one page.
+
+    Args:
+      profile: folder for the browser's profile.
+
+    Raises:
+      FileNotFoundError: there is no Chromium.
+
+    Attributes:
+      events: events that the browser reported, oldest first.
+    """
 
     def __init__(self, profile: Path) -> None:
         path = shutil.which("chromium")
@@ -85,7 +95,12 @@ class Chromium:
         os.close(self._from_browser)
 
     def call(self, method: str, timeout_secs: float = _CALL_SECS, **params: Any) -> Any:
-        """Calls a method of the protocol and returns its result."""
+        """Calls a method of the protocol and returns its result.
+
+        Raises:
+          RuntimeError: the browser reported an error.
+          TimeoutError: the browser did not answer in time.
+        """
         self._calls += 1
         message = {"id": self._calls, "method": method, "params": params}
         if self._session is not None:

@@ -33,14 +33,14 @@ def clone(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
-    """A `docker` command that works on this machine; everything of it is removed at the end."""
+    """A `docker` command that works on this machine; its files are removed at the end."""
     with Docker(tmp_path_factory.mktemp("containers") / "home") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def image(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image, built by README's command; the build folder has files that must stay out."""
+    """The name of the image, built by README's command from a folder with unwanted files, too."""
     context = copy_repository(tmp_path_factory.mktemp("context") / "clone")
     for name in ("data", "output", ".git", ".venv", "demo"):
         (context / name).mkdir()

@@ -82,7 +82,7 @@ class Docker:
         """Runs `docker ARGUMENTS` and returns its output, both streams.
 
         Raises:
-          AssertionError: it ended with another exit code.
+          AssertionError: the command ended with another exit code.
         """
         done = subprocess.run(
             ["docker", *arguments],

@@ -1,4 +1,4 @@
-"""Each benchmark for users once, short, with real training. Their figures are not looked at."""
+"""Runs compare, advise and check-scale briefly with real training; ignores their figures."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,8 @@ from tests.cifar10 import program
 pytestmark = pytest.mark.system
 SMALL = ("--num-layers=8", "--train-batch-size=16")
 needs_namespaces = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-# Takes a megabyte; sends one, waits for a byte, and says how long that took.
+# TAKE receives data until its end. SEND sends a megabyte, waits until TAKE has received it, and
+# prints how many seconds that took.
 TAKE = """
 import socket
 connection = socket.create_server(("", 2222)).accept()[0]
@@ -85,7 +86,7 @@ def test_ways_are_tried_and_the_best_one_is_named(
 
 @contextlib.contextmanager
 def run_in(namespace: str, program: str) -> Iterator["subprocess.Popen[str]"]:
-    """Runs a Python program in a network namespace, and ends it."""
+    """Starts a Python program in a network namespace, and kills it at the end."""
     words = ["nsenter", f"--net=/run/netns/{namespace}", sys.executable, "-c", program]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
@@ -104,8 +105,8 @@ def test_a_link_has_its_speed_and_its_delay() -> None:
             assert "rate 100Mbit" in subprocess.run(show, capture_output=True, text=True).stdout
         with run_in("bm1", TAKE), run_in("bm0", SEND) as sender:
             secs = float(sender.communicate(timeout=60)[0])
-    # Two round trips are 40 ms, and 1 MB takes 80 ms, less what may pass at once. However slow the
-    # machine is, it cannot be faster.
+    # Two round trips take 40 ms and 1 MB takes 80 ms, less the burst that may pass at once. No
+    # machine is faster than that, however fast it is.
     assert secs > 0.1
 
 

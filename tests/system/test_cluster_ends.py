@@ -28,7 +28,7 @@ SHORT = ("--train-steps=300", "--checkpoint-steps=100")
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> str:
-    """180 training images, as an argument; a step takes milliseconds."""
+    """The --data-dir flag of records with 180 training images; a step takes milliseconds."""
     return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
@@ -38,12 +38,12 @@ def result(folder: pathlib.Path) -> dict:
 
 
 def last_step(folder: pathlib.Path) -> int:
-    """The global step of the latest checkpoint."""
+    """Returns the global step of the latest checkpoint."""
     return checkpoints.latest_step(str(folder / "output"))
 
 
 def steps_of(tasks: ClusterOfProcesses, label: str) -> int:
-    """How many steps a worker says that it has trained."""
+    """Returns how many steps a worker trained, according to its output."""
     found = re.search(r"; it trained ([\d,]+) steps", tasks.output(label))
     assert found, tasks.all_output()
     return int(found[1].replace(",", ""))
@@ -53,7 +53,7 @@ def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so
     arguments = ("--train-steps=4000", "--checkpoint-steps=4000", "--log-steps=100", "--sync=false")
     with cluster(tmp_path, data, *SETTINGS, *arguments, num_workers=2) as tasks:
         tasks.start("ps/0", "master/0")
-        # Until the late one is there, the master trains alone: each of its steps is a global one.
+        # Until the late worker starts, the master trains alone: each of its steps is a global step.
         tasks.wait_for_output("master/0", "  step 2")
         tasks.start("worker/0")
         tasks.wait()
@@ -101,7 +101,7 @@ def test_a_signal_to_all_tasks_at_once_lets_the_master_save(data, tmp_path, mode
         tasks.wait_for_output("master/0", "  step ")
         for label in ("ps/0", "worker/0", "master/0"):
             tasks.kill(label, signal.SIGTERM)
-            tasks.kill(label, signal.SIGTERM)  # as from its launcher and from the scheduler
+            tasks.kill(label, signal.SIGTERM)  # as if from its launcher and from the scheduler
         began = time.monotonic()
         assert [tasks.exit_code(label, 20) for label in tasks.labels] == [143, 143, 143]
         assert time.monotonic() - began < 15
@@ -155,7 +155,7 @@ def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
 
 
 def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):
-    # 500 images one by one, through 44 layers, take more than the timeout.
+    # Validating 500 images one by one, with 44 layers, takes longer than the timeout.
     folder = program.make_records(tmp_path / "data", 5_000)
     arguments = (f"--data-dir={folder}", "--output-dir=output", "--num-layers=44")
     arguments += ("--train-batch-size=20", "--eval-batch-size=1", "--cluster-timeout=3")
@@ -163,7 +163,7 @@ def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_p
     with cluster(tmp_path, *arguments) as tasks:
         tasks.start()
         tasks.wait()
-    # The last validation is the master's own: nobody waits for it, nor for the checkpoint's sake.
+    # The other tasks do not wait for the master's last validation.
     assert tasks.ended_at["worker/0"] < tasks.ended_at["master/0"] - 3.0
     assert tasks.ended_at["ps/0"] < tasks.ended_at["master/0"] - 3.0
     ends = [(tmp_path / f"output/model.ckpt-{step}.index").stat().st_mtime for step in (2, 4)]

@@ -1,4 +1,4 @@
-"""A cluster trains what one process trains: the same weights, or as good a model."""
+"""A cluster trains the same weights as one process, or an equally accurate model."""
 
 import json
 import pathlib
@@ -13,16 +13,17 @@ from tests.cifar10 import program
 
 pytestmark = pytest.mark.system
 
-# Batch statistics are of towers, which are the same ones.
+# In the cluster and in one process, the towers have the same images, and so the same statistics.
 PLAIN = ("--schedule=constant", "--seed=3")
 MODELS = {
     "mlp": ("--model=mlp", "--optimizer=adam", "--learning-rate=0.001"),
-    # At .01 its 20 steps make 1e-4 of the rounding errors, within one process too.
+    # At a rate of 0.01, rounding errors grow to 1e-4 in 20 steps, within one process, too.
     "resnet": ("--num-layers=8", "--batch-norm=off", "--learning-rate=0.001"),
-    # The rates are for 2,048 and 1,024 images: with 40, they are .0006 and .001. At .05, 2e-7 more
-    # label smoothing moves one process's slots by 1e-2; at .03, no lookahead moves them by 3e-2.
+    # The rates are for 2,048 and 1,024 images; for 40 images, they are 0.0006 and 0.001. At 0.05,
+    # 2e-7 more label smoothing changes the slots of one process by 1e-2; at 0.03, leaving out
+    # lookahead changes them by 3e-2.
     "fastnet": ("--recipe=fast", "--muon-rate=0.03", "--learning-rate=0.03"),
-    # An in-graph master's convolutions are TensorFlow's: what it is compared with has those, too.
+    # An in-graph master uses TensorFlow's convolutions, so it is compared with a process that does.
     "fastnet-of-tensorflow": (
         "--recipe=fast",
         "--muon-rate=0.03",
@@ -36,19 +37,19 @@ IN_GRAPH = "--replication=in-graph"
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> pathlib.Path:
-    """180 training images: less than a run of 20 steps sees."""
+    """180 training images, fewer than a run of 20 steps uses."""
     return program.make_records(tmp_path_factory.mktemp("small") / "data", 200)
 
 
 @pytest.fixture(scope="module")
 def easy_data(tmp_path_factory) -> pathlib.Path:
-    """9,000 training images that a small network learns nearly all of; 2,000 to be asked."""
+    """9,000 training images, nearly all of which a small network learns, and 2,000 eval images."""
     return program.make_records(tmp_path_factory.mktemp("easy") / "data", 10_000)
 
 
 @pytest.fixture(scope="module")
 def local_weights(data, tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
-    """What one process with a batch of 40 has after 20 steps, by model."""
+    """Model -> values of the checkpoint of one process after 20 steps with batches of 40."""
     found = {}
     for name, flags in MODELS.items():
         output = tmp_path_factory.mktemp(name)
@@ -61,7 +62,7 @@ def local_weights(data, tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
 
 
 def variables(output: pathlib.Path) -> dict[str, np.ndarray]:
-    """Everything in the latest checkpoint."""
+    """Returns all values of the latest checkpoint, by name."""
     reader = tf.train.load_checkpoint(str(output))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -97,8 +98,8 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
     assert sorted(found) == sorted(expected)
     assert (found["global_step"], found["examples_seen"]) == (20, 800)
     for name, value in found.items():
-        # A slot holds gradients, which a ReLU at rounding distance from zero changes a hundred
-        # times as much, at a rate of 0.01, as the weights.
+        # Slots hold gradients. A ReLU whose input is within rounding error of zero changes them a
+        # hundred times as much as the weights, with a rate of 0.01.
         is_slot = name.endswith(("/Momentum", "/Muon", "/Adam", "/Adam_1"))
         tolerance = 1e-2 if is_slot else 1e-4
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=tolerance, err_msg=name)
@@ -117,7 +118,7 @@ def test_an_asynchronous_run_is_as_accurate_as_a_local_one_within_a_point(easy_d
         tasks.wait()
     alone, several = figures(tmp_path / "alone"), figures(tmp_path / "several")
     assert alone["examples_seen"] == 54_000
-    # Steps that the two were in when the last one was done.
+    # Steps that were in progress when the last step was done count, too.
     assert 54_000 <= several["examples_seen"] <= 54_150
     assert several["eval_accuracy"] == pytest.approx(alone["eval_accuracy"], abs=0.01)
     assert alone["eval_accuracy"] > 0.95
@@ -132,7 +133,7 @@ def test_weights_and_gradients_of_half_the_size_train_about_the_same(data, tmp_p
     found, expected = variables(tmp_path / "output"), local_weights["resnet"]
     weights = [name for name in found if name.startswith("model/") and "/Momentum" not in name]
     differences = [float(np.abs(found[name] - expected[name]).max()) for name in weights]
-    # Eight bits are enough to learn with, but they are not 24.
+    # bfloat16 has 8 significant bits, enough to learn with, but float32 has 24.
     assert 1e-5 < max(differences) < 5e-3
 
 

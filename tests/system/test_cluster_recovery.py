@@ -30,12 +30,12 @@ SETTINGS = (
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> str:
-    """180 training images, as an argument; a step takes milliseconds."""
+    """The --data-dir flag of records with 180 training images; a step takes milliseconds."""
     return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
 def last_step(folder: pathlib.Path) -> int:
-    """The global step of the latest checkpoint."""
+    """Returns the global step of the latest checkpoint."""
     return checkpoints.latest_step(str(folder / "output"))
 
 
@@ -103,7 +103,7 @@ def test_a_worker_that_is_gone_for_good_is_named_where_each_update_needs_it(data
 
 
 def misses(tasks: ClusterOfProcesses, label: str, missing: str) -> bool:
-    """Whether the last line of a task says whom it misses, and where."""
+    """Returns whether the last line of a task names the missing task and its address."""
     job, _, index = missing.partition("/")
     reason = f"{missing} ({tasks.jobs[job][int(index)]}) has not answered for 5 s"
     last = tasks.output(label).splitlines()[-1]

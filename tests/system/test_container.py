@@ -1,4 +1,4 @@
-"""The image: what is in it, who runs in it, what it leaves behind, how it stops."""
+"""The container image: its content, its user, the files that it writes, and how it stops."""
 
 import json
 import os
@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # the first test wa
 
 MAIN = "/data/cifar10_main.py"
 SMALL = "--num-layers=8 --train-steps=20"
-SOMEONE = 1234  # a user whom the image does not know
+SOMEONE = 1234  # user id that the image does not know
 
 
 @pytest.fixture(scope="module")
 def records(docker: Docker, image: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of records, written from inside by whoever runs the tests."""
+    """A folder of records, written by a container that runs as the user of the tests."""
     folder = tmp_path_factory.mktemp("records")
     folder.chmod(0o755)
     mount = f"{folder}:/data/data"
@@ -41,13 +41,13 @@ def output(tmp_path: Path) -> Path:
 
 
 def _not_readable_by_all(folder: Path) -> list[str]:
-    """The files and folders that another user could not read or enter."""
+    """Returns the files that other users cannot read and the folders that they cannot enter."""
     modes = [(path, path.stat().st_mode, 0o5 if path.is_dir() else 0o4) for path in _walk(folder)]
     return [str(path) for path, mode, need in modes if mode & need != need]
 
 
 def _walk(folder: Path) -> list[Path]:
-    # Checkpoints come and go while a training runs.
+    # Training removes old checkpoints while it runs.
     return [path for path in folder.rglob("*") if path.exists()]
 
 
@@ -101,7 +101,7 @@ def test_the_output_belongs_to_the_user_who_runs_it(
 ) -> None:
     here = output.parent
     (here / "data").symlink_to(records)
-    # These tests run as root, whose files would prove nothing.
+    # The tests run as root, and files of root would prove nothing.
     command = readme_command.replace("$(id -u):$(id -g)", f"{SOMEONE}:{SOMEONE}")
     shell.run(f"mkdir -p output && {command} {SMALL}", here, env=docker.env)
     assert (output / "report.html").exists()
@@ -124,7 +124,7 @@ def test_output_is_readable_while_it_trains_and_stop_saves(
     docker: Docker, image: str, records: Path, output: Path
 ) -> None:
     mounts = ("-v", f"{records}:/data/data", "-v", f"{output}:/data/output")
-    # No checkpoint is due after the first one: what is saved then, the stop saves.
+    # No checkpoint is due after the first one, so a later one is that of the stop.
     endless = ["--num-layers=8", "--train-steps=1000000", "--checkpoint-steps=1000000"]
     name = "stopped"
     docker("run", "-d", "--name", name, "--user", str(SOMEONE), *mounts, image, MAIN, *endless)

@@ -1,4 +1,4 @@
-"""`make demo` on a fresh clone, as the first thing a person does."""
+"""`make demo` in a fresh clone, as new users run it."""
 
 import os
 import shutil

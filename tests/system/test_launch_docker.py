@@ -1,7 +1,7 @@
 """Jobs in containers, on a real Docker engine and on podman over ssh: no container is left behind.
 
-Leftovers are looked for in the engines' own lists and in the process list, which both labs share
-with this machine.
+Leftovers are looked for in the engines' lists and in this machine's process list, which also shows
+the processes in containers and on nodes.
 """
 
 import json
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # the first test wa
 STAND_IN_IMAGE = "localhost/stand-in"
 LIMITS = "limits: {stop_secs: 3, grace_secs: 5, lease_secs: 5}\n"
 
-# Its working directory is the shared folder, where the stand-ins find out that all is done.
+# The working directory is the shared folder, in which stand-ins find out that the job is done.
 _STAND_IN_DOCKERFILE = f"""\
 FROM {BASE_IMAGE}
 ENV PYTHONUNBUFFERED=1
@@ -59,7 +59,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 @pytest.fixture(scope="module")
 def podman(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """podman under the name docker, with the stand-in's image."""
+    """The path of podman under the name docker, which has the stand-in's image."""
     context = tmp_path_factory.mktemp("stand-in")
     (context / "Dockerfile").write_text(_STAND_IN_DOCKERFILE)
     (context / "cifar10_main.py").write_bytes(STAND_IN.read_bytes())
@@ -69,7 +69,7 @@ def podman(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(podman: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A real Docker engine with the same image."""
+    """The path of the client of a real Docker engine, which has the same image."""
     folder = tmp_path_factory.mktemp("engine")
     archive = folder / "stand-in.tar"
     subprocess.run([podman, "save", "-o", archive, STAND_IN_IMAGE], check=True, capture_output=True)
@@ -81,14 +81,14 @@ def engine(podman: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 @dataclass(frozen=True)
 class Lab:
-    """Where a job runs.
+    """The hosts and the container engine of a job.
 
     Attributes:
-      engine: the client of its container engine.
-      launcher: reaches its hosts.
-      hosts: of the cluster file.
-      second: the host of worker/0.
-      tasks: how many a job has.
+      engine: path of the client of the container engine.
+      launcher: starts the launcher with the environment that reaches the hosts.
+      hosts: lines below `hosts:` in the cluster file.
+      second: name of the host of worker/0.
+      tasks: number of tasks of a job.
     """
 
     engine: Path
@@ -98,7 +98,7 @@ class Lab:
     tasks: int
 
     def cluster(self, text: str = LIMITS, image: str = STAND_IN_IMAGE) -> tuple[str, ...]:
-        """A cluster file: master, worker, and at least one ps."""
+        """Writes a cluster file with master, worker and at least one ps; returns its flags."""
         workdir = self.launcher.workdir
         path = workdir.parent / "lab.yaml"
         path.write_text(
@@ -118,39 +118,42 @@ class Lab:
         return process
 
     def containers(self) -> list[str]:
-        """Every container of the engine, whatever its state."""
+        """Returns the names of all containers of the engine, whatever their state."""
         return self.ask("ps", "--all", "--format", "{{.Names}}").split()
 
     def ask(self, *words: str) -> str:
-        """What the engine says."""
+        """Returns the output of a command of the container engine."""
         done = subprocess.run([self.engine, *words], capture_output=True, text=True, check=True)
         return done.stdout
 
     def container(self, task: str) -> str:
-        """The name of a task's container."""
+        """Returns the name of a task's container."""
         return f"{self.launcher.run_id()}-{task.replace('/', '-')}"
 
     def client(self, task: str) -> int:
-        """The process of the client that runs a task's container."""
+        """Returns the process id of the client that runs a task's container."""
         words = f" run --label=LAUNCH_RUN_ID={self.launcher.run_id()} --label=LAUNCH_TASK={task} "
         (pid,) = [p for p, found in processes_of(self.launcher.run_id()).items() if words in found]
         return pid
 
     def clear(self) -> None:
-        """Ends and removes what a test has left."""
+        """Ends and removes everything that a test has left."""
         self.launcher.end()
         for run in self.launcher.state.glob("*"):
             for folder in _host_folders(run.name):
                 shutil.rmtree(folder, ignore_errors=True)
-        Containers(str(self.engine)).remove(0)  # without marks: all
+        Containers(str(self.engine)).remove(0)  # without labels: all containers
 
     def host_logs(self) -> list[Path]:
-        """The logs that the agents keep."""
+        """Returns the paths of the logs that the agents keep."""
         folders = _host_folders(self.launcher.run_id())
         return [path for folder in folders for path in folder.glob("*.log")]
 
     def assert_nothing_left(self, timeout_secs: float = 5) -> None:
-        """No container, no process of the run, and none that names it: podman's own end last."""
+        """Asserts that no container is left, and no process of the run or that names the run.
+
+        Podman's own processes, which name the run, end last.
+        """
         run_id = self.launcher.run_id()
         deadline = time.monotonic() + timeout_secs
         while time.monotonic() < deadline and (self.containers() or processes_naming(run_id)):
@@ -161,14 +164,14 @@ class Lab:
 
 
 def _host_folders(run_id: str) -> set[Path]:
-    """Where agents keep logs: in this user's home, and in root's, where sshd takes them."""
+    """Returns the folders of agents' logs: in this user's home, and in root's, which sshd sets."""
     homes = {Path.home(), Path(pwd.getpwuid(0).pw_dir)}
     return {home / ".local/state/cifar10-launch/hosts" / run_id for home in homes}
 
 
 @pytest.fixture(params=["docker", "podman"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
-    """This machine with a Docker engine; or this one and a node over ssh, with podman."""
+    """A lab on this machine with a Docker engine, or on it and a node over ssh with podman."""
     if request.param == "docker":
         roles = "    roles: {master: 1, worker: 1, ps: 1}\n"
         hosts = f"  - name: localhost\n    address: 127.0.0.1\n{roles}"
@@ -185,9 +188,9 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def training_lab(docker: Docker, nodes: Nodes, tmp_path: Path) -> Iterator[Lab]:
-    """Two nodes over ssh, with podman and records."""
+    """A lab on two nodes over ssh, with podman and records."""
     launcher = Launcher(tmp_path, nodes.env)
-    (launcher.workdir / "cifar10_main.py").unlink()  # what trains is in the image
+    (launcher.workdir / "cifar10_main.py").unlink()  # the image has the program that trains
     program.make_records(launcher.workdir / "data", 1000)
     hosts = "".join(f"  - name: {n}\n    address: {nodes.address(n)}\n" for n in nodes.names)
     made = Lab(docker.command, launcher, hosts, "node2", 4)
@@ -222,7 +225,7 @@ def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
         assert time.monotonic() - began < 6
         assert process.returncode == 130
         assert lab.launcher.run_id() == before
-        lab.assert_nothing_left(timeout_secs=3)  # an ssh that was cut off before it had an agent
+        lab.assert_nothing_left(timeout_secs=3)  # for an ssh whose agent has not started yet
         for path in lab.launcher.state.glob("*"):
             path.rename(lab.launcher.workdir.parent / path.name)
 
@@ -232,7 +235,7 @@ def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman:
     words = ("run", f"--name={name}", f"--label=LAUNCH_RUN_ID={name}", STAND_IN_IMAGE)
     for _ in range(3):
         client = subprocess.Popen([podman, *words], start_new_session=True)
-        # Its monitor is there before the container runs.
+        # Podman's monitor starts before the container.
         wait_for(
             lambda: any("conmon " in found for found in processes_naming(name).values()), "monitor"
         )
@@ -318,7 +321,7 @@ def test_a_lost_agents_tasks_are_started_again(lab: Lab) -> None:
 def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
     process = lab.start("deaf")
     run_id = lab.launcher.run_id()
-    # Launcher, agents and guards at once: nobody is left to end the containers.
+    # Kill launcher, agents and guards at once, so that none of them can end the containers.
     everyone = [process.pid, *(p for p, w in processes_of(run_id).items() if "launch-agent" in w)]
     for signum in (signal.SIGSTOP, signal.SIGKILL):
         for pid in everyone:
@@ -346,14 +349,14 @@ def test_values_show_in_no_process_list_or_log(lab: Lab) -> None:
 
 
 def test_the_lines_of_a_plan_run_as_they_stand(lab: Lab) -> None:
-    """One host's tasks, without launcher or agent."""
+    """Runs the tasks of one host without launcher or agent."""
     if lab.second != "localhost":
         pytest.skip("the second host's lines are for the second host")
     file = Path(lab.cluster("")[1])
-    file.write_text(file.read_text().replace(", ps: 1", ""))  # its end is the launcher's work
+    file.write_text(file.read_text().replace(", ps: 1", ""))  # only the launcher ends a ps
     words = ("plan", "--shell", "--", "print=a $(b) 'c'")
     output = lab.launcher.verb_on(("--cluster", str(file)), *words)
-    # The stand-in asks for the run, which is the launcher's.
+    # The stand-in needs the run id, which the launcher would set.
     lines = output.replace("--env=TF_CONFIG", "--env=TF_CONFIG --env=LAUNCH_RUN_ID")
     done = subprocess.run(
         ["bash", "-c", lines],
@@ -434,7 +437,7 @@ def test_real_training_across_two_nodes(training_lab: Lab, image: str) -> None:
 
 def test_real_training_saves_on_ctrl_c(training_lab: Lab, image: str) -> None:
     launcher = training_lab.launcher
-    # No checkpoint is due after the first one: what is saved then, the stop saves.
+    # No checkpoint is due after the first one, so a later one is that of the stop.
     endless = ("--num-layers=8", "--train-steps=1000000", "--checkpoint-steps=1000000")
     process = launcher.start_up(training_lab.cluster("", image), "--no-check", "--", *endless)
     launcher.wait_for_log("master/0", "images/s")

@@ -1,4 +1,4 @@
-"""TFJobs through the real kubectl, on a cluster of which only the API is a stand-in."""
+"""TFJobs through the real kubectl, on a cluster whose API is a stand-in."""
 
 import json
 import subprocess
@@ -40,7 +40,7 @@ def launcher(cluster: Cluster, tmp_path: Path) -> Iterator[Launcher]:
 
 
 def described(launcher: Launcher, text: str) -> tuple[str, ...]:
-    """A cluster file: a master, a worker and a ps, and what else `text` says."""
+    """Writes a cluster file with master, worker, ps and the lines `text`; returns its flags."""
     path = launcher.workdir.parent / "lab.yaml"
     path.write_text(FILE + text)
     return ("--cluster", str(path))
@@ -65,14 +65,14 @@ def kubectl(launcher: Launcher, *words: str, given: str = "") -> str:
 
 
 def kubectls(cluster: Cluster) -> list[str]:
-    """The kubectl processes that speak to the cluster."""
+    """Returns the command lines of the kubectl processes that talk to the cluster."""
     mark = f"KUBECONFIG={cluster.kubeconfig}"
     found = processes_naming("kubectl ")
     return [line for pid, line in found.items() if mark in environment_of(pid)]
 
 
 def assert_nothing_left(cluster: Cluster, timeout_secs: float = 1) -> None:
-    """No object in the cluster, no container and no kubectl, after a moment at the latest."""
+    """Asserts that no object, container or kubectl is left, at the latest after some seconds."""
     wait_for(lambda: not cluster.left(), f"end of {cluster.left()}", timeout_secs)
     assert cluster.running() == []
     assert kubectls(cluster) == []
@@ -248,7 +248,7 @@ def test_a_job_outlives_its_launcher_and_clean_ends_it(
 
 
 def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
-    """Whoever deletes it: policy and variables are the job's own."""
+    """The network policy and the Secret belong to the TFJob, so they are deleted with it."""
     process = start(launcher, text="environment: {API_TOKEN: secret}\n")
     assert len(cluster.left()) == 9
     kubectl(launcher, "delete", "tfjob", "--all", "--wait=false")
@@ -286,7 +286,7 @@ def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -
     launcher.env["API_TOKEN"] = secret
     text = "pass_environment: [API_TOKEN]\n"
     process = start(launcher, "env=API_TOKEN", text=text)
-    outside = processes_naming(secret).keys() - cluster.running()  # in a container it must be
+    outside = processes_naming(secret).keys() - cluster.running()  # containers need the secret
     assert outside == set()
     secrets = [found for found in cluster.posted if secret in json.dumps(found)]
     assert [found["kind"] for found in secrets] == ["Secret"]
@@ -302,7 +302,7 @@ def test_a_secret_is_in_the_secret_alone(launcher: Launcher, cluster: Cluster) -
 def test_arguments_are_taken_as_they_are(launcher: Launcher, cluster: Cluster) -> None:
     text = "print=a b;$(touch oops) $$HOME 'c' \"d\""
     output = launcher.up(ON, "--", "steps=2", text)
-    # The master's pod stays when the job is done; a worker's goes, perhaps before it was read.
+    # The master's pod stays when the job is done; a worker's is deleted, perhaps before it is read.
     assert "[master/0 node-a] a b;$(touch oops) $$HOME 'c' \"d\"" in output
     assert_nothing_left(cluster)
 
@@ -379,7 +379,7 @@ def test_real_training_runs_to_its_end(
 def test_real_training_saves_when_its_job_is_deleted(
     launcher: Launcher, cluster: Cluster, tmp_path: Path
 ) -> None:
-    """The ps goes with all the others, but its preStop hook lets the master save first."""
+    """The ps is deleted with the other tasks, but its preStop hook lets the master save first."""
     data = program.make_records(tmp_path / "data", 1000)
     cluster.workdir = ROOT
     words = ["--num-layers=8", "--train-steps=100000", "--train-batch-size=32", "--log-steps=10"]
@@ -395,7 +395,7 @@ def test_real_training_saves_when_its_job_is_deleted(
         for path in (tmp_path / "output").glob("model.ckpt-*.index")
     )
     codes = {one.process.returncode for one in cluster.processes.values()}
-    assert codes == {143}  # each ended by itself when it was asked to
+    assert codes == {143}  # each task ended by itself after SIGTERM
     last = [line for line in output.splitlines() if "master/0" in line and "/100,000" in line][-1]
     assert saved >= int(last.split("step ")[1].split("/")[0].replace(",", ""))
     assert_nothing_left(cluster)

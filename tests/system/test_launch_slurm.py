@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm: how they end, what follows them, and nothing left behind."""
+"""Jobs of a real Slurm: how they end, and that they leave nothing behind."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ def launcher(slurm: Slurm, tmp_path: Path) -> Iterator[Launcher]:
 
 
 def cluster(launcher: Launcher, text: str = "", tasks: str = "worker: 1, ps: 1") -> tuple[str, ...]:
-    """A cluster file: a master, a worker and a ps on two nodes."""
+    """Writes a cluster file with a master and `tasks` on two nodes; returns its flags."""
     path = launcher.workdir.parent / "lab.yaml"
     path.write_text(
         f"backend: slurm\ntasks: {{master: 1, {tasks}}}\nports: free\n"
@@ -68,14 +68,14 @@ def start(launcher: Launcher, *arguments: str, text: str = "") -> "subprocess.Po
 
 
 def assert_idle(slurm: Slurm, launcher: Launcher, timeout_secs: float = 0) -> None:
-    """Slurm has no job, and no process of the run or of Slurm's steps is left."""
+    """Asserts that Slurm has no job, and that no process of the run or of Slurm's steps is left."""
     assert_nothing_left(launcher.run_id(), timeout_secs)
     assert slurm.jobs() == []
     wait_for(lambda: not slurm.processes(), "end of Slurm's own processes", 5)
 
 
 def job_of(slurm: Slurm) -> str:
-    """The id of the only job."""
+    """Returns the id of the only job."""
     (job,) = slurm.jobs()
     return job.split()[0]
 
@@ -225,7 +225,7 @@ def test_a_job_that_is_cancelled_in_slurm_says_so(launcher: Launcher, slurm: Slu
 
 
 def test_a_job_saves_before_its_time_limit(launcher: Launcher, slurm: Slurm) -> None:
-    """The limit itself is minutes away: the test sends what Slurm sends before it."""
+    """Sends the signal that Slurm sends before a time limit, since the limit is minutes away."""
     process = start(launcher, text="slurm: {time: 10}\n")
     found = slurm.run("scontrol", "show", "job", job_of(slurm))
     assert "TimeLimit=00:10:00" in found
@@ -242,7 +242,7 @@ def test_a_preempted_job_says_so(launcher: Launcher, slurm: Slurm) -> None:
     slurm.run("sbatch", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
     output, _ = process.communicate(timeout=60)
     assert process.returncode != 0
-    # Or that Slurm ended it, where it was so fast that the job could not ask why.
+    # If Slurm ends the job so fast that the job cannot ask for the reason, it says only that.
     assert re.search("preempted by another job|Slurm: it ended the job", output.splitlines()[-1])
     assert_nothing_left(launcher.run_id(), timeout_secs=5)
 
@@ -259,7 +259,7 @@ def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slur
 
     def goes_on() -> bool:
         with contextlib.suppress(subprocess.CalledProcessError):
-            slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # not in two minutes
+            slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # else in two minutes
         return f"{job} cifar10-{run_id} RUNNING" in slurm.jobs()
 
     wait_for(goes_on, "job that goes on")

@@ -51,13 +51,13 @@ def launcher(nodes: Nodes, tmp_path: Path) -> Iterator[Launcher]:
     for name in nodes.names:
         nodes.heal(name)
     launcher.end()
-    # The agents' own logs: sshd gives them root's home, whatever this process's is.
+    # Remove the agents' logs from root's home, which sshd sets, whatever this process's home is.
     for path in launcher.state.glob("*/run.json"):
         shutil.rmtree(_host_logs_folder(path.parent.name), ignore_errors=True)
 
 
 def cluster(launcher: Launcher, nodes: Nodes, text: str = LIMITS) -> tuple[str, ...]:
-    """A cluster file: master, worker, worker, and a ps on each."""
+    """Writes a cluster file: master, worker, worker, and a ps on each; returns its flags."""
     path = launcher.workdir.parent / "lab.yaml"
     hosts = "".join(f"  - name: {n}\n    address: {nodes.address(n)}\n" for n in nodes.names)
     path.write_text(f"workdir: {launcher.workdir}\nhosts:\n{hosts}{text}")
@@ -76,7 +76,7 @@ def start(
 
 
 def assert_nodes_are_idle(nodes: Nodes) -> None:
-    """No node runs anything but its sshd."""
+    """Asserts that no node runs anything but its sshd."""
     for name in nodes.names:
         left = {pid: words for pid, words in nodes.processes(name).items() if "[lis" not in words}
         assert left == {}
@@ -189,7 +189,7 @@ def test_a_cut_link_ends_the_job_on_both_sides(launcher: Launcher, nodes: Nodes)
     output, _ = process.communicate(timeout=40)
     assert process.returncode == 1
     assert "on node2 failed: no word from it for 3 s" in output
-    # Still cut off: what ends the tasks there is their agent's lease.
+    # The link is still cut, so it is the agent's lease that ends the tasks there.
     assert_nothing_left(run_id, timeout_secs=12)
 
 
@@ -233,7 +233,7 @@ def test_a_node_that_comes_back_rejoins(launcher: Launcher, nodes: Nodes) -> Non
 def test_clean_ends_what_a_power_cut_of_the_launcher_left(launcher: Launcher, nodes: Nodes) -> None:
     process = start(launcher, nodes, "child", "deaf")
     run_id = launcher.run_id()
-    # Launcher, agents and guards at once: nobody is left to end the tasks' children.
+    # Kill launcher, agents and guards at once, so that none of them can end the tasks' children.
     everyone = [process.pid, *(p for p, w in processes_of(run_id).items() if "launch-agent" in w)]
     for signum in (signal.SIGSTOP, signal.SIGKILL):
         for pid in everyone:
@@ -305,7 +305,7 @@ def test_up_does_not_start_what_check_finds_fault_with(launcher: Launcher, nodes
 
 
 def test_check_finds_a_port_that_does_not_get_through(launcher: Launcher, nodes: Nodes) -> None:
-    """node3's address leads elsewhere: to a machine that nobody has, or to another node."""
+    """The address of node3 is wrong: no machine has it, or this machine does."""
     file = Path(cluster(launcher, nodes)[1])
     text = file.read_text()
     for wrong, why in (("10.78.0.77", "no "), ("10.78.0.254", "connection refused")):

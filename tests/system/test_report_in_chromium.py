@@ -146,7 +146,7 @@ def test_page_never_scrolls_sideways(browser, report, width):
 def test_page_follows_the_readers_colour_scheme(browser, report, scheme, darkest, lightest):
     show(browser, report, width=1280, scheme=scheme)
     pixels = np.asarray(screenshot(browser))
-    # Most of a calm page is its background, and the heat map must not stand out of it.
+    # The median pixel is one of the background, and the heat map must not stand out from it.
     assert darkest <= np.median(pixels) <= lightest
     picture = browser.evaluate("document.querySelector('.heat').currentSrc")
     heat = Image.open(io.BytesIO(base64.b64decode(picture.split(",")[1]))).convert("L")

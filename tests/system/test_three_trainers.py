@@ -10,9 +10,9 @@ from tests.cifar10 import program
 
 pytestmark = pytest.mark.system
 
-STEPS = 375  # of 60 images: 22,500, one and a quarter epochs
-# A rate of .05 for 60 images: so it is for one process of 60 and for a synchronous step of three
-# trainers of 20; an asynchronous step is of 20 images and takes a third of it.
+STEPS = 375  # steps of 60 images: 22,500 images, one and a quarter epochs
+# The rate is 0.05 for 60 images: those of one process, or of a synchronous step of three trainers
+# with 20 images each. An asynchronous step has 20 images, so its rate is a third of that.
 LEARN = (
     *("--model=resnet", "--num-layers=8", "--use-distortion-for-training=false"),
     *("--optimizer=momentum", "--momentum=0.9", "--weight-decay=0.0002", "--seed=1"),
@@ -30,8 +30,8 @@ LEARN = (
 def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """18,000 training, 2,000 validation and 4,000 eval images of drawn shapes.
 
-    Two equally good networks disagree about one image in twenty: over 4,000 of them, that is a
-    third of a point of accuracy.
+    Two equally good networks disagree about one image in twenty. With 4,000 images, their
+    accuracies then differ by a third of a percentage point by chance.
     """
     return program.make_records(tmp_path_factory.mktemp("records") / "data", 20_000)
 
@@ -43,7 +43,7 @@ def figures(output: pathlib.Path) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def alone(data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
-    """One process with the batch of all three."""
+    """The figures of one process, whose batch is as large as those of all three trainers."""
     folder = tmp_path_factory.mktemp("alone")
     places = (f"--data-dir={data}", "--output-dir=output")
     done = program.run(
@@ -54,7 +54,7 @@ def alone(data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def three_trainers(data: pathlib.Path, folder: pathlib.Path, *arguments: str) -> dict[str, float]:
-    """The figures of a master and two workers with two parameter servers, 20 images each."""
+    """Returns the figures of a master and two workers, 20 images each, with two ps."""
     places = (f"--data-dir={data}", "--train-batch-size=20", "--output-dir=output")
     with cluster(folder, *LEARN, *places, *arguments, num_ps=2, num_workers=2) as tasks:
         tasks.start()
@@ -74,7 +74,7 @@ def test_synchronous_trainers_come_within_a_point_of_one_process_with_three_time
 
 def test_asynchronous_trainers_come_near_one_process(data, tmp_path, alone):
     three = three_trainers(data, tmp_path, "--sync=false", f"--train-steps={3 * STEPS}")
-    # Steps that the three were in when the last one was done.
+    # Steps that were in progress when the last step was done count, too.
     assert 1125 <= three["global_step"] <= 1130
     assert three["examples_seen"] == 20 * three["global_step"]
     assert three["eval_accuracy"] > alone["eval_accuracy"] - 0.03

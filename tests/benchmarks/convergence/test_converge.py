@@ -1,4 +1,4 @@
-"""Learning held against the committed curve: by loss and accuracy, never by time."""
+"""Compares learning with the committed curve: by loss and accuracy, not by time."""
 
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +13,7 @@ from tests.cifar10.program import make_records
 
 @pytest.fixture(scope="module")
 def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The records that the committed curves of synthetic images are of: 9,000 for training."""
+    """The records on which the committed curves of synthetic images were trained."""
     return make_records(tmp_path_factory.mktemp("converge") / "synthetic", 10_000)
 
 
@@ -40,10 +40,10 @@ def _seed_1(folder: Path) -> SeedCurve:
 
 
 def _check_same_seed(new: SeedCurve, committed: SeedCurve) -> None:
-    """Closer than seeds are to each other: the same seed differs by rounding only.
+    """Checks that curves of the same seed differ by rounding only, less than other seeds do.
 
-    With TensorFlow's convolutions in the place of ours, whose rounding is far from theirs,
-    quarters differ by up to .0016 (loss) and .0053 (accuracy), validation by .0005 and .003.
+    With TensorFlow's convolutions instead of ours, whose rounding is very different, quarters
+    differ by up to .0016 (loss) and .0053 (accuracy), validation by .0005 and .003.
     """
     for begin in (0, 5, 10, 15):
         rows = slice(begin, begin + 5)

@@ -1,4 +1,4 @@
-"""Curves: what is trained, what is kept, and when two of them agree."""
+"""Learning curves: their training, their files, and when two of them agree."""
 
 import dataclasses
 import json
@@ -27,7 +27,8 @@ from testbeds.processes import ROOT
 from tests.benchmarks.convergence.curves import CONDITIONS, DATA, curve, seed_curve
 from tests.cifar10.program import make_records
 
-# Standard deviation .01, mean .5; three standard errors of two such sets are .0245.
+# Accuracies with mean .5 and standard deviation .01; three standard errors of the difference of
+# two such sets are .0245.
 COMMITTED = curve([seed_curve(accuracy) for accuracy in (0.49, 0.50, 0.51)])
 
 NO_SEEDS = (
@@ -123,7 +124,7 @@ def test_no_training_is_left_behind_by_sigterm(tmp_path: Path) -> None:
 
 
 def _wait_for_child(process: "subprocess.Popen[bytes]") -> list[str]:
-    """Process ids of cifar10_main.py below `process`, once there are any."""
+    """Waits for child processes that run cifar10_main.py; returns their process ids."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         of_task = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

@@ -1,4 +1,4 @@
-"""Curves of whole runs: trained once, kept, shown."""
+"""Learning curves of whole runs, which are trained once, kept and shown."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def train(records: Path, folder: Path, *words: str) -> int:
 
 
 def only(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
-    """One run in the place of all."""
+    """Makes the benchmark train a single run, with these flags."""
     run = learning.Run("whole", words, learning._ALONE)
     monkeypatch.setattr(learning, "runs", lambda images: (run,))
 

@@ -19,6 +19,6 @@ def test_the_input_is_measured_alone(
     found = json.loads(capsys.readouterr().out)
     assert found["batch_size"] == 16
     assert 0 < found["lowest"] <= found["images_per_sec"] <= found["highest"]
-    assert found["split_bytes"] == 308_000  # 100 images of 3,072 bytes, with 8 of a label
+    assert found["split_bytes"] == 308_000  # 100 images of 3,072 bytes, 8 more for each label
     assert found["peak_growth_bytes"] >= 0
     assert found["machine"].endswith("TensorFlow 2.15.1")

@@ -10,9 +10,9 @@ RATIO = r"[0-9.]+ \| [0-9.]+ \| [0-9.]+ \([0-9.]+ to [0-9.]+\) \|"
 
 
 def rows(root: Path, *words: str) -> list[str]:
-    """What the benchmark prints below a table's head; in a process of its own, for its threads.
+    """Runs the benchmark in a process of its own, for its threads; returns the rows of its table.
 
-    Above the table it must say what it was measured on.
+    Asserts that a line above the table describes the machine.
     """
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "kernels", "--rounds", "2", *words],

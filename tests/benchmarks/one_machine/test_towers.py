@@ -1,4 +1,4 @@
-"""Towers and threads beside those of the rule."""
+"""The comparison of other numbers of towers and threads with those of the rule."""
 
 import re
 from typing import Any
@@ -19,10 +19,10 @@ RULE, MORE = Setting(2, 2, 1), Setting(4, 2, 1)
         (2, {}, [(2, 2, 1), (1, 1, 2), (2, 2, 2), (4, 2, 1)]),
         (8, {}, [(8, 8, 1), (1, 1, 8), (4, 4, 8), (8, 8, 8)]),
         (8, {"train_batch_size": 1024}, [(8, 8, 1), (1, 1, 8), (4, 4, 8), (8, 8, 8), (16, 8, 1)]),
-        # More towers than the rule's have 32 images at least.
+        # Settings with more towers than the rule have at least 32 images per tower.
         (2, {"train_batch_size": 16}, [(2, 2, 1), (1, 1, 2), (2, 2, 2)]),
         (1, {"train_batch_size": 16}, [(1, 1, 1)]),
-        # What a flag says stays.
+        # A value that a flag sets is kept.
         (2, {"num_towers": 2}, [(2, 2, 1), (2, 2, 2)]),
         (2, {"num_intra_threads": 1}, [(2, 2, 1), (1, 1, 1), (4, 2, 1)]),
     ],

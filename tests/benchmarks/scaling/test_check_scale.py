@@ -10,7 +10,7 @@ from testbeds.limited_links import Machine
     [
         ({0, 1, 2}, Shape(2, 1), [Machine(0, "0"), Machine(0, "1"), Machine(1, "2")]),
         ({0, 1}, Shape(1, 2), [Machine(0, "0"), Machine(1, "1"), Machine(1, "1")]),
-        # None is left for the server: it may use those of the trainers.
+        # No core is left for the server, so it may use those of the trainers.
         ({4, 7}, Shape(2, 1), [Machine(0, "4"), Machine(0, "7"), Machine(1, "4,7")]),
     ],
 )

@@ -7,7 +7,7 @@ from launch.cluster.host_list import on_this_machine
 
 
 def progress(step: int) -> str:
-    """What cifar10_main.py prints."""
+    """Returns a progress line as cifar10_main.py prints it."""
     return f"epoch 0.1/9  step {step}/1,000  loss 2.3  accuracy 0.1  lr 0.1  9 images/s  1s left"
 
 
@@ -18,7 +18,15 @@ def watched(*words: str, workers: int = 1) -> Watch:
 
 
 def fed(watch: Watch, pace: float = 1.0) -> Figures:
-    """Two trainers: a line of two steps a second, the worker's at half of that."""
+    """Feeds a job of two trainers to `watch` and returns its figures.
+
+    A progress line stands for two steps; the master prints one every second, the worker one every
+    two seconds.
+
+    Args:
+      watch: the watch of a job with a worker.
+      pace: factor of the trainers' speed.
+    """
     for second in range(13):
         for task in ("master/0", "worker/0", "ps/0"):
             used = Used(0.5 * second, 1000 * second, 100 * second)
@@ -39,8 +47,8 @@ def test_rates_of_all_trainers_add_up() -> None:
 
 
 def test_staleness_is_the_updates_by_others_for_each_of_a_trainers_own() -> None:
-    # Of three updates in a second two are the master's: one is another's for its two, and two are
-    # others' for the worker's one.
+    # In a second, the master makes two updates and the worker one. So there is one update by others
+    # for the two of the master, and there are two for the one of the worker.
     assert fed(watched("--sync=false")).staleness == pytest.approx(1.0, rel=0.1)
     assert fed(watched()).staleness == 0
 

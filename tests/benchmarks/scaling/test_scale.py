@@ -14,7 +14,7 @@ def test_the_constants_are_those_of_runs_alone_and_with_servers(
     def measure(run: Run) -> Figures:
         ps = run.cluster.count("ps")
         measured.append((ps, run.log_steps))
-        # 100 ms alone, 20 ms more with servers, which keep a tenth of a core busy each: 12 ms.
+        # 100 ms alone and 120 ms with servers, each of which keeps a tenth of a core busy: 12 ms.
         step_secs = 0.12 if ps else 0.1
         busy = {"master/0": 1.0, **{f"ps/{index}": 0.1 for index in range(ps)}}
         return Figures(640.0, step_secs, 0.05, 0.0, busy, 0.0, 1e6 / step_secs if ps else 0.0)
@@ -22,7 +22,7 @@ def test_the_constants_are_those_of_runs_alone_and_with_servers(
     monkeypatch.setattr(jobs, "measure", measure)
     config = flags.parse(["--train-batch-size=64"])
     found = scale.measure_constants(lambda ps: Run(on_this_machine(0, ps), config, 1.0))
-    # A line of progress each quarter of a second, as soon as a step's length is known.
+    # A progress line comes every quarter of a second as soon as the length of a step is known.
     assert measured == [(0, 1), (1, 2), (2, 2), (0, 2), (1, 2), (2, 2), (0, 2), (1, 2), (2, 2)]
     assert (found.batch_size, found.compute_secs, found.jitter) == (64, 0.1, 0.05)
     assert found.step_bytes == pytest.approx(1e6)

@@ -15,7 +15,7 @@ from benchmarks.scaling.step_model import (
     predict,
 )
 
-# 100 ms of computing, 5 MB; a server needs 1 ms and 1 ms a MB of its piece.
+# A step computes for 100 ms and transfers 5 MB; a server takes 1 ms, and 1 ms per MB of its piece.
 CONSTANTS = Constants(
     batch_size=100,
     step_bytes=5e6,
@@ -46,14 +46,14 @@ def test_a_network_without_limit_costs_nothing() -> None:
 
 
 def test_mean_value_analysis_gives_the_textbooks_figures() -> None:
-    # Two customers, one station of 1 s, thinking 1 s: R = 1, then 1 + 1/2; the cycle is 2.5 s.
+    # Two customers, a station of 1 s, 1 s of thinking: a response takes 1 s, then 1.5 s.
     assert cycle_secs(2, 1.0, [1.0]) == pytest.approx(2.5)
     # Without thinking, two equal stations: n customers cycle in n + 1 service times.
     assert cycle_secs(3, 0.0, [1.0, 1.0]) == pytest.approx(4.0)
 
 
 def test_many_asynchronous_trainers_fill_the_servers_link() -> None:
-    # 2.5 MB each way a step: at 125 MB/s no more than 50 steps a second, 47.1 with all headers.
+    # 2.5 MB each way in a step: at 125 MB/s at most 50 steps a second, 47.1 with all headers.
     assert images_per_sec(CONSTANTS, Shape(64, 1), GIGABIT) == pytest.approx(4707, rel=0.02)
     assert images_per_sec(CONSTANTS, Shape(64, 1), GIGABIT) < 4707.5
     assert images_per_sec(CONSTANTS, Shape(64, 4), GIGABIT) == pytest.approx(18_830, rel=0.06)
@@ -83,7 +83,7 @@ def test_the_largest_of_normal_numbers() -> None:
 
 
 def _round(constants: Constants, *, slowness: float = 1.0) -> dict[int, Measured]:
-    """What a round of short runs would give, on a machine that is so much slower than usual."""
+    """Returns the figures of a round of short runs on a machine that is `slowness` times slower."""
     found = {0: Measured(slowness * constants.compute_secs, constants.jitter)}
     for ps in (1, 2):
         found[ps] = Measured(

@@ -176,7 +176,17 @@ def test_a_kill_at_any_step_of_publishing_is_noticed_and_mended(
 
 
 def _publish_until(step: int, out: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Rebuilds with two shards and dies before the step-th change on disk; True if it finished."""
+    """Rebuilds with two shards, but stops before one of the changes on disk, as if killed.
+
+    Args:
+      step: number of the change, from 1.
+      out: the folder of records.
+      source: the source to build from.
+      monkeypatch: the fixture.
+
+    Returns:
+      Whether the build was complete because it makes fewer changes.
+    """
     left = [step]
 
     def counted(function: Any) -> Any:
@@ -189,7 +199,7 @@ def _publish_until(step: int, out: Path, source: Path, monkeypatch: pytest.Monke
         return call
 
     with monkeypatch.context() as patch:
-        # As with SIGKILL, nothing is tidied up.
+        # As after SIGKILL, nothing is cleaned up.
         patch.setattr(publish, "discard_staging", lambda folder: None)
         patch.setattr(publish, "sync", counted(publish.sync))
         patch.setattr(os, "replace", counted(os.replace))
@@ -220,7 +230,7 @@ def test_a_process_killed_at_any_moment_leaves_nothing_that_looks_done(tmp_path:
 
 
 def heed_interrupts() -> None:
-    """A shell's background jobs ignore Ctrl-C, and their children inherit that."""
+    """Lets SIGINT end the process; the background jobs of a shell and their children ignore it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

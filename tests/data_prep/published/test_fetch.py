@@ -1,4 +1,4 @@
-"""Against a real HTTP server in this process, which misbehaves as told."""
+"""Downloads from a real HTTP server in this process, which misbehaves if a test asks for it."""
 
 import dataclasses
 import hashlib
@@ -20,8 +20,8 @@ from data_prep.published.fetch import Patience
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 ETAG = '"one"'
-# Quick to try again, but patient with a server that has little of the machine; a server that stalls
-# is given up after two seconds.
+# QUICK retries at once, but waits long for an answer, since the machine may be busy. STALLED gives
+# up on a server that sends nothing for two seconds.
 QUICK = Patience(attempts=3, first_delay_secs=0.01, longest_delay_secs=0.02, timeout_secs=60)
 STALLED = dataclasses.replace(QUICK, timeout_secs=2)
 
@@ -41,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def start(self) -> int:
-        """The first byte asked for; 0 when If-Range no longer matches."""
+        """Returns the position of the first requested byte; 0 if If-Range does not match."""
         asked = self.headers.get("Range")
         if asked is None or self.headers.get("If-Range", ETAG) != ETAG:
             return 0

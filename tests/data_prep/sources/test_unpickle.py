@@ -70,7 +70,7 @@ def test_a_truncated_batch_is_refused() -> None:
         (made.array_opcodes((6144,), b"\0" * 6144), r"must have the shape"),
         (made.array_opcodes((1, 3072), b"\0" * 3072, dtype=b"i1"), "must be uint8"),
         (made.array_opcodes((1, 3072), b"\0" * 3072, fortran=b"\x88"), "in C order"),
-        # A shape that asks for terabytes asks in vain: nothing is allocated from it.
+        # No memory is allocated for the terabytes of this shape.
         (made.array_opcodes((1 << 30, 3072), b"\0"), "the file holds 1"),
         (b"N", "must be a numpy array, is a NoneType"),
     ],

@@ -54,7 +54,7 @@ def test_we_read_what_tensorflow_writes_in_any_order_of_features() -> None:
     other = tf.train.Feature(float_list=tf.train.FloatList(value=[1.5, 2.5]))
     for order in ("image label", "label image", "other label image", "image other label"):
         given = {"image": image, "label": label, "other": other}
-        # A map has no order on the wire: join single-entry messages, which protobuf merges.
+        # A map has no defined order, so join messages with one entry each; protobuf merges them.
         payload = b"".join(
             tf.train.Example(features=tf.train.Features(feature={n: given[n]})).SerializeToString()
             for n in order.split()
