@@ -151,7 +151,14 @@ def _tell(listening: socket.socket, token: str) -> None:
 
 
 def dial(targets: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """Connects to all targets in parallel; returns (address, port, error) of each failure."""
+    """Connects to all targets in parallel, and checks what answers.
+
+    Args:
+      targets: (address, port, token that the server there must send) tuples.
+
+    Returns:
+      (address, port, reason) of each failure.
+    """
     with ThreadPoolExecutor(max_workers=min(32, len(targets)) or 1) as pool:
         reasons = pool.map(lambda target: _dial(*target), targets)
         return [(t[0], t[1], reason) for t, reason in zip(targets, reasons) if reason]

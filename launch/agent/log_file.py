@@ -37,7 +37,7 @@ class LogFile:
             self._give_up(error)
 
     def new_error(self) -> Optional[str]:
-        """Returns the error since the last call that ended the log; None if there was none."""
+        """Returns the error that ended the log, once; None if there is no new error."""
         error, self._error = self._error, None
         return error
 

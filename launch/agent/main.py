@@ -74,7 +74,11 @@ class Agent:
             self._send_guard_home()
 
     def _has_work(self) -> bool:
-        """Returns whether to continue; after `_end`, until everything is sent or time runs out."""
+        """Returns whether the main loop must continue.
+
+        After `_end`, it continues until all tasks are reaped and all messages are sent, but at most
+        for `_LAST_WORDS_SECS`.
+        """
         if self._over_at is None:
             return True
         left = self._over_at + _LAST_WORDS_SECS - time.monotonic()

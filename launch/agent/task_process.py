@@ -38,7 +38,8 @@ class Running:
       log: the task's log on this host.
       dropped: the number of lines not sent because the launcher was too slow; the log has them.
       last: whether the task ends after the others, as a ps does.
-      asked_to_end: whether the agent has sent the task SIGTERM because the launcher is lost.
+      asked_to_end: whether the agent has sent SIGTERM to a task with `last`, because the launcher
+        is lost.
 
     Raises:
       OSError: the task cannot be started; the message says why.

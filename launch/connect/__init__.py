@@ -1,1 +1,1 @@
-"""A connection to each host's agent, and the conversation over it."""
+"""Connects the launcher to an agent on each host, and exchanges messages with the agents."""

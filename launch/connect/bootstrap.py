@@ -1,4 +1,4 @@
-"""Starts an agent on a host: a short command line, then the agent's modules on standard input.
+"""Starts an agent on a host: a short command reads the agent's modules from standard input.
 
 The host needs nothing but Python. The command line needs no further quoting: its only variable
 parts are the Python command and the run's id, which contain no characters special to a shell.
@@ -21,7 +21,7 @@ _MODULES = (
     "main",
 )
 
-# -I -S: nothing of the user's or the site's can get in between, and it starts faster.
+# With -I and -S, no code of the user or the site runs first, and Python starts faster.
 _FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 
 _LOADER = """\
@@ -45,13 +45,13 @@ def command(python: str, run_id: str) -> list[str]:
 
     Args:
       python: the command or path of a Python 3.9 or newer.
-      run_id: shows in process lists.
+      run_id: the id of the run, which process lists then show.
     """
     return [python, "-I", "-S", "-c", _FIRST, AGENT_WORD, run_id]
 
 
 def remote_command(python: str, run_id: str) -> str:
-    """Returns the same command as one line, which any login shell understands."""
+    """Returns the same command as one line that any login shell understands."""
     return f"exec {python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
 
 

@@ -1,4 +1,4 @@
-"""The connections of a run to one agent on each host: opens, keeps alive and closes them."""
+"""Opens, keeps alive and closes a run's connections, one to the agent on each host."""
 
 import queue
 import threading
@@ -14,22 +14,24 @@ from launch.errors import HostError
 
 _CLOSE_SECS = 4.0
 
-# (host, connection, message). Besides an agent's own: "connected" and "unreachable".
+# (host's name, connection, message). The message comes from the agent, from `Link` ("lost") or from
+# `Connections.reopen` ("connected" or "unreachable").
 Event = tuple[str, Optional[Link], Message]
 
 
 class Connections:
-    """A connection to one agent on each host.
+    """The connections of a run, one to the agent on each host.
 
     Args:
       cluster: the hosts, and the limits for their agents.
       run_id: the id of the run.
-      transport: the way to the hosts.
-      events: the queue for the agents' messages.
-      containers: what agents must know of containers; None where tasks are plain processes.
+      transport: how the launcher reaches the agents.
+      events: the queue that receives the events.
+      containers: the arguments of `launch.agent.containers.Containers`; None for tasks that are
+        plain processes.
 
     Attributes:
-      lease_secs: how long an agent may be silent.
+      lease_secs: the seconds of silence after which an agent counts as lost.
     """
 
     def __init__(
@@ -49,13 +51,16 @@ class Connections:
         self._containers = containers
         self._hosts = {host.name: host for host in cluster.hosts}
         self._links: dict[str, Link] = {}
-        self._all: list[tuple[str, Link]] = []  # every link of a host, given up or not
+        self._all: list[tuple[str, Link]] = []  # (host's name, connection), dropped ones included
 
     def open_all(self, is_stopped: Callable[[], bool]) -> bool:
         """Connects to all hosts; returns False if `is_stopped` became true meanwhile.
 
+        Args:
+          is_stopped: a function that returns whether to give up; called ten times a second.
+
         Raises:
-          HostError: some cannot be reached; names each.
+          HostError: a host cannot be reached; the message names each such host.
         """
 
         def heed_stop() -> None:
@@ -70,7 +75,7 @@ class Connections:
         return True
 
     def reopen(self, host_name: str) -> None:
-        """Connects to a host again; "connected" or "unreachable" comes as an event."""
+        """Connects to a host again in a thread; "connected" or "unreachable" comes as an event."""
 
         def work() -> None:
             try:
@@ -84,29 +89,33 @@ class Connections:
         threading.Thread(target=work, daemon=True).start()
 
     def use(self, host_name: str, link: Link) -> None:
-        """Uses the connection that `reopen` made from now on."""
+        """Makes a connection from `reopen` the current one of its host."""
         self._links[host_name] = link
 
     def send(self, host_name: str, message: Message) -> bool:
-        """Sends to a host; returns False if there is no connection."""
+        """Sends a message to a host; returns False if the host has no current connection."""
         link = self._links.get(host_name)
         if link is not None:
             link.send(message)
         return link is not None
 
     def is_current(self, host_name: str, link: Optional[Link]) -> bool:
-        """Whether this is the connection to that host, and not one that was given up."""
+        """Returns whether this is the current connection to that host, not a dropped one."""
         return link is not None and self._links.get(host_name) is link
 
     def beat(self, now: float) -> list[tuple[str, Link]]:
-        """Tells all agents now and then that the launcher is there; returns those silent too long.
+        """Sends a heartbeat to all agents if it is due.
+
+        Args:
+          now: the time, by time.monotonic.
 
         Returns:
-          (host, connection) of each agent from which nothing came for `lease_secs`.
+          (host's name, connection) of each agent that was silent for `lease_secs`; an empty list if
+          no heartbeat is due.
         """
         if now < self._next_beat:
             return []
-        # After a pause of the launcher itself (Ctrl-Z), what the agents said lies unread.
+        # If the launcher itself was suspended (Ctrl-Z), the agents' messages are still unread.
         was_away = now > self._next_beat + 1 and self._next_beat > 0
         self._next_beat = now + self.lease_secs / 6
         for link in self._links.values():
@@ -115,7 +124,7 @@ class Connections:
         return [(name, link) for name, link in self._links.items() if link.heard < late]
 
     def drop(self, host_name: str) -> None:
-        """Closes a connection, and sends nothing to its host any more."""
+        """Closes a host's connection in a thread, and sends nothing more to the host."""
         link = self._links.pop(host_name)
         threading.Thread(target=link.close, args=(0,), daemon=True).start()
 
@@ -144,7 +153,7 @@ class Connections:
         link.send(
             {
                 "do": "setup",
-                # With a number, so that what an agent leaves is not taken for its successor's.
+                # The number tells what an agent leaves behind from what its successor starts.
                 "mark": f"{host.name}.{number}",
                 "lease_secs": self.lease_secs,
                 "stop_secs": limits.stop_secs,

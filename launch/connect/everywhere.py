@@ -1,4 +1,4 @@
-"""Asks many hosts the same question at the same time."""
+"""Calls a function for many hosts in parallel."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -15,18 +15,22 @@ _LOOK_SECS = 0.1
 
 @dataclass(frozen=True)
 class Answers(Generic[T]):
-    """What hosts said, by their names, in the order in which they were given.
+    """The results of a function that was called for each host, in the order of the hosts.
 
     Attributes:
-      found: host name -> its answer.
-      failed: host name -> why it gave no answer.
+      found: host's name -> the function's result.
+      failed: host's name -> the message of the function's HostError.
     """
 
     found: dict[str, T]
     failed: dict[str, str]
 
     def of_all(self) -> dict[str, T]:
-        """Returns the answers of all hosts; HostError with every failure if some gave none."""
+        """Returns the results of all hosts.
+
+        Raises:
+          HostError: the function failed for some hosts; the message has a line for each of them.
+        """
         if self.failed:
             raise HostError(below_each_other(self.failed.values()))
         return self.found
@@ -39,14 +43,14 @@ def everywhere(
     at_once: int = 64,
     meanwhile: Optional[Callable[[], None]] = None,
 ) -> Answers[T]:
-    """Asks all hosts side by side, a thread each, and waits until every one has answered.
+    """Calls `ask` for all hosts in parallel threads, and waits until every call has ended.
 
     Args:
       hosts: hosts with different names.
-      ask: returns a host's answer, or raises HostError if there is none. Any other error is raised
-        here.
-      at_once: the largest number of hosts that are asked at the same time.
-      meanwhile: a function to call in this thread ten times a second while answers are missing; it
+      ask: a function that returns a host's result, or raises HostError. Any other exception is
+        raised here.
+      at_once: the maximum number of parallel calls.
+      meanwhile: a function to call in this thread ten times a second while calls are running; it
         may make them end early.
     """
     with ThreadPoolExecutor(max_workers=at_once) as pool:

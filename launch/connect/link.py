@@ -1,4 +1,4 @@
-"""The launcher's end of one agent: a child process, a thread that reads and one that writes."""
+"""A connection to an agent: a child process, with one thread that reads and one that writes."""
 
 import contextlib
 import json
@@ -21,13 +21,14 @@ class Link:
     """A connection to a host's agent.
 
     Args:
-      command: starts the agent; for another host, through ssh.
-      explain: (exit code, standard error) -> why it did not work, and the way out.
-      hear: a function to call with each message, in a thread; the last one is
-        `{"event": "lost"}`.
+      command: the command that starts the agent, through ssh for another host.
+      explain: a function of (exit code, standard error) that returns why the connection ended, and
+        the way out.
+      hear: a function that the reading thread calls with this link and each message; the last
+        message is `{"event": "lost"}`.
 
     Attributes:
-      heard: when the last message came, by time.monotonic.
+      heard: the time of the last message, by time.monotonic.
     """
 
     def __init__(
@@ -46,15 +47,19 @@ class Link:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._threads: list[threading.Thread] = []
-        # `close` may be called while `open` is in another thread: it must find the process with
-        # both of its threads, or none of them.
+        # `close` may run while another thread runs `open`: it must find either the process with
+        # both of its threads, or no process.
         self._starting = threading.Lock()
 
     def open(self, timeout_secs: float) -> None:
         """Starts the agent and waits for its first message.
 
+        Args:
+          timeout_secs: the seconds to wait.
+
         Raises:
-          HostError: it did not come; says why.
+          HostError: the agent could not be started, or sent no message in time; the message says
+            why.
         """
         with self._starting:
             self._start()
@@ -67,8 +72,8 @@ class Link:
 
     def _start(self) -> None:
         try:
-            # A session of its own: Ctrl-C is for the launcher only, and ssh has no terminal to
-            # ask for a password on.
+            # In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal
+            # on which to ask for a password.
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
@@ -87,11 +92,11 @@ class Link:
             self._threads[-1].start()
 
     def send(self, message: Message) -> None:
-        """Queues a message; a host that does not read never stops the launcher."""
+        """Queues a message; never waits for the host to read it."""
         self._to_write.put(encode(message))
 
     def why(self) -> str:
-        """Says why the connection ended, by what was written to standard error."""
+        """Returns why the connection ended, by the process's exit code and standard error."""
         if self._process is None:
             return "it was never started"
         try:
@@ -102,12 +107,16 @@ class Link:
             end = self._errors.seek(0, 2)
             self._errors.seek(max(0, end - _LAST_WORDS))
             errors = self._errors.read().decode(errors="replace").strip()
-        except ValueError:  # another thread has closed it since: nobody waits for the answer
+        except ValueError:  # another thread has closed the file, and nobody needs the answer
             errors = ""
         return self._explain(code, errors)
 
     def close(self, patience_secs: float) -> None:
-        """Closes the agent's standard input, and kills its process after `patience_secs`."""
+        """Writes what is queued, closes standard input, and kills the process if it stays.
+
+        Args:
+          patience_secs: the seconds that the process has to end before it is killed.
+        """
         self._to_write.put(None)
         with self._starting:
             if self._process is None:
@@ -124,7 +133,7 @@ class Link:
     def _read(self, stream: IO[bytes]) -> None:
         with stream:
             for line in stream:
-                if line.endswith(MAGIC):  # perhaps behind a login shell's text without a line end
+                if line.endswith(MAGIC):  # a login shell's text without a newline may precede it
                     break
             for line in stream:
                 self.heard = time.monotonic()
@@ -132,12 +141,12 @@ class Link:
                     break
                 self._hear(self, json.loads(line))
                 self._ready = True
-                self._greeted.set()  # after `hello`
+                self._greeted.set()  # the first message is `hello`
         self._hear(self, {"event": "lost"})
         self._greeted.set()
 
     def _write(self, stream: IO[bytes]) -> None:
-        # The reader reports a host that has gone.
+        # `_read` reports the end of the connection.
         with contextlib.suppress(OSError), stream:
             while (data := self._to_write.get()) is not None:
                 stream.write(data)

@@ -1,4 +1,4 @@
-"""Ends what is left of a run on all its hosts, found by the marks of its processes."""
+"""Ends what a run has left behind on its hosts, found by the marks of the run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,17 +13,18 @@ _PATIENCE_SECS = 5.0  # between SIGTERM and SIGKILL
 
 
 def sweep(record: Mapping[str, Any], transport: Transport) -> list[str]:
-    """Ends every process and container of the run that is left, on all its hosts side by side.
+    """Ends the remaining processes and containers of a run, on all its hosts in parallel.
 
     Args:
-      record: the run's `run.json`.
-      transport: the way to the hosts.
+      record: the content of the run's `run.json`.
+      transport: how the launcher reaches the hosts.
 
     Returns:
       A line for each host where something was ended.
 
     Raises:
-      HostError: a host could not be looked at; the others were.
+      HostError: a host could not be reached, or its containers could not be removed; the other
+        hosts were swept.
     """
     order = {
         "do": "sweep",

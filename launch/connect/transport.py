@@ -18,11 +18,13 @@ class Transport:
     """Describes how a backend reaches an agent.
 
     Attributes:
-      command: (host, the command that starts an agent, the same as a line for a login shell) ->
-        the command to run here.
-      explain: (host, exit code, standard error) -> why the connection ended, and the way out.
-      log_path: (path of a task's log here, run's id) -> the agent's own log of it, on its host.
-      keeps_logs: whether those logs lie in the run's folder here.
+      command: a function of (host, command that starts an agent, the same command as a line for a
+        login shell) that returns the command to run on this machine.
+      explain: a function of (host, exit code, standard error) that returns why the connection
+        ended, and the way out.
+      log_path: a function of (path of a task's log on this machine, run's id) that returns the path
+        of the log that the agent writes on its host.
+      keeps_logs: whether the agents write their logs into the run's folder.
     """
 
     command: Callable[[Host, Sequence[str], str], list[str]]
@@ -31,7 +33,7 @@ class Transport:
     keeps_logs: bool
 
     def link(self, host: Host, run_id: str, hear: Callable[[Link, Message], None]) -> Link:
-        """Returns a connection to an agent on a host, which is still to be opened."""
+        """Returns a connection to an agent on a host; `open` opens it."""
         command = self.command(
             host,
             bootstrap.command(host.agent_python, run_id),
@@ -40,7 +42,11 @@ class Transport:
         return Link(command, lambda code, errors: self.explain(host, code, errors), hear)
 
     def open(self, link: Link, host: Host) -> None:
-        """Starts the agent; HostError, with the host's name, if that does not work."""
+        """Opens a connection to an agent on a host.
+
+        Raises:
+          HostError: the agent did not start; the message begins with the host's name.
+        """
         try:
             link.open(OPEN_SECS)
         except HostError as error:

@@ -1,1 +1,1 @@
-"""Follows a job to its end, and decides which of its tasks are started, signalled or ended."""
+"""Follows a job to its end, and decides which of its tasks to start, signal or give up."""

@@ -1,7 +1,7 @@
-"""Runs a job through agents: one on each host, over any transport.
+"""Runs a job with one agent on each host, over any transport.
 
-The supervisor decides. This module carries out its decisions on the agents, and reports to it what
-the agents say.
+The supervisor makes the decisions. This module sends them to the agents as orders, and reports the
+agents' messages to the supervisor.
 """
 
 import os
@@ -38,14 +38,16 @@ def run_with_agents(
     Args:
       job: the job to run.
       folder: the run's folder, for status and logs.
-      transport: the way to the hosts.
-      display: shows the user how the job gets on.
-      adapt: changes the tasks' commands once every port is known, for backends that wrap them.
-      containers: what agents must know of containers; None where tasks are plain processes.
+      transport: how the launcher reaches the hosts.
+      display: shows the job's progress to the user.
+      adapt: a function that changes the tasks' commands once every port is known, for backends that
+        wrap the commands.
+      containers: the arguments of `launch.agent.containers.Containers`; None for tasks that are
+        plain processes.
 
     Raises:
-      LaunchError: a variable to pass is not set here.
-      HostError: a host could not be reached in the beginning.
+      LaunchError: a variable to pass to the tasks is not set in this process.
+      HostError: a host could not be reached at the start, or did not report free ports.
     """
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     passed = passed_values(job.cluster.passed)
@@ -76,7 +78,11 @@ def run_with_agents(
 
 
 def passed_values(names: Sequence[str]) -> dict[str, str]:
-    """Returns this process's values of the variables; LaunchError if one is not set."""
+    """Returns the values of variables in this process's environment.
+
+    Raises:
+      LaunchError: a variable is not set.
+    """
     missing = [name for name in names if name not in os.environ]
     if missing:
         raise LaunchError(
@@ -86,7 +92,11 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
 
 
 def _with_free_ports(job: Job, connections: Connections, events: "queue.SimpleQueue[Event]") -> Job:
-    """Asks every host for free ports; returns the job with them."""
+    """Asks every host for free ports; returns the job with these ports.
+
+    Raises:
+      HostError: a host was lost, or did not answer in time.
+    """
     found: dict[str, list[int]] = {}
     for host in job.cluster.hosts:
         connections.send(host.name, {"do": "ports", "count": num_ports(host)})
@@ -124,13 +134,13 @@ def _order_to_start(
 
 
 class _Agents:
-    """Carries out what the supervisor decides, and reports to it what the agents say.
+    """Sends the supervisor's decisions to the agents, and reports the agents' messages to it.
 
     Args:
-      supervisor: decides which task is started or signalled.
-      loop: takes the tasks' lines, and notes for the user.
+      supervisor: the object that decides which tasks to start and to signal.
+      loop: the run loop, which takes the tasks' lines and notes for the user.
       connections: the connections to the agents.
-      orders: task name -> the order to start it.
+      orders: task's name -> the order that starts the task.
     """
 
     def __init__(
@@ -142,7 +152,7 @@ class _Agents:
     ) -> None:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders = orders
-        self._waiting: dict[str, list[Message]] = {}  # orders for hosts that are being reconnected
+        self._waiting: dict[str, list[Message]] = {}  # host's name -> orders for the reconnection
         self._was_told = False
 
     def start(self) -> None:
@@ -150,33 +160,33 @@ class _Agents:
         self._carry_out(self._supervisor.start())
 
     def handle(self, event: Event) -> None:
-        """Takes an agent's message, or the result of connecting to a host again."""
+        """Handles an agent's message, or the result of connecting to a host again."""
         host, link, message = event
         if message["event"] in ("connected", "unreachable"):
             self._reconnected(host, link, message)
         elif link is None or not self._connections.is_current(host, link):
-            return  # from an agent that was given up
+            return  # from a dropped connection
         elif "task" in message:
             self._take_from_task(message["task"], host, message)
         else:
             self._take_from_agent(host, link, message)
 
     def stop(self, signum: int, count: int) -> None:
-        """Ends all tasks in order; at once, when asked again."""
+        """Stops all tasks in order at the first signal, and kills them at the second one."""
         if self._was_told and signum == signal.SIGTERM:
-            self._was_told = False  # Slurm tells the agents and this process: it asks once.
+            self._was_told = False  # one request: Slurm signals the agents and this process
             return
         self._loop.note(f"{signal.Signals(signum).name}: stopping all tasks")
         self._carry_out(self._supervisor.stop(signum, time.monotonic()))
 
     def tick(self, now: float) -> None:
-        """Lets the supervisor look at the clock, and the agents know that the launcher is there."""
+        """Carries out what is due, sends heartbeats, and gives up hosts with silent agents."""
         self._carry_out(self._supervisor.tick(now))
         for name, link in self._connections.beat(now):
             self._lose(name, link, f"no word from it for {self._connections.lease_secs:g} s")
 
     def has_lines_to_come(self) -> bool:
-        """Never: an agent sends a task's last lines before its end."""
+        """Returns False: an agent sends a task's last lines before it reports the task's end."""
         return False
 
     def _take_from_task(self, name: str, host: str, message: Message) -> None:
@@ -191,7 +201,8 @@ class _Agents:
         elif event == "exit":
             if message["stragglers"]:
                 self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
-            code, reason = message["code"], message["reason"]  # no code: it was not started
+            # The code is None if the task was not started.
+            code, reason = message["code"], message["reason"]
             self._carry_out(self._supervisor.ended(name, code, now, reason))
 
     def _take_from_agent(self, host: str, link: Link, message: Message) -> None:
@@ -212,7 +223,7 @@ class _Agents:
             self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM))
 
     def _lose(self, host: str, link: Link, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
-        """Counts a host's tasks as ended: without a launcher, its agent ends them."""
+        """Drops a host's connection, and records its tasks as ended: the agent will end them."""
         if not self._connections.is_current(host, link):
             return
         self._connections.drop(host)
@@ -245,5 +256,5 @@ class _Agents:
             if isinstance(action, Start) and host not in self._waiting:
                 self._waiting[host] = []
                 self._connections.reopen(host)
-            if host in self._waiting:  # a signal must reach a task that is started only then
+            if host in self._waiting:  # a signal must follow the order that starts its task
                 self._waiting[host].append(order)

@@ -1,7 +1,7 @@
 """The loop that follows a job to its end, whether agents or Kubernetes run its tasks.
 
-Until the outcome is known, it waits for events and signals, keeps and shows what the tasks write,
-and replaces the status file.
+Until the outcome is known, the loop waits for events and signals, logs and shows the tasks' output,
+and updates the status file.
 """
 
 import queue
@@ -22,7 +22,7 @@ from launch.supervise.task_status import TaskStatusTable
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
-_LAST_LINES_SECS = 5.0  # the longest wait for lines that are missing once the job is over
+_LAST_LINES_SECS = 5.0  # the longest wait for missing lines after the job is over
 _SHOWN = 4096  # characters of a line that are shown
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -31,43 +31,43 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 
 class Decider(Protocol):
-    """Decides which tasks go on, and when the job is over."""
+    """Decides how the job continues, and when it is over."""
 
-    states: dict[str, TaskState]  # by task name
+    states: dict[str, TaskState]  # task's name -> its state
     outcome: Optional[Outcome]  # set once the job is over
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """Takes note that a task wrote a line; `stepped`: it reported a training step."""
+        """Records that a task wrote lines; `stepped` is whether one reported a training step."""
 
 
 class Runner(Protocol[E_contra]):
-    """Runs the tasks: tells the decider what happens, and carries out what it decides."""
+    """Runs the tasks: reports events to the decider, and carries out its decisions."""
 
     def start(self) -> None:
         """Starts the tasks."""
 
     def handle(self, event: E_contra) -> None:
-        """Takes an event."""
+        """Handles an event."""
 
     def stop(self, signum: int, count: int) -> None:
-        """Takes the `count`-th signal by which the user asks for the end."""
+        """Handles the `count`-th signal that asks for the job's end."""
 
     def tick(self, now: float) -> None:
-        """Does what is due; is called several times a second."""
+        """Does what is due at the time `now`; called several times a second."""
 
     def has_lines_to_come(self) -> bool:
-        """Whether lines are missing that tasks wrote; asked once the outcome is known."""
+        """Returns whether lines of tasks are still to arrive; called once the outcome is known."""
 
 
 class RunLoop(Generic[E]):
     """Follows one job to its end.
 
     Args:
-      decider: decides when the job is over.
+      decider: the object that decides when the job is over.
       folder: the run's folder, for status and logs.
-      display: shows the user how the job gets on.
+      display: shows the job's progress to the user.
       events: a queue of events for the runner.
-      signals: a list to which each signal that asks for the end is added.
+      signals: a list to which each signal that asks for the job's end is added.
       keeps_logs: whether this loop writes the tasks' logs.
 
     Attributes:
@@ -98,12 +98,12 @@ class RunLoop(Generic[E]):
         return replace(outcome, details=self._details(outcome.task))
 
     def note(self, *texts: str) -> None:
-        """Tells the user, a line each."""
+        """Shows each text to the user, on a line of its own."""
         for text in texts:
             self._display.note(text)
 
     def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
-        """Keeps and shows what a task has written."""
+        """Logs and shows lines that a task has written."""
         if self._keeps_logs:
             self._keep(task, lines)
         shown = [line[:_SHOWN] for line in lines]
@@ -142,7 +142,7 @@ class RunLoop(Generic[E]):
         return self._decider.outcome
 
     def _hear(self, runner: Runner[E], secs: float) -> None:
-        """Waits a moment for events, and hands on those that have come."""
+        """Waits at most `secs` for an event, and passes the events to the runner."""
         try:
             runner.handle(self.events.get(timeout=secs))
             for _ in range(1000):
@@ -165,7 +165,7 @@ class RunLoop(Generic[E]):
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Catches the signals that ask for the end while the context lasts; yields a list of them."""
+    """Catches SIGINT, SIGTERM and SIGHUP in the context; yields a list of the caught signals."""
     found: list[int] = []
 
     def note(signum: int, _: Optional[FrameType]) -> None:

@@ -1,7 +1,7 @@
-"""Decides which task of a job is started, signalled or given up, and when the job is over.
+"""Decides which tasks of a job to start, signal or give up, and when the job is over.
 
-Pure: its methods take an event and the time, and return actions, which `launch.supervise.run`
-carries out.
+The supervisor's methods take an event and the time, and return actions, which
+`launch.supervise.run` carries out. They change nothing but the supervisor itself.
 """
 
 import signal
@@ -14,21 +14,21 @@ from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
 from launch.supervise.progress_watch import ProgressWatch
 
-_KILL_SECS = 5.0  # for the kernel, and the way to the host, after SIGKILL
+_KILL_SECS = 5.0  # after SIGKILL, for the kernel and for the connection to the host
 _LONGEST_BACKOFF_SECS = 30.0
-_USERS_MISTAKE = 2  # an exit code that another start would only repeat
+_USERS_MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
 
 
 @dataclass(frozen=True)
 class Start:
-    """Start this task."""
+    """The action that starts a task."""
 
     task: str
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Send a signal to this task."""
+    """The action that sends a signal to a task."""
 
     task: str
     signum: int
@@ -36,7 +36,7 @@ class Signal:
 
 @dataclass(frozen=True)
 class Note:
-    """Tell the user."""
+    """The action that shows a line of text to the user."""
 
     text: str
 
@@ -46,7 +46,18 @@ Action = Union[Start, Signal, Note]
 
 @dataclass
 class TaskState:
-    """Where one task stands: waiting, starting, running, restarting, quit, ended or failed."""
+    """The state of one task.
+
+    Attributes:
+      task: the task.
+      status: waiting, starting, running, restarting, ended, failed, or quit: a ps that ended by
+        itself without an error, as it does at the end of training.
+      restarts: how often the task was restarted.
+      due: the time of the next restart, or the end of the grace period of a ps that has quit.
+      code: the last exit code, -n for signal n; None if there is none.
+      last: why the task ended or waits, in words; "" if neither is known.
+      cause: the cause of the task's last end, if that was a failure.
+    """
 
     task: Task
     status: str = "waiting"
@@ -54,7 +65,7 @@ class TaskState:
     due: float = 0.0
     code: Optional[int] = None
     last: str = ""
-    cause: Cause = Cause.TASK_FAILED  # of its last end, if that was a failure
+    cause: Cause = Cause.TASK_FAILED
 
     @property
     def alive(self) -> bool:
@@ -64,14 +75,14 @@ class TaskState:
 
 @dataclass
 class _Stage:
-    """A part of the job's end: the tasks that are to end next.
+    """A stage of the job's end: the tasks that are to end next.
 
     Attributes:
       tasks: the names of the tasks.
-      signum: the signal that asks them to end; None: they end by themselves.
-      secs: the time that they get for it; what is left then is for the next stage.
-      why: what to tell the user of tasks that get the signal; empty for nothing.
-      since: when the stage began.
+      signum: the signal to send to the tasks; None if they end by themselves.
+      secs: the seconds that the tasks have to end; those left are for the next stage.
+      why: words to tell the user about the tasks that get the signal; "" to say nothing.
+      since: the time at which the stage began; None before.
     """
 
     tasks: Sequence[str]
@@ -94,11 +105,11 @@ class Supervisor:
     Args:
       tasks: all tasks of the job.
       limits: the job's time limits.
-      restarts: how often each task may be started again.
-      now: the time at which the job starts.
+      restarts: how often each task may be restarted.
+      now: the time at which the job starts, in seconds, on the same clock as all later times.
 
     Attributes:
-      states: task name -> where the task stands.
+      states: task's name -> its state.
       outcome: how the job ended; None until it is over.
     """
 
@@ -128,7 +139,7 @@ class Supervisor:
             self.states[name].status = "running"
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """Takes note that a task wrote a line; `stepped`: it reported a training step."""
+        """Records that a task wrote lines; `stepped` is whether one reported a training step."""
         self._progress.heard(now, stepped=stepped)
 
     def ended(
@@ -142,10 +153,10 @@ class Supervisor:
         """Records that a task has ended, and decides what to do.
 
         Args:
-          name: the task.
-          code: its exit code, -n for signal n; None if it was lost or could not be started.
+          name: the task's name.
+          code: the exit code, -n for signal n; None if the task was lost or could not be started.
           now: the time.
-          reason: why it ended, in words; by default, by its exit code.
+          reason: why the task ended, in words; "" if its exit code says it.
           cause: the cause of the job's end, if this failure ends it.
         """
         state = self.states[name]
@@ -162,7 +173,7 @@ class Supervisor:
         if code == 0 and state.task.task_type != "ps":
             return [Note(f"{name} is done")]
         if code == 0:
-            # At the end of training the ps go, and the workers; the master may evaluate for long.
+            # At the end of training, ps and workers end; the master may evaluate for long.
             state.status, state.due = "quit", now + self._limits.grace_secs
             return []
         return [*self._judge_quitters(now, late=True), *self._restart_or_fail(state, now, has_run)]
@@ -182,7 +193,8 @@ class Supervisor:
 
         Args:
           now: the time.
-          late: whether to do so at once: something has failed, and the missing ps is the reason.
+          late: whether not to wait for the grace period, because a failure or an exceeded limit
+            shows that the ps is missing.
         """
         actions: list[Action] = []
         working = any(self.states[name].alive for name in self._names("worker"))
@@ -197,7 +209,7 @@ class Supervisor:
     def _restart_or_fail(self, state: TaskState, now: float, has_run: bool) -> list[Action]:
         if self.ending:
             return []
-        # What has never run has never worked: starting it again would not help.
+        # A task that never ran would only fail again in the same way.
         can_restart = has_run and state.code != _USERS_MISTAKE and state.restarts < self._restarts
         return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
 
@@ -206,16 +218,18 @@ class Supervisor:
     ) -> list[Action]:
         """Ends the job in order; at the second call, kills all tasks.
 
+        If the job is already ending after a failure, the first call changes nothing.
+
         Args:
           signum: the signal that asked for the end.
           now: the time.
-          reason: why the job ends, in words; by default, by that signal.
-          cause: who asked for the end.
+          reason: why the job ends, in words; "" if the signal's name says it.
+          cause: the cause of the job's end.
         """
         self._stop_signals += 1
         if self._stop_signals == 1:
             if self._verdict is not None and self._verdict.exit_code:
-                return []  # it ends already; a second signal would keep tasks from saving
+                return []  # the job ends already; a second signal would keep tasks from saving
             words = reason or f"stopped by {signal.Signals(signum).name}"
             self._verdict = Outcome(128 + signum, words, cause=cause)
             return self._stop_all(self._limits.stop_secs, now)
@@ -223,7 +237,7 @@ class Supervisor:
         return self._advance(now)
 
     def tick(self, now: float) -> list[Action]:
-        """Does what is due at the time `now`: restarts, time limits and stages of the end."""
+        """Decides what is due at the time `now`: restarts, time limits and stages of the end."""
         if self.ending:
             return self._advance(now)
         overdue = self._progress.overdue(now)
@@ -256,7 +270,7 @@ class Supervisor:
             name,
             cause=state.cause,
         )
-        # Without a ps the others cannot save, so they get no time for it.
+        # Without a ps the others cannot save, so they get only a short time to end.
         saves = state.task.task_type != "ps"
         return [
             Note(f"{self._verdict.reason}; stopping the others"),
@@ -272,7 +286,7 @@ class Supervisor:
         return [Note(f"{reason}; stopping"), *self._stop_all(self._limits.stop_secs, now)]
 
     def _stop_all(self, secs: float, now: float) -> list[Action]:
-        """Ends the lead first, so that it saves while the others still serve it; the ps last."""
+        """Ends the lead first, so that it saves while the others still run, and the ps last."""
         self._stages = [
             *_ask_then_kill(self._names("master", "chief"), secs),
             *_ask_then_kill(self._names("worker", "evaluator"), secs),
@@ -293,7 +307,7 @@ class Supervisor:
         return [name for name, s in self.states.items() if s.task.task_type in task_types]
 
     def _advance(self, now: float) -> list[Action]:
-        """Goes through the stages of the end as far as the tasks that still run allow."""
+        """Starts the stages of the end, up to the first one whose tasks still run."""
         actions: list[Action] = []
         for state in self.states.values():
             if state.status in ("waiting", "restarting", "quit"):

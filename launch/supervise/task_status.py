@@ -1,4 +1,4 @@
-"""The status of every task, for the table, the status file and the closing words."""
+"""The status of every task, for the table, the status file and the report of a failure."""
 
 import collections
 import time
@@ -14,10 +14,10 @@ _LAST_LINES = 12
 
 
 class TaskStatusTable:
-    """Combines what the tasks write with the states that the decider gives them.
+    """Combines the tasks' output with their states.
 
     Args:
-      states: task name -> its state; the decider changes them.
+      states: task's name -> its state, which the decider changes.
     """
 
     def __init__(self, states: "dict[str, TaskState]") -> None:
@@ -26,7 +26,7 @@ class TaskStatusTable:
         self._lines = {name: collections.deque[str](maxlen=_LAST_LINES) for name in states}
 
     def take(self, name: str, lines: Sequence[str]) -> bool:
-        """Takes a task's lines; returns whether one of them reported a training step."""
+        """Records a task's lines; returns whether one of them reports a training step."""
         self._lines[name].extend(lines)
         for line in reversed(lines):
             progress = read_progress(line)
@@ -40,7 +40,7 @@ class TaskStatusTable:
         return [line for line in self._lines[name] if line.strip()]
 
     def rows(self) -> list[Row]:
-        """Returns the rows of the table."""
+        """Returns the rows of the table, one for each task."""
         return [self._row(name, state) for name, state in self._states.items()]
 
     def status(self, outcome: Optional[Outcome] = None) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from launch.supervise.run import run_with_agents
 
 
 def is_here(host: Host) -> bool:
-    """Whether the agent can start without ssh: on this machine, and as no other user."""
+    """Returns whether an agent needs no ssh: the host is this machine, and no user is named."""
     return host.user is None and is_this_machine(host.name)
 
 

@@ -27,7 +27,7 @@ def agent_setup(cluster: Cluster) -> Message:
 
 
 def for_agents(job: Job, run_id: str) -> Job:
-    """Returns the job with commands for agents, which add what only their host knows."""
+    """Returns the job with commands to which agents add the options that depend on the host."""
     # `--env=NAME` takes the value from the client's environment, so that no process list shows it.
     names = ["TF_CONFIG", "CUDA_VISIBLE_DEVICES", RUN, *variables(job)]
     return _with_commands(job, run_id, lambda task: [f"--env={name}" for name in names])

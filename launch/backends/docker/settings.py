@@ -55,8 +55,8 @@ class DockerSettings:
     """The `docker:` section of a cluster file.
 
     Attributes:
-      image: holds the code at /data, with `python` as its entry point, as the Dockerfile makes it.
-        It must be on every host: nothing is pulled.
+      image: the image, with the code at /data and `python` as entry point, as the Dockerfile builds
+        it. It must be on every host, because nothing is pulled.
       engine: `docker`, `podman`, or a path to one of them.
       data: the folder with the records on the hosts. None means `data`; relative paths start from
         the working directory.

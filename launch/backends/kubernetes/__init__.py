@@ -1,4 +1,4 @@
-"""A Kubeflow TFJob, followed with kubectl."""
+"""Runs tasks as a Kubeflow TFJob, which kubectl creates and follows."""
 
 from launch.backends.kubernetes.settings import KubernetesSettings
 from launch.cluster.kind import Kind

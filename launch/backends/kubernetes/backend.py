@@ -1,4 +1,4 @@
-"""A Kubeflow TFJob, applied and followed with kubectl.
+"""The kubernetes backend: a Kubeflow TFJob, which kubectl creates, follows and deletes.
 
 The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
 ends it.
@@ -19,15 +19,15 @@ from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 
-_END_SECS = 180.0  # for `clean` to see pods end
+_END_SECS = 180.0  # how long `clean` waits for pods to end
 _KINDS = "tfjobs.kubeflow.org,pods,services,networkpolicies.networking.k8s.io,secrets"
 
 
 class Kubernetes(Backend):
-    """Pods of a cluster that has Kubeflow's training operator."""
+    """Runs all tasks as one TFJob, in a cluster that has Kubeflow's training operator."""
 
     def plan(self, job: Job) -> list[Document]:
-        """Returns the manifest for `kubectl apply -f -`, without the values of variables."""
+        """Returns the manifests for `kubectl apply -f -`, without the values of variables."""
         text = manifests.as_yaml(manifests.planned(job))
         names = show.variables(job)
         if names:
@@ -39,11 +39,11 @@ class Kubernetes(Backend):
         return [Document("kubectl apply -f -", text)]
 
     def plan_text(self, job: Job) -> str:
-        """Returns the manifest; the operator writes TF_CONFIG."""
+        """Returns the manifests, without TF_CONFIG, which the operator writes."""
         return f"# {show.counts(job)} (kubernetes)\n{show.as_documents(self.plan(job))}"
 
     def plan_json(self, job: Job) -> str:
-        """Returns the manifest, too."""
+        """Returns the manifests and the names of the variables, as JSON."""
         shown = {"manifests": manifests.planned(job), "environment": show.variables(job)}
         return json.dumps({"backend": "kubernetes", **shown}, indent=2)
 
@@ -54,10 +54,10 @@ class Kubernetes(Backend):
         return run(job, folder, display)
 
     def clean(self, record: Record) -> list[str]:
-        """Deletes what carries the run's label: the job, then what it has made."""
+        """Deletes the objects with the run's labels: the job, then what the job has left."""
         place = record.get("kubernetes")
         if place is None:
-            return []  # it never got as far as the cluster
+            return []  # the run ended before it reached the cluster
         kubectl = Kubectl(place["context"], place["namespace"])
         selector = f"--selector={manifests.selector(place['name'])}"
         owned = f"--selector={manifests.pod_selector(place['name'])}"

@@ -18,23 +18,23 @@ from launch.supervise.supervisor import TaskState
 
 _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # the report of the failed pod may come after that of the failed job
-_FIRST_SIGNAL = 128  # exit codes from here on: the operator makes the pod anew
+_FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
 
 
 class CurrentPods:
     """Keeps each task's newest pod, the pods that have not ended, and the tasks with stuck pods.
 
     Attributes:
-      stuck: task -> time at which its pod was first seen stuck.
+      stuck: task's name -> time at which its pod was first seen stuck.
     """
 
     def __init__(self) -> None:
         self.stuck: dict[str, float] = {}
-        self._uids: dict[str, str] = {}  # task -> its newest pod
-        self._live: dict[str, str] = {}  # pods that have not ended: uid -> task
+        self._uids: dict[str, str] = {}  # task's name -> uid of its newest pod
+        self._live: dict[str, str] = {}  # uid of each pod that has not ended -> its task's name
 
     def take(self, pod: Pod) -> bool:
-        """Records a pod's state; returns whether the pod is a new one of its task."""
+        """Records a pod's state; returns whether this is a new pod of its task."""
         if pod.state == "ended":
             self._live.pop(pod.uid, None)
         else:
@@ -50,7 +50,7 @@ class CurrentPods:
 
     @property
     def live_tasks(self) -> list[str]:
-        """The task of each pod that has not ended."""
+        """The name of the task of each pod that has not ended."""
         return list(self._live.values())
 
 
@@ -61,10 +61,10 @@ class Follower:
       tasks: all tasks of the job.
       limits: the job's time limits.
       restarts: how often the operator may replace each task's pod.
-      now: the time at which the job starts.
+      now: the time at which the job starts, in seconds, on the same clock as all later times.
 
     Attributes:
-      states: task name -> where the task stands.
+      states: task's name -> its state.
       verdict: how the job ends; None until that is decided.
       outcome: the verdict, once all pods have ended or are overdue; None before.
     """
@@ -83,7 +83,7 @@ class Follower:
         self._deleted: Optional[float] = None  # when the TFJob was deleted
 
     def wants_deletion(self, now: float) -> bool:
-        """Whether to delete the job now: after a success, the other tasks may end by themselves."""
+        """Returns whether to delete the job now; after a success, tasks have time to end."""
         if self.verdict is None or self._deleted is not None:
             return False
         in_grace = now < self._decided + self._limits.grace_secs
@@ -142,11 +142,11 @@ class Follower:
         self._decide(Outcome(1, words, cause=Cause.CANCELLED), now)
 
     def heard(self, now: float, *, stepped: bool) -> None:
-        """Records that a task wrote a line; `stepped`: it reported a training step."""
+        """Records that a task wrote lines; `stepped` is whether one reported a training step."""
         self._progress.heard(now, stepped=stepped)
 
     def stop(self, reason: str, exit_code: int, now: float) -> None:
-        """Records that the user asked for the end."""
+        """Records that the user stopped the job."""
         self._decide(Outcome(exit_code, reason, cause=Cause.USER), now)
 
     def deleted(self, now: float) -> None:
@@ -154,7 +154,7 @@ class Follower:
         self._deleted = now
 
     def tick(self, now: float) -> list[str]:
-        """Looks at the clock; returns what to tell the user."""
+        """Decides what is due at the time `now`; returns what to tell the user."""
         if self.verdict is None:
             return self._check_limits(now)
         if self._deleted is None:
@@ -229,7 +229,7 @@ class Follower:
         return [] if overdue is None else self._time_out(overdue, now)
 
     def _time_out(self, reason: str, now: float) -> list[str]:
-        """Names the pod that has kept the job from starting, if one has."""
+        """Ends the job at a time limit; names a task whose pod has not started, if there is one."""
         for name, state in self.states.items():
             if state.status in ("waiting", "starting"):
                 reason += f": {name} waits: {state.last or 'the operator has made no pod of it'}"

@@ -1,9 +1,9 @@
 """Delays the end of a ps while trainers are connected to it, so that the master can save.
 
-The deletion of a TFJob deletes all of its pods at once. This is the ps's preStop hook: the manifest
-holds its text, it runs in the ps's container, and SIGTERM comes only after it. It looks at
-connections, not at names, because the cluster's DNS drops the names of pods that are ending. Its
-argument is the number of seconds after which it gives up.
+Deleting a TFJob deletes all of its pods at once. This script is the preStop hook of the ps: the
+manifest contains its text, and Kubernetes runs it in the ps's container before it sends SIGTERM.
+The script checks connections, not names, because the cluster's DNS drops the names of pods that are
+ending. Its argument is the number of seconds after which it gives up.
 """
 
 import json
@@ -11,8 +11,8 @@ import os
 import sys
 import time
 
-FIRST_SECS = 1.0  # for trainers between two connections
-_ESTABLISHED = "01"  # as the kernel writes it
+FIRST_SECS = 1.0  # the minimum delay, for trainers between two connections
+_ESTABLISHED = "01"  # a connection's state in the kernel's table
 
 
 def own_port() -> int:
@@ -23,7 +23,7 @@ def own_port() -> int:
 
 
 def is_connected(port: int) -> bool:
-    """Whether anyone is connected to a port of this machine."""
+    """Returns whether a TCP connection to a port of this pod is established."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         if os.path.exists(table):
             with open(table, encoding="ascii") as lines:

@@ -1,6 +1,6 @@
-"""kubectl as a child process: one answer, or a stream of lines or of watch events.
+"""Runs kubectl as a child process, for one answer or for a stream of lines or watch events.
 
-The user's own kubeconfig says how a cluster is reached, and with which rights.
+The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions.
 """
 
 import json
@@ -17,15 +17,15 @@ from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError
 
 _TIMEOUT_SECS = 60.0
-_LONGEST = 1 << 16  # bytes of one line
+_LONGEST = 1 << 16  # bytes of a line; a longer one is split
 
 
 class Kubectl:
-    """kubectl for one namespace of one cluster.
+    """Runs kubectl for one namespace of one cluster.
 
     Args:
-      context: of the kubeconfig; None takes the current one.
-      namespace: None takes the context's.
+      context: a context of the kubeconfig; None for the current one.
+      namespace: a namespace; None for the context's.
     """
 
     def __init__(self, context: Optional[str], namespace: Optional[str]) -> None:
@@ -37,10 +37,11 @@ class Kubectl:
 
         Args:
           *words: the command, without context and namespace.
-          given: its standard input.
+          given: the text for its standard input; None for an empty one.
 
         Raises:
-          HostError: it failed; says why, and the way out.
+          HostError: kubectl is not installed, failed, or did not answer in time; the message says
+            why, and the way out.
         """
         try:
             done = subprocess.run(
@@ -49,7 +50,7 @@ class Kubectl:
                 capture_output=True,
                 text=True,
                 timeout=_TIMEOUT_SECS,
-                start_new_session=True,  # Ctrl-C is for the launcher
+                start_new_session=True,  # so that Ctrl-C reaches only the launcher
                 check=False,
             )
         except OSError as error:
@@ -70,17 +71,20 @@ class Kubectl:
         return f"kubectl: {last_line(errors, 'it failed without a word')}"
 
     def command(self, *words: str) -> list[str]:
-        """The command line."""
+        """Returns the command line of kubectl, with context and namespace."""
         where = [f"--context={self.context}"] if self.context else []
         where += [f"--namespace={self.namespace}"] if self.namespace else []
         return ["kubectl", *where, *words]
 
 
 def connect(settings: KubernetesSettings) -> Kubectl:
-    """Looks up the current context and namespace, so that they stay the same from now on.
+    """Returns kubectl for the current context and namespace, even if these change later.
+
+    Args:
+      settings: the settings, whose context and namespace take precedence.
 
     Raises:
-      HostError: there is no kubectl, or no such context.
+      HostError: kubectl is not installed, or there is no such context.
     """
     asked = Kubectl(settings.context, settings.namespace)
     view = json.loads(asked("config", "view", "--minify", "--output=json"))
@@ -90,12 +94,13 @@ def connect(settings: KubernetesSettings) -> Kubectl:
 
 
 class Stream:
-    """A kubectl that keeps running; hands what it writes to `hear`, and None at its end.
+    """A running kubectl, whose output a thread passes on item by item.
 
     Args:
       command: the command line.
-      split: makes items of the lines of its standard output.
-      hear: is called in a thread with this stream and each item.
+      split: a function that makes items of the lines of kubectl's standard output.
+      hear: a function that the thread calls with this stream and each item, and with None at the
+        end of the output.
     """
 
     def __init__(
@@ -120,12 +125,12 @@ class Stream:
         self._thread.start()
 
     def last_words(self) -> str:
-        """The end of its standard error."""
+        """Returns the end of kubectl's standard error, at most 4,000 bytes."""
         self._errors.seek(0)
         return self._errors.read()[-4000:].decode(errors="replace")
 
     def close(self) -> None:
-        """Ends it."""
+        """Kills kubectl, and waits for its end."""
         self._process.kill()
         self._process.wait()
         self._thread.join(5)
@@ -140,7 +145,10 @@ class Stream:
 
 
 def stamped_lines(lines: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
-    """`logs --timestamps` -> (time, line); the rest of an overlong line has the time ""."""
+    """Yields (timestamp, text) for each line of `kubectl logs --timestamps`.
+
+    The second and later parts of a line that was split have the timestamp "".
+    """
     whole = True
     for line in lines:
         stamp, _, rest = line.rstrip(b"\r\n").partition(b" ")
@@ -149,11 +157,14 @@ def stamped_lines(lines: Iterator[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def watch_events(lines: Iterator[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """`get --watch --output-watch-events -o json` -> (ADDED, MODIFIED or DELETED, object)."""
+    """Yields (event type, object) for each event of `kubectl get --output-watch-events -o json`.
+
+    Event types are ADDED, MODIFIED and DELETED.
+    """
     block = b""
     for line in lines:
         block += line
-        # One line, or as indented JSON; which of them depends on kubectl's version.
+        # An event is one line, or indented JSON, depending on kubectl's version.
         if line == b"}\n" or (block.startswith(b'{"') and line.endswith(b"\n")):
             event = json.loads(block)
             block = b""

@@ -57,11 +57,11 @@ class PodLog:
 
 
 class PodLogs:
-    """The logs of all pods, each line once, across connections that end.
+    """Reads the logs of all pods, each line once, over connections that may end at any time.
 
     Args:
       kubectl: runs kubectl for the job's cluster and namespace.
-      hear: a function to call in threads with each stream and item; it must hand them to `take`.
+      hear: a function to call in threads with each stream and item; it must pass them to `take`.
     """
 
     def __init__(self, kubectl: Kubectl, hear: Callable[[Stream, Any], None]) -> None:
@@ -113,7 +113,7 @@ class PodLogs:
 
     @property
     def are_complete(self) -> bool:
-        """Whether every pod that has ended was read to its end."""
+        """Whether the log of every pod that has ended was read to its end."""
         return all(log.due == _NEVER for log in self._logs.values() if log.pod.state == "ended")
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""A job as Kubernetes objects: a Kubeflow TFJob, its NetworkPolicy, its variables as a Secret.
+"""Describes a job as Kubernetes objects: a Kubeflow TFJob, a NetworkPolicy and a Secret.
 
-Pure. The training operator makes a pod and a service of each task, and writes TF_CONFIG itself.
+The functions have no side effects. The training operator creates a pod and a service for each task,
+and writes TF_CONFIG.
 """
 
 from importlib.resources import files
@@ -16,7 +17,7 @@ from launch.errors import LaunchError
 
 Manifest = dict[str, Any]
 
-CONTAINER = "tensorflow"  # the operator knows the container, and its port, by these names
+CONTAINER = "tensorflow"  # the operator finds the container, and its port, by these names
 _PORT_NAME = "tfjob-port"
 _ROLES = {
     "master": "Master",
@@ -27,21 +28,21 @@ _ROLES = {
 }
 _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
-_USER = 1000  # the image's
+_USER = 1000  # the user of the image
 
 
 def planned(job: Job) -> list[Manifest]:
-    """Returns what `plan` shows: all but the variables' values.
+    """Returns the manifests that `plan` shows: all but the Secret with the variables' values.
 
     Raises:
-      LaunchError: the description names hosts, which Kubernetes chooses.
+      LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
     """
     name = settings_of(job.cluster).name
     return [network_policy(job, name), tfjob(job, name)]
 
 
 def network_policy(job: Job, name: str) -> Manifest:
-    """Lets the job's own pods, and nobody else, reach its training ports, which ask no one."""
+    """Returns a policy that lets only the job's own pods reach its unprotected ports."""
     ports = sorted({_port(task) for task in job.tasks if task.task_type != "evaluator"})
     own = {"matchLabels": {_INSTANCE: name}}
     return {
@@ -62,7 +63,7 @@ def network_policy(job: Job, name: str) -> Manifest:
 
 
 def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
-    """The variables that every task gets; never part of a plan."""
+    """Returns a Secret with the variables that every task gets; no plan contains it."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -73,10 +74,10 @@ def secret(job: Job, name: str, values: dict[str, str]) -> Manifest:
 
 
 def tfjob(job: Job, name: str) -> Manifest:
-    """The job itself.
+    """Returns the TFJob.
 
     Raises:
-      LaunchError: the description names hosts, which Kubernetes chooses.
+      LaunchError: the description of the cluster names hosts, but Kubernetes chooses the nodes.
     """
     if any(len(job.on(host)) != 1 for host in job.cluster.hosts):
         raise LaunchError(
@@ -84,8 +85,8 @@ def tfjob(job: Job, name: str) -> Manifest:
             "--workers and --ps, or `tasks:` instead of `hosts:` in the cluster file"
         )
     first = {task.task_type: task for task in reversed(job.tasks)}
-    # The evaluator makes the last figures when the chief has ended: it, and the ps, end by
-    # themselves then. Without one, nothing that runs on is worth waiting for.
+    # An evaluator still evaluates after the chief has ended; then it and the ps end by themselves.
+    # Without an evaluator, the operator may delete the pods that still run.
     clean = "None" if "evaluator" in first else "Running"
     return {
         "apiVersion": "kubeflow.org/v1",
@@ -99,11 +100,12 @@ def tfjob(job: Job, name: str) -> Manifest:
             "tfReplicaSpecs": {
                 _ROLES[kind]: {
                     "replicas": job.cluster.count(kind),
-                    # 1 to 127: the job has failed. From 128, a signal: the pod is made anew.
+                    # Exit codes 1 to 127 fail the job; from 128 (a signal), the pod is recreated.
                     "restartPolicy": "ExitCode",
                     "template": {
                         "metadata": {
-                            # A mesh's proxy would outlive the task, and stand in its way.
+                            # The proxy of a service mesh would outlive the task, and intercept its
+                            # traffic.
                             "labels": labels(name) | {"sidecar.istio.io/inject": "false"}
                         },
                         "spec": _pod(job, first[kind], name),
@@ -117,32 +119,32 @@ def tfjob(job: Job, name: str) -> Manifest:
 
 
 def labels(name: str) -> dict[str, str]:
-    """The labels of all objects of a job, by which `clean` finds them."""
+    """Returns the labels of all objects of a job, by which `clean` finds them."""
     return {"app.kubernetes.io/name": "cifar10", _INSTANCE: name, _MANAGED_BY: _LAUNCHER}
 
 
 def selector(name: str) -> str:
-    """Selects these objects in kubectl."""
+    """Returns kubectl's selector for the objects with a job's labels."""
     return f"{_INSTANCE}={name},{_MANAGED_BY}={_LAUNCHER}"
 
 
 def pod_selector(name: str) -> str:
-    """Selects a job's pods and services in kubectl, by the operator's own label."""
+    """Returns kubectl's selector for a job's pods and services, by the operator's own label."""
     return f"training.kubeflow.org/job-name={name}"
 
 
 def secret_name(name: str) -> str:
-    """The Secret of a job."""
+    """Returns the name of a job's Secret."""
     return f"{name}-environment"
 
 
 def as_yaml(manifests: "list[Manifest]") -> str:
-    """Documents for `kubectl apply -f -`."""
+    """Returns the manifests as YAML documents for `kubectl apply -f -`."""
     return yaml.dump_all(manifests, Dumper=_Dumper, sort_keys=False, width=100).rstrip("\n")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as a block, and repeats values instead of referring to them."""
+    """Writes text of several lines as a block, and equal objects in full instead of as aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -163,7 +165,7 @@ def _metadata(job: Job, name: str) -> Manifest:
 
 
 def _port(task: Task) -> int:
-    """The task's port; tasks of one role have the same one, since each has a pod of its own."""
+    """Returns the task's port; tasks of one role share it, since each has a pod of its own."""
     return task.port or FIRST_PORT
 
 
@@ -180,7 +182,7 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
             "runAsNonRoot": True,
             "runAsUser": _USER,
             "runAsGroup": _USER,
-            "fsGroup": _USER,  # makes new volumes writable for it
+            "fsGroup": _USER,  # makes new volumes writable for this user
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
@@ -201,17 +203,17 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
     settings, cluster = settings_of(job.cluster), job.cluster
     serves = task.task_type == "ps"
     gpus = 0 if serves else cluster.gpus_per_task or 0
-    # A pod's own name may be late in the cluster's DNS, which also remembers that others have asked
-    # for it in vain; and the operator cannot write a wrong one.
+    # The cluster's DNS may learn a pod's own name late, and it caches failed lookups. The check is
+    # not needed: the operator writes correct addresses.
     arguments = [f"/data/{SCRIPT}", "--check-address=false", *job.arguments]
     variables = {"PYTHONUNBUFFERED": "1"}
     if not gpus:
-        variables["NVIDIA_VISIBLE_DEVICES"] = "void"  # the image says all, whoever owns them
+        variables["NVIDIA_VISIBLE_DEVICES"] = "void"  # the image's `all` would show others' GPUs
     container: Manifest = {
         "name": CONTAINER,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": [argument.replace("$", "$$") for argument in arguments],  # $(X) would be replaced
+        "args": [argument.replace("$", "$$") for argument in arguments],  # keeps $(X) as it is
         "env": [{"name": key, "value": value} for key, value in variables.items()],
         "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
         "resources": _resources(settings, gpus, serves),
@@ -238,7 +240,7 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
 
 
 def _hook(task: Task, secs: int) -> Optional[list[str]]:
-    """The preStop hook's command, which delays SIGTERM; None for no hook."""
+    """Returns the command of the preStop hook, which delays SIGTERM; None for no hook."""
     if task.task_type == "worker":
         return ["sleep", str(secs)]
     if task.task_type == "ps":
@@ -248,7 +250,7 @@ def _hook(task: Task, secs: int) -> Optional[list[str]]:
 
 
 def _resources(settings: KubernetesSettings, gpus: int, serves: bool) -> Manifest:
-    """The limits, which are the requests, too: a pod gets just what it asks for."""
+    """Returns limits and equal requests, so that a pod gets exactly what it asks for."""
     cpu = settings.ps_cpu if serves else settings.cpu
     memory = settings.ps_memory if serves else settings.memory
     limits = {"cpu": cpu, "memory": memory, settings.gpu: str(gpus) if gpus else None}

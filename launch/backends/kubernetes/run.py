@@ -1,4 +1,4 @@
-"""One run of a TFJob: creates it, follows it with kubectl's watches and logs, and deletes it."""
+"""Runs a TFJob: creates it, follows it with kubectl's watches and logs, and deletes it."""
 
 import json
 import queue
@@ -24,19 +24,20 @@ from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, stop_signals
 
 _AGAIN_SECS = 1.0  # between the end of a watch and the next one
-_EVENTS_SECS = 10.0  # between two looks at why pods wait
-_BACKLOG = 10_000  # lines; a stream that is ahead of that waits
+_EVENTS_SECS = 10.0  # between two requests for events, which say why pods wait
+_BACKLOG = 10_000  # items of streams; when the queue is full, streams wait
 _TFJOBS, _PODS = "tfjobs.kubeflow.org", "pods"
 
-Event = tuple[Stream, Any]  # what a stream delivers; None at its end
+Event = tuple[Stream, Any]  # a stream and its item; the item is None at the stream's end
 
 
 def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
     """Creates the job, follows it to its end, and deletes it.
 
     Raises:
-      LaunchError: a variable to pass is not set here.
-      HostError: the cluster does not take the job, or cannot be reached any more.
+      LaunchError: the description of the cluster names hosts, or a variable to pass to the tasks is
+        not set in this process.
+      HostError: the cluster refuses the job, or kubectl fails later.
     """
     settings = settings_of(job.cluster)
     passed = passed_values(job.cluster.passed)
@@ -62,15 +63,15 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
 
 
 class _TFJob:
-    """Tells the follower what becomes of the TFJob, and deletes it when the follower says so.
+    """Reports the TFJob's changes to the follower, and deletes the TFJob when the follower says so.
 
     Args:
-      kubectl: the cluster.
-      manifest: of the TFJob.
-      helpers: manifests of what its pods need from their first moment.
-      follower: decides how the job ends.
-      loop: takes the tasks' lines, and tells the user.
-      secrets: values that no log may hold.
+      kubectl: runs kubectl for the job's cluster and namespace.
+      manifest: the manifest of the TFJob.
+      helpers: the manifests of the objects that the job's pods need from the start.
+      follower: the object that decides how the job ends.
+      loop: the run loop, which takes the tasks' lines and notes for the user.
+      secrets: values to mask in the tasks' lines.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class _TFJob:
         self._has_job = False
 
     def start(self) -> None:
-        """Creates all objects, the job last: its pods need the others from their first moment.
+        """Creates all objects, the TFJob last, because its pods need the others from the start.
 
         Raises:
           HostError: the cluster refuses one of them.
@@ -106,7 +107,7 @@ class _TFJob:
             given=json.dumps(self._manifest),
         )
         self._has_job = True
-        # From now on they go with the job, whoever deletes it.
+        # Whoever deletes the TFJob, Kubernetes then deletes these objects with it.
         owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": self._name, "uid": uid}
         patch = json.dumps({"metadata": {"ownerReferences": [owner]}})
         for one in self._helpers:
@@ -116,7 +117,7 @@ class _TFJob:
         self._loop.note(f"tfjob {self._name} in {where}")
 
     def close(self, run_id: str) -> None:
-        """Removes what is left in the cluster, and ends all streams."""
+        """Deletes what is left in the cluster, and ends all streams."""
         selector = f"--selector={manifests.selector(self._name)}"
         kinds = "networkpolicies.networking.k8s.io,secrets"
         kinds += f",{_TFJOBS}" if self._has_job else ""
@@ -129,7 +130,7 @@ class _TFJob:
         self._logs.close()
 
     def handle(self, event: Event) -> None:
-        """Takes what a watch or a log has delivered."""
+        """Handles an item of a watch or a log."""
         (stream, item), now = event, time.monotonic()
         kind = next((kind for kind, one in self._watches.items() if one is stream), None)
         if kind is None:
@@ -146,7 +147,7 @@ class _TFJob:
             self._follower.saw_job(item[1], now)
 
     def stop(self, signum: int, count: int) -> None:
-        """Deletes the job; at once, when asked again."""
+        """Ends the job in order at the first signal, and deletes its pods at once at later ones."""
         name = signal.Signals(signum).name
         if count == 1:
             self._loop.note(f"{name}: deleting the job; once more ends it at once")
@@ -157,7 +158,7 @@ class _TFJob:
         self._kubectl(*words)
 
     def tick(self, now: float) -> None:
-        """Opens watches, looks at events, and deletes the job when it is time."""
+        """Opens watches, reads events, and deletes the TFJob when the follower says so."""
         self._watch(now)
         self._look_at_events(now)
         self._loop.note(*self._follower.tick(now))
@@ -166,12 +167,12 @@ class _TFJob:
             self._follower.deleted(time.monotonic())
 
     def has_lines_to_come(self) -> bool:
-        """Whether the log of a pod that has ended was not read to its end."""
+        """Returns whether the log of a pod that has ended was not read to its end."""
         self._logs.keep_reading(time.monotonic())
         return not self._logs.are_complete
 
     def _watch(self, now: float) -> None:
-        """Opens what is missing: an API server ends each watch now and then, as networks do."""
+        """Opens missing watches and logs; API servers and networks end each of them at times."""
         for kind, due in self._due.items():
             if kind not in self._watches and now >= due:
                 which = self._name
@@ -213,7 +214,7 @@ class _TFJob:
         return line
 
     def _look_at_events(self, now: float) -> None:
-        """Looks in the events for why a pod is not made or started; its status may not say it."""
+        """Reads from events why pods are not created or started, which their status may not say."""
         states = self._follower.states.values()
         waiting = [state for state in states if state.status in ("waiting", "starting")]
         if now < self._next_events or not waiting or self._follower.verdict:

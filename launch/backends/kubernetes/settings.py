@@ -64,12 +64,13 @@ class KubernetesSettings:
     folder (`server:/records`).
 
     Attributes:
-      image: holds the code at /data, with `python` as its entry point, as the Dockerfile makes it.
+      image: the image, with the code at /data and `python` as entry point, as the Dockerfile builds
+        it.
       image_pull_policy: Always, IfNotPresent or Never.
       image_pull_secrets: names of Secrets with a registry's credentials.
-      context: a context of the kubeconfig; None takes the current one.
-      namespace: the namespace of all objects; None takes the context's.
-      name: what the TFJob's name begins with; the run's id follows.
+      context: a context of the kubeconfig; None for the current one.
+      namespace: the namespace of all objects; None for the context's.
+      name: the prefix of the TFJob's name; the run's id follows.
       data: the volume with the records, mounted read-only at /data/data.
       output: the volume for checkpoints and figures, mounted at /data/output.
       cpu: cores of each trainer and the evaluator, as request and limit; None sets neither.
@@ -77,7 +78,7 @@ class KubernetesSettings:
       ps_cpu: cores of each ps, as request and limit; None sets neither.
       ps_memory: memory of each ps, as request and limit; None sets neither.
       gpu: the resource that `gpus_per_task` counts.
-      node_selector: (label, value) that a node must have.
+      node_selector: (label, value) pairs that a node must have.
       tolerations: taints of nodes that pods tolerate, in the notation of `kubectl taint`.
       ttl_secs: seconds after which the cluster removes a finished job that no launcher removed.
     """

@@ -1,4 +1,4 @@
-"""Slurm's own commands: runs them, reads what they say, and says it clearly if they refuse."""
+"""Runs Slurm's commands, parses their output, and explains their errors."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from launch.record.outcome import Cause
 
 _ANSWER_SECS = 60
 
-# How a job ended in Slurm -> the cause, what it means, and the way out.
+# Slurm's state of an ended job -> (cause of the end, what the state means, with the way out).
 ENDS = {
     "CANCELLED": (Cause.CANCELLED, "cancelled in Slurm"),
     "TIMEOUT": (
@@ -41,12 +41,12 @@ class JobState:
     Attributes:
       state: PENDING, RUNNING, COMPLETING and so on, as Slurm writes it; `forgotten` for a job that
         Slurm does not know any more.
-      reason: why it is pending, or why it ended; "" for none.
-      nodes: as Slurm writes them (`m[1-2]`); "" before they are chosen.
-      exit_code: of the batch script; 128 + n for signal n.
-      time_limit: as Slurm writes it.
-      is_preempted: whether another job takes its nodes.
-      may_requeue: whether it may go back to the queue.
+      reason: why the job is pending, or why it ended; "" if Slurm gives no reason.
+      nodes: the job's nodes in Slurm's notation (`m[1-2]`); "" before Slurm has chosen them.
+      exit_code: the exit code of the batch script; 128 + n for signal n.
+      time_limit: the job's time limit in Slurm's notation.
+      is_preempted: whether Slurm has preempted the job for another one.
+      may_requeue: whether the job may return to the queue.
     """
 
     state: str
@@ -59,21 +59,21 @@ class JobState:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it waits in the queue, before its start or for going on."""
+        """Whether the job waits in the queue, before its start or after a requeue."""
         return self.state in _WAITING
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended and Slurm has cleared up after it."""
+        """Whether the job has ended and Slurm has cleaned up after it."""
         return self.state not in _LIVE
 
     @property
     def words(self) -> str:
-        """Where it stands: `RUNNING m[1-2]`, `PENDING Resources`."""
+        """The state and the nodes, or else the reason: `RUNNING m[1-2]`, `PENDING Resources`."""
         return f"{self.state} {self.nodes or self.reason}".strip()
 
 
-# An unknown state counts as an end: these are all in which a job can stay for long.
+# All states in which a job can stay for long. A job in any other state counts as ended.
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 _LIVE = _WAITING | {
     "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING",
@@ -87,16 +87,17 @@ def submit(
     """Submits a batch script.
 
     Args:
-      options: sbatch's; those on its command line go before SBATCH_ variables of the user's.
-      script: its path.
+      options: options for sbatch, which take precedence over the user's SBATCH_ variables.
+      script: the script's path.
       words: the script's own arguments.
-      env: what the job's environment comes from.
+      env: the environment of sbatch, from which the job gets its own.
 
     Returns:
       The job's id.
 
     Raises:
-      LaunchError: Slurm refuses it; says why.
+      LaunchError: Slurm refuses the job; the message says why.
+      HostError: Slurm does not answer.
     """
     return (
         _run(["sbatch", "--parsable", *options, script, *words], env).stdout.strip().split(";")[0]
@@ -104,13 +105,25 @@ def submit(
 
 
 def test(options: Sequence[str], script: str) -> str:
-    """Returns what sbatch says about when and where a job would start; LaunchError if never."""
+    """Returns what sbatch says about when and where a job would start.
+
+    Args:
+      options: options for sbatch.
+      script: the script's path.
+
+    Raises:
+      LaunchError: Slurm would refuse the job.
+      HostError: Slurm does not answer.
+    """
     done = _run(["sbatch", "--test-only", *options, script])
     return (done.stdout or done.stderr).strip()
 
 
 def show(job: str) -> JobState:
-    """Asks Slurm about a job of this user's.
+    """Returns Slurm's answer about a job of this user.
+
+    Args:
+      job: the job's id.
 
     Raises:
       HostError: Slurm does not answer.
@@ -118,7 +131,7 @@ def show(job: str) -> JobState:
     try:
         text = _ask("scontrol", "--oneliner", "show", "job", job)
     except HostError:
-        # The exit code is the same for all failures: ask which jobs Slurm knows, ended ones too.
+        # All failures have the same exit code, so ask which jobs Slurm knows, ended ones included.
         if job in _ask("squeue", "--noheader", "--me", "--states=all", "--format=%i").split():
             raise
         return JobState("forgotten")
@@ -135,7 +148,7 @@ def show(job: str) -> JobState:
 
 
 def field(text: str, name: str) -> str:
-    """The value of `name=` in a line of scontrol's; "" for none."""
+    """Returns the value after `name=` in a line of scontrol's output; "" if there is none."""
     found = re.search(rf"(?:^|\s){name}=(\S*)", text)
     return "" if found is None else _value(found[1])
 
@@ -145,7 +158,7 @@ def _value(text: str) -> str:
 
 
 def jobs_named(name: str) -> dict[str, JobState]:
-    """Asks Slurm for this user's jobs of that name that are not over, by their ids.
+    """Returns this user's jobs of that name that are not over: job's id -> state.
 
     Raises:
       HostError: Slurm does not answer.
@@ -159,7 +172,11 @@ def jobs_named(name: str) -> dict[str, JobState]:
 
 
 def addresses() -> list[tuple[str, str]]:
-    """Asks for the nodes of the allocation that this process runs in: (name, address)."""
+    """Returns (name, address) of each node in the allocation that this process runs in.
+
+    Raises:
+      HostError: Slurm does not answer.
+    """
     nodes = os.environ["SLURM_JOB_NODELIST"]
     names = _ask("scontrol", "show", "hostnames", nodes).split()
     text = _ask("scontrol", "--oneliner", "show", "node", nodes)
@@ -173,17 +190,21 @@ def ask_to_end(job: str) -> None:
 
 
 def cancel(job: str) -> None:
-    """Ends a job by Slurm's own means, wherever it stands: SIGTERM to all of it, then SIGKILL."""
+    """Cancels a job in any state: Slurm sends SIGTERM to all of its processes, then SIGKILL."""
     _run(["scancel", job])
 
 
 def requeue(job: str) -> None:
-    """Sends a job back to the queue, which ends what runs of it."""
+    """Returns a job to the queue, which ends the job's processes."""
     _run(["scontrol", "requeue", job])
 
 
 def _ask(*command: str) -> str:
-    """Returns the answer to a question, which is no mistake of the user's: HostError for none."""
+    """Runs a query and returns its output.
+
+    Raises:
+      HostError: the query fails, which is never a mistake of the user.
+    """
     try:
         return _run(command).stdout
     except LaunchError as error:
@@ -193,11 +214,11 @@ def _ask(*command: str) -> str:
 def _run(
     command: Sequence[str], env: Optional[Mapping[str, str]] = None
 ) -> "subprocess.CompletedProcess[str]":
-    """Runs a command to its end; returns what it wrote.
+    """Runs a command to its end; returns its result.
 
     Raises:
-      HostError: it is not there, or Slurm does not answer.
-      LaunchError: Slurm refuses.
+      HostError: the command is not installed, or Slurm does not answer.
+      LaunchError: Slurm refuses the request.
     """
     try:
         done = subprocess.run(
@@ -208,7 +229,7 @@ def _run(
             text=True,
             timeout=_ANSWER_SECS,
             check=False,
-            start_new_session=True,  # Ctrl-C is for the launcher only
+            start_new_session=True,  # so that Ctrl-C reaches only the launcher
         )
     except FileNotFoundError:
         raise HostError(

@@ -32,7 +32,7 @@ class Follower:
       job_id: the job's id in Slurm.
       job: the job's cluster and tasks.
       folder: the run's folder, to which the job writes.
-      display: shows the user how the job gets on.
+      display: shows the job's progress to the user.
     """
 
     def __init__(self, job_id: str, job: Job, folder: RunFolder, display: Display) -> None:
@@ -89,11 +89,11 @@ class Follower:
         return outcome
 
     def _has_ended(self) -> bool:
-        """Whether the job has written its exit code into the status file."""
+        """Returns whether the job has written its exit code into the status file."""
         return self._folder.status().get("exit_code") is not None
 
     def _clears_up_for_long(self, ended: Optional[float], now: float) -> bool:
-        """Whether the job is COMPLETING long after its end, as happens when a node is down."""
+        """Returns whether the job is COMPLETING long after its end, as when a node is down."""
         if ended is None or self._watch.state.state != "COMPLETING" or now < ended + _CLEAR_UP_SECS:
             return False
         self._display.note(f"Slurm job {self._job_id}: still COMPLETING {self._watch.state.nodes}")
