@@ -50,14 +50,14 @@ BENCHMARKS = {
     "cluster": Benchmark("clusters.cluster", "a whole job; a step with a parameter server"),
     "converge": Benchmark(
         "convergence.converge",
-        "first steps of training with three seeds, held against committed curves",
+        "first steps of training with three seeds, compared with committed curves",
     ),
     "learning": Benchmark(
         "learning.learning",
         "whole runs, by batch size and in clusters: curves, a table and pictures",
     ),
     "tables": Benchmark(
-        "tables", "the documents' tables of measured results, anew from benchmarks/results/"
+        "tables", "the documents' tables of measured results, renewed from benchmarks/results/"
     ),
 }
 

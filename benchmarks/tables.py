@@ -117,7 +117,9 @@ def read_results(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BenchmarkError(f"there are no results {path}; write them, or mend the name") from None
+        raise BenchmarkError(
+            f"there are no results {path}; write them, or correct the name"
+        ) from None
     except ValueError as error:
         raise BenchmarkError(f"{path} is no JSON: {error}") from None
     if not isinstance(content, dict) or set(content) != _KEYS or not content["rows"]:

@@ -190,7 +190,11 @@ def _convert_parser() -> _Parser:
         metavar="N",
         help="training images of the synthetic set, a fifth as many for eval (default 10,000)",
     )
-    add("--force", action="store_true", help="rebuild, and replace foreign records in DIR")
+    add(
+        "--force",
+        action="store_true",
+        help="rebuild, and replace records of another program in DIR",
+    )
     return parser
 
 

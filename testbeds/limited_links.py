@@ -124,7 +124,7 @@ class Machines:
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
-    return f"the agent ended with exit code {code}: {errors or 'without a word'}"
+    return f"the agent ended with exit code {code}: {errors or 'without an error message'}"
 
 
 def _log_path(log: Path, run_id: str) -> str:

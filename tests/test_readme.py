@@ -101,7 +101,7 @@ def test_an_archive_becomes_records(prepared: Path, readme_command: str) -> None
 @pytest.mark.readme(".venv/bin/python -m data_prep verify data")
 def test_verify_reads_every_record(prepared: Path, readme_command: str) -> None:
     # There are six files of 100 images each.
-    assert "data: 600 records are sound" in shell.run(readme_command, prepared).stdout
+    assert "data: 600 records are undamaged" in shell.run(readme_command, prepared).stdout
 
 
 @pytest.mark.readme(".venv/bin/python -m data_prep show data")

@@ -128,7 +128,7 @@ class Curve:
                 raise ValueError("n is not the number of seeds")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise BenchmarkError(
-                f"{path} is not what converge writes ({error}); --write makes it anew"
+                f"{path} is not what converge writes ({error}); --write renews it"
             ) from error
         return cls(**{**own, "steps": tuple(own["steps"])}, conditions=content, seeds=seeds)
 

@@ -48,7 +48,7 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     if publish.is_incomplete(folder):
-        raise DamageError(f"{folder}: a build was cut off here; run python -m data_prep again")
+        raise DamageError(f"{folder}: a build did not finish; run python -m data_prep again")
     names = [n for n in publish.record_files(folder) if n.startswith((f"{split}.", f"{split}-"))]
     if not names:
         raise UsageError(f"{folder}: holds no {split} records")

@@ -26,5 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
     checked = "framing, CRCs, features, labels"
     if report.manifest is not None:
         checked += ", counts, SHA-256, channel mean and deviation"
-    print(f"{folder}: {report.records:,} records are sound ({checked}).")
+    print(f"{folder}: {report.records:,} records are undamaged ({checked}).")
     return 0

@@ -70,7 +70,7 @@ def _examine(
 ) -> tuple[Optional[Manifest], Optional[str]]:
     """Returns the manifest if `out` is up to date; else why to build, or None if it is empty."""
     if publish.is_incomplete(out):
-        return None, "An earlier run was cut off here: building again."
+        return None, "An earlier build did not finish: building again."
     try:
         manifest = manifests.read(out)
     except DamageError as error:
@@ -85,7 +85,10 @@ def _examine(
     found = {name: (out / name).stat().st_size for name in publish.record_files(out)}
     if found != expected:
         differing = sorted(set(found.items()) ^ set(expected.items()))
-        return None, f"Rebuilding: {differing[0][0]} is missing, extra or of another size."
+        return (
+            None,
+            f"Rebuilding: {differing[0][0]} is missing, not in the manifest, or of another size.",
+        )
     return manifest, None
 
 

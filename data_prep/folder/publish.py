@@ -82,7 +82,7 @@ def publish(folder: Path) -> None:
     for path in staging.iterdir():
         sync(path)
     marker = folder / schema.INCOMPLETE_NAME
-    marker.write_text("A build was cut off here. Run `python -m data_prep` again.\n")
+    marker.write_text("A build did not finish. Run `python -m data_prep` again.\n")
     sync(marker)
     sync(folder)
     (folder / schema.MANIFEST_NAME).unlink(missing_ok=True)

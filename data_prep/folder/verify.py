@@ -57,7 +57,7 @@ def verify(folder: Path) -> Report:
         )
     report = Report()
     if publish.is_incomplete(folder):
-        report.damages.append(f"{folder / schema.INCOMPLETE_NAME}: a build was cut off here")
+        report.damages.append(f"{folder / schema.INCOMPLETE_NAME}: a build did not finish")
     try:
         report.manifest = manifests.read(folder)
     except DamageError as error:
@@ -112,7 +112,7 @@ class _Collector:
 def _differences(path: Path, scan: read.Scan, expected: Optional[Written]) -> list[str]:
     """Returns how an undamaged file differs from its entry in the manifest; empty if it agrees."""
     if expected is None:
-        return [f"{path}: is not in the manifest; readers of the folder would mix it in"]
+        return [f"{path}: is not in the manifest; training would read it too"]
     if scan.records != expected.records:
         return [f"{path}: holds {scan.records} records, the manifest says {expected.records}"]
     if scan.sha256 != expected.sha256:
@@ -128,7 +128,7 @@ def _mixed_shards(folder: Path, names: list[str]) -> list[str]:
         totals = sorted({count for _, _, count in found})
         if len(totals) > 1:
             damages.append(
-                f"{folder}: {split} lies there in {' and in '.join(map(str, totals))} shards; "
+                f"{folder}: {split} has files of {' and of '.join(map(str, totals))} shards; "
                 "keep one set"
             )
         elif found and len(found) != totals[0]:

@@ -178,7 +178,7 @@ class _Fetcher:
                 f"byte; {self._size():,} of {self._archive.bytes:,} bytes are kept: run again"
             )
         delay = max(self._patience.delay_secs(max(failures, 1)), error.wait_secs)
-        meter.say(f"{error}; going on in {delay:.1f} s")
+        meter.say(f"{error}; retrying in {delay:.1f} s")
         time.sleep(delay)
 
     def _size(self) -> int:
@@ -213,7 +213,7 @@ class _Fetcher:
         except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema) as error:
             raise UsageError(f"{self._url}: not a URL that can be fetched: {error}") from error
         except requests.exceptions.TooManyRedirects as error:
-            raise DownloadError(f"{self._url}: redirects without end") from error
+            raise DownloadError(f"{self._url}: too many redirects") from error
         except requests.exceptions.SSLError as error:
             raise DownloadError(f"{self._url}: its certificate is not trusted: {error}") from error
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:

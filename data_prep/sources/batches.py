@@ -68,7 +68,7 @@ def _join(batches: dict[str, Images], kind: str) -> Dataset:
     # A file that was cut between two images is valid by itself: compare the sizes.
     if len(set(sizes.values())) > 1:
         raise SourceError(
-            f"{kind}: the five training batches must hold equally many images, hold "
+            f"{kind}: the five training batches must hold the same number of images, got "
             + ", ".join(str(size) for size in sizes.values())
         )
     if sizes[training[0]] == _FULL_BATCH != len(batches["test_batch"]):

@@ -36,7 +36,7 @@ def parse_batch(member: Member) -> Images:
     data = member.read(MAX_BATCH_BYTES)
     if len(data) % _ROW:
         raise SourceError(
-            f"{member.name}: truncated or no CIFAR-10 batch: {len(data)} bytes are not a whole "
+            f"{member.name}: truncated or not a CIFAR-10 batch: {len(data)} bytes are not a whole "
             f"number of {_ROW}-byte images"
         )
     rows = np.frombuffer(data, np.uint8).reshape(-1, _ROW)

@@ -69,7 +69,7 @@ def _decode_in_processes(first: _Batch, batches: Iterator[_Batch]) -> Iterator[b
         for connection in busy:
             yield from _images(connection.recv())
     except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-        raise SourceError("a decoder process died, perhaps for want of memory") from error
+        raise SourceError("a decoder process died, perhaps because memory ran out") from error
     finally:
         for connection in connections:
             connection.close()

@@ -85,7 +85,7 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
         host = _host(top, node, replace(base, roles=layout))
         if with_roles and not _has_roles(node):
             raise top.error(
-                node, f"host {host.name} has no roles, but others have; say what it runs"
+                node, f"host {host.name} has no `roles`, but other hosts have; add them"
             )
         hosts.append(host)
     return tuple(hosts)

@@ -170,7 +170,9 @@ def chosen_hosts(
     elif num_hosts is None:
         num_hosts = max(1, len(trainers))
     if num_hosts > num_tasks:
-        raise LaunchError(f"{num_hosts} nodes for {num_tasks} tasks; take fewer nodes")
+        raise LaunchError(
+            f"{num_hosts} nodes are too many for {num_tasks} tasks; use at most {num_tasks}"
+        )
     # If there are more hosts than trainers, the first ps goes to a host without a trainer.
     first = len(trainers) if len(trainers) < num_hosts else 0
     roles = [Counter[str]() for _ in range(num_hosts)]

@@ -163,7 +163,7 @@ def _devices(cluster: Cluster, host: Host, i: int, trainers: int) -> Devices:
         return Devices(None if host.gpus is None or share else tuple(range(host.gpus)), share)
     if host.gpus is not None and trainers * each > host.gpus:
         raise LaunchError(
-            f"{host.name} has {host.gpus} GPUs, but {trainers} trainers of {each} each need "
+            f"{host.name} has {host.gpus} GPUs, but {trainers} trainers with {each} each need "
             f"{trainers * each}; lower gpus_per_task or the counts in its roles"
         )
     return Devices(tuple(range(i * each, (i + 1) * each)), share)

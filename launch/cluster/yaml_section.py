@@ -37,7 +37,7 @@ class Section:
             if not isinstance(key, yaml.ScalarNode):
                 raise self.error(key, f"a key of {name} must be one word")
             if key.value in self.left:
-                raise self.error(key, f"{key.value} stands twice in {name}; keep one")
+                raise self.error(key, f"{key.value} is given twice in {name}; keep one")
             self.left[key.value] = (key, value)
 
     def error(self, node: Node, message: str) -> LaunchError:
@@ -72,7 +72,7 @@ class Section:
         for key, (node, _) in self.left.items():
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._known)}"
-            raise self.error(node, f"{self.name} knows no {key}; {hint}")
+            raise self.error(node, f"{key} is not a key of {self.name}; {hint}")
 
     def node_of(self, key: str) -> Optional[Node]:
         """Takes a key and returns the node of its value; None if there is no such key."""

@@ -37,7 +37,9 @@ def check(job: Job) -> int:
             return 1
         return 0
     if not isinstance(backend, AgentBackend):
-        raise LaunchError(f"check looks at hosts; {job.cluster.backend} chooses them only later")
+        raise LaunchError(
+            f"check examines hosts, but {job.cluster.backend} chooses them when the job starts"
+        )
     from rich.table import Table
     from rich.text import Text
 
@@ -68,7 +70,7 @@ def refuse_problems(job: Job, backend: AgentBackend) -> None:
     containers = _containers(backend, job)
     wrong = problems(job, gather(job, backend.transport, containers), containers)
     if wrong:
-        raise HostError(below_each_other([*wrong, "to start all the same: --no-check"]))
+        raise HostError(below_each_other([*wrong, "to start anyway: --no-check"]))
 
 
 def _containers(backend: object, job: Job) -> Optional[ContainerNeeds]:

@@ -49,11 +49,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 # Flags that do not go with --cluster or --hosts -> why, and what to do instead.
 _SAID_BY_A_FILE = dict.fromkeys(
     ("hosts", "workers", "ps", "nodes", "evaluator", "python", "workdir"),
-    "a cluster file says it itself; write it there",
+    "the cluster file sets this; change it there",
 )
 _SAID_BY_HOSTS = dict.fromkeys(
     ("workers", "ps", "nodes"),
-    "each host has its tasks; leave it out, or say `roles:` of each host in a file (--cluster)",
+    "--hosts decides each host's tasks; leave it out, or set `roles:` in a file (--cluster)",
 )
 
 
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m launch",
         allow_abbrev=False,
-        description="From a list of hosts to a finished cluster job.",
+        description="Runs a training job on a cluster of hosts.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -9,7 +9,7 @@ from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install -r requirements.txt"
-_IMAGE = "bring the same one to all hosts: docker save, docker load, or a registry"
+_IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _LEAST_DISK = 1 << 30
 _MOST_CLOCK_SECS = 2.0
 
@@ -68,11 +68,14 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
     wanted = {n for task in job.on(host) for n in task.devices.gpus or ()}
     if wanted and max(wanted) >= len(found["gpus"]):
         have = len(found["gpus"])
-        wrong.append(f"{max(wanted) + 1} GPUs asked for, {have} there; see gpus, gpus_per_task")
+        wrong.append(f"needs {max(wanted) + 1} GPUs, but has {have}; see gpus, gpus_per_task")
     if found["disk_free"] < _LEAST_DISK:
         wrong.append(f"{found['disk_free'] >> 20} MiB free at {host.workdir}; make room for 1 GiB")
     if abs(facts.clock_secs) > _MOST_CLOCK_SECS:
-        wrong.append(f"its clock is {facts.clock_secs:+.1f} s off ours; let it keep time (NTP)")
+        wrong.append(
+            f"its clock differs by {facts.clock_secs:+.1f} s from the launcher's; "
+            "synchronize it (NTP)"
+        )
     return wrong
 
 
@@ -112,7 +115,7 @@ def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
         ]
         known = [(host_name, value) for host_name, value in values if value is not None]
         wrong += [
-            f"{host_name}: {name} {value} is not that of {known[0][0]}, {known[0][1]}; {mend}"
+            f"{host_name}: {name} is {value}, but {known[0][1]} on {known[0][0]}; {mend}"
             for host_name, value in known[1:]
             if value != known[0][1]
         ]

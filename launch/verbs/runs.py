@@ -32,9 +32,11 @@ def status(options: argparse.Namespace) -> int:
     if running:
         words = "running"
     elif lasting:
-        words = f"goes on without its launcher: {lasting}"
+        words = f"continues without its launcher: {lasting}"
     elif code is None:
-        words = f"its launcher is gone; to end what it left: clean --run {folder.run_id}"
+        words = (
+            f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
+        )
     else:
         words = f"exit code {code}: {found['reason']}" if code else str(found["reason"])
     print(f"run {folder.run_id}: {words}")
@@ -134,7 +136,7 @@ def clean(options: argparse.Namespace) -> int:
     if options.run:
         runs = [find(parent, options.run)]
         if runs[0].launcher_pid() is not None:
-            raise LaunchError(f"run {runs[0].run_id} is going on; end it with `stop`")
+            raise LaunchError(f"run {runs[0].run_id} is still running; end it with `stop`")
     else:
         runs = [folder for folder in all_runs(parent) if not (folder.path / "clean").exists()]
     failures = []
@@ -145,7 +147,7 @@ def clean(options: argparse.Namespace) -> int:
             lasting = "" if options.run else _without_launcher(folder)
             if lasting:
                 end = f"to end it: stop --run {folder.run_id}"
-                print(f"run {folder.run_id}: goes on: {lasting}; {end}")
+                print(f"run {folder.run_id}: continues without its launcher: {lasting}; {end}")
                 continue
             record = folder.record()
             ended = backend_named(record["backend"]).clean(record)

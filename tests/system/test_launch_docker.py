@@ -379,7 +379,7 @@ def test_an_image_that_is_not_there_is_named(lab: Lab) -> None:
     assert "nobody/has-this" in output.replace(str(file), "")
     lab.assert_nothing_left()
     output = lab.launcher.verb_on(file, "check", exit_code=1)
-    assert "it has no image nobody/has-this; bring the same one to all hosts" in output
+    assert "it has no image nobody/has-this; copy the same image to all hosts" in output
 
 
 def test_check_looks_at_engines_images_and_mounted_records(lab: Lab) -> None:

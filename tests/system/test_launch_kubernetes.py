@@ -359,7 +359,7 @@ def test_what_keeps_a_job_from_starting_is_said_in_one_line(
 
 def test_check_says_that_there_are_no_hosts_yet(launcher: Launcher) -> None:
     output = launcher.verb_on(ON, "check", exit_code=2)
-    assert "check looks at hosts; kubernetes chooses them only later" in output
+    assert "check examines hosts, but kubernetes chooses them when the job starts" in output
 
 
 def test_real_training_runs_to_its_end(

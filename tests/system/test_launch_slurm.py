@@ -178,10 +178,10 @@ def test_a_job_outlives_its_launcher_and_can_be_stopped(launcher: Launcher, slur
     process.communicate()
     run_id, job = launcher.run_id(), job_of(slurm)
     before = pid_of(run_id, "master/0")
-    words = f"goes on without its launcher: Slurm job {job}: RUNNING m[1-2]"
+    words = f"continues without its launcher: Slurm job {job}: RUNNING m[1-2]"
     assert f"run {run_id}: {words}" in launcher.verb("status")
     assert "step 3/" in launcher.verb("logs", "worker/0")
-    assert f"goes on: Slurm job {job}: RUNNING" in launcher.verb("clean")
+    assert f"continues without its launcher: Slurm job {job}: RUNNING" in launcher.verb("clean")
     assert pid_of(run_id, "master/0") == before
     assert launcher.verb("stop") == f"run {run_id}: stopped by SIGTERM\n"
     assert "saved" in launcher.verb("logs", "master/0")

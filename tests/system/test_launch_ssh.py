@@ -300,7 +300,7 @@ def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
 def test_up_does_not_start_what_check_finds_fault_with(launcher: Launcher, nodes: Nodes) -> None:
     output = launcher.up(cluster(launcher, nodes), "--", "steps=1", exit_code=1)
     assert output.startswith("error: node1: ")
-    assert output.endswith("to start all the same: --no-check\n")
+    assert output.endswith("to start anyway: --no-check\n")
     assert not launcher.state.exists()
 
 

@@ -68,7 +68,7 @@ class Kubectl:
         known = meaning("kubectl", errors, context=self.context, namespace=self.namespace)
         if known is not None:
             return f"kubernetes: {known}"
-        return f"kubectl: {last_line(errors, 'it failed without a word')}"
+        return f"kubectl: {last_line(errors, 'it failed without an error message')}"
 
     def command(self, *words: str) -> list[str]:
         """Returns the command line of kubectl, with context and namespace."""

@@ -13,7 +13,7 @@ def _command(host: Host, command: Sequence[str], line: str) -> list[str]:
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
-    return f"the agent ended with exit code {code}: {errors or 'without a word'}"
+    return f"the agent ended with exit code {code}: {errors or 'without an error message'}"
 
 
 def _log_path(log: Path, run_id: str) -> str:

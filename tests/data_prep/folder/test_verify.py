@@ -32,7 +32,7 @@ def _verify(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
 def test_verify_counts_sound_records(built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", str(built)]) == 0
     output = capsys.readouterr().out
-    assert "120 records are sound" in output
+    assert "120 records are undamaged" in output
     assert "airplane               9           1           2" in output
 
 
@@ -135,7 +135,7 @@ def test_verify_refuses_a_folder_that_was_cut_off(
     out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (out / "INCOMPLETE").touch()
-    assert "INCOMPLETE: a build was cut off here" in _verify(out, capsys)
+    assert "INCOMPLETE: a build did not finish" in _verify(out, capsys)
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_verify_checks_tensorflows_files_without_a_manifest(
     assert cli.main(["verify", str(tmp_path)]) == 0
     output = capsys.readouterr().out
     assert "No manifest" in output
-    assert "30 records are sound" in output
+    assert "30 records are undamaged" in output
     assert cli.main(["show", str(tmp_path), "--out", str(tmp_path / "grid.png")]) == 0
     _flip(tmp_path / "eval.tfrecords", 100)
     assert "eval.tfrecords: record 0 (byte 0)" in _verify(tmp_path, capsys)

@@ -159,7 +159,7 @@ def test_a_class_without_images_is_named(tmp_path: Path) -> None:
         (
             "data_batch_3",
             made.batch_pickle(made.pixels(2, 10), made.labels(10)),
-            "must hold equally many images, hold 20, 20, 10, 20, 20",
+            "must hold the same number of images, got 20, 20, 10, 20, 20",
         ),
         (
             "batches.meta",
@@ -185,7 +185,7 @@ def test_a_bad_python_batch_is_named(
     [
         ("test_batch.bin", b"\x01" * 3072, "3072 bytes are not a whole number of 3073-byte"),
         ("test_batch.bin", b"\0" * 3073 + b"\x0b" * 3073, "image 1: label must be 0 to 9, got 11"),
-        ("data_batch_5.bin", b"\0" * 3073, "must hold equally many images"),
+        ("data_batch_5.bin", b"\0" * 3073, "must hold the same number of images"),
         ("batches.meta.txt", b"cat\ndog\n", "are cat, dog"),
     ],
 )

@@ -169,7 +169,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         ("options: [--env=A=1]", "lab.yaml:4: options cannot hold --env: say `environment:`"),
         ("options: [--network=bridge]", "options cannot hold --network: tasks meet on the hosts'"),
         ("options: --init", "lab.yaml:4: options must be a list"),
-        ("imagee: x", "lab.yaml:4: docker knows no imagee; did you mean image?"),
+        ("imagee: x", "lab.yaml:4: imagee is not a key of docker; did you mean image?"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, error: str) -> None:
@@ -199,9 +199,9 @@ def test_this_machine_needs_no_ssh(host: str, here: bool) -> None:
     [
         (
             {"image": None},
-            "ip1: it has no image cifar10; bring the same one to all hosts: docker s",
+            "ip1: it has no image cifar10; copy the same image to all hosts: docker s",
         ),
-        ({"image": "bad1"}, "ip1: image bad1 is not that of ip0, 0123456789ab; bring the same one"),
+        ({"image": "bad1"}, "ip1: image is bad1, but 0123456789ab on ip0; copy the same image"),
         ({"engine_error": "docker is not there", "image": None}, "ip1: docker is not there"),
         ({"data": None}, "ip1: no records in /records; prepare or copy them, or name `docker: {d"),
     ],

@@ -110,7 +110,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
     [
         ("image: 'a b'", "image must be an image, such as registry/cifar10:3, got 'a b'"),
         ("image: --help", "image must be an image"),
-        ("images: x", "kubernetes knows no images; did you mean image?"),
+        ("images: x", "images is not a key of kubernetes; did you mean image?"),
         ("namespace: Vision", "namespace must be a namespace of small letters"),
         ("context: --kubeconfig=x", "context must be the name of a context"),
         ("name: 1st", "name must be at most 30 small letters"),
@@ -658,7 +658,7 @@ def test_watch_events_are_split(indent: Optional[int]) -> None:
          "port?", "the cluster does not answer"),
         ('Error from server (Forbidden): tfjobs.kubeflow.org is forbidden: User "bob" cannot',
          'tfjobs.kubeflow.org is forbidden: User "bob" cannot'),
-        ("", "kubectl: it failed without a word"),
+        ("", "kubectl: it failed without an error message"),
     ],
 )  # fmt: skip
 def test_what_kubectl_complains_of_is_said_in_one_line(errors: str, words: str) -> None:

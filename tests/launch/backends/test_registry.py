@@ -126,7 +126,7 @@ def test_its_section_of_a_cluster_file_is_checked_as_strictly(
     Path(file).write_text(FILE.replace("cranes: 3", "crane: 3"))
     code, output = run(capsys, "plan", "--cluster", file)
     assert code == 2
-    assert output == f"error: {file}:5: yard knows no crane; did you mean cranes?\n"
+    assert output == f"error: {file}:5: crane is not a key of yard; did you mean cranes?\n"
     Path(file).write_text("hosts: [node0]\nyard: {cranes: 0}\n")
     code, output = run(capsys, "plan", "--cluster", file)
     assert output == f"error: {file}:2: cranes must be a whole number from 1 to 9, got '0'\n"

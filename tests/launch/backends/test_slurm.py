@@ -170,7 +170,7 @@ def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("partion: gpu", "lab.yaml:4: slurm knows no partion; did you mean partition?"),
+        ("partion: gpu", "lab.yaml:4: partion is not a key of slurm; did you mean partition?"),
         ("partition: a b", "lab.yaml:4: partition must be a name, as sbatch takes it, got 'a b'"),
         ("time: 1h", "lab.yaml:4: time must be minutes, h:mm:ss or d-hh:mm:ss, as sbatch takes"),
         ("time: 0:30", "lab.yaml:4: time must be at least a minute"),

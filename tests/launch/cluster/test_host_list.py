@@ -35,7 +35,7 @@ def test_each_pod_is_a_host_of_its_own() -> None:
 
 
 def test_more_nodes_than_tasks_are_refused() -> None:
-    with pytest.raises(LaunchError, match="3 nodes for 2 tasks; take fewer nodes"):
+    with pytest.raises(LaunchError, match="3 nodes are too many for 2 tasks; use at most 2"):
         roles("slurm", 3, master=1, ps=1)
 
 

@@ -96,7 +96,7 @@ def test_gpus_are_given_out_one_after_the_other() -> None:
 
 def test_more_gpus_than_there_are_is_refused() -> None:
     hosts = (host("a", ("master", 1), ("worker", 1), gpus=3),)
-    with pytest.raises(LaunchError, match="a has 3 GPUs, but 2 trainers of 2 each need 4"):
+    with pytest.raises(LaunchError, match="a has 3 GPUs, but 2 trainers with 2 each need 4"):
         make_job(Cluster(hosts, gpus_per_task=2))
 
 

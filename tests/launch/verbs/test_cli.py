@@ -18,7 +18,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     [
         (["plan"], "error: no cluster: say where to run with --hosts, --cluster or --on local"),
         (["up", "--cluster", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
-        (["plan", "--on", "slurm", "--nodes", "9"], "error: 9 nodes for 2 tasks; take fewer"),
+        (["plan", "--on", "slurm", "--nodes", "9"], "error: 9 nodes are too many for 2"),
         (["plan", "--hosts", "a,,b"], "error: '' is not a host"),
         (["plan", "--hosts", "a,a"], "error: host a is listed twice"),
         (["plan", "--hosts=-oProxyCommand=id"], "error: '-oProxyCommand=id' is not a host"),
@@ -34,10 +34,8 @@ def test_mistakes_are_refused_in_one_line(
     assert len(output.splitlines()) == 1
 
 
-IN_FILE = "a cluster file says it itself; write it there"
-IN_ROLES = (
-    "each host has its tasks; leave it out, or say `roles:` of each host in a file (--cluster)"
-)
+IN_FILE = "the cluster file sets this; change it there"
+IN_ROLES = "--hosts decides each host's tasks; leave it out, or set `roles:` in a file (--cluster)"
 ON_HOSTS_OF_ITS_OWN = "it chooses the hosts itself; give --workers and --ps instead"
 NOT_CHOSEN = "only a backend that chooses the hosts takes it, such as slurm; leave it out"
 

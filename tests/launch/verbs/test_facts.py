@@ -37,7 +37,7 @@ def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
     ("second", "problem"),
     [
         ({"code": None}, "b: /data holds no cifar10_main.py; put it there: --workdir, or `sync: t"),
-        ({"code": "01d"}, "b: code 01d is not that of a, c0de; copy it: sync: true, or update it"),
+        ({"code": "01d"}, "b: code is 01d, but c0de on a; copy it: sync: true, or update it"),
         (
             {"python": None, "tensorflow": None, "python_error": "python3 is not there"},
             "b: python3 is not there; say which Python trains there: --python",
@@ -45,11 +45,11 @@ def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
         ({"tensorflow": None}, "b: python3 has no TensorFlow; choose with --python, or"),
         (
             {"tensorflow": "2.14.0"},
-            "b: TensorFlow 2.14.0 is not that of a, 2.15.1; install the same everywhere: pip inst",
+            "b: TensorFlow is 2.14.0, but 2.15.1 on a; install the same everywhere: pip inst",
         ),
-        ({"python": "3.9.2"}, "b: Python 3.9.2 is not that of a, 3.11.7; install"),
+        ({"python": "3.9.2"}, "b: Python is 3.9.2, but 3.11.7 on a; install"),
         ({"data": None}, "b: no records in data; prepare or copy them, or name --data-dir"),
-        ({"data": "01d"}, "b: data 01d is not that of a, da7a; copy the records of the first one"),
+        ({"data": "01d"}, "b: data is 01d, but da7a on a; copy the records of the first one"),
         ({"ports": [[2222, "port 2222 is in use"]]}, "b: port 2222 is in use"),
         ({"disk_free": 5 << 20}, "b: 5 MiB free at /data; make room for 1 GiB"),
     ],
@@ -68,7 +68,9 @@ def test_an_unreachable_host_is_one_problem() -> None:
 def test_a_clock_that_is_off_is_a_problem() -> None:
     both = facts()
     both["b"].clock_secs = -7.5
-    assert problems(job(), both) == ["b: its clock is -7.5 s off ours; let it keep time (NTP)"]
+    assert problems(job(), both) == [
+        "b: its clock differs by -7.5 s from the launcher's; synchronize it (NTP)"
+    ]
 
 
 def test_a_port_that_cannot_be_dialled_is_a_problem() -> None:
@@ -82,4 +84,4 @@ def test_a_port_that_cannot_be_dialled_is_a_problem() -> None:
 def test_more_gpus_than_are_there_is_a_problem() -> None:
     cluster = Cluster(job().cluster.hosts, gpus_per_task=2)
     found = problems(make_job(cluster), facts(gpus=["A", "B"]))
-    assert found == ["a: 2 GPUs asked for, 0 there; see gpus, gpus_per_task"]
+    assert found == ["a: needs 2 GPUs, but has 0; see gpus, gpus_per_task"]

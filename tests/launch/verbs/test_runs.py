@@ -112,7 +112,7 @@ def test_clean_refuses_a_run_that_goes_on(
 ) -> None:
     run_id = launcher.run_id()
     output = launcher.verb("clean", "--run", run_id, exit_code=2)
-    assert f"run {run_id} is going on; end it with `stop`" in output
+    assert f"run {run_id} is still running; end it with `stop`" in output
     assert "run" not in launcher.verb("clean")
     assert running.poll() is None
 
@@ -130,7 +130,7 @@ def test_clean_ends_what_a_machines_crash_has_left(
             os.kill(pid, signum)
     running.communicate()
     assert processes_of(run_id)
-    assert "its launcher is gone; to end what it left: clean" in launcher.verb(
+    assert "its launcher has ended; to end the remaining processes: clean" in launcher.verb(
         "status", exit_code=1
     )
     assert f"run {run_id}: localhost: ended 3 (" in launcher.verb("clean")
