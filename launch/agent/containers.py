@@ -20,7 +20,7 @@ DATA, OUTPUT = "/data/data", "/data/output"  # paths inside the container
 _ANSWER_SECS = 20.0
 _GIVE_UP_SECS = 20.0
 _LOOK_SECS = 0.1
-_MISSING = "{engine} is not there; install it, or name another with `docker: {{engine: PATH}}`"
+_MISSING = "{engine} is not installed; install it, or name another with `docker: {{engine: PATH}}`"
 
 # Exit codes of the engine's client. The container's command may exit with the same codes.
 _REASONS = {
@@ -188,5 +188,5 @@ def _folder(cwd: str, path: str, readonly: bool) -> str:
     if not readonly:
         os.makedirs(folder, exist_ok=True)
     elif not os.path.isdir(folder):
-        raise OSError(f"{folder} is not there; say where the records are: docker.data")
+        raise OSError(f"{folder} does not exist; set docker.data to the folder with the records")
     return folder

@@ -69,7 +69,7 @@ def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
         )
         return {**json.loads(done.stdout), "python_error": None}
     except FileNotFoundError:
-        why = f"{python if os.path.isdir(cwd) else cwd} is not there"
+        why = f"{python if os.path.isdir(cwd) else cwd} does not exist"
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
         why = f"{python}: {said[-1]}"

@@ -111,7 +111,7 @@ class Agent:
             orders = self._incoming.read()
         except EOFError:
             self._selector.unregister(0)
-            self._orphan("the launcher is gone")
+            self._orphan("the launcher has ended")
             return
         for order in orders:
             self._heard = time.monotonic()
@@ -257,7 +257,7 @@ class Agent:
     def _look_at_the_clock(self) -> None:
         now = time.monotonic()
         if self._lease_secs is not None and now - self._heard > self._lease_secs:
-            self._orphan(f"no word from the launcher for {self._lease_secs:g} s")
+            self._orphan(f"no message from the launcher for {self._lease_secs:g} s")
         if self._orphaned is None or self._over_at is not None:
             return
         left = self._orphaned + self._orphan_secs - now

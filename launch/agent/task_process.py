@@ -62,7 +62,7 @@ class Running:
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]
         if script is not None and not os.path.exists(os.path.join(cwd, script)):
-            raise OSError(f"{cwd} holds no {script}; say where the code is: --workdir")
+            raise OSError(f"{cwd} has no {script}; give the code's folder with --workdir")
         in_use = why_not(order["port"]) if order["port"] else None
         if in_use:
             raise OSError(in_use)
@@ -191,6 +191,8 @@ def _spawn(
             preexec_fn=prepare,
         )
     except FileNotFoundError:
-        raise OSError(f"{argv[0]} is not there; say which Python trains: --python") from None
+        raise OSError(
+            f"{argv[0]} does not exist; choose the training's Python with --python"
+        ) from None
     except PermissionError:
         raise OSError(f"{argv[0]} cannot be run: permission denied") from None

@@ -61,7 +61,8 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "kubectl": (
         (
             r'no matches for kind "TFJob"|have a resource type "?tfjobs?',
-            f"the cluster knows no TFJob: install Kubeflow's training operator, {_OPERATOR}",
+            "the cluster does not support TFJob: install Kubeflow's training operator, "
+            f"{_OPERATOR}",
         ),
         (
             r"current-context must exist|current-context is not set",
@@ -78,7 +79,7 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         (
             r"Unauthorized|must be logged in|getting credentials",
-            "the cluster does not know you; log in again, then try: kubectl get pods",
+            "the cluster rejected your credentials; log in again, then try: kubectl get pods",
         ),
         (
             r"connection to the server|Unable to connect|connection refused|no such host"

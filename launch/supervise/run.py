@@ -183,7 +183,9 @@ class _Agents:
         """Carries out what is due, sends heartbeats, and gives up hosts with silent agents."""
         self._carry_out(self._supervisor.tick(now))
         for name, link in self._connections.beat(now):
-            self._lose(name, link, f"no word from it for {self._connections.lease_secs:g} s")
+            self._lose(
+                name, link, f"no message from its agent for {self._connections.lease_secs:g} s"
+            )
 
     def has_lines_to_come(self) -> bool:
         """Returns False: an agent sends a task's last lines before it reports the task's end."""

@@ -324,7 +324,7 @@ class Supervisor:
             if alive and now < stage.since + stage.secs:
                 return actions
             if alive and stage.signum == signal.SIGKILL:
-                actions.append(Note(f"{', '.join(alive)}: no word of an end; see `clean`"))
+                actions.append(Note(f"{', '.join(alive)}: end not confirmed; run `clean`"))
             self._stages.pop(0)
         self.outcome = self._verdict
         return actions

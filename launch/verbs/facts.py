@@ -82,9 +82,9 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
 def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
     wrong = []
     if found["code"] is None:
-        wrong.append(f"{host.workdir} holds no {SCRIPT}; put it there: --workdir, or `sync: true`")
+        wrong.append(f"{host.workdir} has no {SCRIPT}; put it there: --workdir, or `sync: true`")
     if found["python"] is None:
-        wrong.append(f"{found['python_error']}; say which Python trains there: --python")
+        wrong.append(f"{found['python_error']}; choose the training's Python with --python")
     elif found["tensorflow"] is None:
         wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {_TENSORFLOW}")
     return wrong

@@ -403,9 +403,7 @@ def test_an_engine_that_does_not_answer_is_named(lab: Lab) -> None:
     assert f"{broken} does not work: Cannot connect to the Docker daemon" in output
     file.write_text(file.read_text().replace(str(broken), "/nowhere/docker"))
     output = lab.launcher.up(("--cluster", str(file)), "--no-check", "--", exit_code=1)
-    assert "/nowhere/docker is not there; install it, or name another with `docker: {engine:" in (
-        output
-    )
+    assert "/nowhere/docker is not installed; install it, or name another with" in output
 
 
 def test_cores_are_shared_out_among_trainers(lab: Lab) -> None:

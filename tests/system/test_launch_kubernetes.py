@@ -254,7 +254,7 @@ def test_all_goes_with_the_job(launcher: Launcher, cluster: Cluster) -> None:
     kubectl(launcher, "delete", "tfjob", "--all", "--wait=false")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert output.splitlines()[-1] == "exit code 1: somebody else has deleted the TFJob"
+    assert output.splitlines()[-1] == "exit code 1: the TFJob was deleted by someone else"
     assert "[master/0 node-a] saved" in output
     assert_nothing_left(cluster)
 
@@ -319,7 +319,7 @@ def test_kubectl_applies_the_plan(launcher: Launcher, cluster: Cluster, form: st
 @pytest.mark.parametrize(
     ("trouble", "words"),
     [
-        ("no operator", "the cluster knows no TFJob: install Kubeflow's training operator"),
+        ("no operator", "the cluster does not support TFJob: install Kubeflow's training operator"),
         ("forbidden", 'tfjobs.kubeflow.org is forbidden: User "me" cannot create'),
         ("no context", "kubectl has no current context; choose one: kubectl config use-context"),
         ("other context", "the kubeconfig has no context lab; see: kubectl config get-contexts"),

@@ -266,8 +266,8 @@ def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slur
     assert pid_of(run_id, "master/0") != before
     output = interrupt(process)
     assert process.returncode == 130
-    assert "back to the queue, to go on from the last checkpoint" in output
-    assert output.index("[master/0 m1] saved") < output.index("back to the queue")
+    assert "requeued; training will resume from the last checkpoint" in output
+    assert output.index("[master/0 m1] saved") < output.index("requeued; training will resume")
 
 
 def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> None:
@@ -278,7 +278,7 @@ def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> Non
     finally:
         slurm.start_node("m2")
     assert process.returncode != 0
-    assert "on m2 failed: no word from it for 5 s" in output
+    assert "on m2 failed: no message from its agent for 5 s" in output
     assert_nothing_left(launcher.run_id())
     slurm.end_jobs()
 

@@ -188,7 +188,7 @@ def test_a_cut_link_ends_the_job_on_both_sides(launcher: Launcher, nodes: Nodes)
     nodes.cut("node2")
     output, _ = process.communicate(timeout=40)
     assert process.returncode == 1
-    assert "on node2 failed: no word from it for 3 s" in output
+    assert "on node2 failed: no message from its agent for 3 s" in output
     # The link is still cut, so it is the agent's lease that ends the tasks there.
     assert_nothing_left(run_id, timeout_secs=12)
 

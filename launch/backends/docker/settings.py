@@ -31,13 +31,13 @@ _OURS = {
     "env-file": "say `environment:` or `pass_environment:`",
     "label-file": "the launcher finds containers by its own labels",
     "name": "the launcher names containers itself",
-    "net": "tasks meet on the hosts' own network",
-    "network": "tasks meet on the hosts' own network",
-    "pull": "bring the image to the hosts beforehand",
+    "net": "tasks communicate over the hosts' network",
+    "network": "tasks communicate over the hosts' network",
+    "pull": "copy the image to the hosts beforehand",
     "restart": "say `restarts:`",
     "rm": "the launcher removes its containers",
     "sig-proxy": "tasks save when they get a signal",
-    "user": "results belong to whoever runs the containers",
+    "user": "output files belong to the user who runs the containers",
 }
 
 

@@ -138,7 +138,7 @@ class Follower:
     def job_gone(self, now: float) -> None:
         """Records that the TFJob does not exist any more."""
         self._deleted = self._deleted or now
-        words = "somebody else has deleted the TFJob"
+        words = "the TFJob was deleted by someone else"
         self._decide(Outcome(1, words, cause=Cause.CANCELLED), now)
 
     def heard(self, now: float, *, stepped: bool) -> None:
@@ -164,7 +164,7 @@ class Follower:
             return []
         self.outcome = self.verdict
         names = ", ".join(self._pods.live_tasks)
-        return [f"{names}: no word of an end; see `clean`"] if names else []
+        return [f"{names}: end not confirmed; run `clean`"] if names else []
 
     @property
     def _lead(self) -> str:
@@ -232,7 +232,7 @@ class Follower:
         """Ends the job at a time limit; names a task whose pod has not started, if there is one."""
         for name, state in self.states.items():
             if state.status in ("waiting", "starting"):
-                reason += f": {name} waits: {state.last or 'the operator has made no pod of it'}"
+                reason += f": {name} waits: {state.last or 'the operator has not created its pod'}"
                 break
         words = f"{reason}; the limits are start_secs and idle_secs"
         self._decide(Outcome(124, words, cause=Cause.TIME_LIMIT), now)

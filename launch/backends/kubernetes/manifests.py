@@ -81,7 +81,7 @@ def tfjob(job: Job, name: str) -> Manifest:
     """
     if any(len(job.on(host)) != 1 for host in job.cluster.hosts):
         raise LaunchError(
-            "kubernetes gives each task a pod of its own, so hosts mean nothing to it; give "
+            "kubernetes runs each task in its own pod and chooses the nodes; give "
             "--workers and --ps, or `tasks:` instead of `hosts:` in the cluster file"
         )
     first = {task.task_type: task for task in reversed(job.tasks)}

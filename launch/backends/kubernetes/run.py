@@ -150,7 +150,7 @@ class _TFJob:
         """Ends the job in order at the first signal, and deletes its pods at once at later ones."""
         name = signal.Signals(signum).name
         if count == 1:
-            self._loop.note(f"{name}: deleting the job; once more ends it at once")
+            self._loop.note(f"{name}: deleting the job; a second signal ends it immediately")
             self._follower.stop(f"stopped by {name}", 128 + signum, time.monotonic())
             return
         pods = f"--selector={manifests.pod_selector(self._name)}"

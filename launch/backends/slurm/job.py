@@ -155,7 +155,7 @@ def explained_by_slurm(outcome: Outcome, near_its_end: bool) -> tuple[Outcome, b
 
 def _requeue(folder: Optional[RunFolder]) -> None:
     """Returns the job to the queue, which ends this process, too."""
-    print("back to the queue, to go on from the last checkpoint", flush=True)
+    print("requeued; training will resume from the last checkpoint", flush=True)
     if folder is not None:
         folder.write_status({**folder.status(), **end_record(None)})
     refusal: Optional[LaunchError] = None

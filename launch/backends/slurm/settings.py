@@ -25,16 +25,20 @@ _MEM = matching(r"[0-9]+[KMGT]?", "a size such as 16G, as sbatch takes it")
 _TIME = r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,2}))?(?::(\d{1,2}))?"
 _OPTION = r"--([a-z][a-z-]*)(?:=[A-Za-z0-9_.,:;/+@%&|*\[\]()!=-]+)?"
 
-# Options of sbatch that the launcher sets -> what the user can set instead.
+# Options of sbatch that the launcher sets -> how it sets them.
 _OWN = {
-    **dict.fromkeys(("partition", "account", "qos", "time", "mem", "exclusive"), "its own key"),
-    **dict.fromkeys(("requeue", "no-requeue"), "`requeue:`"),
-    **dict.fromkeys(("cpus-per-task", "ntasks", "ntasks-per-node"), "`cpus_per_task:`, `tasks:`"),
-    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task"), "`gpus_per_task:`"),
-    "nodes": "`nodes:`",
-    "export": "`environment:` and `pass_environment:`",
-    **dict.fromkeys(("output", "error", "open-mode"), "--state-dir"),
-    **dict.fromkeys(("job-name", "signal", "parsable", "wait", "array", "wrap"), "nothing"),
+    **dict.fromkeys(
+        ("partition", "account", "qos", "time", "mem", "exclusive"), "from the key of that name"
+    ),
+    **dict.fromkeys(("requeue", "no-requeue"), "from `requeue:`"),
+    **dict.fromkeys(
+        ("cpus-per-task", "ntasks", "ntasks-per-node"), "from `cpus_per_task:` and `tasks:`"
+    ),
+    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task"), "from `gpus_per_task:`"),
+    "nodes": "from `nodes:`",
+    "export": "from `environment:` and `pass_environment:`",
+    **dict.fromkeys(("output", "error", "open-mode"), "from --state-dir"),
+    **dict.fromkeys(("job-name", "signal", "parsable", "wait", "array", "wrap"), "itself"),
 }
 
 
@@ -70,9 +74,7 @@ def _option(text: str) -> str:
             f"must hold options as sbatch takes them (`--name=value`, without blanks), got {text!r}"
         )
     if match[1] in _OWN:
-        raise LaunchError(
-            f"must leave --{match[1]} to the launcher, which goes by {_OWN[match[1]]}"
-        )
+        raise LaunchError(f"must not hold --{match[1]}, which the launcher sets {_OWN[match[1]]}")
     return text
 
 

@@ -122,15 +122,19 @@ def test_a_home_folder_is_the_hosts(
 
 def test_records_that_are_not_there_are_an_error(engine: Path, tmp_path: Path) -> None:
     made = Containers(str(engine), [("data", "/data/data", True)])
-    with pytest.raises(OSError, match=r"/data is not there; say where the records are: docker\.da"):
+    with pytest.raises(OSError, match=r"/data does not exist; set docker\.data to the folder"):
         made.prepare({**ORDER, "cwd": str(tmp_path)}, MARKS)
 
 
 def test_an_engine_that_is_not_there_is_an_error() -> None:
     made = Containers("/nowhere/docker")
-    with pytest.raises(OSError, match="/nowhere/docker is not there; install it, or name another"):
+    with pytest.raises(
+        OSError, match="/nowhere/docker is not installed; install it, or name another"
+    ):
         made.prepare(ORDER, MARKS)
-    with pytest.raises(OSError, match="/nowhere/docker is not there; install it, or name another"):
+    with pytest.raises(
+        OSError, match="/nowhere/docker is not installed; install it, or name another"
+    ):
         made.find(**MARKS)
 
 

@@ -49,5 +49,5 @@ def test_a_python_that_never_answers_is_given_up(
 
 
 def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python is not there"
-    assert look("python", tmp_path / "no")["python_error"] == f"{tmp_path / 'no'} is not there"
+    assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python does not exist"
+    assert look("python", tmp_path / "no")["python_error"] == f"{tmp_path / 'no'} does not exist"

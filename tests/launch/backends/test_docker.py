@@ -167,7 +167,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         ("data: a,b", "lab.yaml:4: data must be a folder, without , and"),
         ("options: [-v, /a:/b]", "lab.yaml:4: options must be words like --name or --name=value"),
         ("options: [--env=A=1]", "lab.yaml:4: options cannot hold --env: say `environment:`"),
-        ("options: [--network=bridge]", "options cannot hold --network: tasks meet on the hosts'"),
+        ("options: [--network=bridge]", "options cannot hold --network: tasks communicate over"),
         ("options: --init", "lab.yaml:4: options must be a list"),
         ("imagee: x", "lab.yaml:4: imagee is not a key of docker; did you mean image?"),
     ],
@@ -202,7 +202,10 @@ def test_this_machine_needs_no_ssh(host: str, here: bool) -> None:
             "ip1: it has no image cifar10; copy the same image to all hosts: docker s",
         ),
         ({"image": "bad1"}, "ip1: image is bad1, but 0123456789ab on ip0; copy the same image"),
-        ({"engine_error": "docker is not there", "image": None}, "ip1: docker is not there"),
+        (
+            {"engine_error": "docker is not installed", "image": None},
+            "ip1: docker is not installed",
+        ),
         ({"data": None}, "ip1: no records in /records; prepare or copy them, or name `docker: {d"),
     ],
 )

@@ -334,7 +334,7 @@ def test_the_plan_is_what_kubectl_applies(tmp_path: Path) -> None:
 
 def test_hosts_are_refused() -> None:
     hosts = from_hosts("ip0,ip1").hosts
-    with pytest.raises(LaunchError, match="hosts mean nothing to it; give --workers and --ps"):
+    with pytest.raises(LaunchError, match="chooses the nodes; give --workers and --ps"):
         tfjob(Cluster(hosts, backend="kubernetes"))
 
 
@@ -575,7 +575,7 @@ def test_a_job_that_others_delete_has_failed() -> None:
     told = Told()
     told.all_run()
     told.follower.job_gone(told.now)
-    assert told.end == (1, "somebody else has deleted the TFJob")
+    assert told.end == (1, "the TFJob was deleted by someone else")
     for task in ("master/0", "worker/0", "ps/0"):
         told.follower.pod_gone(task, f"{task}-1")
     told.pass_secs(0)
@@ -612,7 +612,7 @@ def test_pods_that_do_not_end_are_named() -> None:
     told.follower.deleted(told.now)
     told.follower.pod_gone("master/0", "master/0-1")
     assert told.pass_secs(39) == []
-    assert told.pass_secs(2) == ["worker/0, ps/0: no word of an end; see `clean`"]
+    assert told.pass_secs(2) == ["worker/0, ps/0: end not confirmed; run `clean`"]
     assert told.follower.outcome is not None
 
 
@@ -646,7 +646,7 @@ def test_watch_events_are_split(indent: Optional[int]) -> None:
         (
             'error: unable to recognize "STDIN": no matches for kind "TFJob" in version '
             '"kubeflow.org/v1"',
-            "the cluster knows no TFJob: install Kubeflow's training operator",
+            "the cluster does not support TFJob: install Kubeflow's training operator",
         ),
         ("error: current-context must exist in order to minify", "kubectl config use-context"),
         ('Error in configuration: context was not found for specified context: "lab"',

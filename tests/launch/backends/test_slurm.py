@@ -178,8 +178,9 @@ def test_the_warning_before_a_short_time_limit_leaves_half_of_it() -> None:
         ("cpus_per_task: 0", "lab.yaml:4: cpus_per_task must be a whole number from 1 to 1024"),
         ("options: [-N4]", "lab.yaml:4: options must hold options as sbatch takes them"),
         ("options: ['--x=a b']", "lab.yaml:4: options must hold options as sbatch takes them"),
-        ("options: [--nodes=4]", "lab.yaml:4: options must leave --nodes to the launcher"),
-        ("options: [--export=NONE]", "which goes by `environment:` and `pass_environment:`"),
+        ("options: [--nodes=4]", "lab.yaml:4: options must not hold --nodes, which the launcher"),
+        ("options: [--wrap=id]", "must not hold --wrap, which the launcher sets itself"),
+        ("options: [--export=NONE]", "sets from `environment:` and `pass_environment:`"),
     ],
 )
 def test_what_slurm_cannot_be_told_is_refused(tmp_path: Path, text: str, words: str) -> None:

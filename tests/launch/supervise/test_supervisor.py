@@ -350,7 +350,7 @@ def test_a_task_nobody_hears_of_does_not_hold_up_the_end() -> None:
     supervisor.stop(2, 0)
     assert signals(supervisor.tick(20)) == [("master/0", signal.SIGKILL)]
     assert supervisor.tick(24.9) == []
-    assert notes(supervisor.tick(25)) == ["master/0: no word of an end; see `clean`"]
+    assert notes(supervisor.tick(25)) == ["master/0: end not confirmed; run `clean`"]
     assert supervisor.outcome is not None
 
 

@@ -36,11 +36,11 @@ def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
-        ({"code": None}, "b: /data holds no cifar10_main.py; put it there: --workdir, or `sync: t"),
+        ({"code": None}, "b: /data has no cifar10_main.py; put it there: --workdir, or `sync: t"),
         ({"code": "01d"}, "b: code is 01d, but c0de on a; copy it: sync: true, or update it"),
         (
-            {"python": None, "tensorflow": None, "python_error": "python3 is not there"},
-            "b: python3 is not there; say which Python trains there: --python",
+            {"python": None, "tensorflow": None, "python_error": "python3 does not exist"},
+            "b: python3 does not exist; choose the training's Python with --python",
         ),
         ({"tensorflow": None}, "b: python3 has no TensorFlow; choose with --python, or"),
         (

@@ -203,7 +203,7 @@ def test_a_stopped_launcher_loses_its_lease(launcher: Launcher, tmp_path: Path) 
     process.send_signal(signal.SIGCONT)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "lost: its agent stopped: no word from the launcher for 2 s" in output
+    assert "lost: its agent stopped: no message from the launcher for 2 s" in output
 
 
 def test_the_port_of_a_killed_job_is_free_again(launcher: Launcher, tmp_path: Path) -> None:
@@ -314,4 +314,4 @@ def test_cores_are_shared_out_among_the_trainers(launcher: Launcher) -> None:
 def test_a_folder_without_the_code_is_an_error(launcher: Launcher, tmp_path: Path) -> None:
     launcher.workdir = tmp_path
     output = launcher.up(LOCAL, "--", exit_code=1)
-    assert f"{tmp_path} holds no cifar10_main.py; say where the code is: --workdir" in output
+    assert f"{tmp_path} has no cifar10_main.py; give the code's folder with --workdir" in output
