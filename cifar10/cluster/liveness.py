@@ -1,36 +1,53 @@
-"""Monitors which tasks of the cluster accept connections. Standard library only."""
+"""Monitors which tasks of the cluster answer. Standard library only."""
 
+import dataclasses
 import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
+from cifar10.cluster.probe import Probe
 from cifar10.errors import Stopped, TrainingError
-from cifar10.host.signals import Stay
 
 _PERIOD_SECS = 1.0  # Time between two checks of a task that answers.
-_CONNECT_SECS = 2.0
+_ANSWER_SECS = 2.0
 _SAY_AFTER_SECS = 5.0
 _LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
 
 
-def answers(address: str, timeout_secs: float = _CONNECT_SECS) -> bool:
-    """Returns whether a process accepts connections at `host:port`."""
-    host, _, port = address.rpartition(":")
+def answers(address: str, timeout_secs: float = _ANSWER_SECS) -> bool:
+    """Returns whether a TensorFlow server at `host:port` answers."""
+    probe = Probe(address)
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout_secs):
-            return True
-    except OSError:
-        return False
+        return probe.answers(timeout_secs)
+    finally:
+        probe.close()
+
+
+@dataclasses.dataclass
+class _Task:
+    """A monitored task.
+
+    Attributes:
+      address: its `host:port`.
+      seen: the time of its latest answer (`time.monotonic`); at first, when monitoring began.
+      answered: whether it answered the latest question.
+      is_here: whether its process exists, though it may hang.
+    """
+
+    address: str
+    seen: float
+    answered: bool = False
+    is_here: bool = False
 
 
 class LivenessMonitor:
     """Checks periodically whether tasks answer, in a thread for each task.
 
-    TensorFlow itself waits for a missing task without a limit and does not say which one it is.
+    TensorFlow itself waits for a missing task without a limit and does not say which one it is. It
+    also waits for a task that hangs: one that was stopped by SIGSTOP, or whose machine swaps.
 
     Args:
       addresses: `host:port` of the tasks by label, such as `ps/0`.
@@ -38,47 +55,57 @@ class LivenessMonitor:
     """
 
     def __init__(self, addresses: Mapping[str, str], timeout_secs: float) -> None:
-        self._addresses, self._timeout_secs = dict(addresses), timeout_secs
-        started = time.monotonic()
-        self._seen = dict.fromkeys(self._addresses, started)
-        self._here = dict.fromkeys(self._addresses, False)
+        self._timeout_secs, started = timeout_secs, time.monotonic()
+        self._tasks = {label: _Task(address, started) for label, address in addresses.items()}
         self._ended = threading.Event()
 
     def start(self) -> None:
         """Starts the checks, in daemon threads."""
-        for label in self._addresses:
-            threading.Thread(target=self._look_at, args=(label,), daemon=True).start()
+        for task in self._tasks.values():
+            threading.Thread(target=self._look_at, args=(task,), daemon=True).start()
 
     def stop(self) -> None:
         """Stops the checks; from then on no task counts as missing."""
         self._ended.set()
 
     def is_here(self, label: str) -> bool:
-        """Returns whether the task answered the latest check."""
-        return self._here[label]
+        """Returns whether the task's process existed at the latest check, though it may hang."""
+        return self._tasks[label].is_here
 
-    def missing(self, labels: Sequence[str], at_least: Optional[int] = None) -> Optional[str]:
+    def hangs(self, label: str, secs: float) -> bool:
+        """Returns whether the task's process exists, but has not answered for so many seconds."""
+        task = self._tasks[label]
+        return task.is_here and not task.answered and time.monotonic() - task.seen > secs
+
+    def missing(
+        self,
+        labels: Sequence[str],
+        at_least: Optional[int] = None,
+        timeout_secs: Optional[float] = None,
+    ) -> Optional[str]:
         """Describes the tasks that have not answered for longer than the timeout.
 
         Args:
           labels: labels of the tasks to check.
           at_least: number of these tasks that are needed; None: all.
+          timeout_secs: seconds; None: the timeout of this monitor.
 
         Returns:
           A message for the user; None if enough tasks remain, or after `stop`.
         """
+        timeout_secs = self._timeout_secs if timeout_secs is None else timeout_secs
         now = time.monotonic()
-        late = [one for one in labels if now - self._seen[one] > self._timeout_secs]
+        late = [one for one in labels if now - self._tasks[one].seen > timeout_secs]
         # A timeout may be shorter than the time between checks: a task that answers is not late.
-        gone = [one for one in late if not self._here[one]]
+        gone = [one for one in late if not self._tasks[one].answered]
         if self._ended.is_set() or len(labels) - len(gone) >= (
             len(labels) if at_least is None else at_least
         ):
             return None
-        names = ", ".join(f"{one} ({self._addresses[one]})" for one in gone)
+        names = self._with_addresses(gone)
         verb = "has" if len(gone) == 1 else "have"
         return (
-            f"{names} {verb} not answered for {self._timeout_secs:g} s (--cluster-timeout); start "
+            f"{names} {verb} not answered for {timeout_secs:g} s (--cluster-timeout); start "
             "what is missing again with the same TF_CONFIG, and then this task"
         )
 
@@ -96,14 +123,13 @@ class LivenessMonitor:
           TrainingError: a task has not answered within the timeout.
         """
         started, said = time.monotonic(), False
-        while absent := [one for one in labels if not self._here[one]]:
+        while absent := [one for one in labels if not self._tasks[one].answered]:
             check()
             late = self.missing(absent)
             if late:
                 raise TrainingError(late)
             if not said and time.monotonic() - started > _SAY_AFTER_SECS:
-                names = ", ".join(f"{one} ({self._addresses[one]})" for one in absent)
-                say(f"waiting for {names}")
+                say(f"waiting for {self._with_addresses(absent)}")
                 said = True
             time.sleep(0.05)
 
@@ -127,7 +153,7 @@ class LivenessMonitor:
 
         def guard() -> None:
             while not self._ended.wait(_PERIOD_SECS):
-                if not all(self._here[one] for one in labels) and is_over():
+                if not all(self._tasks[one].answered for one in labels) and is_over():
                     self._end_process("training is over; the others have gone", 0)
                 reason = self.missing(labels, at_least)
                 if reason:
@@ -135,8 +161,8 @@ class LivenessMonitor:
 
         threading.Thread(target=guard, daemon=True).start()
 
-    def end_process_after(self, stay: Stay) -> None:
-        """Starts a thread that ends this process when `stay` is over.
+    def end_process_when(self, check: Callable[[], None]) -> None:
+        """Starts a thread that ends this process when `check` raises Stopped.
 
         A thread does it for the reason that `end_process_without` gives.
         """
@@ -144,7 +170,7 @@ class LivenessMonitor:
         def guard() -> None:
             while not self._ended.wait(_PERIOD_SECS / 4):
                 try:
-                    stay.check()
+                    check()
                 except Stopped as stopped:
                     self._end_process(str(stopped), 128 + stopped.signum)
 
@@ -157,9 +183,15 @@ class LivenessMonitor:
         sys.stdout.flush()
         os._exit(code)
 
-    def _look_at(self, label: str) -> None:
+    def _with_addresses(self, labels: Sequence[str]) -> str:
+        return ", ".join(f"{one} ({self._tasks[one].address})" for one in labels)
+
+    def _look_at(self, task: _Task) -> None:
+        probe = Probe(task.address)
         while not self._ended.is_set():
-            self._here[label] = answers(self._addresses[label])
-            if self._here[label]:
-                self._seen[label] = time.monotonic()
-            self._ended.wait(_PERIOD_SECS if self._here[label] else _PERIOD_SECS / 4)
+            task.answered = probe.answers(_ANSWER_SECS)
+            task.is_here = probe.is_here
+            if task.answered:
+                task.seen = time.monotonic()
+            self._ended.wait(_PERIOD_SECS if task.answered else _PERIOD_SECS / 4)
+        probe.close()

@@ -1,5 +1,7 @@
 """This task's TensorFlow server, and the configuration of sessions on it."""
 
+import contextlib
+import resource
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -24,6 +26,7 @@ def start(cluster: Cluster, session_config: Any) -> Any:
     Raises:
       ConfigError: the server cannot listen at the task's address.
     """
+    _raise_descriptor_limit()
     spec = tf.train.ClusterSpec({job: list(tasks) for job, tasks in cluster.jobs.items()})
     try:
         return tf.distribute.Server(
@@ -49,3 +52,14 @@ def with_filters(session_config: Any, devices: list[str]) -> Any:
     del config.device_filters[:]
     config.device_filters.extend(devices)
     return config
+
+
+def _raise_descriptor_limit() -> None:
+    """Raises this process's limit of open descriptors as far as the system permits.
+
+    Each other task takes some for its connections, and the usual limit of 1,024 is meant for
+    programs that use select().
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS refuses some values below the limit.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

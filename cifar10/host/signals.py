@@ -1,5 +1,6 @@
 """Signals: after SIGTERM or Ctrl-C, training saves and ends. Standard library only."""
 
+import faulthandler
 import os
 import signal
 import socket
@@ -32,10 +33,12 @@ class StopRequest:
         self._since = 0.0
 
     def install(self) -> None:
-        """Starts handling SIGTERM and SIGINT.
+        """Starts handling SIGTERM and SIGINT; SIGUSR1 prints each thread's stack to stderr.
 
         Call this in the main thread, before TensorFlow loads.
         """
+        # At once, whatever the threads wait for.
+        faulthandler.register(signal.SIGUSR1)
         noted, signalled = socket.socketpair()
         signalled.setblocking(False)
         # Python's C-level handler writes the signal's number to this descriptor, even while the

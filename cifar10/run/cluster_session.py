@@ -12,7 +12,7 @@ from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingOver
 from cifar10.host.console import say
-from cifar10.host.signals import Stay, StopRequest
+from cifar10.host.signals import STAY_SECS, Stay, StopRequest
 from cifar10.step.devices import DevicePlan
 from cifar10.step.replication import Replication
 from cifar10.tf_internals import session_wait
@@ -71,6 +71,10 @@ class ClusterSession:
             return None
         return self.config.replicas_to_aggregate or self.cluster.num_trainers
 
+    @property
+    def _workers(self) -> list[str]:
+        return [f"{WORKER}/{index}" for index in range(self.cluster.num_trainers - 1)]
+
     def join(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start, and monitors them afterwards.
 
@@ -84,8 +88,7 @@ class ClusterSession:
         self._monitor.wait_for(self._needed, check, say)
         self._monitor.end_process_without(self._needed, is_over=lambda: _is_over(check))
         if self._replicas_to_aggregate and self.cluster.is_master:
-            others = [f"{WORKER}/{i}" for i in range(self.cluster.num_trainers - 1)]
-            self._monitor.end_process_without(others, self._replicas_to_aggregate - 1)
+            self._monitor.end_process_without(self._workers, self._replicas_to_aggregate - 1)
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:
         """Returns how long this trainer keeps training for the master after a signal.
@@ -93,8 +96,20 @@ class ClusterSession:
         The process is ended after that time.
         """
         stay = Stay(stop, lambda: self._monitor.is_here(f"{MASTER}/0"))
-        self._monitor.end_process_after(stay)
+        self._monitor.end_process_when(stay.check)
         return stay
+
+    def heed_signals(self, stop: StopRequest) -> None:
+        """Ends this master after a signal if a task that its step needs hangs or is gone.
+
+        Otherwise the master ends its step and saves, however long that takes.
+        """
+
+        def check() -> None:
+            if stop.requested and self._waits_in_vain():
+                stop.check()
+
+        self._monitor.end_process_when(check)
 
     def replication(self) -> Replication:
         """Returns this trainer's replication; in-graph, it asks all machines for their devices."""
@@ -174,6 +189,18 @@ class ClusterSession:
         if self.in_graph:
             serving += [task for task in self.cluster.trainers if task[0] == WORKER]
         shutdown.tell(self.cluster, serving, self.target)
+
+    def _waits_in_vain(self) -> bool:
+        """Returns whether a task that this master's step needs has been silent for STAY_SECS.
+
+        A worker that has gone does not count: after a signal, it has left in good order.
+        """
+        if self._monitor.missing(self._needed, timeout_secs=STAY_SECS):
+            return True
+        waits_for_workers = self._replicas_to_aggregate is not None
+        return waits_for_workers and any(
+            self._monitor.hangs(one, STAY_SECS) for one in self._workers
+        )
 
     def _session_config(self) -> Any:
         filters = [] if self.in_graph else [f"/job:{PS}", self.cluster.device]

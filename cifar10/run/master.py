@@ -55,6 +55,8 @@ def train_and_evaluate(
         records.require(split)
     open_output(config)
     job = join_job(config, records, cluster, stop.check) if cluster else start_job(config, records)
+    if job.cluster_session:
+        job.cluster_session.heed_signals(stop)
     if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)
     model_settings.write(config, job.class_names)

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import signal
 import time
 
 import pytest
@@ -100,6 +101,47 @@ def test_a_worker_that_is_gone_for_good_is_named_where_each_update_needs_it(data
         kill_in_phase(tasks, "worker/0", MID_RUN, tmp_path / "output")
         assert tasks.exit_code("master/0", 20) == 1
         assert misses(tasks, "master/0", "worker/0")
+
+
+def test_a_ps_that_hangs_for_a_while_costs_nothing_but_time(data, tmp_path):
+    arguments = (data, *SETTINGS, f"--train-steps={STEPS}", "--cluster-timeout=30")
+    with cluster(tmp_path, *arguments) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "validation accuracy")
+        tasks.kill("ps/0", signal.SIGSTOP)
+        time.sleep(5)
+        tasks.kill("ps/0", signal.SIGCONT)
+        tasks.wait()
+    assert STEPS <= last_step(tmp_path) <= STEPS + 3
+
+
+def test_a_ps_that_hangs_is_named_by_all_who_need_it(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS, "--cluster-timeout=5") as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "validation accuracy")
+        tasks.kill("ps/0", signal.SIGSTOP)
+        for label in ("master/0", "worker/0"):
+            assert tasks.exit_code(label, 20) == 1
+            assert misses(tasks, label, "ps/0")
+        tasks.kill("ps/0")
+
+
+def test_trainers_that_wait_for_a_ps_that_hangs_heed_a_signal(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "validation accuracy")
+        saved = last_step(tmp_path)
+        tasks.kill("ps/0", signal.SIGSTOP)
+        time.sleep(2)  # Into a step that does not end.
+        for label in ("master/0", "worker/0"):
+            tasks.kill(label, signal.SIGUSR1)
+            tasks.kill(label, signal.SIGTERM)
+        for label in ("master/0", "worker/0"):
+            assert tasks.exit_code(label, 20) == 128 + signal.SIGTERM
+            assert "stopped by signal 15" in tasks.output(label).splitlines()[-1]
+            assert "_call_tf_sessionrun" in tasks.output(label)
+        tasks.kill("ps/0")
+    assert last_step(tmp_path) >= saved
 
 
 def misses(tasks: ClusterOfProcesses, label: str, missing: str) -> bool:

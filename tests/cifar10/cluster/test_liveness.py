@@ -1,12 +1,10 @@
 """Which tasks answer, for how long one has not, and what then happens: with real sockets."""
 
-import contextlib
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Callable
 
 import pytest
@@ -14,26 +12,15 @@ import pytest
 from cifar10.cluster.liveness import LivenessMonitor, answers
 from cifar10.errors import Stopped, TrainingError
 from tests.cifar10 import program
+from tests.cifar10.answering import answering
 
 WAIT_SECS = 30.0
-
-
-@contextlib.contextmanager
-def listening(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Somebody who listens at the address that is yielded."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        server.bind((host, port))
-        server.listen(100)
-        shown = f"[{host}]" if ":" in host else host
-        yield f"{shown}:{server.getsockname()[1]}"
 
 
 @pytest.fixture
 def nobody() -> str:
     """An address of this machine where nobody listens."""
-    with listening() as address:
+    with answering() as address:
         pass
     return address
 
@@ -49,8 +36,8 @@ def no_check() -> None:
     pass
 
 
-def test_whoever_listens_answers(nobody):
-    with listening() as address:
+def test_a_server_answers(nobody):
+    with answering() as address:
         assert answers(address)
     assert not answers(nobody)
 
@@ -58,7 +45,7 @@ def test_whoever_listens_answers(nobody):
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
 def test_an_ipv6_address_in_brackets_is_understood():
     try:
-        with listening("::1") as address:
+        with answering("::1") as address:
             assert address.startswith("[::1]:")
             assert answers(address)
     except OSError as error:
@@ -88,7 +75,7 @@ def test_all_missing_tasks_are_named(nobody):
 
 
 def test_a_task_that_answers_is_not_missing(nobody):
-    with listening() as address:
+    with answering() as address:
         monitor = LivenessMonitor({"ps/0": address, "worker/0": nobody}, timeout_secs=3.0)
         monitor.start()
         wait_until(lambda: monitor.is_here("ps/0"))
@@ -102,7 +89,7 @@ def test_a_task_that_answers_is_not_missing(nobody):
 
 
 def test_a_task_that_answers_is_not_missing_however_short_the_timeout():
-    with listening() as address:
+    with answering() as address:
         monitor = LivenessMonitor({"ps/0": address}, timeout_secs=0.1)
         monitor.start()
         wait_until(lambda: monitor.is_here("ps/0"))
@@ -115,7 +102,7 @@ def test_a_task_that_answers_is_not_missing_however_short_the_timeout():
 
 @pytest.mark.parametrize(("at_least", "too_few"), [(None, True), (2, True), (1, False), (0, False)])
 def test_so_many_tasks_may_be_missing_as_are_not_needed(nobody, at_least, too_few):
-    with listening() as address:
+    with answering() as address:
         monitor = LivenessMonitor({"worker/0": address, "worker/1": nobody}, timeout_secs=2.0)
         monitor.start()
         wait_until(lambda: monitor.missing(["worker/1"]) is not None)
@@ -124,12 +111,12 @@ def test_so_many_tasks_may_be_missing_as_are_not_needed(nobody, at_least, too_fe
 
 
 def test_a_task_that_goes_away_is_missed_and_one_that_comes_back_is_not():
-    with listening() as address:
+    with answering() as address:
         monitor = LivenessMonitor({"ps/0": address}, timeout_secs=1.5)
         monitor.start()
         wait_until(lambda: monitor.is_here("ps/0"))
     wait_until(lambda: monitor.missing(["ps/0"]) is not None)
-    with listening(port=int(address.rpartition(":")[2])):
+    with answering(port=int(address.rpartition(":")[2])):
         wait_until(lambda: monitor.is_here("ps/0"))
         assert monitor.missing(["ps/0"]) is None
         monitor.stop()
@@ -144,7 +131,7 @@ def test_nobody_is_missing_once_the_watch_is_over(nobody):
 
 
 def test_waiting_ends_when_all_are_here():
-    with listening() as one, listening() as other:
+    with answering() as one, answering() as other:
         monitor = LivenessMonitor({"ps/0": one, "master/0": other}, timeout_secs=WAIT_SECS)
         monitor.start()
         lines: list[str] = []
@@ -232,7 +219,7 @@ def test_a_process_whose_tasks_have_gone_because_training_is_over_ends_with_exit
 
 
 def test_a_process_whose_task_answers_goes_on():
-    with listening() as address:
+    with answering() as address:
         ended = guarded(address, "trains", 3.0)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "trains\ntrained\n", "")
 

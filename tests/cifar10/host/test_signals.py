@@ -57,7 +57,7 @@ from cifar10.cluster.liveness import LivenessMonitor
 
 stop = StopRequest()
 stop.install()
-LivenessMonitor({}, 60).end_process_after(Stay(stop, lambda: False))
+LivenessMonitor({}, 60).end_process_when(Stay(stop, lambda: False).check)
 with tf.Graph().as_default(), tf.Session() as session:
     never = tf.FIFOQueue(1, tf.int32).dequeue()
     print("waiting", flush=True)

@@ -19,6 +19,7 @@ from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.tf_internals import session_wait
 from testbeds.processes import free_ports
+from tests.cifar10.answering import answering
 from tests.cifar10.steps import make_plan
 
 CPU = "device:CPU:0"
@@ -50,14 +51,11 @@ class Job:
             session._monitor.stop()
 
     @contextlib.contextmanager
-    def listening(self, job: str) -> Iterator[None]:
-        """Somebody listens at the addresses of a job's tasks."""
+    def answering(self, job: str) -> Iterator[None]:
+        """Servers at the addresses of a job's tasks."""
         with contextlib.ExitStack() as stack:
             for address in self.addresses[job]:
-                there = stack.enter_context(socket.socket())
-                there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                there.bind(("127.0.0.1", int(address.split(":")[1])))
-                there.listen(100)
+                stack.enter_context(answering(port=int(address.split(":")[1])))
             yield
 
 
@@ -96,13 +94,13 @@ def guards(monkeypatch):
 
 
 def test_an_asynchronous_master_waits_for_the_parameter_servers_and_not_for_workers(job, guards):
-    with job.listening("ps"):
+    with job.answering("ps"):
         job.session("master", sync=False, cluster_timeout=20.0).join(no_check)
     assert guards.found == [(["ps/0", "ps/1"], None)]
 
 
 def test_a_worker_waits_for_the_master_too(job, guards):
-    with job.listening("ps"), pytest.raises(TrainingError) as missed:
+    with job.answering("ps"), pytest.raises(TrainingError) as missed:
         job.session("worker", 1, cluster_timeout=1.0).join(no_check)
     (master,) = job.addresses["master"]
     assert str(missed.value).startswith(f"master/0 ({master}) has not answered for 1 s")
@@ -117,7 +115,7 @@ def test_a_parameter_server_that_stays_away_is_named(job, guards):
 
 
 def test_an_in_graph_master_needs_everybody(job, guards):
-    with job.listening("ps"), job.listening("worker"):
+    with job.answering("ps"), job.answering("worker"):
         job.session("master", replication="in-graph", cluster_timeout=20.0).join(no_check)
     assert [(sorted(labels), least) for labels, least in guards.found] == [
         (["ps/0", "ps/1", "worker/0", "worker/1"], None)
@@ -129,7 +127,7 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
     job, guards, aggregate, workers
 ):
     session = job.session("master", replicas_to_aggregate=aggregate, cluster_timeout=20.0)
-    with job.listening("ps"):
+    with job.answering("ps"):
         session.join(no_check)
     assert guards.found == [
         (["ps/0", "ps/1"], None),
@@ -138,7 +136,7 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
 
 
 def test_a_synchronous_worker_needs_no_other_worker(job, guards):
-    with job.listening("ps"), job.listening("master"):
+    with job.answering("ps"), job.answering("master"):
         job.session("worker", cluster_timeout=20.0).join(no_check)
     assert [sorted(labels) for labels, _ in guards.found] == [["master/0", "ps/0", "ps/1"]]
 
@@ -150,7 +148,7 @@ def test_others_that_have_gone_are_no_loss_once_training_is_over(job, guards):
         if raised:
             raise raised[0]
 
-    with job.listening("ps"):
+    with job.answering("ps"):
         job.session("master", cluster_timeout=20.0).join(check)
     assert guards.is_over() is False
     raised.append(TrainingOver(7))
@@ -306,5 +304,5 @@ def test_a_session_that_is_not_started_leaves_the_machine_as_it_was(job):
 
 
 def test_a_port_that_is_taken_is_an_error_that_names_task_and_address(job):
-    with job.listening("master"), pytest.raises(ConfigError, match="^master/0 cannot serve at 127"):
+    with job.answering("master"), pytest.raises(ConfigError, match="^master/0 cannot serve at 127"):
         job.session("master")

@@ -7,7 +7,6 @@ import json
 import pathlib
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable
 from typing import Any, Optional
@@ -24,6 +23,7 @@ from cifar10.run.hooks import training as hooks
 from cifar10.schema import CLASS_NAMES
 from testbeds.processes import free_ports
 from tests.cifar10 import steps
+from tests.cifar10.answering import answering
 
 REAL_SLEEP = time.sleep
 SETTINGS: dict[str, Any] = {
@@ -271,9 +271,7 @@ def test_a_master_that_does_not_answer_is_named(training):
 
 def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_takes(training):
     training.begin(validates=True)
-    with socket.socket() as master:
-        master.bind(("127.0.0.1", 0))
-        master.listen(100)
+    with answering() as master:
         training.follow(lambda: REAL_SLEEP(1.0), lambda: None, lambda: training.end(1, True))
-        training.evaluate(task(master=f"127.0.0.1:{master.getsockname()[1]}"), cluster_timeout=0.5)
+        training.evaluate(task(master=master), cluster_timeout=0.5)
     assert training.clock == []

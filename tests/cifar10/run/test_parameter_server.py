@@ -2,10 +2,8 @@
 
 import contextlib
 import signal
-import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from cifar10.errors import Stopped, TrainingError
 from cifar10.host.signals import StopRequest
 from cifar10.run import parameter_server
 from testbeds.processes import free_ports
+from tests.cifar10.answering import answering
 
 WAIT_SECS = 60.0
 QUIET_SECS = 0.8  # for what must not happen; it listens five times a second
@@ -34,14 +33,9 @@ class Job:
     def task(self, job: str) -> Cluster:
         return Cluster(self._jobs, job, 0, has_evaluator=False, source="TF_CONFIG")
 
-    @contextlib.contextmanager
-    def listening(self, job: str) -> Iterator[None]:
-        """Somebody listens at the task's address, which is all that others look for."""
-        with socket.socket() as there:
-            there.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            there.bind(("127.0.0.1", self.ports[job]))
-            there.listen(100)
-            yield
+    def answering(self, job: str) -> contextlib.AbstractContextManager[str]:
+        """A server at the task's address, which is all that others look for."""
+        return answering(port=self.ports[job])
 
     def tell(self, *jobs: str, serving: str = "ps") -> None:
         """Tells the task that serves that trainers have ended; their servers stay."""
@@ -113,7 +107,7 @@ def test_after_the_masters_end_nobody_waits_for_a_trainer_that_has_gone(job):
 
 def test_after_the_masters_end_a_trainer_that_is_here_has_its_grace(job, monkeypatch):
     monkeypatch.setattr(shutdown, "GRACE_SECS", 3.0)
-    with job.listening("worker"):
+    with job.answering("worker"):
         served = Served(job)
         time.sleep(QUIET_SECS)  # until it has seen the worker
         began = time.monotonic()
@@ -133,7 +127,7 @@ def test_a_master_that_stays_away_is_named(job):
 
 
 def test_a_worker_that_stays_away_keeps_no_parameter_server_from_serving(job):
-    with job.listening("master"):
+    with job.answering("master"):
         assert Served(job, timeout=0.5).goes_on
 
 
@@ -147,7 +141,7 @@ def test_a_signal_ends_it_at_once_where_the_master_has_gone(job):
 
 
 def test_a_signal_leaves_it_to_the_master_as_long_as_that_is_here(job):
-    with job.listening("master"):
+    with job.answering("master"):
         served = Served(job)
         time.sleep(QUIET_SECS)  # until it has seen the master
         job.stop._note(signal.SIGTERM)
