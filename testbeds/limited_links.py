@@ -17,7 +17,6 @@ from testbeds import namespaces
 from testbeds.delay import DelayRelay
 from testbeds.errors import TestbedError
 
-_NETWORK = "10.79.0"
 _BRIDGES = ("bmbr0", "bmbr1")
 _TAPS = ("bmtap0", "bmtap1")
 _MAX_QUEUE = "50ms"
@@ -62,6 +61,7 @@ class Machines:
         why = why_not()
         if why:
             raise TestbedError(why)
+        self._network = namespaces.unused_network()
         self._machines, self._bytes_per_sec = list(machines), bytes_per_sec
         self._delay_secs = delay_secs
         self._relay: Optional[DelayRelay] = None
@@ -69,7 +69,7 @@ class Machines:
 
     def address(self, index: int) -> str:
         """Returns the IP address of a machine."""
-        return f"{_NETWORK}.{index + 1}"
+        return f"{self._network}.{index + 1}"
 
     def name(self, index: int) -> str:
         """Returns the name of a machine, which is also that of its namespace."""

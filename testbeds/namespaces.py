@@ -5,10 +5,14 @@ root, and Debian's iproute2.
 """
 
 import contextlib
+import ipaddress
+import json
 import os
 import shutil
 import subprocess
 from typing import Optional
+
+from testbeds.errors import TestbedError
 
 _TRIED = "testbedtry"
 
@@ -36,6 +40,17 @@ def ip(*words: str) -> str:
       subprocess.CalledProcessError: the command failed.
     """
     return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+
+
+def unused_network() -> str:
+    """Returns the first three numbers of a private /24 network that this machine does not use."""
+    routes = json.loads(ip("-json", "-4", "route", "show", "table", "all"))
+    words = [route["dst"] for route in routes if route["dst"] != "default"]
+    used = [ipaddress.ip_network(word, strict=False) for word in words]
+    for network in ipaddress.ip_network("10.78.0.0/16").subnets(new_prefix=24):
+        if not any(network.overlaps(other) for other in used):
+            return str(network.network_address).rpartition(".")[0]
+    raise TestbedError("this machine has routes to all of 10.78.0.0/16")
 
 
 def add_bridge(name: str) -> None:

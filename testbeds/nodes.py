@@ -8,7 +8,9 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Optional
 
@@ -17,9 +19,9 @@ from testbeds.errors import TestbedError
 from testbeds.namespaces import ip
 from testbeds.process_list import command_of
 
-BRIDGE = "launchbr"
-NETWORK = "10.78.0"
+_BRIDGE = "launchbr"
 _SSHD = "/usr/sbin/sshd"
+_SSHD_START_SECS = 30.0
 
 _SSH_CONFIG = """\
 Host node* {network}.*
@@ -48,16 +50,20 @@ class Nodes:
 
     Attributes:
       env: environment variables with which a command's `ssh` reaches the nodes.
+      network: first three numbers of the nodes' addresses.
+      gateway: this machine's address in that network.
     """
 
     def __init__(self, folder: Path, count: int = 3) -> None:
         self.folder = folder
+        self.network = namespaces.unused_network()
+        self.gateway = f"{self.network}.254"
         self.names = [f"node{i + 1}" for i in range(count)]
         self.env = {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
 
     def address(self, name: str) -> str:
         """Returns the IP address of a node."""
-        return f"{NETWORK}.{int(name[4:])}"
+        return f"{self.network}.{int(name[4:])}"
 
     def __enter__(self) -> "Nodes":
         reason = why_not()
@@ -76,15 +82,15 @@ class Nodes:
             with contextlib.suppress(subprocess.CalledProcessError):
                 self.kill(name)
             namespaces.remove(_space(name), _veth(name))
-        namespaces.remove_bridge(BRIDGE)
+        namespaces.remove_bridge(_BRIDGE)
 
     def _make(self) -> None:
         Path("/run/sshd").mkdir(exist_ok=True)
         (self.folder / "bin").mkdir(parents=True)
         _keygen(self.folder / "id")
-        namespaces.add_bridge(BRIDGE)
-        ip("addr", "add", f"{NETWORK}.254/24", "dev", BRIDGE)
-        config = _SSH_CONFIG.format(network=NETWORK, folder=self.folder)
+        namespaces.add_bridge(_BRIDGE)
+        ip("addr", "add", f"{self.gateway}/24", "dev", _BRIDGE)
+        config = _SSH_CONFIG.format(network=self.network, folder=self.folder)
         known = ""
         for name in self.names:
             address = self.address(name)
@@ -92,7 +98,7 @@ class Nodes:
             _keygen(self.folder / f"{name}.key")
             key = (self.folder / f"{name}.key.pub").read_text()
             known += f"{address} {' '.join(key.split()[:2])}\n"
-            namespaces.add(_space(name), _veth(name), address, BRIDGE)
+            namespaces.add(_space(name), _veth(name), address, _BRIDGE)
             self.start_sshd(name)
         (self.folder / "config").write_text(config)
         (self.folder / "known_hosts").write_text(known)
@@ -101,7 +107,11 @@ class Nodes:
         wrapper.chmod(0o755)
 
     def start_sshd(self, name: str) -> None:
-        """Starts a node's sshd, as when the node boots."""
+        """Starts a node's sshd, as when the node boots, and waits until it answers.
+
+        Raises:
+          TestbedError: it does not answer; with its log and what is known of its network.
+        """
         options = {
             "ListenAddress": self.address(name),
             "PidFile": "none",
@@ -116,6 +126,29 @@ class Nodes:
         sshd = [_SSHD, "-f", "/dev/null", "-h", str(key), "-E", str(log), *words]
         enter = [*namespaces.enter(_space(name)), "unshare", "-u", "sh", "-c"]
         subprocess.run([*enter, f'hostname {name}; exec "$@"', "sh", *sshd], check=True)
+        # sshd binds its port only after it went to the background.
+        deadline = time.monotonic() + _SSHD_START_SECS
+        while True:
+            try:
+                socket.create_connection((self.address(name), 22), timeout=5).close()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise TestbedError(self._explain(name, error)) from None
+                time.sleep(0.05)
+
+    def _explain(self, name: str, error: OSError) -> str:
+        log = self.folder / f"{name}.log"
+        return "\n".join(
+            (
+                f"the sshd of {name} does not answer at {self.address(name)}: {error}",
+                f"processes: {self.processes(name)}",
+                f"log: {log.read_text() if log.exists() else 'none'}",
+                f"addresses here:\n{ip('-brief', 'addr')}",
+                f"addresses there:\n{ip('-n', _space(name), '-brief', 'addr')}",
+                f"route: {ip('route', 'get', self.address(name))}",
+            )
+        )
 
     def cut(self, name: str) -> None:
         """Takes a node's link down: connections stall, as in a network partition."""

@@ -29,11 +29,11 @@ for _ in iter(lambda: connection.recv(1 << 20), b""):
     pass
 """
 SEND = """
-import socket, time
+import socket, sys, time
 while True:
     start = time.monotonic()
     try:
-        connection = socket.create_connection(("10.79.0.2", 2222))
+        connection = socket.create_connection((sys.argv[1], 2222))
         break
     except ConnectionRefusedError:
         pass
@@ -85,9 +85,9 @@ def test_ways_are_tried_and_the_best_one_is_named(
 
 
 @contextlib.contextmanager
-def run_in(namespace: str, program: str) -> Iterator["subprocess.Popen[str]"]:
+def run_in(namespace: str, program: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
     """Starts a Python program in a network namespace, and kills it at the end."""
-    words = ["nsenter", f"--net=/run/netns/{namespace}", sys.executable, "-c", program]
+    words = ["nsenter", f"--net=/run/netns/{namespace}", sys.executable, "-c", program, *arguments]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -98,12 +98,12 @@ def run_in(namespace: str, program: str) -> Iterator["subprocess.Popen[str]"]:
 
 @needs_namespaces
 def test_a_link_has_its_speed_and_its_delay() -> None:
-    with Machines([Machine(0, "0"), Machine(1, "0")], 12.5e6, 0.01):
+    with Machines([Machine(0, "0"), Machine(1, "0")], 12.5e6, 0.01) as machines:
         for words in (["tc", "-n", "bm1"], ["tc"]):
             device = "eth0" if len(words) > 1 else "vbm1"
             show = [*words, "qdisc", "show", "dev", device]
             assert "rate 100Mbit" in subprocess.run(show, capture_output=True, text=True).stdout
-        with run_in("bm1", TAKE), run_in("bm0", SEND) as sender:
+        with run_in("bm1", TAKE), run_in("bm0", SEND, machines.address(1)) as sender:
             secs = float(sender.communicate(timeout=60)[0])
     # Two round trips take 40 ms and 1 MB takes 80 ms, less the burst that may pass at once. No
     # machine is faster than that, however fast it is.

@@ -19,7 +19,7 @@ import pytest
 
 from launch.agent.containers import Containers
 from testbeds import nodes as machines
-from testbeds.nodes import NETWORK, Nodes
+from testbeds.nodes import Nodes
 from tests.cifar10 import program
 from tests.launch.launcher import (
     STAND_IN,
@@ -178,7 +178,7 @@ def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
         made = Lab(request.getfixturevalue("engine"), Launcher(tmp_path), hosts, "localhost", 3)
     else:
         nodes: Nodes = request.getfixturevalue("nodes")
-        hosts = f"  - {NETWORK}.254\n  - name: node1\n    address: {nodes.address('node1')}\n"
+        hosts = f"  - {nodes.gateway}\n  - name: node1\n    address: {nodes.address('node1')}\n"
         launcher = Launcher(tmp_path, nodes.env)
         made = Lab(request.getfixturevalue("podman"), launcher, hosts, "node1", 4)
     (made.launcher.workdir / "data").mkdir()

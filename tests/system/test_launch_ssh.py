@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -271,9 +272,10 @@ def test_an_unknown_host_key_is_refused(launcher: Launcher, nodes: Nodes) -> Non
 
 
 def test_an_unreachable_host_is_named(launcher: Launcher, nodes: Nodes) -> None:
-    hosts = ("--hosts", "node1,10.78.0.99,nowhere.invalid")
+    absent = f"{nodes.network}.99"
+    hosts = ("--hosts", f"node1,{absent},nowhere.invalid")
     output = launcher.up(hosts, "--no-check", "--", exit_code=1)
-    assert "10.78.0.99: there is no way to it; is it up, and on this network?" in output
+    assert f"{absent}: there is no way to it; is it up, and on this network?" in output
     assert "nowhere.invalid: ssh does not know the name; try: ssh nowhere.invalid" in output
 
 
@@ -308,8 +310,8 @@ def test_check_finds_a_port_that_does_not_get_through(launcher: Launcher, nodes:
     """The address of node3 is wrong: no machine has it, or this machine does."""
     file = Path(cluster(launcher, nodes)[1])
     text = file.read_text()
-    for wrong, why in (("10.78.0.77", "no "), ("10.78.0.254", "connection refused")):
-        file.write_text(text.replace("address: 10.78.0.3", f"address: {wrong}"))
+    for wrong, why in ((f"{nodes.network}.77", "no "), (nodes.gateway, "connection refused")):
+        file.write_text(text.replace(f"address: {nodes.address('node3')}", f"address: {wrong}"))
         output = launcher.verb_on(("--cluster", str(file)), "check", exit_code=1)
         assert f"problem: node1: cannot reach {wrong} port 2222: {why}" in output
         assert f"problem: node2: cannot reach {wrong} port 2223: {why}" in output
@@ -336,8 +338,11 @@ def test_sync_names_a_host_that_it_cannot_copy_to(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", nodes.env["PATH"])
-    host = Host("10.78.0.99", "10.78.0.99", (("master", 1),), workdir="/nowhere")
-    with pytest.raises(HostError, match=r"10\.78\.0\.99: rsync exit code \d+: ssh: connect to"):
+    absent = f"{nodes.network}.99"
+    host = Host(absent, absent, (("master", 1),), workdir="/nowhere")
+    with pytest.raises(
+        HostError, match=rf"{re.escape(absent)}: rsync exit code \d+: ssh: connect to"
+    ):
         sync_code([host])
 
 
