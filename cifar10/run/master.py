@@ -21,6 +21,7 @@ from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run import results
 from cifar10.run.hooks import training
+from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
 from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.hooks.summaries import ResumeHook, SummaryHook, keep
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -138,7 +139,7 @@ class _Run:
                 *self._train_hooks(every),
                 saver,
             ],  # The saver sees whether another hook ends it.
-            saving_listeners=[listener],
+            saving_listeners=[FiniteWeightsListener(job), listener],
         )
         if job.validates:
             tf.estimator.train_and_evaluate(trainer, spec, self._eval_spec())
@@ -174,6 +175,7 @@ class _Run:
         config, job = self._job.config, self._job
         return [
             training.EndAllHook(self._stop),
+            FiniteLossHook(job),
             ResumeHook(config.output_place, config.log_place, self._history),
             ProgressHook(self._progress, self._history, self._clock, job, config.log_place),
             training.LastStepHook(job.total_steps),

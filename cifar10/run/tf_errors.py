@@ -19,15 +19,10 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
     Raises:
       DataError: a record is damaged or does not follow the schema.
       UserError: disk space or memory is exhausted, or a checkpoint is damaged or of another model.
-      TrainingError: the loss is no longer a number, or the master does not begin a session.
+      TrainingError: the master does not begin a session.
     """
     try:
         yield
-    except tf.train.NanLossDuringTrainingError as error:
-        raise TrainingError(
-            "the loss is not a number any more; try a lower --learning-rate or --warmup-epochs 1, "
-            f"with another --output-dir than {config.output_place}"
-        ) from error
     except tf.errors.OpError as error:
         if error_messages.is_session_timeout(error.message):
             raise TrainingError(

@@ -12,6 +12,7 @@ from cifar10.output import run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run.hooks import training
+from cifar10.run.hooks.finite import FiniteLossHook
 from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.job import Job, join_job, make_trainer
 from cifar10.run.master import say_what_trains, train_input
@@ -48,6 +49,7 @@ def _train(job: Job, stop: StopRequest) -> int:
     with ProgressLine(job.total_steps, job.num_examples / job.params.examples_per_step) as progress:
         shown = ProgressHook(progress, History(None), training.StepClock(), job, None)
         train_hooks = [
+            FiniteLossHook(job),
             shown,
             training.FollowChiefHook(job.total_steps),
             training.StopHook(stop, needed),

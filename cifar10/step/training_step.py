@@ -25,6 +25,8 @@ OVER = "training_is_over"  # whether the chief has ended training; costs no step
 # Collections of ops that the chief runs when training ends: EARLY_END before it saves, if training
 # ends before its last step, and END_ALL to end the training of all replicas.
 EARLY_END, END_ALL = "early_end", "end_all"
+# Collection of one bool scalar: whether all weights and statistics are finite.
+FINITE = "weights_are_finite"
 
 
 class StepReport(NamedTuple):
@@ -275,12 +277,22 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
 
 
 def _keep_for_hooks(state: TrainingState) -> None:
-    """Adds the ops that end training, and the bool scalar `OVER`, to the graph for hooks."""
+    """Adds what hooks look up to the graph: the ops that end training, `OVER` and `FINITE`."""
     for name, op in ((EARLY_END, state.early_end()), (END_ALL, state.shared.end_all())):
         if op is not None:
             tf.add_to_collection(name, op)
     if state.shared.over:
         tf.cast(state.shared.over.variable.read_value(), tf.bool, OVER)
+    tf.add_to_collection(FINITE, _are_finite(state))
+
+
+def _are_finite(state: TrainingState) -> tf.Tensor:
+    """Returns whether all weights and statistics are finite, a bool scalar."""
+    found = []
+    for piece in (*state.weights.pieces, *state.statistics.pieces):
+        with tf.device(piece.device):
+            found.append(tf.reduce_all(tf.is_finite(piece.read_value())))
+    return tf.reduce_all(found)
 
 
 def _report(done: Any, state: TrainingState) -> tf.Operation:

@@ -271,12 +271,26 @@ def test_records_without_manifest_or_validation_split_are_trained_on(folder, for
     assert result["figures"]["eval_examples"] == 40
 
 
-def test_a_loss_that_is_not_a_number_ends_with_exit_code_1(folder, forks):
-    arguments = ("--model=mlp", "--learning-rate=1e30", "--output-dir=nan")
-    ended = forks.run(*arguments, cwd=folder)
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("training failed: the loss is not a number any more")
-    assert ended.stderr.count("\n") == 1
+def test_after_a_loss_that_is_not_finite_the_next_start_continues_from_finite_weights(
+    folder, forks
+):
+    def train(output: str, steps: int, *more: str) -> "subprocess.CompletedProcess[str]":
+        words = (f"--train-steps={steps}", "--checkpoint-steps=4", f"--output-dir={output}")
+        return forks.run("--model=mlp", "--train-batch-size=16", *words, *more, cwd=folder)
+
+    assert train("nan", 4).returncode == 0
+    failed = train("nan", 8, "--learning-rate=1e30")
+    assert failed.returncode == 1
+    assert failed.stderr.startswith(
+        "training failed: the loss is nan at step 6, with learning rate"
+    )
+    assert "on the images 81 to 96 of this training; nothing of that was saved" in failed.stderr
+    assert "and the next start continues from step 4: give it a lower" in failed.stderr
+    assert failed.stderr.count("\n") == 1
+    assert train("nan", 8).returncode == 0
+    for steps in (4, 8):
+        assert train("finite", steps).returncode == 0
+    assert_same(weights(folder / "nan"), weights(folder / "finite"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Records each validation: keeps the best checkpoint, the history and TensorBoard's images."""
 
+import math
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -48,13 +49,17 @@ class ValidationRecorder(tf.estimator.Exporter):
         step, accuracy = int(eval_result["global_step"]), float(eval_result["accuracy"])
         output_dir = self._job.config.output_place
         seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
-        is_best = checkpoints.keep_if_best(output_dir, checkpoint_path, step, accuracy)
+        loss = float(eval_result["cross_entropy"])
+        # Finite weights may overflow: such a checkpoint is not one to keep, whatever its accuracy.
+        is_best = math.isfinite(loss) and checkpoints.keep_if_best(
+            output_dir, checkpoint_path, step, accuracy
+        )
         self._history.validation = [row for row in self._history.validation if row["step"] < step]
         self._history.validation.append(
             {
                 "step": step,
                 "epoch": seen / self._job.num_examples,
-                "loss": float(eval_result["cross_entropy"]),
+                "loss": loss,
                 "accuracy": accuracy,
                 "seconds": self._history.seconds,
             }

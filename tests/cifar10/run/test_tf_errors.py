@@ -99,14 +99,6 @@ def test_a_master_that_begins_no_session_is_named_with_a_way_out():
     )
 
 
-def test_a_loss_that_is_not_a_number_names_the_learning_rate():
-    message = message_of(TrainingError, fail, tf.train.NanLossDuringTrainingError())
-    assert message == (
-        "the loss is not a number any more; try a lower --learning-rate or --warmup-epochs 1, "
-        "with another --output-dir than runs/1"
-    )
-
-
 @pytest.mark.parametrize(
     "error", [tf.errors.InvalidArgumentError(None, None, "shapes differ"), ValueError("a bug")]
 )
