@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import signal
+import time
 from pathlib import Path
 
 
@@ -21,6 +23,21 @@ def command_of(pid: int) -> str:
     """
     words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
     return words.decode(errors="replace").strip()
+
+
+def stop_process(pid: int) -> None:
+    """Sends SIGSTOP and waits until every thread has stopped, which each does by itself."""
+    os.kill(pid, signal.SIGSTOP)
+    while not all(state in "TZX" for state in _states_of_threads(pid)):
+        time.sleep(0.001)
+
+
+def _states_of_threads(pid: int) -> list[str]:
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # The thread has ended meanwhile.
+            found.append(path.read_text().rpartition(")")[2].split()[0])
+    return found
 
 
 def all_commands() -> dict[int, str]:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from testbeds.errors import TestbedError
+from testbeds.process_list import stop_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "cifar10_main.py"
@@ -115,7 +116,10 @@ class ClusterOfProcesses:
                 )
 
     def kill(self, label: str, signum: int = signal.SIGKILL) -> None:
-        """Sends a signal to a task; after SIGKILL, waits until the task has ended."""
+        """Sends a signal to a task; waits until SIGKILL has ended it, or SIGSTOP has stopped it."""
+        if signum == signal.SIGSTOP:
+            stop_process(self.processes[label].pid)
+            return
         self.processes[label].send_signal(signum)
         if signum == signal.SIGKILL:
             self.processes[label].wait()

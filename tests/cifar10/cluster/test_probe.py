@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from cifar10.cluster.probe import Probe
+from testbeds.process_list import stop_process
 from tests.cifar10 import program
 
 SECS = 30.0
@@ -73,7 +74,7 @@ def test_a_stopped_process_is_here_but_does_not_answer_until_it_continues(task):
     probe = Probe(address)
     assert probe.answers(SECS)
     before = sockets(pid)
-    os.kill(pid, signal.SIGSTOP)
+    stop_process(pid)
     try:
         for _ in range(10):
             assert not probe.answers(0.05)
