@@ -24,8 +24,17 @@ class Best:
 
 
 def latest(output_dir: str) -> Optional[str]:
-    """Returns the latest checkpoint, from which training continues; None if there is none."""
-    return tf.train.latest_checkpoint(output_dir)
+    """Returns the latest checkpoint; None if there is none, or if its name cannot be read."""
+    try:
+        return tf.train.latest_checkpoint(output_dir)
+    except ValueError:  # Its file is empty or not UTF-8; TensorFlow catches other damage.
+        return None
+
+
+def has_any(output_dir: str) -> bool:
+    """Returns whether the folder has files of a checkpoint, sound or not."""
+    patterns = ("model.ckpt-*", f"{BEST_DIR}/model.ckpt-*")
+    return any(tf.io.gfile.glob(tf.io.gfile.join(output_dir, one)) for one in patterns)
 
 
 def read_counter(checkpoint: Optional[str], name: str) -> int:
@@ -41,7 +50,8 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
     except (tf.errors.OpError, ValueError, IndexError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"{checkpoint} is damaged ({reason}); remove its files, or name another --output-dir"
+            f"{checkpoint} is damaged ({reason}); name another one by --checkpoint, or start "
+            "training again, which goes back to a sound one"
         ) from error
 
 
@@ -74,14 +84,24 @@ def count_parameters(checkpoint: str) -> int:
 
 
 def best(output_dir: str) -> Optional[Best]:
-    """Returns the best checkpoint so far; None if there is none."""
+    """Returns the best checkpoint so far; None if there is none.
+
+    Raises:
+      UserError: best.json is damaged.
+    """
     path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
     if not tf.io.gfile.exists(path):
         return None
     entry = read_json(path)
-    found = Best(
-        entry["step"], entry["accuracy"], tf.io.gfile.join(output_dir, BEST_DIR, entry["name"])
-    )
+    try:
+        name = str(entry["name"])
+        found = Best(
+            int(entry["step"]),
+            float(entry["accuracy"]),
+            tf.io.gfile.join(output_dir, BEST_DIR, name),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error!r}); move it away or mend it") from error
     return found if exists(found.path) else None
 
 
@@ -105,18 +125,27 @@ def keep_if_best(output_dir: str, checkpoint: str, step: int, accuracy: float) -
     # Do not overwrite the best one so far: a run that resumes earlier may reach its step again.
     names = (f"model.ckpt-{step}", f"model.ckpt-{step}-again")
     name = next(n for n in names if before is None or not before.path.endswith(f"/{n}"))
-    data = tf.io.gfile.glob(f"{checkpoint}.data-*")
-    if not data:
-        raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
-    for path in (f"{checkpoint}.index", *data):
-        ending = path.rsplit("/", 1)[-1][len(checkpoint.rsplit("/", 1)[-1]) :]
-        tf.io.gfile.copy(path, tf.io.gfile.join(folder, name + ending), overwrite=True)
+    copy(checkpoint, tf.io.gfile.join(folder, name))
     note = {"step": step, "accuracy": accuracy, "name": name}
     write_json(tf.io.gfile.join(folder, _BEST_NAME), note)
     for old in tf.io.gfile.listdir(folder):
         if old.startswith("model.ckpt-") and not old.startswith(f"{name}."):
             tf.io.gfile.remove(tf.io.gfile.join(folder, old))
     return True
+
+
+def copy(checkpoint: str, to: str) -> None:
+    """Copies the files of a checkpoint to another prefix, the index last.
+
+    Raises:
+      tf.errors.NotFoundError: the checkpoint does not exist.
+    """
+    data = tf.io.gfile.glob(f"{checkpoint}.data-*")
+    if not data:
+        raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
+    for path in (*data, f"{checkpoint}.index"):
+        ending = path.rsplit("/", 1)[-1][len(checkpoint.rsplit("/", 1)[-1]) :]
+        tf.io.gfile.copy(path, to + ending, overwrite=True)
 
 
 def exists(checkpoint: str) -> bool:

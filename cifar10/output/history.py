@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.errors import UserError
 from cifar10.host.files import read_json, write_text
 
 FILE_NAME = "history.json"
@@ -30,11 +31,15 @@ class History:
 
     @classmethod
     def load(cls, output_dir: str, last_step: int, name: str = FILE_NAME) -> "History":
-        """Reads the rows up to `last_step`; later steps were not saved and are trained again."""
+        """Reads the rows up to `last_step`; later steps were not saved and are trained again.
+
+        Raises:
+          UserError: the file is damaged.
+        """
         path = tf.io.gfile.join(output_dir, name)
         history = cls(path)
         if last_step and tf.io.gfile.exists(path):
-            rows = read_json(path)
+            rows = _rows(path)
             history.train.extend(rows["train"])
             history.validation.extend(rows["validation"])
             history.forget_after(last_step)
@@ -58,3 +63,24 @@ class History:
     def as_dict(self) -> dict[str, Any]:
         """Returns the rows, for result.json."""
         return {"train": self.train, "validation": self.validation}
+
+
+def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
+    """Reads the rows of a file.
+
+    Raises:
+      UserError: the content is not what `History.save` writes.
+    """
+    rows = read_json(path)
+    common = {"step", "epoch", "loss", "accuracy", "seconds"}
+    needed = {"train": common | {"learning_rate", "images_per_sec"}, "validation": common}
+    for name, keys in needed.items():
+        found = rows.get(name) if isinstance(rows, dict) else None
+        if not isinstance(found, list) or not all(
+            isinstance(row, dict)
+            and keys <= row.keys()
+            and all(isinstance(value, (int, float)) for value in row.values())
+            for row in found
+        ):
+            raise UserError(f"{path} is damaged ({name} has no rows); move it away or mend it")
+    return rows

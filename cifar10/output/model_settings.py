@@ -36,7 +36,7 @@ def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
     settings.update(models.find(config.model).shape(config))
     place = config.output_place
     path = tf.io.gfile.join(place, _NAME)
-    if tf.io.gfile.exists(path) and (checkpoints.latest(place) or checkpoints.best(place)):
+    if tf.io.gfile.exists(path) and checkpoints.has_any(place):
         # Files from versions without lookahead do not have this setting.
         noted = {"lookahead_steps": 0, **read_json(path)["settings"]}
         for name, value in settings.items():

@@ -17,7 +17,7 @@ from cifar10.errors import TrainingError, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints, run_status
+from cifar10.output import checkpoints, recovery, run_status
 from cifar10.output.history import VALIDATION_FILE_NAME, History
 from cifar10.run import results
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -68,7 +68,8 @@ class _Run:
     def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
         self._job, self._stop, self._cluster = job, stop, cluster
         place = job.config.output_place
-        self.history = History.load(place, checkpoints.latest_step(place), VALIDATION_FILE_NAME)
+        step = checkpoints.latest_step(place)
+        self.history = recovery.load_history(place, step, say, VALIDATION_FILE_NAME)
         self._recorder = ValidationRecorder(job, self.history, say)
         self._touched = self._changed = time.monotonic()
         self._monitor: Optional[LivenessMonitor] = None

@@ -16,7 +16,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import open_records
 from cifar10.input.sample import sample_images
-from cifar10.output import checkpoints, model_settings, run_status
+from cifar10.output import checkpoints, model_settings, recovery, run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run import results
@@ -61,16 +61,17 @@ def train_and_evaluate(
     if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)
     model_settings.write(config, job.class_names)
-    checkpoint = checkpoints.latest(config.output_place)
+    checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
     start_step = checkpoints.read_counter(checkpoint, "global_step")
     if start_step >= job.total_steps and results.is_finished(config, start_step):
         job.tell_end()
         say(results.describe_finished(config))
         return
+    recovery.settle_best(config.output_place, start_step, say)
     job = _with_values_from_data(job)
     say_what_trains(job, start_step)
     run_status.write(config.output_place, not job.has_evaluator)
-    history = History.load(config.output_place, start_step)
+    history = recovery.load_history(config.output_place, start_step, say)
     length = job.num_examples / job.params.examples_per_step
     with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
         run = _Run(job, stop, history, progress, started)

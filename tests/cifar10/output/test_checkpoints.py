@@ -217,7 +217,7 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(tmp_path, ending):
     with pytest.raises(UserError) as refused:
         checkpoints.read_counter(checkpoint, "global_step")
     assert str(refused.value).startswith(f"{checkpoint} is damaged (")
-    assert str(refused.value).endswith("); remove its files, or name another --output-dir")
+    assert str(refused.value).endswith("start training again, which goes back to a sound one")
     assert "\n" not in str(refused.value)
 
 

@@ -9,14 +9,19 @@ from cifar10.output.history import VALIDATION_FILE_NAME, History
 
 
 def train_row(step, seconds):
-    return {"step": step, "loss": 2.0, "seconds": seconds}
+    speed = {"learning_rate": 0.1, "images_per_sec": 100.0}
+    return {**validation_row(step, 0.2), **speed, "seconds": seconds}
+
+
+def validation_row(step, accuracy):
+    return {"step": step, "epoch": 0.5, "loss": 2.0, "accuracy": accuracy, "seconds": 1.0}
 
 
 @pytest.fixture
 def folder(tmp_path):
     history = History.load(str(tmp_path), last_step=0)
     history.train.extend([train_row(10, 1.5), train_row(20, 2.5), train_row(30, 4.0)])
-    history.validation.extend([{"step": 10, "accuracy": 0.3}, {"step": 30, "accuracy": 0.4}])
+    history.validation.extend([validation_row(10, 0.3), validation_row(30, 0.4)])
     history.save()
     return tmp_path
 
@@ -37,7 +42,7 @@ def test_a_continued_run_keeps_its_rows(folder):
 def test_rows_after_the_checkpoint_were_lost_with_their_steps(folder):
     history = History.load(str(folder), last_step=20)
     assert [row["step"] for row in history.train] == [10, 20]
-    assert history.validation == [{"step": 10, "accuracy": 0.3}]
+    assert history.validation == [validation_row(10, 0.3)]
     assert history.seconds == 2.5
 
 
@@ -77,8 +82,8 @@ def test_an_evaluators_rows_lie_in_a_file_of_their_own(folder):
     assert VALIDATION_FILE_NAME == "history_validation.json"
     history = History.load(str(folder), 30, VALIDATION_FILE_NAME)
     assert history.as_dict() == {"train": [], "validation": []}
-    history.validation.append({"step": 20, "accuracy": 0.35})
+    history.validation.append(validation_row(20, 0.35))
     history.save()
     assert [row["step"] for row in History.load(str(folder), 30).validation] == [10, 30]
     again = History.load(str(folder), 30, VALIDATION_FILE_NAME)
-    assert again.validation == [{"step": 20, "accuracy": 0.35}]
+    assert again.validation == [validation_row(20, 0.35)]

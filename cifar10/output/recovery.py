@@ -1,0 +1,142 @@
+"""What a run continues from when files of its output folder are damaged, lost or of an older run.
+
+Nothing is removed: what is unfit is renamed, and a line says so.
+"""
+
+import re
+from typing import Callable, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import UserError
+from cifar10.host.files import write_text
+from cifar10.output import checkpoints
+from cifar10.output.history import FILE_NAME, History
+from cifar10.output.soundness import fault_of
+
+_STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
+_STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
+
+
+def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optional[str]:
+    """Returns the newest sound checkpoint, and makes it the one that TensorFlow restores.
+
+    That is the latest one, unless it is damaged or TensorFlow's file does not name one; then it is
+    the sound one with the highest step, in the output folder or in best/.
+
+    Args:
+      output_dir: path of the output folder.
+      say: function that prints a line.
+
+    Returns:
+      The checkpoint's path; None if the folder has no checkpoint.
+
+    Raises:
+      UserError: the folder has checkpoints, but none is sound.
+    """
+    latest = checkpoints.latest(output_dir)
+    fault = latest and fault_of(latest)
+    if latest and not fault:
+        return latest
+    steps = _steps(output_dir)
+    if not steps:
+        return None  # A best/ alone is of an older run, whose checkpoints were removed.
+    candidates = {step: tf.io.gfile.join(output_dir, f"model.ckpt-{step}") for step in steps}
+    faults = {step: fault_of(path) for step, path in candidates.items()}
+    sound = [step for step in steps if faults[step] is None]
+    best = _sound_best(output_dir)
+    if not sound and best is None:
+        step = max(steps)
+        raise UserError(
+            f"{candidates[step]} is damaged ({faults[step]}), and {output_dir} has no other "
+            "checkpoint; restore its files from a copy, or name another --output-dir"
+        )
+    for step in steps:
+        if faults[step]:
+            say(f"{candidates[step]} is damaged ({faults[step]}); its files now end in .damaged")
+            for path in tf.io.gfile.glob(f"{candidates[step]}.*"):
+                set_aside(path, "damaged")
+    if not sound:
+        assert best is not None
+        sound = [best.step]
+        checkpoints.copy(best.path, tf.io.gfile.join(output_dir, f"model.ckpt-{best.step}"))
+    names = [f"model.ckpt-{step}" for step in sorted(sound)]
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    write_text(tf.io.gfile.join(output_dir, _STATE), "\n".join(lines) + "\n")
+    say(f"training continues from the newest sound checkpoint, {names[-1]}")
+    return str(tf.io.gfile.join(output_dir, names[-1]))
+
+
+def settle_best(output_dir: str, start_step: int, say: Callable[[str], None]) -> None:
+    """Renames best/ if it is damaged, or if it is of an older run than one that begins at step 0.
+
+    Args:
+      output_dir: path of the output folder.
+      start_step: step from which training continues.
+      say: function that prints a line.
+    """
+    folder = tf.io.gfile.join(output_dir, checkpoints.BEST_DIR)
+    if not tf.io.gfile.exists(folder):
+        return
+    try:
+        best = checkpoints.best(output_dir)
+    except UserError as error:
+        say(f"{error.args[0].rpartition(';')[0]}; the folder is now {set_aside(folder, 'damaged')}")
+        return
+    if best is None:
+        return
+    if start_step == 0:
+        say(f"{folder} is of an older run; it is now {set_aside(folder, 'older')}")
+        return
+    fault = fault_of(best.path)
+    if fault:
+        say(f"{best.path} is damaged ({fault}); {folder} is now {set_aside(folder, 'damaged')}")
+
+
+def load_history(
+    output_dir: str, last_step: int, say: Callable[[str], None], name: str = FILE_NAME
+) -> History:
+    """Reads the rows up to `last_step`; a damaged file is renamed, and the curves begin anew.
+
+    Args:
+      output_dir: path of the output folder.
+      last_step: step from which training continues.
+      say: function that prints a line.
+      name: name of the file.
+    """
+    try:
+        return History.load(output_dir, last_step, name)
+    except UserError as error:
+        new = set_aside(tf.io.gfile.join(output_dir, name), "damaged")
+        say(f"{error.args[0].rpartition(';')[0]}; it is now {new}, and the curves begin anew")
+        return History.load(output_dir, last_step, name)
+
+
+def set_aside(path: str, why: str) -> str:
+    """Renames a file or folder to the first free one of `path.why`, `path.why-2`, ...
+
+    Returns:
+      The new path.
+    """
+    new, number = f"{path}.{why}", 1
+    while tf.io.gfile.exists(new):
+        number += 1
+        new = f"{path}.{why}-{number}"
+    tf.io.gfile.rename(path, new)
+    return new
+
+
+def _steps(output_dir: str) -> list[int]:
+    if not tf.io.gfile.exists(output_dir):
+        return []
+    found = map(_STEP.fullmatch, tf.io.gfile.listdir(output_dir))
+    return sorted({int(match[1]) for match in found if match})
+
+
+def _sound_best(output_dir: str) -> Optional[checkpoints.Best]:
+    try:
+        best = checkpoints.best(output_dir)
+    except UserError:
+        return None
+    return None if best is None or fault_of(best.path) else best

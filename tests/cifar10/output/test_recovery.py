@@ -1,0 +1,195 @@
+"""A run continues from the newest sound checkpoint, whatever happened to the others."""
+
+import json
+import pathlib
+from typing import Callable
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import UserError
+from cifar10.output import checkpoints, recovery
+from cifar10.output.soundness import fault_of
+from tests.cifar10.output.test_checkpoints import save, value
+
+DATA = "data-00000-of-00001"
+
+
+@pytest.fixture
+def output(tmp_path: pathlib.Path) -> pathlib.Path:
+    """Checkpoints of steps 10, 20 and 30, which TensorFlow's file names; 20 is the best one."""
+    names = [f"model.ckpt-{step}" for step in (10, 20, 30)]
+    for step in (10, 20, 30):
+        save(tmp_path, step, step / 10)
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    (tmp_path / "checkpoint").write_text("\n".join(lines))
+    checkpoints.keep_if_best(str(tmp_path), str(tmp_path / names[1]), 20, 0.5)
+    return tmp_path
+
+
+def go_on(output: pathlib.Path) -> tuple[str, list[str]]:
+    """Returns what training continues from, as TensorFlow sees it afterwards, and what was said."""
+    said: list[str] = []
+    found = recovery.checkpoint_to_continue(str(output), said.append)
+    assert found == checkpoints.latest(str(output))
+    assert found is not None
+    return found, said
+
+
+def flip(path: pathlib.Path) -> None:
+    """Changes one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(path: pathlib.Path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def empty(path: pathlib.Path) -> None:
+    path.write_bytes(b"")
+
+
+def remove(path: pathlib.Path) -> None:
+    path.unlink()
+
+
+def randomise(path: pathlib.Path) -> None:
+    path.write_bytes(np.random.RandomState(0).bytes(300))
+
+
+def test_a_sound_latest_checkpoint_is_used_without_a_word(output):
+    before = sorted(path.name for path in output.rglob("*"))
+    assert go_on(output) == (str(output / "model.ckpt-30"), [])
+    assert sorted(path.name for path in output.rglob("*")) == before
+
+
+@pytest.mark.parametrize("ending", ["index", DATA])
+@pytest.mark.parametrize("damage", [flip, truncate, empty, remove, randomise])
+def test_a_damaged_latest_checkpoint_gives_way_to_the_one_before(
+    output: pathlib.Path, damage: Callable[[pathlib.Path], None], ending: str
+) -> None:
+    damage(output / f"model.ckpt-30.{ending}")
+    found, said = go_on(output)
+    assert found == str(output / "model.ckpt-20")
+    assert value(found) == 2.0
+    assert len(said) == 2
+    assert said[0].startswith(f"{output}/model.ckpt-30 is damaged (")
+    assert said[0].endswith("); its files now end in .damaged")
+    assert said[1] == "training continues from the newest sound checkpoint, model.ckpt-20"
+    state = tf.train.get_checkpoint_state(str(output))
+    assert [pathlib.Path(one).name for one in state.all_model_checkpoint_paths] == [
+        "model.ckpt-10",
+        "model.ckpt-20",
+    ]
+    kept = {path.name for path in output.glob("model.ckpt-30*")}
+    lost = {f"model.ckpt-30.{ending}.damaged"} if damage is remove else set()
+    assert kept == {"model.ckpt-30.index.damaged", f"model.ckpt-30.{DATA}.damaged"} - lost
+
+
+@pytest.mark.parametrize("damage", [empty, remove, randomise])
+def test_without_tensorflows_file_the_newest_checkpoint_is_found(
+    output: pathlib.Path, damage: Callable[[pathlib.Path], None]
+) -> None:
+    damage(output / "checkpoint")
+    assert go_on(output) == (
+        str(output / "model.ckpt-30"),
+        ["training continues from the newest sound checkpoint, model.ckpt-30"],
+    )
+
+
+def test_a_checkpoint_with_nan_is_not_restored(output):
+    save(output, 30, float("nan"))
+    found, said = go_on(output)
+    assert found == str(output / "model.ckpt-20")
+    assert "model.ckpt-30 is damaged (model/kernel" in said[0]
+    assert "is NaN or infinite" in said[0]
+
+
+def test_the_best_one_remains_when_all_others_are_damaged(output):
+    for step in (10, 20, 30):
+        flip(output / f"model.ckpt-{step}.{DATA}")
+    found, said = go_on(output)
+    assert found == str(output / "model.ckpt-20")
+    assert value(found) == 2.0
+    assert len(said) == 4
+
+
+def test_nothing_sound_is_an_error_that_changes_nothing(output):
+    for path in (*output.glob(f"model.ckpt-*.{DATA}"), *output.glob(f"best/*.{DATA}")):
+        flip(path)
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"model\.ckpt-30 is damaged \(.*\), and .* has no other "):
+        recovery.checkpoint_to_continue(str(output), pytest.fail)
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
+
+
+def test_an_empty_folder_has_nothing_to_continue_from(tmp_path):
+    assert recovery.checkpoint_to_continue(str(tmp_path), pytest.fail) is None
+    assert recovery.checkpoint_to_continue(str(tmp_path / "absent"), pytest.fail) is None
+
+
+def test_bfloat16_values_are_looked_at(tmp_path):
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("half", initializer=tf.constant([1.0, np.inf], tf.bfloat16))
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver().save(session, str(tmp_path / "model.ckpt"), 1)
+    assert fault_of(path) == "half is NaN or infinite"
+
+
+def settle(output: pathlib.Path, start_step: int) -> list[str]:
+    said: list[str] = []
+    recovery.settle_best(str(output), start_step, said.append)
+    return said
+
+
+def test_a_sound_best_stays_when_its_run_continues(output):
+    assert settle(output, 10) == []
+    assert checkpoints.best(str(output)) is not None
+
+
+def test_the_best_of_an_older_run_is_not_the_best_of_a_new_one(output):
+    assert settle(output, 0) == [f"{output}/best is of an older run; it is now {output}/best.older"]
+    assert checkpoints.best(str(output)) is None
+    assert value(str(output / "best.older/model.ckpt-20")) == 2.0
+
+
+def test_a_damaged_best_is_set_aside_as_often_as_needed(output):
+    flip(output / f"best/model.ckpt-20.{DATA}")
+    (line,) = settle(output, 30)
+    assert line.startswith(f"{output}/best/model.ckpt-20 is damaged (")
+    assert line.endswith(f"); {output}/best is now {output}/best.damaged")
+    checkpoints.keep_if_best(str(output), str(output / "model.ckpt-30"), 30, 0.1)
+    (output / "best/best.json").write_text("[]")
+    (line,) = settle(output, 30)
+    assert line.endswith(f"; the folder is now {output}/best.damaged-2")
+    assert "best.json is damaged (TypeError" in line
+    assert checkpoints.best(str(output)) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b'{"train": []}',
+        b'{"train": [], "validation": [{}]}',
+        b'{"train": [], "validation": [{"step": "no"}]}',
+        b'{"train": null, "validation": []}',
+    ],
+)
+def test_a_damaged_history_is_renamed_and_begins_anew(tmp_path, content):
+    (tmp_path / "history.json").write_bytes(content)
+    said: list[str] = []
+    history = recovery.load_history(str(tmp_path), 10, said.append)
+    assert (history.train, history.validation) == ([], [])
+    (line,) = said
+    assert line.startswith(f"{tmp_path}/history.json is damaged (")
+    assert line.endswith(f"; it is now {tmp_path}/history.json.damaged, and the curves begin anew")
+    assert (tmp_path / "history.json.damaged").read_bytes() == content
+    history.save()
+    assert json.loads((tmp_path / "history.json").read_text()) == {"train": [], "validation": []}
