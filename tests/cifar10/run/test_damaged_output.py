@@ -16,8 +16,13 @@ from tests.cifar10.forks import Forks
 DATA = "data-00000-of-00001"
 # 180 training and 20 validation images; a checkpoint every four steps. The schedule does not depend
 # on the last step.
-WORDS = ("--model=mlp", "--train-batch-size=16", "--checkpoint-steps=4")
-WORDS += ("--schedule=constant", "--warmup-epochs=0")
+WORDS = (
+    "--model=mlp",
+    "--train-batch-size=16",
+    "--checkpoint-steps=4",
+    "--schedule=constant",
+    "--warmup-epochs=0",
+)
 
 Train = Callable[[pathlib.Path, int], "subprocess.CompletedProcess[str]"]
 
