@@ -16,8 +16,8 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
-from cifar10.input.records import open_records
-from cifar10.output import checkpoints, recovery, run_status
+from cifar10.input.records import RecordSet, open_records
+from cifar10.output import checkpoints, folder_lock, recovery, run_status
 from cifar10.output.history import VALIDATION_FILE_NAME, History
 from cifar10.run import results
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -46,20 +46,28 @@ def evaluate_until_end(
     records = open_records(config.data_place)
     records.require(EVAL)
     open_output(config)
-    run_status.touch_mark(config.output_place)
-    try:
-        job = start_job(config, records)
-        say(f"evaluator of {config.output_place}, {job.plan.summary}")
-        run = _Run(job, stop, cluster)
-        note = run.follow()
-        if note["master_validates"]:
-            say("evaluator ends: training is over, and the master has evaluated by itself")
-            return
-        rows = History.load(config.output_place, note["ended_at_step"]).train
-        history = History(None, rows, run.history.validation)
-        results.finish(job, stop, history, note["status"], time.monotonic() - started)
-    finally:
-        run_status.remove_mark(config.output_place)
+    with folder_lock.hold(config.output_place, folder_lock.EVALUATOR, stop.check):
+        run_status.touch_mark(config.output_place)
+        try:
+            _evaluate_until_end(config, records, cluster, stop, started)
+        finally:
+            run_status.remove_mark(config.output_place)
+
+
+def _evaluate_until_end(
+    config: TrainConfig, records: RecordSet, cluster: Cluster, stop: StopRequest, started: float
+) -> None:
+    """Does the work of `evaluate_until_end` in a folder that this process has locked."""
+    job = start_job(config, records)
+    say(f"evaluator of {config.output_place}, {job.plan.summary}")
+    run = _Run(job, stop, cluster)
+    note = run.follow()
+    if note["master_validates"]:
+        say("evaluator ends: training is over, and the master has evaluated by itself")
+        return
+    rows = History.load(config.output_place, note["ended_at_step"]).train
+    history = History(None, rows, run.history.validation)
+    results.finish(job, stop, history, note["status"], time.monotonic() - started)
 
 
 class _Run:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import time
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -14,9 +14,9 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
-from cifar10.input.records import open_records
+from cifar10.input.records import RecordSet, open_records
 from cifar10.input.sample import sample_images
-from cifar10.output import checkpoints, model_settings, recovery, run_status
+from cifar10.output import checkpoints, folder_lock, model_settings, recovery, run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run import results
@@ -55,6 +55,19 @@ def train_and_evaluate(
     for split in (TRAIN, EVAL):
         records.require(split)
     open_output(config)
+    with folder_lock.hold(config.output_place, folder_lock.TRAINING, stop.check) as check_owner:
+        _train_and_evaluate(config, records, stop, started, cluster, check_owner)
+
+
+def _train_and_evaluate(
+    config: TrainConfig,
+    records: RecordSet,
+    stop: StopRequest,
+    started: float,
+    cluster: Optional[Cluster],
+    check_owner: Callable[[], None],
+) -> None:
+    """Does the work of `train_and_evaluate` in a folder that this process has locked."""
     job = join_job(config, records, cluster, stop.check) if cluster else start_job(config, records)
     if job.cluster_session:
         job.cluster_session.heed_signals(stop)
@@ -74,7 +87,7 @@ def train_and_evaluate(
     history = recovery.load_history(config.output_place, start_step, say)
     length = job.num_examples / job.params.examples_per_step
     with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
-        run = _Run(job, stop, history, progress, started)
+        run = _Run(job, stop, history, progress, started, check_owner)
         run.train(checkpoint)
     if job.has_evaluator:
         say("training is over; the evaluator evaluates and exports")
@@ -101,7 +114,9 @@ class _Run:
         history: History,
         progress: ProgressLine,
         started: float,
+        check_owner: Callable[[], None],
     ) -> None:
+        self._check_owner = check_owner
         self._job, self._stop, self._history, self._progress = job, stop, history, progress
         self._clock = training.StepClock(history.seconds)
         deadline = started + 60.0 * (job.config.max_minutes or math.inf)
@@ -140,7 +155,11 @@ class _Run:
                 *self._train_hooks(every),
                 saver,
             ],  # The saver sees whether another hook ends it.
-            saving_listeners=[FiniteWeightsListener(job), listener],
+            saving_listeners=[
+                training.OwnerListener(self._check_owner),
+                FiniteWeightsListener(job),
+                listener,
+            ],
         )
         if job.validates:
             tf.estimator.train_and_evaluate(trainer, spec, self._eval_spec())

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.output import run_status
+from cifar10.output import checkpoints, run_status
 from tests.cifar10 import program
 from tests.documents import check_fields, check_files
 
@@ -269,6 +270,27 @@ def test_records_without_manifest_or_validation_split_are_trained_on(folder, for
     result = json.loads((folder / "tutorial-output/result.json").read_text())
     assert result["figures"]["best_validation_accuracy"] is None
     assert result["figures"]["eval_examples"] == 40
+
+
+def test_a_second_run_in_the_folder_is_refused_and_the_first_goes_on(folder, forks):
+    words = ("--model=mlp", "--train-batch-size=16", "--output-dir=shared", "--checkpoint-steps=5")
+    with program.started(*words, "--train-steps=100000", cwd=folder) as first:
+        program.wait_for(folder / "shared", "model.ckpt-5.index", first)
+        second = forks.run(*words, "--train-steps=100000", cwd=folder)
+        assert second.returncode == 2
+        assert re.fullmatch(
+            rf"error: shared is used by another training: process {first.pid} on .+, which "
+            r"started 20.*; wait until it has ended, or name another --output-dir\n",
+            second.stderr,
+        )
+        first.kill()
+        first.wait()
+    # The lock of a killed process is taken over.
+    step = checkpoints.latest_step(str(folder / "shared"))
+    third = forks.run(*words, f"--train-steps={step + 10}", cwd=folder)
+    assert (third.returncode, third.stderr) == (0, "")
+    assert f"continuing at step {step:,} to step {step + 10:,}" in third.stdout
+    assert not list((folder / "shared").glob("*.lock*"))
 
 
 def test_after_a_loss_that_is_not_finite_the_next_start_continues_from_finite_weights(

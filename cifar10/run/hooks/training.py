@@ -229,6 +229,21 @@ class SaverHook(CheckpointSaver):
         super().end(session)
 
 
+class OwnerListener(tf.train.CheckpointSaverListener):
+    """Ends training before a save into a folder that another run has taken over.
+
+    Args:
+      check: function that raises TrainingError then.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        """Raises TrainingError if the folder is another run's."""
+        self._check()
+
+
 class PauseListener(tf.train.CheckpointSaverListener):
     """Saves measurements, stops the clock, and ends training on a signal, all before validation.
 
