@@ -1,7 +1,13 @@
-"""Reads and writes small files by tf.io.gfile; a file is replaced by renaming."""
+"""Reads and writes small files by tf.io.gfile; a file is replaced by renaming.
 
+On local file systems and NFS, a file reaches the disk before its new name does. So a machine that
+loses power keeps the old file or the new one, never an empty one.
+"""
+
+import errno
 import json
 import math
+import os
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -14,7 +20,38 @@ def write_text(path: str, text: str) -> None:
     part = f"{path}.part"
     with tf.io.gfile.GFile(part, "w") as file:
         file.write(text)
+    sync(part)
     tf.io.gfile.rename(part, path, overwrite=True)
+    sync(os.path.dirname(path) or ".")
+
+
+def sync(path: str) -> None:
+    """Waits until the content of a file, or the entries of a folder, are on disk.
+
+    Args:
+      path: path of a file or folder; for one with a scheme, such as `gs://`, nothing is done.
+    """
+    if "://" in path:
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems flush folders by themselves and refuse fsync on them.
+        if error.errno != errno.EINVAL or not os.path.isdir(path):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: str) -> None:
+    """Waits until a folder and all that is in it are on disk."""
+    if "://" in folder:
+        return
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            sync(os.path.join(parent, name))
+        sync(parent)
 
 
 def write_json(path: str, value: Any) -> None:

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
-from cifar10.host.files import read_json, write_json
+from cifar10.host.files import read_json, sync, write_json
 
 BEST_DIR = "best"
 _BEST_NAME = "best.json"
@@ -146,6 +146,7 @@ def copy(checkpoint: str, to: str) -> None:
     for path in (*data, f"{checkpoint}.index"):
         ending = path.rsplit("/", 1)[-1][len(checkpoint.rsplit("/", 1)[-1]) :]
         tf.io.gfile.copy(path, to + ending, overwrite=True)
+        sync(to + ending)
 
 
 def exists(checkpoint: str) -> bool:

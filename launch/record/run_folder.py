@@ -53,7 +53,9 @@ class RunFolder:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = cls(parent / f"{stamp}-{secrets.token_hex(2)}")
         try:
-            (folder.path / "logs").mkdir(parents=True, mode=0o700)
+            parent.mkdir(parents=True, exist_ok=True)
+            folder.path.mkdir(mode=0o700)
+            (folder.path / "logs").mkdir(mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job))
             _forget_old(parent)
         except OSError as error:
@@ -105,10 +107,10 @@ class RunFolder:
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
-    """Returns the newest run whose id begins with `run_id`; without one, the newest run.
+    """Returns the run whose id is `run_id` or begins with it; without one, the newest run.
 
     Raises:
-      LaunchError: there is no such run.
+      LaunchError: there is no such run, or several begin with `run_id`.
     """
     runs = all_runs(parent)
     matching = [run for run in runs if run.run_id.startswith(run_id or "")]
@@ -116,7 +118,14 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
         known = ", ".join(run.run_id for run in runs[-3:]) or "none"
         what = f"no run {run_id}" if run_id else "no run"
         raise LaunchError(f"{what} in {parent}; known: {known}; --state-dir names another place")
-    return matching[-1]
+    exact = [run for run in matching if run.run_id == run_id]
+    if run_id and not exact and len(matching) > 1:
+        some = ", ".join(run.run_id for run in matching[-3:])
+        raise LaunchError(
+            f"--run {run_id} fits {len(matching)} runs in {parent}, the newest are {some}; give "
+            "more of the id"
+        )
+    return (exact or matching)[-1]
 
 
 def all_runs(parent: Path) -> list[RunFolder]:
@@ -159,8 +168,16 @@ def _describe(run_id: str, job: Job) -> Record:
 
 
 def _replace(path: Path, content: Record) -> None:
+    """Replaces a file by one that only its owner may read, and that is on disk before it.
+
+    The commands in it may contain secrets.
+    """
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=1))
+        file.flush()
+        os.fsync(descriptor)
     os.replace(partial, path)
 
 

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
+from cifar10.host.files import sync, sync_tree
 from cifar10.input.decode import decode_batch
 from cifar10.output import checkpoints
 from cifar10.run.job import Job, start_job
@@ -60,7 +61,9 @@ def export(job: Job, checkpoint: str) -> str:
             session, [tf.saved_model.tag_constants.SERVING], signatures, strip_default_attrs=True
         )
         builder.save()
+    sync_tree(part)
     tf.io.gfile.rename(part, folder)
+    sync(parent)
     return folder
 
 

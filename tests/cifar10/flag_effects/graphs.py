@@ -115,8 +115,8 @@ def arithmetic(config: TrainConfig) -> set[str]:
 
 def arithmetic_on_a_gpu(config: TrainConfig) -> set[str]:
     """Returns the types of matrix products on a GPU, and `loss scaling` if there is any."""
-    finite = _of_type(config, "train", "IsFinite", gpus=1)
-    return _arithmetic(config, 1) | ({"loss scaling"} if finite else set())
+    scaling = any(op.name == "current_loss_scale" for op in _ops(config, "train", 1))
+    return _arithmetic(config, 1) | ({"loss scaling"} if scaling else set())
 
 
 def _arithmetic(config: TrainConfig, gpus: int) -> set[str]:

@@ -6,7 +6,8 @@ import math
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.host.files import read_json, write_json, write_text
+from cifar10.host.files import read_json, sync, write_json, write_text
+from tests.failing_disk import every_rename_is_synced, failures_of
 
 
 @pytest.mark.parametrize("scheme", ["", "file://", "ram://"])
@@ -54,3 +55,29 @@ def test_what_is_no_finite_number_becomes_null(tmp_path):
         "rows": [{"rate": None}, [1, None]],
         "ok": 1.5,
     }
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(tmp_path):
+    path = str(tmp_path / "result.json")
+    with every_rename_is_synced() as renamed:
+        write_json(path, {"accuracy": 0.5})
+    assert renamed == [path]
+
+
+def test_whatever_fails_the_file_is_the_old_or_the_new_one(tmp_path):
+    path = str(tmp_path / "result.json")
+    write_json(path, "old")
+    failed = 0
+    for _ in failures_of(lambda: write_json(path, "new")):
+        failed += 1
+        assert read_json(path) in ("old", "new")
+        write_json(path, "old")
+    assert failed >= 4  # open, sync, rename, sync the folder
+    assert read_json(path) == "new"
+
+
+def test_a_folder_and_a_path_with_a_scheme_can_be_synced(tmp_path):
+    sync(str(tmp_path))
+    sync("gs://bucket/absent")
+    with pytest.raises(FileNotFoundError):
+        sync(str(tmp_path / "absent"))

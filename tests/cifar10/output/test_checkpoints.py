@@ -1,6 +1,7 @@
 """One whole best checkpoint is kept, whatever happens; the right one is found again."""
 
 import pathlib
+import shutil
 from typing import Any, Optional
 
 import pytest
@@ -8,7 +9,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
+from cifar10.host import files
 from cifar10.output import checkpoints
+from tests.failing_disk import every_rename_is_synced, failures_of
 
 
 def save(folder: object, step: int, value: float = 0.0) -> str:
@@ -254,3 +257,33 @@ def test_a_checkpoint_that_does_not_exist_is_refused(saved):
     path = f"{saved[20]}.index"
     with pytest.raises(UserError, match="does not exist; name it without the ending, for example"):
         checkpoints.find(TrainConfig(mode="evaluate", checkpoint=path))
+
+
+def test_whatever_fails_one_whole_best_checkpoint_is_there(saved, tmp_path):
+    output = str(tmp_path)
+    checkpoints.keep_if_best(output, saved[10], 10, 0.5)
+    failed = 0
+    for _ in failures_of(lambda: checkpoints.keep_if_best(output, saved[20], 20, 0.6)):
+        failed += 1
+        best = checkpoints.best(output)
+        assert best is not None
+        assert (best.step, value(best.path)) in ((10, 1.0), (20, 2.0))
+        shutil.rmtree(tmp_path / "best")
+        checkpoints.keep_if_best(output, saved[10], 10, 0.5)
+    assert failed >= 10
+    best = checkpoints.best(output)
+    assert best is not None
+    assert (best.step, value(best.path)) == (20, 2.0)
+
+
+def test_the_best_checkpoint_is_on_disk_before_it_is_named(saved, tmp_path):
+    output = str(tmp_path)
+    synced = []
+    real = files.sync
+    with pytest.MonkeyPatch.context() as patch, every_rename_is_synced() as renamed:
+        patch.setattr(checkpoints, "sync", lambda path: (synced.append(path), real(path)))
+        checkpoints.keep_if_best(output, saved[10], 10, 0.5)
+    assert renamed == [f"{output}/best/best.json"]
+    assert synced == [
+        f"{output}/best/model.ckpt-10.{ending}" for ending in ("data-00000-of-00001", "index")
+    ]

@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
+from launch.errors import LaunchError
 from launch.record import run_folder
-from launch.record.run_folder import RunFolder, all_runs
+from launch.record.run_folder import RunFolder, all_runs, find
+from tests.failing_disk import every_rename_is_synced, failures_of
 
 JOB = make_job(on_this_machine(1, 1))
 
@@ -40,3 +44,52 @@ def test_as_many_runs_as_are_kept_stay(monkeypatch, tmp_path: Path) -> None:
     old = [an_old_run(tmp_path, number, exit_code=0) for number in (0, 1)]
     new = RunFolder.create(tmp_path, JOB)
     assert [run.path for run in all_runs(tmp_path)] == [*old, new.path]
+
+
+def test_only_the_owner_may_read_a_run(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "new" / "state", JOB)
+    run.write_status({"exit_code": 0})
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (run.path, *run.path.iterdir())}
+    assert modes == {
+        run.run_id: 0o700,
+        "logs": 0o700,
+        "run.json": 0o600,
+        "status.json": 0o600,
+    }
+
+
+def test_a_run_is_on_disk_before_it_has_its_name(tmp_path: Path) -> None:
+    with every_rename_is_synced() as renamed:
+        RunFolder.create(tmp_path, JOB).add(facts=1)
+    assert [Path(path).name for path in renamed] == ["run.json", "run.json"]
+
+
+def test_whatever_fails_the_record_is_the_old_or_the_new_one(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, JOB)
+    run.write_status({"exit_code": None})
+    failed = 0
+    for _ in failures_of(lambda: run.write_status({"exit_code": 0})):
+        failed += 1
+        assert run.status() in ({"exit_code": None}, {"exit_code": 0})
+    assert failed == 2
+    assert run.status() == {"exit_code": 0}
+
+
+def test_an_id_that_fits_several_runs_is_refused(tmp_path: Path) -> None:
+    one, other = (an_old_run(tmp_path, number, exit_code=0) for number in (1, 2))
+    for given in (one.name, one.name[:15]):
+        assert find(tmp_path, given).path == one
+    assert find(tmp_path).path == other
+    with pytest.raises(LaunchError) as refused:
+        find(tmp_path, "2")
+    assert str(refused.value) == (
+        f"--run 2 fits 2 runs in {tmp_path}, the newest are {one.name}, {other.name}; give more of "
+        "the id"
+    )
+
+
+def test_a_whole_id_is_found_although_another_begins_with_it(tmp_path: Path) -> None:
+    one = an_old_run(tmp_path, 1, exit_code=0)
+    one.with_name(f"{one.name}e").mkdir()
+    (one.with_name(f"{one.name}e") / "run.json").write_text("{}")
+    assert find(tmp_path, one.name).path == one

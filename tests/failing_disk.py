@@ -1,0 +1,100 @@
+"""Makes the n-th operation on the disk fail, and finds files that are renamed before a sync."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+from unittest import mock
+
+import tensorflow.compat.v1 as tf
+
+# What may fail: where it is looked up, and its name.
+_OPERATIONS: tuple[tuple[Any, str], ...] = (
+    (os, "fsync"),
+    (os, "replace"),
+    (os, "unlink"),
+    (tf.io.gfile, "GFile"),
+    (tf.io.gfile, "copy"),
+    (tf.io.gfile, "makedirs"),
+    (tf.io.gfile, "remove"),
+    (tf.io.gfile, "rename"),
+)
+
+
+class DiskFull(OSError):
+    """The error of the operation that fails."""
+
+
+def failures_of(act: Callable[[], object]) -> Iterator[int]:
+    """Calls `act` again and again; its first operation fails, then its second, ...
+
+    Yields:
+      The number of the operation that has failed, after each call that failed; it ends with the
+      first call in which nothing fails.
+    """
+    for number in range(1, 1000):
+        with _failing(number) as failed, contextlib.suppress(DiskFull):
+            act()
+        if not failed:
+            return
+        yield number
+    raise AssertionError("1,000 operations on the disk, and no end")
+
+
+@contextlib.contextmanager
+def _failing(number: int) -> Iterator[list[int]]:
+    """Makes the operation `number` fail; yields a list, which is empty if none failed."""
+    failed: list[int] = []
+    count = 0
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == number:
+                failed.append(number)
+                raise DiskFull(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*arguments, **settings)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        for module, name in _OPERATIONS:
+            stack.enter_context(mock.patch.object(module, name, wrap(getattr(module, name))))
+        yield failed
+
+
+@contextlib.contextmanager
+def every_rename_is_synced() -> Iterator[list[str]]:
+    """Checks that what is renamed had reached the disk as it is; yields the new paths.
+
+    A machine that loses power may keep a rename but not the content that was written before it.
+    """
+    synced: dict[str, bytes] = {}
+    renamed: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        fsync(descriptor)
+        path = os.path.realpath(f"/proc/self/fd/{descriptor}")
+        if os.path.isfile(path):
+            synced[path] = Path(path).read_bytes()
+
+    def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+        def rename(source: Any, target: Any, *arguments: Any, **settings: Any) -> Any:
+            files = [Path(source)] if os.path.isfile(source) else Path(source).rglob("*")
+            for path in files:
+                if path.is_file():
+                    assert synced.get(os.path.realpath(path)) == path.read_bytes(), path
+            renamed.append(str(target))
+            return real(source, target, *arguments, **settings)
+
+        return rename
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(os, "fsync", note))
+        for module, name in ((os, "replace"), (tf.io.gfile, "rename")):
+            stack.enter_context(mock.patch.object(module, name, wrap(getattr(module, name))))
+        yield renamed
