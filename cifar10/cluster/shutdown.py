@@ -78,7 +78,7 @@ class ShutdownListener:
         """Reads the reports that have arrived since the last call."""
         for label in self._session.run(self._ended):
             self.waiting.discard(label.decode())
-            if label.decode().startswith(f"{MASTER}/"):
+            if label.decode().startswith(f"{MASTER}/") and self._master_ended is None:
                 self._master_ended = time.monotonic()
 
     @property

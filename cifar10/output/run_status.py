@@ -4,6 +4,9 @@ The master knows an evaluator that its cluster lists. For one that it does not l
 rewrite evaluator.json every few seconds; a master that starts meanwhile leaves validation to the
 evaluator. An evaluator that starts later reads in training.json that the master validates, and does
 not validate.
+
+An evaluator rewrites evaluator.json only while it makes progress, so that the master, which waits
+for the figures at the end, notices one that hangs.
 """
 
 import time
@@ -40,8 +43,29 @@ def read(output_dir: str) -> Optional[dict[str, Any]]:
 
 
 def touch_mark(output_dir: str) -> None:
-    """Rewrites evaluator.json; a running evaluator calls this every TOUCH_SECS."""
+    """Rewrites evaluator.json; an evaluator that makes progress calls this every TOUCH_SECS."""
     write_json(_path(output_dir, _MARK), {"alive_at": time.time()})
+
+
+class Mark(tf.train.SessionRunHook):
+    """The evaluator.json of this process, rewritten after each batch of an evaluation, too.
+
+    Args:
+      output_dir: path of the output folder.
+    """
+
+    def __init__(self, output_dir: str) -> None:
+        self._output_dir, self._touched = output_dir, time.monotonic()
+
+    def keep(self) -> None:
+        """Rewrites evaluator.json if that is due."""
+        if time.monotonic() - self._touched > TOUCH_SECS:
+            touch_mark(self._output_dir)
+            self._touched = time.monotonic()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Rewrites evaluator.json if that is due."""
+        self.keep()
 
 
 def remove_mark(output_dir: str) -> None:
@@ -52,14 +76,25 @@ def remove_mark(output_dir: str) -> None:
 
 
 def evaluator_is_here(output_dir: str) -> bool:
-    """Returns whether evaluator.json was rewritten recently, by the clock of the file system."""
+    """Returns whether evaluator.json was rewritten recently."""
+    silence = evaluator_silence(output_dir)
+    return silence is not None and silence < _FRESH_SECS
+
+
+def evaluator_silence(output_dir: str) -> Optional[float]:
+    """Returns the seconds since evaluator.json was rewritten, by the clock of the file system.
+
+    It returns None if there is no such file.
+    """
     mark, probe = _path(output_dir, _MARK), _path(output_dir, _PROBE)
-    if not tf.io.gfile.exists(mark):
-        return False
+    try:
+        renewed = tf.io.gfile.stat(mark).mtime_nsec
+    except tf.errors.NotFoundError:
+        return None
     write_json(probe, {})
-    age = tf.io.gfile.stat(probe).mtime_nsec - tf.io.gfile.stat(mark).mtime_nsec
+    now = tf.io.gfile.stat(probe).mtime_nsec
     tf.io.gfile.remove(probe)
-    return bool(age < _FRESH_SECS * 1e9)
+    return float(now - renewed) / 1e9
 
 
 def _path(output_dir: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
@@ -20,6 +21,8 @@ from cifar10.tf_internals import session_wait
 # The least time that a worker waits for a session of a master that answers. The master may be
 # building its graph, and --cluster-timeout is for tasks that do not answer.
 _LEAST_SESSION_SECS = 60
+_TELL_AGAIN_SECS = 2.0
+_CLOSING_SECS = 5.0
 
 
 class ClusterSession:
@@ -30,9 +33,18 @@ class ClusterSession:
       cluster: the addresses of all tasks, and which task this process is.
       plan: this machine's devices.
       target: the address of this trainer's server, for sessions.
+      trains: whether there is anything left to train; otherwise no other task is needed.
     """
 
-    def __init__(self, config: TrainConfig, cluster: Cluster, plan: DevicePlan, target: str):
+    def __init__(
+        self,
+        config: TrainConfig,
+        cluster: Cluster,
+        plan: DevicePlan,
+        target: str,
+        trains: bool = True,
+    ) -> None:
+        self.trains = trains
         self.config, self.cluster, self.plan, self.target = config, cluster, plan, target
         others = {
             f"{job}/{index}": address
@@ -43,10 +55,13 @@ class ClusterSession:
         needed = (f"{PS}/", f"{MASTER}/")
         self._needed = [one for one in others if self.in_graph or one.startswith(needed)]
         self._monitor = LivenessMonitor(others, config.cluster_timeout)
-        self._told = False
+        self._teller: Optional[threading.Thread] = None
+        self._closed = threading.Event()
 
     @classmethod
-    def start(cls, config: TrainConfig, cluster: Cluster, plan: DevicePlan) -> "ClusterSession":
+    def start(
+        cls, config: TrainConfig, cluster: Cluster, plan: DevicePlan, trains: bool = True
+    ) -> "ClusterSession":
         """Starts this trainer's server; `join` waits for the servers of other tasks.
 
         Raises:
@@ -54,7 +69,7 @@ class ClusterSession:
         """
         target = server.start(cluster, plan.session_config).target
         session_wait.look_often()
-        return cls(config, cluster, plan, target)
+        return cls(config, cluster, plan, target, trains)
 
     @property
     def in_graph(self) -> bool:
@@ -78,12 +93,16 @@ class ClusterSession:
     def join(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start, and monitors them afterwards.
 
+        If there is nothing left to train, it returns immediately.
+
         Args:
           check: a function that is called repeatedly; it raises an exception to end the waiting.
 
         Raises:
           TrainingError: one of these tasks does not answer in time.
         """
+        if not self.trains:
+            return
         self._monitor.start()
         self._monitor.wait_for(self._needed, check, say)
         self._monitor.end_process_without(self._needed, is_over=lambda: _is_over(check))
@@ -109,22 +128,29 @@ class ClusterSession:
             if stop.requested and self._waits_in_vain():
                 stop.check()
 
-        self._monitor.end_process_when(check)
+        if self.trains:
+            self._monitor.end_process_when(check)
 
     def replication(self) -> Replication:
-        """Returns this trainer's replication; in-graph, it asks all machines for their devices."""
+        """Returns this trainer's replication.
+
+        In-graph, it asks all machines for their devices, if there is anything left to train.
+        """
         homes = [(PS, index) for index in range(len(self.cluster.ps_addresses))] or [(MASTER, 0)]
         shared = {
             "variable_devices": tuple(shutdown.task_device(*task) for task in homes),
             "task_device": self.cluster.device,
             "transfer_dtype": tf.bfloat16 if self.config.ps_transfer == "bf16" else tf.float32,
         }
+        own_towers = tuple(f"{self.cluster.device}{one}" for one in self.plan.tower_devices)
         if self.in_graph:
             return Replication(
-                tower_devices=self._all_towers(), num_machines=self.cluster.num_trainers, **shared
+                tower_devices=self._all_towers() if self.trains else own_towers,
+                num_machines=self.cluster.num_trainers,
+                **shared,
             )
         return Replication(
-            tower_devices=tuple(f"{self.cluster.device}{one}" for one in self.plan.tower_devices),
+            tower_devices=own_towers,
             num_replicas=self.cluster.num_trainers,
             replica=self.cluster.replica,
             replicas_to_aggregate=self._replicas_to_aggregate,
@@ -180,11 +206,29 @@ class ClusterSession:
             del os.environ["TF_CONFIG"]
 
     def tell_end(self) -> None:
-        """Tells the tasks that only serve that this trainer no longer needs them."""
-        if self._told:
+        """Tells the tasks that only serve that this trainer no longer needs them.
+
+        A master keeps telling them until `close`, since a task may be started again meanwhile.
+        """
+        if self._teller:
             return
-        self._told = True
         self._monitor.stop()
+        self._tell()
+        self._teller = threading.Thread(target=self._keep_telling, daemon=True, name="tell")
+        if self.cluster.is_master:
+            self._teller.start()
+
+    def close(self) -> None:
+        """Ends the thread that tells other tasks of the end; waits a moment for it."""
+        self._closed.set()
+        if self._teller and self._teller.is_alive():
+            self._teller.join(_CLOSING_SECS)
+
+    def _keep_telling(self) -> None:
+        while not self._closed.wait(_TELL_AGAIN_SECS):
+            self._tell()
+
+    def _tell(self) -> None:
         serving = [(PS, index) for index in range(len(self.cluster.ps_addresses))]
         if self.in_graph:
             serving += [task for task in self.cluster.trainers if task[0] == WORKER]

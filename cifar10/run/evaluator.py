@@ -5,6 +5,7 @@ training is over, it evaluates the best checkpoint on the eval split and writes 
 export, unless the master has done so itself.
 """
 
+import dataclasses
 import time
 from typing import Any, Optional
 
@@ -67,21 +68,24 @@ def _evaluate_until_end(
         return
     rows = History.load(config.output_place, note["ended_at_step"]).train
     history = History(None, rows, run.history.validation)
-    results.finish(job, stop, history, note["status"], time.monotonic() - started)
+    results.finish(run.job, stop, history, note["status"], time.monotonic() - started)
 
 
 class _Run:
     """The evaluation of one run's checkpoints, in its output folder."""
 
     def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
-        self._job, self._stop, self._cluster = job, stop, cluster
         place = job.config.output_place
+        self._mark = run_status.Mark(place)
+        job = dataclasses.replace(job, evaluation_hooks=(self._mark,))
+        self.job, self._stop = job, stop
         step = checkpoints.latest_step(place)
         self.history = recovery.load_history(place, step, say, VALIDATION_FILE_NAME)
         self._recorder = ValidationRecorder(job, self.history, say)
-        self._touched = self._changed = time.monotonic()
+        self._changed = time.monotonic()
         self._monitor: Optional[LivenessMonitor] = None
-        if not cluster.is_alone or cluster.has_evaluator:
+        # A process that trains alone opens no port for an evaluator that it does not know.
+        if not cluster.is_alone or cluster.evaluator_address:
             address = cluster.address_of(MASTER, 0)
             self._monitor = LivenessMonitor({f"{MASTER}/0": address}, job.config.cluster_timeout)
 
@@ -91,24 +95,19 @@ class _Run:
             self._monitor.start()
         while True:
             self._stop.check()
-            self._keep_mark()
+            self._mark.keep()
             # The note is read first: if it says that training is over, the last checkpoint exists.
-            note = run_status.read(self._job.config.output_place)
+            note = run_status.read(self.job.config.output_place)
             self._validate_latest(note)
             if note and note["ended_at_step"] is not None:
                 return note
             self._check_master()
             time.sleep(_POLL_SECS)
 
-    def _keep_mark(self) -> None:
-        if time.monotonic() - self._touched > run_status.TOUCH_SECS:
-            run_status.touch_mark(self._job.config.output_place)
-            self._touched = time.monotonic()
-
     def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
-        if note is None or note["master_validates"] or not self._job.records.has_validation:
+        if note is None or note["master_validates"] or not self.job.records.has_validation:
             return
-        checkpoint = checkpoints.latest(self._job.config.output_place)
+        checkpoint = checkpoints.latest(self.job.config.output_place)
         if checkpoint is None:
             return
         try:
@@ -121,13 +120,13 @@ class _Run:
 
     def _check_master(self) -> None:
         """Raises TrainingError if the master, or else a new checkpoint, is missing for too long."""
-        timeout = self._job.config.cluster_timeout
+        timeout = self.job.config.cluster_timeout
         late = None
         if self._monitor:
             late = self._monitor.missing([f"{MASTER}/0"])
         elif time.monotonic() - self._changed > timeout:
             late = (
-                f"no new checkpoint in {self._job.config.output_place} for {timeout:g} s "
+                f"no new checkpoint in {self.job.config.output_place} for {timeout:g} s "
                 "(--cluster-timeout); start the training again, and then this task"
             )
         if late:

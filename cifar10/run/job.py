@@ -32,6 +32,7 @@ class Job:
     given_records: Optional[RecordSet] = None
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
     has_evaluator: bool = False  # whether a separate process validates and writes the results
+    evaluation_hooks: tuple[Any, ...] = ()  # session hooks of every evaluation in this process
 
     @property
     def records(self) -> RecordSet:
@@ -59,6 +60,11 @@ class Job:
         """Tells the cluster, if there is one, that this process has stopped training."""
         if self.cluster_session:
             self.cluster_session.tell_end()
+
+    def close(self) -> None:
+        """Ends what this process still does for the cluster, before the process ends."""
+        if self.cluster_session:
+            self.cluster_session.close()
 
     @property
     def num_examples(self) -> int:
@@ -95,7 +101,11 @@ def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
 
 
 def join_job(
-    config: TrainConfig, records: RecordSet, cluster: Cluster, check: Callable[[], None]
+    config: TrainConfig,
+    records: RecordSet,
+    cluster: Cluster,
+    check: Callable[[], None],
+    trains: bool = True,
 ) -> Job:
     """Makes the job of a cluster's trainer: starts its server and waits for the tasks it needs.
 
@@ -104,6 +114,7 @@ def join_job(
       records: the records of the data set.
       cluster: the addresses of all tasks, and which task this process is.
       check: a function that is called repeatedly; it raises an exception to end the waiting.
+      trains: whether there is anything left to train; otherwise no other task is needed.
 
     Raises:
       ConfigError: the machine does not fit the settings.
@@ -111,7 +122,7 @@ def join_job(
     """
     plan = plan_devices(config, cluster.host_share)
     use_devices(plan.session_config, plan.gpus)
-    session = ClusterSession.start(config, cluster, plan)
+    session = ClusterSession.start(config, cluster, plan, trains)
     session.join(check)
     return _assemble(config, plan, tuple(records.manifest["class_names"]), records, session)
 
@@ -139,6 +150,16 @@ def _assemble(
     )
     estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
     return Job(config, plan, params, estimator, class_names, records, cluster_session)
+
+
+def steps_of_cluster(config: TrainConfig, cluster: Cluster, records: RecordSet) -> int:
+    """Returns the global step at which a cluster's training ends, without any of its tasks."""
+    updates_together = 1
+    if config.replication == "in-graph":
+        updates_together = cluster.num_trainers
+    elif config.sync:
+        updates_together = config.replicas_to_aggregate or cluster.num_trainers
+    return config.total_steps(records.counts[TRAIN], config.train_batch_size * updates_together)
 
 
 def make_trainer(job: Job) -> Any:

@@ -19,13 +19,21 @@ from cifar10.input.sample import sample_images
 from cifar10.output import checkpoints, folder_lock, model_settings, recovery, run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
-from cifar10.run import results
+from cifar10.run import figures, results
 from cifar10.run.hooks import training
 from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
 from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.hooks.summaries import ResumeHook, SummaryHook, keep
 from cifar10.run.hooks.validation import ValidationRecorder
-from cifar10.run.job import Job, evaluation_input, join_job, make_trainer, open_output, start_job
+from cifar10.run.job import (
+    Job,
+    evaluation_input,
+    join_job,
+    make_trainer,
+    open_output,
+    start_job,
+    steps_of_cluster,
+)
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step import model_fn
@@ -68,14 +76,36 @@ def _train_and_evaluate(
     check_owner: Callable[[], None],
 ) -> None:
     """Does the work of `train_and_evaluate` in a folder that this process has locked."""
-    job = join_job(config, records, cluster, stop.check) if cluster else start_job(config, records)
+    checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
+    start_step = checkpoints.read_counter(checkpoint, "global_step")
+    if cluster:
+        # A master whose last step is saved needs no other task.
+        trains = start_step < steps_of_cluster(config, cluster, records)
+        job = join_job(config, records, cluster, stop.check, trains)
+    else:
+        job = start_job(config, records)
+    try:
+        _run_job(job, stop, started, checkpoint, cluster, check_owner)
+    finally:
+        job.close()
+
+
+def _run_job(
+    job: Job,
+    stop: StopRequest,
+    started: float,
+    checkpoint: Optional[str],
+    cluster: Optional[Cluster],
+    check_owner: Callable[[], None],
+) -> None:
+    """Trains from `checkpoint`, and sees to it that the figures exist at the end."""
+    config = job.config
+    start_step = checkpoints.read_counter(checkpoint, "global_step")
     if job.cluster_session:
         job.cluster_session.heed_signals(stop)
     if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)
     model_settings.write(config, job.class_names)
-    checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
-    start_step = checkpoints.read_counter(checkpoint, "global_step")
     if start_step >= job.total_steps and results.is_finished(config, start_step):
         job.tell_end()
         say(results.describe_finished(config))
@@ -89,10 +119,10 @@ def _train_and_evaluate(
     with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
         run = _Run(job, stop, history, progress, started, check_owner)
         run.train(checkpoint)
-    if job.has_evaluator:
-        say("training is over; the evaluator evaluates and exports")
-    else:
+    if not job.has_evaluator:
         results.finish(job, stop, history, run.outcome, time.monotonic() - started)
+    elif not figures.wait_for_evaluator(job, stop, started):
+        figures.make_instead_of_evaluator(job, stop, history, run.outcome, started)
 
 
 def _with_values_from_data(job: Job) -> Job:

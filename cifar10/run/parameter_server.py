@@ -16,6 +16,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError
 from cifar10.host.console import say
 from cifar10.host.signals import Stay, StopRequest
+from cifar10.output import run_status
 from cifar10.step.devices import plan_devices, use_devices
 
 _LISTEN_SECS = 0.2
@@ -54,11 +55,19 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
         if listener.master_ended and not any(monitor.is_here(label) for label in listener.waiting):
             break
         late = None if listener.master_ended else monitor.missing([master])
+        if late and _is_over(config):
+            break  # It was started after the end, or the master could not tell it.
         if late:
             raise TrainingError(late)
         time.sleep(_LISTEN_SECS)
     monitor.stop()
     say(f"{cluster.label} ends: training is over")
+
+
+def _is_over(config: TrainConfig) -> bool:
+    """Returns whether training is over, if this task sees the output folder."""
+    note = run_status.read(config.output_place)
+    return note is not None and note["ended_at_step"] is not None
 
 
 def _plan(config: TrainConfig, cluster: Cluster) -> tuple[tf.ConfigProto, tuple[Any, ...]]:

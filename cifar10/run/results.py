@@ -84,6 +84,17 @@ def is_finished(config: TrainConfig, step: int) -> bool:
         return False
 
 
+def describe_end(config: TrainConfig) -> str:
+    """Returns a line with the figures that another process has written."""
+    path = tf.io.gfile.join(config.output_place, RESULT_NAME)
+    found = read_json(path)
+    figures = found["figures"]
+    return (
+        f"eval accuracy {figures['eval_accuracy']:.4f} on {figures['eval_examples']:,} images, "
+        f"{found['status']}; result: {path}"
+    )
+
+
 def describe_finished(config: TrainConfig) -> str:
     """Returns a message for people who start a finished run again."""
     place = config.output_place

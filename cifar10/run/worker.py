@@ -14,7 +14,7 @@ from cifar10.output.progress.line import ProgressLine
 from cifar10.run.hooks import training
 from cifar10.run.hooks.finite import FiniteLossHook
 from cifar10.run.hooks.progress import ProgressHook
-from cifar10.run.job import Job, join_job, make_trainer
+from cifar10.run.job import Job, join_job, make_trainer, steps_of_cluster
 from cifar10.run.master import say_what_trains, train_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import TRAIN
@@ -72,7 +72,5 @@ def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: Stop
     note = run_status.read(config.output_place)
     if note is None or note["ended_at_step"] is None:
         return
-    gradients = (config.replicas_to_aggregate or cluster.num_trainers) if config.sync else 1
-    examples_per_step = config.train_batch_size * gradients
-    if note["ended_at_step"] >= config.total_steps(records.counts[TRAIN], examples_per_step):
+    if note["ended_at_step"] >= steps_of_cluster(config, cluster, records):
         raise TrainingOver(note["ended_at_step"])

@@ -86,7 +86,7 @@ class ValidationRecorder(tf.estimator.Exporter):
         with clear_errors(job.config):
             result = job.estimator.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
-                hooks=[StopEvaluationHook(stop)],
+                hooks=[StopEvaluationHook(stop), *job.evaluation_hooks],
                 checkpoint_path=checkpoint,
                 name=VALIDATION,
             )

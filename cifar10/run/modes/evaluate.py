@@ -96,7 +96,7 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
         summaries.take_back(estimator.eval_dir(split), step)
         metrics = estimator.evaluate(
             lambda: evaluation_input(job, split),
-            hooks=[collect, StopEvaluationHook(stop)],
+            hooks=[collect, StopEvaluationHook(stop), *job.evaluation_hooks],
             checkpoint_path=checkpoint,
             name=split,
         )

@@ -92,7 +92,8 @@ class Training:
 def task(master: Optional[str]) -> Cluster:
     """An evaluator that is listed in its cluster, or one beside a process that trains alone."""
     jobs = {"master": (master or "127.0.0.1:1",)}
-    return Cluster(jobs, "evaluator", 0, has_evaluator=master is not None, source="TF_CONFIG")
+    address = master and "127.0.0.1:2"  # Nothing listens there.
+    return Cluster(jobs, "evaluator", 0, True, "TF_CONFIG", evaluator_address=address)
 
 
 @pytest.fixture
@@ -167,6 +168,24 @@ def test_an_evaluator_says_that_it_is_here(training, monkeypatch):
     training.evaluate()
     assert times[1] > times[0]
     assert not training.is_marked
+
+
+def test_an_evaluator_says_that_it_is_here_after_each_batch_of_an_evaluation(training, monkeypatch):
+    monkeypatch.setattr(run_status, "TOUCH_SECS", 0.0)
+    training.begin()
+    training.save(1)
+    times: list[float] = []
+    touch = run_status.touch_mark
+
+    def touched(output_dir: str) -> None:
+        touch(output_dir)
+        times.append(time.monotonic())
+
+    monkeypatch.setattr(run_status, "touch_mark", touched)
+    training.end(1)
+    training.evaluate(eval_batch_size=1)
+    records = 7 + 20  # validation and eval
+    assert len(times) >= records
 
 
 def test_where_the_master_validates_the_evaluator_leaves_all_to_it(training, capsys):
