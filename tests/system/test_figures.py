@@ -1,0 +1,122 @@
+"""The end of a run: whoever owes its figures makes them, or another task does."""
+
+import json
+import pathlib
+import signal
+
+import pytest
+
+from cifar10.output import checkpoints
+from testbeds.processes import cluster
+from tests import shell
+from tests.cifar10 import program
+from tests.launch.launcher import Launcher, assert_nothing_left
+
+pytestmark = pytest.mark.system
+
+# Evaluating 300 images one by one, with 44 layers, takes several seconds.
+SLOW = (
+    "--output-dir=output",
+    "--num-layers=44",
+    "--train-batch-size=20",
+    "--eval-batch-size=1",
+    "--train-steps=2",
+    "--checkpoint-steps=2",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """The --data-dir flag of records with 1,350 training, 150 validation and 300 eval images."""
+    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 1_500)}"
+
+
+def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
+    found = json.loads((folder / "output" / "result.json").read_text())
+    assert found["figures"]["global_step"] == checkpoints.latest_step(str(folder / "output")) >= 2
+    assert len(found["history"]["validation"]) == validated
+
+
+def test_a_chief_waits_for_its_evaluator_longer_than_the_timeout(data, tmp_path):
+    arguments = (data, *SLOW, "--cluster-timeout=20")
+    with cluster(tmp_path, *arguments, evaluator=True) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "waiting for the evaluator")
+        tasks.wait()
+    assert "eval accuracy" in tasks.output("evaluator/0")
+    assert "instead" not in tasks.output("master/0")
+    assert tasks.output("master/0").splitlines()[-1].startswith("eval accuracy")
+    assert_has_figures(tmp_path, validated=1)
+
+
+def test_an_evaluator_beside_a_process_that_trains_alone_makes_the_figures(data, tmp_path):
+    shape = {"num_ps": 0, "num_workers": 0}
+    with cluster(tmp_path, data, *SLOW, "--cluster-timeout=60", **shape) as tasks:
+        tasks.start("evaluator/0")
+        tasks.wait_for_output("evaluator/0", "evaluator of output")
+        tasks.start("master/0")
+        tasks.wait()
+        assert not tasks.listening()
+    assert "eval accuracy" in tasks.output("evaluator/0")
+    assert_has_figures(tmp_path, validated=1)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_chief_whose_evaluator_fails_makes_the_figures(data, tmp_path, signum):
+    with cluster(tmp_path, data, *SLOW, "--cluster-timeout=8", evaluator=True) as tasks:
+        tasks.start()
+        tasks.wait_for_output("evaluator/0", "evaluating output")
+        tasks.kill("evaluator/0", signum)
+        tasks.wait(but=["evaluator/0"])
+        if signum == signal.SIGSTOP:
+            tasks.kill("evaluator/0", signal.SIGCONT)
+            assert tasks.exit_code("evaluator/0") == 0
+    assert "this process evaluates and exports instead" in tasks.output("master/0")
+    assert_has_figures(tmp_path, validated=1)
+
+
+@pytest.mark.parametrize("mode", [(), ("--sync=false",), ("--replication=in-graph",)])
+def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(data, tmp_path, mode):
+    with cluster(tmp_path, data, *SLOW, *mode, "--cluster-timeout=60") as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "evaluating output")
+        tasks.kill("master/0")
+        tasks.wait(but=["master/0"])  # The others have rightly ended.
+        tasks.start("master/0")
+        tasks.wait_for_output("master/0", "evaluating output", times=2)
+        # A task that comes after the end is told so.
+        tasks.start("ps/0", "worker/0")
+        tasks.wait()
+    assert "waiting for ps/0" not in tasks.output("master/0")
+    assert tasks.output("ps/0").count("ps/0 ends: training is over") == 2
+    assert tasks.ended_at["ps/0"] < tasks.ended_at["master/0"]
+    assert_has_figures(tmp_path, validated=1)
+
+
+def test_a_ps_that_comes_after_the_master_has_ended_ends_with_0(data, tmp_path):
+    with cluster(tmp_path, data, *SLOW, "--cluster-timeout=5") as tasks:
+        tasks.start()
+        tasks.wait()
+        tasks.start("ps/0")
+        tasks.wait()
+    assert tasks.output("ps/0").count("ps/0 ends: training is over") == 2
+
+
+def test_the_launcher_lets_an_evaluator_make_the_figures(data, tmp_path):
+    launcher = Launcher(tmp_path)
+    launcher.workdir = shell.ROOT
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        "hosts: [{name: localhost, roles: {chief: 1, worker: 1, ps: 1, evaluator: 1}}]\n"
+        "backend: local\n"
+        "limits: {grace_secs: 1}\n"
+    )
+    words = (data, *SLOW[1:], f"--output-dir={tmp_path / 'output'}")
+    try:
+        printed = launcher.up(("--cluster", str(file)), "--", *words)
+    finally:
+        launcher.end()
+    assert "did not end in time" not in printed
+    assert "[evaluator/0 localhost] eval accuracy" in printed
+    assert_has_figures(tmp_path, validated=1)
+    assert_nothing_left(launcher.run_id())
