@@ -162,8 +162,20 @@ def _convert_parser() -> _Parser:
     parser = _parser("convert", "Turns a source into checked records.")
     parser.epilog = _EPILOG
     add = parser.add_argument
-    add("--source", required=True, metavar="PATH", help="archive, folder, or `synthetic`")
-    add("--out", default=schema.DEFAULT_DATA_DIR, metavar="DIR", help="(default %(default)s)")
+    add(
+        "--source",
+        type=_path,
+        required=True,
+        metavar="PATH",
+        help="archive, folder, or `synthetic`",
+    )
+    add(
+        "--out",
+        type=_path,
+        default=schema.DEFAULT_DATA_DIR,
+        metavar="DIR",
+        help="(default %(default)s)",
+    )
     add(
         "--validation-size",
         type=int,
@@ -201,7 +213,13 @@ def _convert_parser() -> _Parser:
 def _download_parser() -> _Parser:
     parser = _parser("download", "Fetches a published archive; run it again to resume.")
     add = parser.add_argument
-    add("--out", default=schema.DEFAULT_DATA_DIR, metavar="DIR", help="(default %(default)s)")
+    add(
+        "--out",
+        type=_path,
+        default=schema.DEFAULT_DATA_DIR,
+        metavar="DIR",
+        help="(default %(default)s)",
+    )
     add(
         "--archive",
         choices=("python", "binary"),
@@ -219,19 +237,32 @@ def _download_parser() -> _Parser:
 
 def _verify_parser() -> _Parser:
     parser = _parser("verify", "Reads every record and checks it; exit code 1 on any damage.")
-    parser.add_argument("folder", metavar="DIR")
+    parser.add_argument("folder", type=_path, metavar="DIR")
     return parser
 
 
 def _show_parser() -> _Parser:
     parser = _parser("show", "Draws a contact sheet: a row of images for each class.")
     add = parser.add_argument
-    add("folder", metavar="DIR")
-    add("--out", default="grid.png", metavar="FILE", help="PNG to write (default %(default)s)")
+    add("folder", type=_path, metavar="DIR")
+    add(
+        "--out",
+        type=_path,
+        default="grid.png",
+        metavar="FILE",
+        help="PNG to write (default %(default)s)",
+    )
     add("--split", choices=schema.SPLITS, default=schema.TRAIN, help="(default %(default)s)")
     add("--count", type=_positive, default=12, metavar="N", help="images per class (default 12)")
     add("--seed", type=_natural, default=0, metavar="N", help="which images (default 0)")
     return parser
+
+
+def _path(text: str) -> str:
+    # An unset variable of a shell script would otherwise mean the current folder.
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty; leave it out for the default")
+    return text
 
 
 def _positive(text: str) -> int:

@@ -40,6 +40,8 @@ def _parse(text: str) -> dict[str, Any]:
         spec = json.loads(text)
     except ValueError as error:
         raise ConfigError(f"{text!r} is not JSON, {error}; write {_EXAMPLE}") from None
+    except RecursionError:
+        raise ConfigError(f"it is nested too deeply; write {_EXAMPLE}") from None
     if not isinstance(spec, dict):
         raise ConfigError(f"it must be a JSON object, got {json.dumps(spec)}; write {_EXAMPLE}")
     return spec

@@ -4,6 +4,7 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 """
 
 import dataclasses
+import math
 
 from cifar10 import models
 from cifar10.config.fields import ConfigFields
@@ -21,6 +22,8 @@ def check_config(config: ConfigFields) -> None:
     """
     for field in dataclasses.fields(config):
         flag, value = flag_of(field), getattr(config, field.name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{flag_name(field.name)} must be a finite number, got {value}")
         if not flag.allows(value):
             raise ConfigError(f"{flag_name(field.name)} must be {flag.rule}, got {value}")
     _check_paths(config)

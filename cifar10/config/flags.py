@@ -55,7 +55,7 @@ class _StoreOnce(argparse.Action):
     ) -> None:
         given = namespace.__dict__.setdefault(_GIVEN, {})
         name, value = given.setdefault(self.dest, (option_string, values))
-        if value != values:
+        if str(value) != str(values):  # NaN, which the checks refuse, does not equal itself.
             raise ConfigError(
                 f"{name} {value} and {option_string} {values} contradict each other; give one"
             )

@@ -68,7 +68,7 @@ def read_json(path: str) -> Any:
     try:
         with tf.io.gfile.GFile(path) as file:
             return json.load(file)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); move it away or mend it") from error
 
 

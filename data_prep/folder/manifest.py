@@ -95,7 +95,7 @@ def read(folder: Path) -> Optional[Manifest]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamageError(f"{path}: cannot be read: {error}") from error
     version = content.get("format_version") if isinstance(content, dict) else None
     if version != schema.FORMAT_VERSION:

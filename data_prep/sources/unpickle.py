@@ -3,10 +3,15 @@
 `pickle.load` of an untrusted file can run any code. The published batches name three globals, all
 to rebuild one uint8 array. This module maps these three names to stand-ins that only record their
 arguments, so neither numpy nor anything else is called; it refuses every other name.
+
+A few bytes of a pickle can also ask for much memory or time. So the instructions are read first,
+without carrying them out, and those that exceed what the published files need are refused.
 """
 
 import io
 import pickle
+import pickletools
+import reprlib
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,6 +19,17 @@ import numpy as np
 from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources.dataset import Pixels
+
+# A batch of 10,000 images has 20,000 instructions and 6 tuples. The published ones also have a name
+# for each image, and number these objects, which is some 40,000 instructions more.
+_MOST_INSTRUCTIONS = 2_000_000
+_HIGHEST_NUMBER = 1_000_000
+_MOST_TUPLES = 20
+# Hashable containers. Hashing one that contains the one before twice, which contains the one before
+# twice, and so on, takes twice as long with each.
+_TUPLES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET")
+# These write an entry of the table of numbered objects, which is as long as the highest number.
+_NUMBERS = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
 class _Dtype:
@@ -71,6 +87,7 @@ def load(data: bytes, name: str) -> dict[bytes, Any]:
       SourceError: the pickle is damaged, names another global, or is not a dictionary.
     """
     try:
+        _refuse_excess(data)
         value = _Unpickler(io.BytesIO(data), encoding="bytes").load()
     except Exception as error:  # A damaged pickle can raise almost any exception.
         reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -81,6 +98,24 @@ def load(data: bytes, name: str) -> dict[bytes, Any]:
             f"holds a {type(value).__name__}"
         )
     return value
+
+
+def _refuse_excess(data: bytes) -> None:
+    """Reads the instructions of a pickle without carrying them out.
+
+    Raises:
+      UnpicklingError: they would take more memory or time than a published file does.
+      ValueError: the pickle is damaged.
+    """
+    tuples = 0
+    for count, (instruction, argument, _) in enumerate(pickletools.genops(data)):
+        tuples += instruction.name in _TUPLES
+        if count >= _MOST_INSTRUCTIONS:
+            raise pickle.UnpicklingError(f"it has more than {_MOST_INSTRUCTIONS:,} instructions")
+        if tuples > _MOST_TUPLES:
+            raise pickle.UnpicklingError(f"it has more than {_MOST_TUPLES} tuples")
+        if instruction.name in _NUMBERS and int(argument or 0) > _HIGHEST_NUMBER:
+            raise pickle.UnpicklingError(f"it numbers an object {argument:,}")
 
 
 def pixels(value: Any, name: str) -> Pixels:
@@ -99,11 +134,12 @@ def pixels(value: Any, name: str) -> Pixels:
     _, shape, dtype, fortran, content = state
     code = getattr(dtype, "code", None)
     if code not in (b"u1", "u1") or fortran is not False:
-        raise SourceError(f"{name}: data must be uint8 in C order, is {code!r}")
+        raise SourceError(f"{name}: data must be uint8 in C order, is {reprlib.repr(code)}")
     rows = shape[0] if isinstance(shape, tuple) and len(shape) == 2 else None
     if not isinstance(rows, int) or rows < 1 or shape[1] != schema.IMAGE_BYTES:
         raise SourceError(
-            f"{name}: data must have the shape (images, {schema.IMAGE_BYTES}), has {shape!r}"
+            f"{name}: data must have the shape (images, {schema.IMAGE_BYTES}), "
+            f"has {reprlib.repr(shape)}"
         )
     if not isinstance(content, bytes) or len(content) != rows * schema.IMAGE_BYTES:
         held = len(content) if isinstance(content, bytes) else type(content).__name__

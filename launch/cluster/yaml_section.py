@@ -145,6 +145,8 @@ def read(path: str) -> Section:
         raise LaunchError(f"{path}:{line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise LaunchError(f"{path}: not YAML: {error}") from None
+    except RecursionError:
+        raise LaunchError(f"{path}: nested too deeply for a cluster file") from None
     if node is None:
         raise LaunchError(f"{path}:1: empty; it must at least list `hosts`")
     return Section(path, node, "the file")

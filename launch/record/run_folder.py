@@ -72,7 +72,7 @@ class RunFolder:
         """Returns the content of run.json; HostError if it cannot be read."""
         try:
             record: Record = json.loads((self.path / "run.json").read_text("utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise HostError(f"{self.path / 'run.json'}: {error}") from None
         return record
 
@@ -87,7 +87,7 @@ class RunFolder:
         """Returns the content of status.json; an empty dict if it cannot be read."""
         try:
             status: Record = json.loads((self.path / "status.json").read_text("utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return status
 

@@ -143,10 +143,12 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("plan", "check", "up"):
         _add_cluster(verbs[name])
     for name in ("status", "logs", "stop", "clean"):
-        verbs[name].add_argument("--run", metavar="ID", help="by default the newest one")
+        verbs[name].add_argument(
+            "--run", type=_filled, metavar="ID", help="by default the newest one"
+        )
     where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
     for name in ("up", "status", "logs", "stop", "clean"):
-        verbs[name].add_argument("--state-dir", metavar="DIR", help=where)
+        verbs[name].add_argument("--state-dir", type=_filled, metavar="DIR", help=where)
     form = verbs["plan"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--shell", action="store_true", help="a line for each node, to run by hand")
@@ -162,6 +164,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _filled(text: str) -> str:
+    # An unset variable of a shell script would otherwise mean the current folder or any run.
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty; leave it out for the default")
+    return text
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 6:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}")
@@ -169,8 +178,12 @@ def _count(text: str) -> int:
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cluster", metavar="FILE", help="YAML description of the cluster")
-    parser.add_argument("--hosts", metavar="IP0,IP1", help="master on the first, a ps on each")
+    parser.add_argument(
+        "--cluster", type=_filled, metavar="FILE", help="YAML description of the cluster"
+    )
+    parser.add_argument(
+        "--hosts", type=_filled, metavar="IP0,IP1", help="master on the first, a ps on each"
+    )
     parser.add_argument("--on", choices=tuple(KINDS), help="where tasks run (default: ssh)")
     parser.add_argument(
         "--workers",
@@ -185,8 +198,10 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         "--nodes", type=_count, metavar="N", help="slurm: number of hosts for the tasks"
     )
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
-    parser.add_argument("--python", metavar="PATH", help="the training's Python")
-    parser.add_argument("--workdir", metavar="DIR", help="the folder with cifar10_main.py")
+    parser.add_argument("--python", type=_filled, metavar="PATH", help="the training's Python")
+    parser.add_argument(
+        "--workdir", type=_filled, metavar="DIR", help="the folder with cifar10_main.py"
+    )
 
 
 def _plan(options: argparse.Namespace) -> int:

@@ -78,6 +78,8 @@ def test_convert_may_be_said_or_left_out(python_source: Path, tmp_path: Path) ->
         (["frobnicate"], "error: "),
         (["verify"], "required: DIR"),
         (["download", "--archive", "matlab"], "invalid choice: 'matlab'"),
+        (["--out", "", "--source", "synthetic"], "--out: must not be empty; leave it out"),
+        (["verify", ""], "DIR: must not be empty; leave it out"),
     ],
 )
 def test_a_bad_flag_or_source_is_one_line_and_exit_2(

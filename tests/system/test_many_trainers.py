@@ -33,8 +33,8 @@ def open_descriptors(tasks: ClusterOfProcesses) -> dict[str, int]:
 
 def test_sixteen_trainers_and_two_ps_keep_few_descriptors_open(tmp_path: pathlib.Path) -> None:
     data = program.make_records(tmp_path / "data", 400)
-    arguments = (f"--data-dir={data}", "--output-dir=output", "--model=mlp", "--hidden-units=8")
-    arguments += ("--train-batch-size=20", "--train-steps=1000000", "--checkpoint-steps=1000000")
+    arguments = [f"--data-dir={data}", "--output-dir=output", "--model=mlp", "--hidden-units=8"]
+    arguments += ["--train-batch-size=20", "--train-steps=1000000", "--checkpoint-steps=1000000"]
     shape = {"num_ps": SERVERS, "num_workers": TRAINERS - 1}
     with cluster(tmp_path, *arguments, "--log-steps=100", **shape) as tasks:
         tasks.start()

@@ -193,6 +193,7 @@ def test_ipv6_addresses_stand_in_brackets():
     [
         ("{'cluster': {}}", "\"{'cluster': {}}\" is not JSON, Expecting property name"),
         ("[1]", "it must be a JSON object, got [1]; write {"),
+        ('{"a":' * 100_000, "it is nested too deeply; write {"),
         ('{"cluster": ["a:1"]}', 'cluster must be an object, got ["a:1"]; write {"cluster"'),
         ('{"cluster": {}, "task": "worker"}', 'task must be an object, got "worker"'),
     ],

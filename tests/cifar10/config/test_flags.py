@@ -158,6 +158,9 @@ def test_a_flag_without_its_value_is_refused():
         ("--train-steps=many", "argument --train-steps: invalid int value: 'many'"),
         ("--learning-rate=fast", "argument --learning-rate: invalid float value: 'fast'"),
         ("--precision=int8", "argument --precision: invalid choice: 'int8'"),
+        ("--learning-rate=nan", "--learning-rate must be a finite number, got nan"),
+        ("--learning-rate=inf", "--learning-rate must be a finite number, got inf"),
+        ("--max-minutes=nan", "--max-minutes must be a finite number, got nan"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_the_flag(argument, message, capsys):

@@ -51,6 +51,37 @@ def test_what_is_no_pickled_dictionary_is_refused_in_one_line(data: bytes) -> No
         unpickle.load(data, "batch")
 
 
+def _shared_tuples(depth: int) -> bytes:
+    """A pickle of a dictionary whose key is a tuple of itself twice, `depth` times over."""
+    return b"\x80\x02})q\x00" + b"h\x00h\x00\x86q\x00" * depth + b"Ns."
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        # A table of 64 million entries takes 1 GB.
+        (b"\x80\x02}r\xff\xff\xff\x03.", "it numbers an object 67,108,863"),
+        # Hashing this key takes 2**60 steps.
+        (_shared_tuples(60), "it has more than 20 tuples"),
+        (b"\x80\x02}" + b"0}" * 1_100_000 + b".", "it has more than 2,000,000 instructions"),
+    ],
+)
+def test_a_pickle_that_would_take_much_memory_or_time_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(SourceError, match=f"not a readable CIFAR-10 batch: {reason}"):
+        unpickle.load(data, "batch")
+
+
+def test_a_deeply_nested_shape_is_described_in_few_words() -> None:
+    nested = b"]" * 100_000 + b"a" * 99_999
+    array = made.array_opcodes((1, 3072), b"\0" * 3072)
+    batch = unpickle.load(made.python2_pickle({b"data": made.Raw(array)}), "batch")
+    state = list(batch[b"data"].state)
+    state[1] = unpickle.load(b"\x80\x02}U\x00" + nested + b"s.", "batch")[b""]
+    batch[b"data"].state = tuple(state)
+    with pytest.raises(SourceError, match=r"has \[\[\[\[\[\[\[\.\.\.\]"):
+        unpickle.pixels(batch[b"data"], "batch")
+
+
 def test_a_truncated_batch_is_refused() -> None:
     data = made.batch_pickle(made.pixels(0), made.labels())
     for length in (10, 100, len(data) // 2, len(data) - 1):
