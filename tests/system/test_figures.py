@@ -1,23 +1,25 @@
 """The end of a run: whoever owes its figures makes them, or another task does."""
 
+import contextlib
 import json
 import pathlib
 import signal
+from typing import Any
 
 import pytest
 
 from cifar10.output import checkpoints
-from testbeds.processes import cluster
-from tests import shell
+from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
 from tests.launch.launcher import Launcher, assert_nothing_left
+from tests.system import slow_evaluation
 
 pytestmark = pytest.mark.system
 
-# Evaluating 300 images one by one, with 44 layers, takes several seconds.
 SLOW = (
     "--output-dir=output",
-    "--num-layers=44",
+    "--model=mlp",
+    "--learning-rate=0.001",
     "--train-batch-size=20",
     "--eval-batch-size=1",
     "--train-steps=2",
@@ -31,6 +33,13 @@ def data(tmp_path_factory) -> str:
     return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 1_500)}"
 
 
+def slowly(
+    folder: pathlib.Path, *arguments: object, **shape: Any
+) -> contextlib.AbstractContextManager[ClusterOfProcesses]:
+    """A cluster whose evaluations of 300 images take several seconds."""
+    return cluster(folder, *arguments, program=slow_evaluation.PROGRAM, **shape)
+
+
 def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
     found = json.loads((folder / "output" / "result.json").read_text())
     assert found["figures"]["global_step"] == checkpoints.latest_step(str(folder / "output")) >= 2
@@ -38,8 +47,9 @@ def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
 
 
 def test_a_chief_waits_for_its_evaluator_longer_than_the_timeout(data, tmp_path):
-    arguments = (data, *SLOW, "--cluster-timeout=20")
-    with cluster(tmp_path, *arguments, evaluator=True) as tasks:
+    assert 300 * slow_evaluation.BATCH_SECS > 5
+    arguments = (data, *SLOW, "--cluster-timeout=5")
+    with slowly(tmp_path, *arguments, evaluator=True) as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "waiting for the evaluator")
         tasks.wait()
@@ -51,7 +61,7 @@ def test_a_chief_waits_for_its_evaluator_longer_than_the_timeout(data, tmp_path)
 
 def test_an_evaluator_beside_a_process_that_trains_alone_makes_the_figures(data, tmp_path):
     shape = {"num_ps": 0, "num_workers": 0}
-    with cluster(tmp_path, data, *SLOW, "--cluster-timeout=60", **shape) as tasks:
+    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=60", **shape) as tasks:
         tasks.start("evaluator/0")
         tasks.wait_for_output("evaluator/0", "evaluator of output")
         tasks.start("master/0")
@@ -63,7 +73,7 @@ def test_an_evaluator_beside_a_process_that_trains_alone_makes_the_figures(data,
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_chief_whose_evaluator_fails_makes_the_figures(data, tmp_path, signum):
-    with cluster(tmp_path, data, *SLOW, "--cluster-timeout=8", evaluator=True) as tasks:
+    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=8", evaluator=True) as tasks:
         tasks.start()
         tasks.wait_for_output("evaluator/0", "evaluating output")
         tasks.kill("evaluator/0", signum)
@@ -77,7 +87,7 @@ def test_a_chief_whose_evaluator_fails_makes_the_figures(data, tmp_path, signum)
 
 @pytest.mark.parametrize("mode", [(), ("--sync=false",), ("--replication=in-graph",)])
 def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(data, tmp_path, mode):
-    with cluster(tmp_path, data, *SLOW, *mode, "--cluster-timeout=60") as tasks:
+    with slowly(tmp_path, data, *SLOW, *mode, "--cluster-timeout=60") as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "evaluating output")
         tasks.kill("master/0")
@@ -94,7 +104,7 @@ def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(da
 
 
 def test_a_ps_that_comes_after_the_master_has_ended_ends_with_0(data, tmp_path):
-    with cluster(tmp_path, data, *SLOW, "--cluster-timeout=5") as tasks:
+    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=5") as tasks:
         tasks.start()
         tasks.wait()
         tasks.start("ps/0")
@@ -104,7 +114,8 @@ def test_a_ps_that_comes_after_the_master_has_ended_ends_with_0(data, tmp_path):
 
 def test_the_launcher_lets_an_evaluator_make_the_figures(data, tmp_path):
     launcher = Launcher(tmp_path)
-    launcher.workdir = shell.ROOT
+    (launcher.workdir / "cifar10_main.py").unlink()
+    (launcher.workdir / "cifar10_main.py").symlink_to(slow_evaluation.PROGRAM)
     file = tmp_path / "cluster.yaml"
     file.write_text(
         "hosts: [{name: localhost, roles: {chief: 1, worker: 1, ps: 1, evaluator: 1}}]\n"
