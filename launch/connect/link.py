@@ -14,6 +14,22 @@ from launch.agent.protocol import MAGIC, Message, encode
 from launch.connect import bootstrap
 from launch.errors import HostError
 
+_LONGEST = 1 << 24  # bytes of a message; an agent sends at most a few hundred kilobytes at once
+# event -> the types of the fields that the launcher uses.
+_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "lines": {"task": (str,), "lines": (list,), "dropped": (int,)},
+    "started": {"task": (str,)},
+    "exit": {
+        "task": (str,),
+        "stragglers": (int,),
+        "code": (int, type(None)),
+        "reason": (str,),
+    },
+    "orphaned": {"by_platform": (bool,), "reason": (str,)},
+    "note": {"text": (str,)},
+    "told": {"reason": (str,)},
+    "ports": {"ports": (list,)},
+}
 _LAST_WORDS = 4000  # bytes of standard error that a message may hold
 
 
@@ -43,6 +59,7 @@ class Link:
         self._hear = hear
         self._greeted = threading.Event()
         self._ready = False
+        self._wrong = ""  # what the host has sent that is no message
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
         self._process: Optional[subprocess.Popen[bytes]] = None
@@ -99,6 +116,8 @@ class Link:
         """Returns why the connection ended, by the process's exit code and standard error."""
         if self._process is None:
             return "it was never started"
+        if self._wrong:
+            return self._wrong
         try:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
@@ -132,14 +151,17 @@ class Link:
 
     def _read(self, stream: IO[bytes]) -> None:
         with stream:
-            for line in stream:
+            for line in iter(lambda: stream.readline(_LONGEST), b""):
                 if line.endswith(MAGIC):  # a login shell's text without a newline may precede it
                     break
-            for line in stream:
+            for line in iter(lambda: stream.readline(_LONGEST), b""):
                 self.heard = time.monotonic()
-                if not line.endswith(b"\n"):
+                message = _message(line)
+                if message is None:
+                    if line.endswith(b"\n") or len(line) == _LONGEST:
+                        self._wrong = f"it sent what is no message of an agent: {line[:60]!r}"
                     break
-                self._hear(self, json.loads(line))
+                self._hear(self, message)
                 self._ready = True
                 self._greeted.set()  # the first message is `hello`
         self._hear(self, {"event": "lost"})
@@ -151,3 +173,18 @@ class Link:
             while (data := self._to_write.get()) is not None:
                 stream.write(data)
                 stream.flush()
+
+
+def _message(line: bytes) -> Optional[Message]:
+    """Returns the message of a line; None if it is not one that an agent sends."""
+    try:
+        message = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or not isinstance(message.get("event"), str):
+        return None
+    fields = _FIELDS.get(message["event"], {})
+    if any(n not in message or not isinstance(message[n], kinds) for n, kinds in fields.items()):
+        return None
+    texts = message["lines"] if message["event"] == "lines" else []
+    return message if all(isinstance(text, str) for text in texts) else None

@@ -12,11 +12,11 @@ import threading
 from collections.abc import Sequence
 from typing import Optional, TextIO, cast
 
+from launch.screen.plain import plain
 from launch.screen.row import Item, Row
 
 _BACKLOG = 10_000  # the longest queue of lines that are not written yet
 _CLOSE_SECS = 2.0
-_CONTROL = dict.fromkeys([*range(9), *range(10, 32), 127])  # control characters except the tab
 
 
 class Display:
@@ -50,7 +50,7 @@ class Display:
         if self._dropped:
             self._queue.put(f"[{self._dropped:,} lines not shown; they are in the logs]")
             self._dropped = 0
-        self._queue.put(text.translate(_CONTROL))
+        self._queue.put(plain(text))
 
     def table(self, rows: Sequence[Row]) -> None:
         """Redraws the table if live; does nothing while earlier items are waiting."""

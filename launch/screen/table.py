@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from launch.screen.plain import plain
 from launch.screen.row import Item, Row
 
 _STYLES = {"running": "green", "done": "dim", "failed": "bold red", "restarting": "yellow"}
@@ -50,6 +51,11 @@ def render(rows: Sequence[Row]) -> Table:
     for row in rows:
         state = Text(row.state, _STYLES.get(row.state.split()[0], ""))
         table.add_row(
-            Text(row.task), Text(row.host), state, row.step, row.images_per_sec, Text(row.last)
+            Text(row.task),
+            Text(row.host),
+            state,
+            row.step,
+            row.images_per_sec,
+            Text(plain(row.last)),
         )
     return table

@@ -167,7 +167,12 @@ class _Agents:
         elif link is None or not self._connections.is_current(host, link):
             return  # from a dropped connection
         elif "task" in message:
-            self._take_from_task(message["task"], host, message)
+            name = message["task"]
+            state = self._supervisor.states.get(name)
+            if state is not None and state.task.host.name == host:
+                self._take_from_task(name, host, message)
+            else:
+                self._loop.note(f"{host}: ignored a message about {name}, which it does not run")
         else:
             self._take_from_agent(host, link, message)
 

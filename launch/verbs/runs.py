@@ -8,14 +8,17 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 from launch.backends.base import Lasting
 from launch.backends.registry import backend_named
 from launch.cluster.model import LEADS
 from launch.errors import HostError, LaunchError
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
+from launch.screen.plain import plain
 
 _LOOK_SECS = 0.2
+_LONGEST_LINE = 1 << 16  # bytes; a longer line is printed in parts
 _ASK_SECS = 5.0  # for schedulers, which others use, too
 
 
@@ -67,9 +70,19 @@ def logs(options: argparse.Namespace) -> int:
         raise LaunchError(f"{task} has not written anything yet: {folder.log_path(task)}")
     else:
         with folder.log_path(task).open("rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
-        sys.stdout.flush()
+            _print(file)
     return 0
+
+
+def _print(log: IO[bytes]) -> None:
+    """Prints the rest of a log: byte by byte into a file or pipe, as plain text on a terminal."""
+    if not sys.stdout.isatty():
+        shutil.copyfileobj(log, sys.stdout.buffer)
+    else:
+        while line := log.readline(_LONGEST_LINE):
+            text = line.decode(errors="replace")
+            sys.stdout.write(plain(text) + ("\n" if text.endswith("\n") else ""))
+    sys.stdout.flush()
 
 
 def _follow(folder: RunFolder, path: Path) -> None:
@@ -81,8 +94,7 @@ def _follow(folder: RunFolder, path: Path) -> None:
         if file is None and path.exists():
             file = path.open("rb")
         if file is not None:
-            shutil.copyfileobj(file, sys.stdout.buffer)
-            sys.stdout.flush()
+            _print(file)
             if path.exists() and not os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 file.close()
                 file = None

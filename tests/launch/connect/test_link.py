@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.agent.protocol import MAGIC, Message
 from launch.connect.link import Link
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
@@ -41,3 +42,45 @@ def test_a_link_that_was_closed_before_gives_its_process_nothing_to_run() -> Non
     with pytest.raises(HostError, match="it ended with 0"):
         link.open(30)
     link.close(0)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "no JSON",
+        "[1]",
+        '{"do": "end"}',
+        '{"event": "exit", "task": "worker/0"}',
+        '{"event": "lines", "task": "worker/0", "lines": [1], "dropped": 0}',
+        '{"event":' * 100_000,
+    ],
+    ids=lambda sent: sent[:30],
+)
+def test_what_is_no_message_ends_the_connection_and_is_named(sent: str, tmp_path: Path) -> None:
+    file = tmp_path / "sent"
+    file.write_bytes(MAGIC + b'{"event":"hello"}\n' + sent.encode() + b"\n")
+    heard: list[Message] = []
+    link = Link(
+        ("sh", "-c", f"cat {file}; exec sleep 300"), lambda *_: "", lambda _, one: heard.append(one)
+    )
+    link.open(60)
+    wait_for(lambda: {"event": "lost"} in heard, "the end")
+    assert heard == [{"event": "hello"}, {"event": "lost"}]
+    assert link.why().startswith(
+        f"it sent what is no message of an agent: {sent[:20].encode()!r}"[:-1]
+    )
+    link.close(0)
+
+
+def test_a_message_without_an_end_is_bounded(tmp_path: Path) -> None:
+    heard: list[Message] = []
+    endless = f"printf '{MAGIC.decode()}'; tr '\\0' x </dev/zero"
+    link = Link(
+        ("sh", "-c", endless),
+        lambda code, _: f"it ended with {code}",
+        lambda *one: heard.append(one[1]),
+    )
+    with pytest.raises(HostError, match="it sent what is no message of an agent: b'xxx"):
+        link.open(60)
+    link.close(0)
+    assert heard == [{"event": "lost"}]

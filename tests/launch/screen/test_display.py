@@ -4,9 +4,11 @@ import io
 import os
 import threading
 
+import pytest
 from rich.console import Console
 
 from launch.screen.display import Display
+from launch.screen.plain import plain
 from launch.screen.row import Row
 from launch.screen.table import render
 
@@ -26,6 +28,20 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     display.task_line("worker/0", "node1", "a\x1b[2Jb\rc\td")
     display.close()
     assert stream.getvalue() == "[worker/0 node1] a[2Jbc\td\n"
+
+
+@pytest.mark.parametrize(
+    "characters",
+    ["\x1b]52;c;AAAA\x07", "\x9b2J", "\x90q\x9c", "\u202eabc\u202c", "\u2066\u2069", "\u2028"],
+)
+def test_neither_lines_nor_the_table_control_the_terminal(characters: str) -> None:
+    row = Row("worker/0", "node1", "running", "1/2", "3", f"before{characters}after")
+    drawn = io.StringIO()
+    Console(file=drawn, width=100).print(render([row]))
+    for text in (plain(f"before{characters}after\t"), drawn.getvalue()):
+        assert all(one.isprintable() or one in "\t\n" for one in text)
+        assert "before" in text
+        assert "after" in text
 
 
 def test_a_reader_that_stands_still_holds_nobody_up() -> None:

@@ -7,12 +7,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from launch.agent.sockets import free_ports
 from launch.backends.local.backend import TRANSPORT
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.connect.connections import Connections, Event
+from launch.connect.link import Link
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import _Agents, _order_to_start
@@ -46,3 +49,29 @@ def test_a_task_that_is_started_late_gets_the_signal_that_came_before_it(tmp_pat
     # By the signal, or by what the stand-in makes of it; not by SIGKILL after ten seconds.
     assert supervisor.states["master/0"].code in (-signal.SIGTERM, 128 + signal.SIGTERM)
     assert_nothing_left(folder.run_id, timeout_secs=10)
+
+
+@pytest.mark.parametrize("task", ["master/0", "worker/7"])
+def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(task: str, tmp_path: Path) -> None:
+    cluster = on_this_machine(0, 0, workdir=str(make_workdir(tmp_path / "work")))
+    job = make_job(cluster, [], {"localhost": free_ports(1)})
+    folder = RunFolder.create(tmp_path / "state", job)
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    connections = Connections(cluster, folder.run_id, TRANSPORT, events)
+    link = Link(["true"], lambda code, _: str(code), lambda *_: None)
+    connections.use("node2", link)
+    supervisor = Supervisor(job.tasks, cluster.limits, 0, time.monotonic())
+    supervisor.start()
+    supervisor.started("master/0")
+    shown = io.StringIO()
+    display = Display(shown, live=False)
+    agents = _Agents(
+        supervisor, RunLoop(supervisor, folder, display, events, [], False), connections, {}
+    )
+    failed = {"event": "exit", "task": task, "code": 1, "reason": "", "stragglers": 0}
+    agents.handle(("node2", link, failed))
+    display.close()
+    link.close(0)
+    connections.close_all()
+    assert supervisor.states["master/0"].status == "running"
+    assert f"node2: ignored a message about {task}, which it does not run" in shown.getvalue()

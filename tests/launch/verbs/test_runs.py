@@ -1,11 +1,14 @@
 """`status`, `logs`, `stop` and `clean`, from another terminal."""
 
 import argparse
+import contextlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from launch.cluster.model import Limits
 from launch.record import run_folder
 from launch.verbs import runs
-from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, processes_of, wait_for
+from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left, processes_of, wait_for
 
 TWO = (*LOCAL, "--workers", "1")
 
@@ -47,6 +50,26 @@ def test_logs_shows_what_a_task_wrote(launcher: Launcher) -> None:
     launcher.up(TWO, "--", "steps=2", "worker/0:print=hello")
     assert launcher.verb("logs", "worker/0").startswith("hello\n")
     assert "step 2/2" in launcher.verb("logs")
+
+
+def test_logs_on_a_terminal_does_not_control_it(launcher: Launcher) -> None:
+    launcher.up(TWO, "--", "steps=2")
+    log = next(launcher.state.glob("*/logs/master-0.log"))
+    log.write_bytes("a\x1b[2Jb\u202ec\xff\n".encode() + b"\xff\x9b" + b"x" * 100_000)
+    words = ["-m", "launch", "logs", "--state-dir", str(launcher.state)]
+    reading, terminal = pty.openpty()
+    with subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        with contextlib.suppress(OSError):  # How a terminal says that it is at its end.
+            while data := os.read(reading, 1 << 16):
+                shown += data
+        os.close(reading)
+    assert process.returncode == 0
+    assert shown.decode() == "a[2Jbc\xff\r\n\ufffd\ufffd" + "x" * 100_000
+    # A file gets every byte.
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    assert done.stdout == log.read_bytes()
 
 
 def test_logs_of_a_task_that_is_not_there(launcher: Launcher) -> None:
