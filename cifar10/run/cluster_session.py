@@ -1,5 +1,6 @@
 """A trainer in a cluster: its server, the tasks that it needs, and its replication."""
 
+import contextlib
 import json
 import os
 import threading
@@ -226,7 +227,9 @@ class ClusterSession:
 
     def _keep_telling(self) -> None:
         while not self._closed.wait(_TELL_AGAIN_SECS):
-            self._tell()
+            # A task may end or start at any moment meanwhile; the next call tells it again.
+            with contextlib.suppress(tf.errors.OpError):
+                self._tell()
 
     def _tell(self) -> None:
         serving = [(PS, index) for index in range(len(self.cluster.ps_addresses))]

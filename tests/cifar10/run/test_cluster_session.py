@@ -5,6 +5,7 @@ import dataclasses
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
+from cifar10.run import cluster_session
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.tf_internals import session_wait
 from testbeds.processes import free_ports
@@ -49,6 +51,7 @@ class Job:
     def end(self) -> None:
         for session in self._sessions:
             session._monitor.stop()
+            session.close()
 
     @contextlib.contextmanager
     def answering(self, job: str) -> Iterator[None]:
@@ -283,6 +286,7 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
     session = job.session("master", replication=replication)
     session.tell_end()
     session.tell_end()
+    session.close()
     heard = {}
     for task, target in targets.items():
         config = server.with_filters(tf.ConfigProto(), [f"/job:{task[0]}/task:{task[1]}"])
@@ -291,6 +295,36 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
             labels = session.run(queue.dequeue_many(queue.size())).tolist()
         heard[f"{task[0]}/{task[1]}"] = labels
     assert heard == {one: [b"master/0"] if one in told else [] for one in heard}
+
+
+def test_a_master_keeps_telling_until_it_is_closed(job, monkeypatch):
+    monkeypatch.setattr(cluster_session, "_TELL_AGAIN_SECS", 0.01)
+    told: list[Any] = []
+
+    def tell(cluster: Cluster, serving: Any, target: str) -> None:
+        told.append(serving)
+        if len(told) == 2:
+            raise tf.errors.UnavailableError(None, None, "the task is starting")
+
+    monkeypatch.setattr(shutdown, "tell", tell)
+    session = job.session("master")
+    session.tell_end()
+    while len(told) < 4:
+        time.sleep(0.01)
+    session.close()
+    count = len(told)
+    time.sleep(0.05)
+    assert told == [[("ps", 0), ("ps", 1)]] * count
+
+
+def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
+    config = TrainConfig(train_batch_size=12, replication="in-graph", cluster_timeout=300.0)
+    plan = make_plan(1, 1)
+    session = ClusterSession.start(config, job.cluster("master"), plan, trains=False)
+    session.join(lambda: pytest.fail("it waits"))
+    place = session.replication()
+    assert len(place.tower_devices) == 1
+    assert place.examples_per_step(12) == 3 * 12
 
 
 def test_a_session_that_is_not_started_leaves_the_machine_as_it_was(job):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.cluster.model import Limits
+from testbeds.processes import free_ports
 from tests.launch.launcher import (
     LOCAL,
     Launcher,
@@ -222,9 +223,10 @@ def test_the_port_of_a_killed_job_is_free_again(launcher: Launcher, tmp_path: Pa
 
 def test_a_port_in_use_is_named_with_its_owner(launcher: Launcher, tmp_path: Path) -> None:
     with socket.socket() as taken:
-        taken.bind(("", 0))
+        # Outside the range of outgoing connections, one of which may have the next port.
+        port = free_ports(1)[0]
+        taken.bind(("", port))
         taken.listen()
-        port = taken.getsockname()[1]
         text = cluster_file(tmp_path, launcher, "")[1]
         Path(text).write_text(Path(text).read_text().replace("ports: free", f"ports: {port}"))
         output = launcher.up(("--cluster", text), "--", "steps=1", exit_code=1)
