@@ -18,6 +18,7 @@ from testbeds.process_list import stop_process
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "cifar10_main.py"
 _POLL_SECS = 0.02
+_given_ports: set[int] = set()
 _LAST_CHARS = 2000  # how much of the end of a task's output an error message quotes
 
 
@@ -236,12 +237,17 @@ def cluster(folder: pathlib.Path, *arguments: object, **shape: Any) -> Iterator[
 def free_ports(count: int) -> list[int]:
     """Returns free TCP ports below 32,000, outside the range of outgoing connections.
 
+    A process never gets a port twice: where gRPC could not connect, it does not try again for up to
+    two minutes, although a server may have started there meanwhile.
+
     Raises:
       TestbedError: fewer than `count` ports are free.
     """
     ports: list[int] = []
     start = 10_000 + os.getpid() * 37 % 20_000
-    for port in range(start, 32_000):
+    for port in (*range(start, 32_000), *range(10_000, start)):
+        if port in _given_ports:
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("", port))
@@ -249,8 +255,9 @@ def free_ports(count: int) -> list[int]:
                 continue
         ports.append(port)
         if len(ports) == count:
+            _given_ports.update(ports)
             return ports
-    raise TestbedError(f"no {count} free ports from {start} to 32,000")
+    raise TestbedError(f"no {count} free ports from 10,000 to 32,000")
 
 
 def _answers(address: str) -> bool:
