@@ -169,13 +169,7 @@ def _convert_parser() -> _Parser:
         metavar="PATH",
         help="archive, folder, or `synthetic`",
     )
-    add(
-        "--out",
-        type=_path,
-        default=schema.DEFAULT_DATA_DIR,
-        metavar="DIR",
-        help="(default %(default)s)",
-    )
+    _add_out(parser, schema.DEFAULT_DATA_DIR, "DIR", "(default %(default)s)")
     add(
         "--validation-size",
         type=int,
@@ -213,13 +207,7 @@ def _convert_parser() -> _Parser:
 def _download_parser() -> _Parser:
     parser = _parser("download", "Fetches a published archive; run it again to resume.")
     add = parser.add_argument
-    add(
-        "--out",
-        type=_path,
-        default=schema.DEFAULT_DATA_DIR,
-        metavar="DIR",
-        help="(default %(default)s)",
-    )
+    _add_out(parser, schema.DEFAULT_DATA_DIR, "DIR", "(default %(default)s)")
     add(
         "--archive",
         choices=("python", "binary"),
@@ -245,17 +233,15 @@ def _show_parser() -> _Parser:
     parser = _parser("show", "Draws a contact sheet: a row of images for each class.")
     add = parser.add_argument
     add("folder", type=_path, metavar="DIR")
-    add(
-        "--out",
-        type=_path,
-        default="grid.png",
-        metavar="FILE",
-        help="PNG to write (default %(default)s)",
-    )
+    _add_out(parser, "grid.png", "FILE", "PNG to write (default %(default)s)")
     add("--split", choices=schema.SPLITS, default=schema.TRAIN, help="(default %(default)s)")
     add("--count", type=_positive, default=12, metavar="N", help="images per class (default 12)")
     add("--seed", type=_natural, default=0, metavar="N", help="which images (default 0)")
     return parser
+
+
+def _add_out(parser: _Parser, default: str, metavar: str, text: str) -> None:
+    parser.add_argument("--out", type=_path, default=default, metavar=metavar, help=text)
 
 
 def _path(text: str) -> str:

@@ -49,23 +49,29 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     master = f"{MASTER}/0"
     stay = Stay(stop, lambda: monitor.is_here(master))
     say(f"{cluster.label} serves at {cluster.address}")
+    has_seen_master, source = False, ""
     while not listener.is_over:
         stay.check()
         listener.listen()
         if listener.master_ended and not any(monitor.is_here(label) for label in listener.waiting):
             break
+        has_seen_master = has_seen_master or monitor.is_here(master)
         late = None if listener.master_ended else monitor.missing([master])
-        if late and _is_over(config):
-            break  # It was started after the end, or the master could not tell it.
+        if late and not has_seen_master and _is_over(config):
+            source = f"according to {config.output_place}; {master} does not answer"
+            break
         if late:
             raise TrainingError(late)
         time.sleep(_LISTEN_SECS)
     monitor.stop()
-    say(f"{cluster.label} ends: training is over")
+    say(f"{cluster.label} ends: training is over{source and f' {source}'}")
 
 
 def _is_over(config: TrainConfig) -> bool:
-    """Returns whether training is over, if this task sees the output folder."""
+    """Returns whether training is over, if this task sees the output folder.
+
+    It matters only to a task that was started after the end: a master that runs reports its end.
+    """
     note = run_status.read(config.output_place)
     return note is not None and note["ended_at_step"] is not None
 
