@@ -88,9 +88,7 @@ test-fast: .venv/.installed-dev
 
 test-system: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
-	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS) || { \
-	  echo 'Once more what failed: other load on the machine can be the reason.'; \
-	  $(PY) -m pytest -m system --last-failed --last-failed-no-failures none $(ARGS); }
+	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS)
 
 mutants: .venv/.installed-dev kernels
 	$(PY) -m tests.mutants $(ARGS)

@@ -125,7 +125,7 @@ class ClusterOfProcesses:
         if signum == signal.SIGKILL:
             self.processes[label].wait()
 
-    def wait(self, timeout_secs: float = 150, but: Collection[str] = ()) -> None:
+    def wait(self, timeout_secs: float = 240, but: Collection[str] = ()) -> None:
         """Waits until all started tasks have ended.
 
         Args:
@@ -149,7 +149,7 @@ class ClusterOfProcesses:
                 raise self._still_running(", ".join(waiting), timeout_secs)
             time.sleep(_POLL_SECS)
 
-    def exit_code(self, label: str, timeout_secs: float = 60) -> int:
+    def exit_code(self, label: str, timeout_secs: float = 120) -> int:
         """Waits for one task and returns its exit code.
 
         Raises:

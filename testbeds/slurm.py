@@ -48,7 +48,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
 SlurmdTimeout=5
-KillWait=3
+KillWait=10
 SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE

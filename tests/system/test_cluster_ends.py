@@ -4,7 +4,6 @@ import json
 import pathlib
 import re
 import signal
-import time
 
 import pytest
 
@@ -60,7 +59,7 @@ def test_a_worker_that_comes_late_joins_and_one_that_comes_after_the_end_says_so
         tasks.wait()
         assert steps_of(tasks, "worker/0") > 0
         tasks.start("worker/1")
-        assert tasks.exit_code("worker/1", 30) == 0
+        assert tasks.exit_code("worker/1") == 0
     last = f"worker/1 ends: training is over at step {last_step(tmp_path):,}; it trained 0 steps\n"
     assert tasks.output("worker/1") == last
 
@@ -70,7 +69,7 @@ def test_max_minutes_on_the_master_ends_everyone(data, tmp_path, mode):
     with cluster(tmp_path, data, *SETTINGS, *FOREVER, *mode) as tasks:
         tasks.start("ps/0", "worker/0")
         tasks.start("master/0", more=["--max-minutes=0.3"])
-        tasks.wait(90)
+        tasks.wait()
         assert steps_of(tasks, "worker/0") > 0
     assert result(tmp_path)["status"] == "stopped by --max-minutes"
 
@@ -81,7 +80,7 @@ def test_a_signal_ends_the_master_after_saving_and_the_others_wait_for_it(data, 
         tasks.start()
         tasks.wait_for_output("master/0", "  step ")
         tasks.kill("master/0", signal.SIGTERM)
-        assert tasks.exit_code("master/0", 30) == 143
+        assert tasks.exit_code("master/0") == 143
         assert 0 < last_step(tmp_path) < 6000
         assert tasks.output("master/0").splitlines()[-1] == (
             "stopped by signal 15; run the same command to continue"
@@ -103,9 +102,7 @@ def test_a_signal_to_all_tasks_at_once_lets_the_master_save(data, tmp_path, mode
         for label in ("ps/0", "worker/0", "master/0"):
             tasks.kill(label, signal.SIGTERM)
             tasks.kill(label, signal.SIGTERM)  # as if from its launcher and from the scheduler
-        began = time.monotonic()
-        assert [tasks.exit_code(label, 20) for label in tasks.labels] == [143, 143, 143]
-        assert time.monotonic() - began < 15
+        assert [tasks.exit_code(label) for label in tasks.labels] == [143, 143, 143]
         assert not tasks.listening()
     for label in tasks.labels:
         last = tasks.output(label).splitlines()[-1]

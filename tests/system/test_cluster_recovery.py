@@ -82,7 +82,7 @@ def test_a_ps_that_never_comes_is_named_by_all_who_need_it(data, tmp_path):
     with cluster(tmp_path, data, *SETTINGS, "--cluster-timeout=5") as tasks:
         tasks.start("master/0", "worker/0")
         for label in ("master/0", "worker/0"):
-            assert tasks.exit_code(label, 20) == 1
+            assert tasks.exit_code(label) == 1
             assert misses(tasks, label, "ps/0")
 
 
@@ -91,7 +91,7 @@ def test_a_master_that_is_gone_for_good_is_named_by_the_others(data, tmp_path):
         tasks.start()
         kill_in_phase(tasks, "master/0", MID_RUN, tmp_path / "output")
         for label in ("ps/0", "worker/0"):
-            assert tasks.exit_code(label, 20) == 1
+            assert tasks.exit_code(label) == 1
             assert misses(tasks, label, "master/0")
 
 
@@ -99,7 +99,7 @@ def test_a_worker_that_is_gone_for_good_is_named_where_each_update_needs_it(data
     with cluster(tmp_path, data, *SETTINGS, "--cluster-timeout=5") as tasks:
         tasks.start()
         kill_in_phase(tasks, "worker/0", MID_RUN, tmp_path / "output")
-        assert tasks.exit_code("master/0", 20) == 1
+        assert tasks.exit_code("master/0") == 1
         assert misses(tasks, "master/0", "worker/0")
 
 
@@ -121,7 +121,7 @@ def test_a_ps_that_hangs_is_named_by_all_who_need_it(data, tmp_path):
         tasks.wait_for_output("master/0", "validation accuracy")
         tasks.kill("ps/0", signal.SIGSTOP)
         for label in ("master/0", "worker/0"):
-            assert tasks.exit_code(label, 20) == 1
+            assert tasks.exit_code(label) == 1
             assert misses(tasks, label, "ps/0")
         tasks.kill("ps/0")
 
@@ -137,7 +137,7 @@ def test_trainers_that_wait_for_a_ps_that_hangs_heed_a_signal(data, tmp_path):
             tasks.kill(label, signal.SIGUSR1)
             tasks.kill(label, signal.SIGTERM)
         for label in ("master/0", "worker/0"):
-            assert tasks.exit_code(label, 20) == 128 + signal.SIGTERM
+            assert tasks.exit_code(label) == 128 + signal.SIGTERM
             assert "stopped by signal 15" in tasks.output(label).splitlines()[-1]
             assert "_call_tf_sessionrun" in tasks.output(label)
         tasks.kill("ps/0")

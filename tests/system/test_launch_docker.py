@@ -36,7 +36,10 @@ from tests.system.docker_engine import DockerEngine
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # the first test waits for images
 
 STAND_IN_IMAGE = "localhost/stand-in"
-LIMITS = "limits: {stop_secs: 3, grace_secs: 5, lease_secs: 5}\n"
+LIMITS = "limits: {stop_secs: 30}\n"
+# For tests of what happens at the end of a limit.
+SHORT = "limits: {stop_secs: 3, lease_secs: 5}\n"
+END_SECS = 90.0  # for what ends within some seconds on an idle machine
 
 # The working directory is the shared folder, in which stand-ins find out that the job is done.
 _STAND_IN_DOCKERFILE = f"""\
@@ -107,10 +110,12 @@ class Lab:
         )
         return ("--cluster", str(path))
 
-    def start(self, *arguments: str, restarts: int = 0) -> "subprocess.Popen[str]":
+    def start(
+        self, *arguments: str, restarts: int = 0, limits: str = LIMITS
+    ) -> "subprocess.Popen[str]":
         """Starts an endless job and waits until master and worker train and each ps runs."""
         words = ("--restarts", str(restarts), "--no-check", "--", "steps=100000", *arguments)
-        process = self.launcher.start_up(self.cluster(), *words)
+        process = self.launcher.start_up(self.cluster(limits), *words)
         for task in ("master/0", "worker/0"):
             self.launcher.wait_for_log(task, "step 3/")
         running = ("ps", "--format", "{{.Names}}")
@@ -149,7 +154,7 @@ class Lab:
         folders = _host_folders(self.launcher.run_id())
         return [path for folder in folders for path in folder.glob("*.log")]
 
-    def assert_nothing_left(self, timeout_secs: float = 5) -> None:
+    def assert_nothing_left(self, timeout_secs: float = END_SECS) -> None:
         """Asserts that no container is left, and no process of the run or that names the run.
 
         Podman's own processes, which name the run, end last.
@@ -220,12 +225,11 @@ def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
         process = lab.launcher.start_up(lab.cluster(), "--no-check", "--", "steps=100000")
         before = lab.launcher.run_id()
         time.sleep(delay_secs)
-        began = time.monotonic()
-        interrupt(process)
-        assert time.monotonic() - began < 6
+        output = interrupt(process)
+        assert "did not end in time" not in output
         assert process.returncode == 130
         assert lab.launcher.run_id() == before
-        lab.assert_nothing_left(timeout_secs=3)  # for an ssh whose agent has not started yet
+        lab.assert_nothing_left()
         for path in lab.launcher.state.glob("*"):
             path.rename(lab.launcher.workdir.parent / path.name)
 
@@ -242,7 +246,7 @@ def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman:
         client.kill()
         client.wait()
         assert len(Containers(str(podman)).remove(0, LAUNCH_RUN_ID=name)) == 1
-        wait_for(lambda: not processes_naming(name), "end of the monitor", 5)
+        wait_for(lambda: not processes_naming(name), "end of the monitor")
 
 
 def test_a_failure_is_the_exit_code_and_is_named(lab: Lab) -> None:
@@ -253,27 +257,27 @@ def test_a_failure_is_the_exit_code_and_is_named(lab: Lab) -> None:
 
 
 def test_a_killed_launcher_leaves_nothing(lab: Lab) -> None:
-    process = lab.start("worker/0:deaf", "child")
+    process = lab.start("worker/0:deaf", "child", limits=SHORT)
     process.kill()
     process.communicate()
-    lab.assert_nothing_left(timeout_secs=20)
+    lab.assert_nothing_left()
     (log,) = (path for path in lab.host_logs() if path.name == "master-0.log")
     assert "saved" in log.read_text()
 
 
 def test_a_killed_agent_leaves_nothing(lab: Lab) -> None:
-    process = lab.start("child", "deaf")
+    process = lab.start("child", "deaf", limits=SHORT)
     os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 1
     assert " failed: lost" in output
-    lab.assert_nothing_left(timeout_secs=20)
+    lab.assert_nothing_left()
 
 
 def test_a_killed_client_leaves_nothing_and_is_named(lab: Lab) -> None:
-    process = lab.start("deaf")
+    process = lab.start("deaf", limits=SHORT)
     os.kill(lab.client("worker/0"), signal.SIGKILL)
-    output, _ = process.communicate(timeout=40)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 137
     assert f"worker/0 on {lab.second} failed: killed by SIGKILL" in output
     lab.assert_nothing_left()
@@ -282,14 +286,14 @@ def test_a_killed_client_leaves_nothing_and_is_named(lab: Lab) -> None:
 def test_a_container_that_is_removed_by_hand_is_a_failure(lab: Lab) -> None:
     process = lab.start()
     lab.ask("kill", lab.container("worker/0"))
-    output, _ = process.communicate(timeout=40)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 137
     assert f"worker/0 on {lab.second} failed: exit code 137" in output
     lab.assert_nothing_left()
 
 
 def test_a_deaf_container_is_killed(lab: Lab) -> None:
-    process = lab.start("worker/0:deaf")
+    process = lab.start("worker/0:deaf", limits=SHORT)
     output = interrupt(process)
     assert process.returncode == 130
     assert "worker/0 did not end in time: killed" in output
@@ -300,8 +304,8 @@ def test_a_failed_task_is_started_again_under_the_same_name(lab: Lab) -> None:
     process = lab.start("worker/0:die_once=3", "worker/0:at=2", restarts=2)
     assert lab.container("worker/0") in lab.containers()
     os.kill(lab.client("worker/0"), signal.SIGKILL)
-    wait_for(lambda: lab.container("worker/0") not in lab.containers(), "end of worker/0", 10)
-    wait_for(lambda: lab.container("worker/0") in lab.containers(), "another worker/0", 20)
+    wait_for(lambda: lab.container("worker/0") not in lab.containers(), "end of worker/0")
+    wait_for(lambda: lab.container("worker/0") in lab.containers(), "another worker/0")
     output = interrupt(process)
     assert "exit code 3; restart 1 of 2 in 1 s" in output
     assert "killed by SIGKILL; restart 2 of 2 in 2 s" in output
@@ -312,14 +316,14 @@ def test_a_lost_agents_tasks_are_started_again(lab: Lab) -> None:
     process = lab.start(restarts=2)
     log = lab.launcher.state / lab.launcher.run_id() / "logs" / "worker-0.log"
     os.kill(agent_pids(lab.launcher.run_id())[-1], signal.SIGKILL)
-    wait_for(lambda: log.read_text().count("step 1/") == 2, "another start", 30)
+    wait_for(lambda: log.read_text().count("step 1/") == 2, "another start")
     interrupt(process)
     assert process.returncode == 130
-    lab.assert_nothing_left(timeout_secs=5)
+    lab.assert_nothing_left()
 
 
 def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
-    process = lab.start("deaf")
+    process = lab.start("deaf", limits=SHORT)
     run_id = lab.launcher.run_id()
     # Kill launcher, agents and guards at once, so that none of them can end the containers.
     everyone = [process.pid, *(p for p, w in processes_of(run_id).items() if "launch-agent" in w)]
@@ -327,7 +331,7 @@ def test_clean_removes_what_a_power_cut_of_the_launcher_left(lab: Lab) -> None:
         for pid in everyone:
             os.kill(pid, signum)
     process.communicate()
-    time.sleep(0.5)
+    wait_for(lambda: not agent_pids(run_id), "end of the agents")
     assert len(lab.containers()) >= 3
     assert f"run {run_id}: " in lab.launcher.verb("clean")
     lab.assert_nothing_left()

@@ -29,7 +29,10 @@ from tests.launch.launcher import (
 
 pytestmark = pytest.mark.system
 
-LIMITS = "limits: {stop_secs: 2, grace_secs: 5, lease_secs: 5}\n"
+LIMITS = "limits: {stop_secs: 20}\n"
+# For tests of what happens at the end of a limit.
+SHORT = "limits: {stop_secs: 2, lease_secs: 5}\n"
+END_SECS = 90.0  # for what ends within some seconds on an idle machine
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +52,24 @@ def launcher(slurm: Slurm, tmp_path: Path) -> Iterator[Launcher]:
     slurm.end_jobs()
 
 
-def cluster(launcher: Launcher, text: str = "", tasks: str = "worker: 1, ps: 1") -> tuple[str, ...]:
+def cluster(
+    launcher: Launcher, text: str = "", tasks: str = "worker: 1, ps: 1", limits: str = LIMITS
+) -> tuple[str, ...]:
     """Writes a cluster file with a master and `tasks` on two nodes; returns its flags."""
     path = launcher.workdir.parent / "lab.yaml"
     path.write_text(
         f"backend: slurm\ntasks: {{master: 1, {tasks}}}\nports: free\n"
-        f"workdir: {launcher.workdir}\npython: {sys.executable}\n{LIMITS}{text}"
+        f"workdir: {launcher.workdir}\npython: {sys.executable}\n{limits}{text}"
     )
     return ("--cluster", str(path))
 
 
-def start(launcher: Launcher, *arguments: str, text: str = "") -> "subprocess.Popen[str]":
+def start(
+    launcher: Launcher, *arguments: str, text: str = "", limits: str = LIMITS
+) -> "subprocess.Popen[str]":
     """Starts an endless job and waits until its master and its worker train."""
-    process = launcher.start_up(cluster(launcher, text), "--", "steps=100000", *arguments)
+    file = cluster(launcher, text, limits=limits)
+    process = launcher.start_up(file, "--", "steps=100000", *arguments)
     for task in ("master/0", "worker/0"):
         launcher.wait_for_log(task, "step 3/")
     return process
@@ -71,7 +79,7 @@ def assert_idle(slurm: Slurm, launcher: Launcher, timeout_secs: float = 0) -> No
     """Asserts that Slurm has no job, and that no process of the run or of Slurm's steps is left."""
     assert_nothing_left(launcher.run_id(), timeout_secs)
     assert slurm.jobs() == []
-    wait_for(lambda: not slurm.processes(), "end of Slurm's own processes", 5)
+    wait_for(lambda: not slurm.processes(), "end of Slurm's own processes")
 
 
 def job_of(slurm: Slurm) -> str:
@@ -146,7 +154,7 @@ def test_a_task_that_ignores_sigterm_is_killed_with_its_children(
     launcher: Launcher, slurm: Slurm
 ) -> None:
     arguments = ("steps=1000", "deaf", "child", "worker/0:die=3", "worker/0:at=5")
-    output = launcher.up(cluster(launcher), "--", *arguments, exit_code=3)
+    output = launcher.up(cluster(launcher, limits=SHORT), "--", *arguments, exit_code=3)
     assert "master/0 did not end in time: killed" in output
     assert_idle(slurm, launcher)
 
@@ -162,13 +170,11 @@ def test_ctrl_c_stops_in_order_and_lets_the_master_save(launcher: Launcher, slur
 
 
 def test_ctrl_c_twice_stops_at_once(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher, "deaf", "child", text="")
+    process = start(launcher, "deaf", "child", limits="limits: {stop_secs: 3600}\n")
     process.send_signal(signal.SIGINT)
-    time.sleep(0.8)
-    began = time.monotonic()
+    time.sleep(0.8)  # A signal that comes with the first one counts as the same.
     interrupt(process)
     assert process.returncode == 130
-    assert time.monotonic() - began < 4
     assert_idle(slurm, launcher)
 
 
@@ -197,7 +203,7 @@ def test_a_lost_terminal_leaves_the_job_alone(launcher: Launcher, slurm: Slurm) 
 
 
 def test_clean_cancels_the_job_of_a_run_that_is_named(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher, "child", "deaf")
+    process = start(launcher, "child", "deaf", limits=SHORT)
     process.kill()
     process.communicate()
     output = launcher.verb("clean", "--run", launcher.run_id())
@@ -209,16 +215,16 @@ def test_clean_cancels_the_job_of_a_run_that_is_named(launcher: Launcher, slurm:
 def test_a_job_that_is_cancelled_in_slurm_saves(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher)
     slurm.run("scancel", job_of(slurm))
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode != 0
     assert "[master/0 m1] saved" in output
     assert_idle(slurm, launcher)
 
 
 def test_a_job_that_is_cancelled_in_slurm_says_so(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher, "child", "worker/0:deaf")
+    process = start(launcher, "child", "worker/0:deaf", limits=SHORT)
     slurm.run("scancel", job_of(slurm))
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode != 0
     assert "(Slurm: cancelled in Slurm)" in output.splitlines()[-1]
     assert_idle(slurm, launcher)
@@ -230,7 +236,7 @@ def test_a_job_saves_before_its_time_limit(launcher: Launcher, slurm: Slurm) -> 
     found = slurm.run("scontrol", "show", "job", job_of(slurm))
     assert "TimeLimit=00:10:00" in found
     slurm.run("scancel", "--batch", "--signal=USR1", job_of(slurm))
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 124
     assert "exit code 124: stopped in time to save before Slurm's time limit" in output
     assert "[master/0 m1] saved" in output
@@ -240,11 +246,11 @@ def test_a_job_saves_before_its_time_limit(launcher: Launcher, slurm: Slurm) -> 
 def test_a_preempted_job_says_so(launcher: Launcher, slurm: Slurm) -> None:
     process = start(launcher, text="slurm: {partition: spare}\n")
     slurm.run("sbatch", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode != 0
     # If Slurm ends the job so fast that the job cannot ask for the reason, it says only that.
     assert re.search("preempted by another job|Slurm: it ended the job", output.splitlines()[-1])
-    assert_nothing_left(launcher.run_id(), timeout_secs=5)
+    assert_nothing_left(launcher.run_id(), END_SECS)
 
 
 def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slurm) -> None:
@@ -271,10 +277,10 @@ def test_a_preempted_job_goes_on_later_if_it_may(launcher: Launcher, slurm: Slur
 
 
 def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher, "child")
+    process = start(launcher, "child", limits=SHORT)
     slurm.kill_node("m2")
     try:
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=END_SECS)
     finally:
         slurm.start_node("m2")
     assert process.returncode != 0
@@ -284,19 +290,19 @@ def test_the_failure_of_a_node_is_named(launcher: Launcher, slurm: Slurm) -> Non
 
 
 def test_a_killed_supervisor_leaves_nothing(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher, "child", "deaf")
+    process = start(launcher, "child", "deaf", limits=SHORT)
     (supervisor,) = (p for p, words in slurm.processes().items() if "launch.slurm_job" in words)
     os.kill(supervisor, signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 137
     assert "exit code 137: Slurm job " in output.splitlines()[-1]
     assert_idle(slurm, launcher)
 
 
 def test_a_killed_agent_ends_the_job(launcher: Launcher, slurm: Slurm) -> None:
-    process = start(launcher, "child", "deaf")
+    process = start(launcher, "child", "deaf", limits=SHORT)
     os.kill(agent_pids(launcher.run_id())[0], signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=END_SECS)
     assert process.returncode == 1
     assert " failed: lost: " in output.splitlines()[-1]
     assert_idle(slurm, launcher)
@@ -371,7 +377,7 @@ def test_the_planned_script_can_be_submitted_by_hand(
     assert "[worker/0 m2] COLOUR=green" in lines
     assert "[worker/0 m2] it's" in lines
     assert lines[-1] == "master/0 is done"
-    wait_for(lambda: not slurm.processes(), "end of Slurm's own processes", 5)
+    wait_for(lambda: not slurm.processes(), "end of Slurm's own processes")
 
 
 def test_a_secret_shows_nowhere(launcher: Launcher, slurm: Slurm) -> None:
