@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system mutants clean
+.PHONY: help demo venv kernels check format test test-fast test-system test-nfs mutants clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
@@ -25,6 +25,7 @@ help:
 	@echo 'make test         the tests; ARGS="-k name" picks some'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
+	@echo 'make test-nfs     the lock of an output folder, in an emulated machine with NFS: 5 minutes'
 	@echo 'make mutants      whether the tests notice small faults: up to an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make clean        remove .venv, caches and the demo; data/ and output/ stay'
@@ -81,14 +82,18 @@ format: .venv/.installed-dev
 	$(PY) -m ruff check --fix .
 
 test: .venv/.installed-dev kernels
-	$(PY) -m pytest -m 'not system' --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
 test-fast: .venv/.installed-dev
-	$(PY) -m pytest --fast -m 'not system' --numprocesses 2 --dist loadfile $(ARGS)
+	$(PY) -m pytest --fast -m 'not system and not nfs' --numprocesses 2 --dist loadfile $(ARGS)
 
 test-system: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
 	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS)
+
+test-nfs: .venv/.installed-dev
+	testbeds/install_packages.sh nfs
+	$(PY) -m pytest -m nfs $(ARGS)
 
 mutants: .venv/.installed-dev kernels
 	$(PY) -m tests.mutants $(ARGS)

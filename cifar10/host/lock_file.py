@@ -17,12 +17,15 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
+
+T = TypeVar("T")
 
 STALE_SECS = 30.0
 _RENEW_SECS = 3.0
 _POLL_SECS = 0.2
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)  # For example on FAT.
+_STALE_ATTEMPTS = 5
 _ENDING_SECS = 3.0  # Time for an owner on this machine to end, if it is about to.
 
 
@@ -130,8 +133,12 @@ class LockFile:
         if found is None or found["token"] != owner["token"]:
             return
         taken = self._path.with_name(f"{self._path.name}.{self._token}")
-        with contextlib.suppress(FileNotFoundError):
+        try:
             self._path.rename(taken)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+        else:
             moved = _read(taken)
             if moved is not None and moved["token"] != owner["token"]:
                 # Another process took the lock over just before the rename.
@@ -193,24 +200,43 @@ def _start_ticks(pid: int) -> Optional[int]:
     return None if fields[0] in "ZX" else int(fields[19])
 
 
+def _unless_gone(read: Callable[[], T]) -> Optional[T]:
+    """Returns what `read` returns; None if the file does not exist.
+
+    NFS calls a file stale if another machine removed or replaced it while this one opened it. The
+    next attempt finds the new file, or none.
+    """
+    for _ in range(_STALE_ATTEMPTS):
+        try:
+            return read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return None
+
+
 def _modified(path: Path) -> Optional[int]:
     """Returns the modification time in ns, as the file server has it; None without the file."""
+
     # NFS asks the server again when a file is opened; a plain stat may answer from its cache.
-    try:
+    def modified() -> int:
         with path.open("rb") as file:
             return os.fstat(file.fileno()).st_mtime_ns
-    except FileNotFoundError:
-        return None
+
+    return _unless_gone(modified)
 
 
 def _read(path: Path) -> Optional[dict[str, Any]]:
     """Returns the content of a lock file; None if there is none."""
+    content = _unless_gone(path.read_bytes)
+    if content is None:
+        return None
     try:
-        found = json.loads(path.read_text())
+        found = json.loads(content)
         fields = ("token", "host", "pid", "started", "machine", "start_ticks")
         return {name: found[name] for name in fields}
-    except FileNotFoundError:
-        return None
     except (ValueError, KeyError, TypeError):  # Nobody's: `link` makes complete files only.
         nobody = {"token": None, "host": "an unknown host", "pid": 0, "started": "at some time"}
         return {**nobody, "machine": None, "start_ticks": None}

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +164,35 @@ def test_a_signal_ends_the_wait(path, holder, quick):
     with pytest.raises(KeyboardInterrupt):
         LockFile(path, check=check).__enter__()
     assert no_file_but(path)
+
+
+def test_a_lock_that_nfs_calls_stale_is_read_again(path, monkeypatch):
+    """NFS does so if another machine replaced the file while this one opened it."""
+    stale = [1, 1]
+
+    def on_nfs(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Path, *arguments: Any, **settings: Any) -> Any:
+            if self == path and stale:
+                stale.pop()
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            return real(self, *arguments, **settings)
+
+        return call
+
+    with LockFile(path) as lock:
+        monkeypatch.setattr(Path, "read_bytes", on_nfs(Path.read_bytes))
+        assert lock.is_ours()
+        assert stale == []
+        monkeypatch.setattr(Path, "open", on_nfs(Path.open))
+        stale[:] = [1]
+        assert lock_file._modified(path) == path.stat().st_mtime_ns
+        owner = lock_file._read(path)
+        assert owner is not None
+        monkeypatch.setattr(Path, "rename", on_nfs(Path.rename))
+        monkeypatch.setattr(lock_file, "_read", lambda path: owner)
+        stale[:] = [1]
+        lock._remove_lock_of(owner)
+        assert lock.is_ours()
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
