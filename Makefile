@@ -89,7 +89,7 @@ test-fast: .venv/.installed-dev
 
 test-system: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
-	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS)
+	$(PY) -m pytest -m system --timeout 900 --numprocesses 2 --dist loadfile $(ARGS)
 
 test-nfs: .venv/.installed-dev
 	testbeds/install_packages.sh nfs

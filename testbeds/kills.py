@@ -8,7 +8,7 @@ from testbeds.errors import TestbedError
 from testbeds.processes import ClusterOfProcesses
 
 START_UP, MID_RUN, SAVING = ("start-up", "mid-run", "saving")
-_SAVING_SECS = 90.0  # time limit for a checkpoint to begin
+_SAVING_SECS = 240.0  # time limit for a checkpoint to begin
 
 
 def kill_in_phase(tasks: ClusterOfProcesses, label: str, phase: str, output: pathlib.Path) -> None:

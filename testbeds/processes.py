@@ -173,7 +173,7 @@ class ClusterOfProcesses:
         return "\n".join(f"== {one}\n{self.output(one)[-_LAST_CHARS:]}" for one in self.processes)
 
     def wait_for_output(
-        self, label: str, text: str, times: int = 1, timeout_secs: float = 90
+        self, label: str, text: str, times: int = 1, timeout_secs: float = 240
     ) -> None:
         """Waits until a task has printed `text` at least `times` times.
 

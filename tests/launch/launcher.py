@@ -119,7 +119,7 @@ class Launcher:
         wait_for(lambda: log.exists() and words in log.read_text(), f"{words!r} in {log}")
 
 
-def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 60) -> None:
+def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 120) -> None:
     """Waits until a condition holds.
 
     Raises:

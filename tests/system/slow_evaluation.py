@@ -14,7 +14,7 @@ from cifar10.main import main
 from cifar10.run.hooks.training import StopEvaluationHook
 
 PROGRAM = pathlib.Path(__file__)
-BATCH_SECS = 0.02
+BATCH_SECS = 0.06
 
 
 def _sleep(hook: StopEvaluationHook, run_context: Any, run_values: Any) -> None:

@@ -134,7 +134,7 @@ def test_an_evaluator_validates_makes_the_figures_and_ends_after_training(
 
 
 def test_an_evaluator_that_is_not_there_holds_nothing_up(data, tmp_path):
-    arguments = (*SETTINGS, *SHORT, "--cluster-timeout=5")
+    arguments = (*SETTINGS, *SHORT, "--cluster-timeout=20")
     with cluster(tmp_path, data, *arguments, evaluator=True) as tasks:
         tasks.start("ps/0", "worker/0", "master/0")
         tasks.wait()
@@ -155,10 +155,10 @@ def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
 
 
 def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):
-    folder = program.make_records(tmp_path / "data", 5_000)
-    arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--cluster-timeout=5")
+    folder = program.make_records(tmp_path / "data", 3_000)
+    arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--cluster-timeout=15")
     arguments += ("--train-steps=4", "--checkpoint-steps=2")
-    assert 500 * slow_evaluation.BATCH_SECS > 5  # a validation
+    assert 300 * slow_evaluation.BATCH_SECS > 15  # a validation
     with cluster(tmp_path, *arguments, program=slow_evaluation.PROGRAM) as tasks:
         tasks.start()
         tasks.wait()

@@ -47,8 +47,8 @@ def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
 
 
 def test_a_chief_waits_for_its_evaluator_longer_than_the_timeout(data, tmp_path):
-    assert 300 * slow_evaluation.BATCH_SECS > 5
-    arguments = (data, *SLOW, "--cluster-timeout=5")
+    assert 300 * slow_evaluation.BATCH_SECS > 15
+    arguments = (data, *SLOW, "--cluster-timeout=15")
     with slowly(tmp_path, *arguments, evaluator=True) as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "waiting for the evaluator")
@@ -61,7 +61,7 @@ def test_a_chief_waits_for_its_evaluator_longer_than_the_timeout(data, tmp_path)
 
 def test_an_evaluator_beside_a_process_that_trains_alone_makes_the_figures(data, tmp_path):
     shape = {"num_ps": 0, "num_workers": 0}
-    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=60", **shape) as tasks:
+    with slowly(tmp_path, data, *SLOW, **shape) as tasks:
         tasks.start("evaluator/0")
         tasks.wait_for_output("evaluator/0", "evaluator of output")
         tasks.start("master/0")
@@ -73,7 +73,7 @@ def test_an_evaluator_beside_a_process_that_trains_alone_makes_the_figures(data,
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_chief_whose_evaluator_fails_makes_the_figures(data, tmp_path, signum):
-    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=8", evaluator=True) as tasks:
+    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=20", evaluator=True) as tasks:
         tasks.start()
         tasks.wait_for_output("evaluator/0", "evaluating output")
         tasks.kill("evaluator/0", signum)
@@ -87,7 +87,7 @@ def test_a_chief_whose_evaluator_fails_makes_the_figures(data, tmp_path, signum)
 
 @pytest.mark.parametrize("mode", [(), ("--sync=false",), ("--replication=in-graph",)])
 def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(data, tmp_path, mode):
-    with slowly(tmp_path, data, *SLOW, *mode, "--cluster-timeout=60") as tasks:
+    with slowly(tmp_path, data, *SLOW, *mode) as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "evaluating output")
         tasks.kill("master/0")
@@ -104,7 +104,7 @@ def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(da
 
 
 def test_a_ps_that_comes_after_the_master_has_ended_ends_with_0(data, tmp_path):
-    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=5") as tasks:
+    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=20") as tasks:
         tasks.start()
         tasks.wait()
         tasks.start("ps/0")
