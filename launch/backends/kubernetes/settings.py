@@ -9,8 +9,8 @@ kubernetes:                       # each key is optional; lines show the default
   name: cifar10                   # the TFJob is NAME-RUN
   data: cifar10-data              # a claim, /path on every node, or server:/path (NFS)
   output: cifar10-output
-  cpu: 4                          # the request and limit of each trainer (default: 2); ps_cpu: of each ps (1)
-  memory: 8Gi                     # the request and limit of each trainer (8Gi); ps_memory: of each ps (2Gi)
+  cpu: 4                          # of each trainer (default: 2); ps_cpu: of each ps (1)
+  memory: 8Gi                     # of each trainer (default: 8Gi); ps_memory: of each ps (2Gi)
   gpu: nvidia.com/gpu             # what gpus_per_task counts
   node_selector: {pool: gpus}
   tolerations: ["nvidia.com/gpu:NoSchedule"]        # KEY:EFFECT or KEY=VALUE:EFFECT
