@@ -2,10 +2,10 @@
 
 pip-audit asks its service about each package. It leaves out, without an error, the packages that
 the service does not know, so an index without advisories would look like a good result. Such a
-package counts here as not audited.
+package counts here as not audited. It audits the packages of the Python that runs it.
 
 Exit codes: 0 if all is well, 1 for an advisory that nobody has accepted, 2 after an error, and 3 if
-the service does not answer for all packages, so that nothing is known.
+it is not known, for all packages or for some.
 """
 
 import json
@@ -24,11 +24,11 @@ FOUND, FAILED, UNKNOWN = 1, 2, 3
 
 
 class AuditError(Exception):
-    """The audit cannot run; the message says why."""
+    """A mistake, or a failure of pip-audit; the message says what."""
 
 
 class NoAnswerError(Exception):
-    """The service does not answer; the message is pip-audit's."""
+    """Nothing is known about advisories; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ def ask(arguments: Sequence[str]) -> "tuple[list[Advisory], list[str]]":
     """Runs pip-audit with further arguments; returns the advisories, and what it left out.
 
     Raises:
-      NoAnswerError: the service does not answer.
-      AuditError: pip-audit cannot run.
+      NoAnswerError: the service does not answer, or this Python has no pip-audit.
+      AuditError: pip-audit fails.
     """
     locks = [word for lock in LOCKS for word in ("--requirement", str(ROOT / lock))]
     command = [sys.executable, "-m", "pip_audit", "--disable-pip", "--require-hashes", *locks]
@@ -80,13 +80,13 @@ def ask(arguments: Sequence[str]) -> "tuple[list[Advisory], list[str]]":
         [*command, *form, *arguments], capture_output=True, text=True, check=False
     )
     if "No module named pip_audit" in done.stderr:
-        raise AuditError("pip-audit is not installed; it needs Python 3.10 or newer")
+        raise NoAnswerError("pip-audit is not installed; it needs Python 3.10 or newer")
     try:
         packages: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError, TypeError):
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         if any(word in done.stderr.lower() for word in ("connect", "timed out", "service")):
-            raise NoAnswerError(last) from None
+            raise NoAnswerError(f"the service of advisories does not answer: {last}") from None
         raise AuditError(f"pip-audit: {last}") from None
     found = {
         Advisory(
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
     except NoAnswerError as error:
-        print(f"NOT AUDITED: the service of advisories does not answer: {error}", file=sys.stderr)
+        print(f"NOT AUDITED: {error}", file=sys.stderr)
         return UNKNOWN
     for advisory in found:
         reason = next((accepted[one] for one in advisory.ids if one in accepted), None)
