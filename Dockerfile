@@ -1,7 +1,7 @@
 # docker build -t cifar10 .
 # docker run --rm -v records:/data/data -v results:/data/output cifar10 \
 #     /data/cifar10_main.py --train-batch-size=16
-# With NVIDIA GPUs: build with --build-arg REQUIREMENTS=requirements-gpu.txt, run with --gpus all.
+# With NVIDIA GPUs: build with --build-arg REQUIREMENTS=requirements-gpu.lock, run with --gpus all.
 ARG BASE_IMAGE=python:3.11-slim
 FROM ${BASE_IMAGE} AS base
 
@@ -16,10 +16,12 @@ ENV PYTHONUNBUFFERED=1 \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 # Before the code: an edit to the code then costs seconds, not another download.
-ARG REQUIREMENTS=requirements.txt
-COPY requirements.txt requirements-gpu.txt /tmp/requirements/
-RUN python -m pip install --no-cache-dir --disable-pip-version-check \
-      --root-user-action=ignore -r /tmp/requirements/${REQUIREMENTS} \
+# A lock has the hash of every package; a .txt, for machines that no lock is for, has none.
+ARG REQUIREMENTS=requirements.lock
+COPY requirements*.txt requirements*.lock /tmp/requirements/
+RUN case "${REQUIREMENTS}" in *.lock) hashes="--require-hashes --only-binary=:all:" ;; esac \
+    && python -m pip install --no-cache-dir --disable-pip-version-check \
+      --root-user-action=ignore ${hashes:-} -r "/tmp/requirements/${REQUIREMENTS}" \
     && rm -r /tmp/requirements
 
 # A new named volume takes the folder's owner and mode: it is writable for 1000 and for any --user.
@@ -46,7 +48,10 @@ RUN mkdir -p cifar10/ops/kernels/built \
 FROM base
 COPY . /data/
 COPY --from=kernels /data/cifar10/ops/kernels/built/ /data/cifar10/ops/kernels/built/
-RUN python -m compileall -q /data
+# Nobody may write to the code, not even its owner.
+RUN python -m compileall -q /data \
+    && find /data -mindepth 1 -maxdepth 1 ! -name data ! -name output -exec chmod -R a=rX {} + \
+    && chmod 0555 /data
 
 WORKDIR /data
 USER 1000:1000

@@ -3,23 +3,30 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system test-nfs mutants clean
+.PHONY: help demo venv kernels check format test test-fast test-system test-nfs mutants lock audit clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
 # --no-compile: Python compiles what is imported, which is a third of it.
 PIP_INSTALL := $(PY) -m pip install -qq --disable-pip-version-check --no-compile
+# A lock has the version and the hashes of every package; pip refuses a file with another hash.
+hashes = $(if $(filter %.lock,$(1)),--require-hashes --only-binary :all:)
 export PYTHONDONTWRITEBYTECODE :=
 DEMO := --data-dir demo/data --output-dir demo/output \
   --num-layers 8 --train-epochs 4 --train-batch-size 64
 
 # What the venv was made from; empty if it is half made, or if its Python is gone.
 INSTALLED := $(shell $(PY) -c 'print(open(".venv/.installed").read())' 2>/dev/null)
-REQUIREMENTS ?= $(or $(INSTALLED),requirements.txt)
+REQUIREMENTS ?= $(or $(INSTALLED),requirements.lock)
+DEV := requirements-dev$(suffix $(REQUIREMENTS))
+# What the locks are for. Elsewhere pip would skip all that they hold, and not say so.
+MACHINES := x86_64$(if $(findstring -gpu,$(REQUIREMENTS)),, aarch64)
+PLATFORM ?= $(shell uname -s)-$(shell uname -m)
+COVERED := $(filter %.txt $(MACHINES:%=Linux-%),$(REQUIREMENTS) $(PLATFORM))
 
 help:
 	@echo 'make demo         train a small network end to end: about 3 minutes, set-up included'
-	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.txt: for NVIDIA GPUs'
+	@echo 'make venv         set up .venv; with REQUIREMENTS=requirements-gpu.lock: for NVIDIA GPUs'
 	@echo 'make kernels      compile convolutions for CPUs, as venv, demo and tests do, too'
 	@echo 'make check        format, lint, types'
 	@echo 'make test         the tests; ARGS="-k name" picks some'
@@ -28,6 +35,8 @@ help:
 	@echo 'make test-nfs     the lock of an output folder, in an emulated machine with NFS: 5 minutes'
 	@echo 'make mutants      whether the tests notice small faults: up to an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
+	@echo 'make lock         write the locks anew; ARGS=--upgrade takes newer versions, too'
+	@echo 'make audit        whether known vulnerabilities concern what the locks install'
 	@echo 'make clean        remove .venv, caches and the demo; data/ and output/ stay'
 
 # As a master, a worker and a ps on this machine. Run it again at any time: finished work is kept,
@@ -52,22 +61,24 @@ PYTHON ?= $(shell for name in python3.11 python3.10 python3.9 python3 python; do
   >/dev/null 2>&1 && echo $$name && break; done)
 
 # The stamp comes last, so that a venv whose making was stopped is made anew.
-.venv/.installed: $(REQUIREMENTS) requirements.txt
+.venv/.installed: $(REQUIREMENTS) $(if $(filter %.txt,$(REQUIREMENTS)),requirements.txt)
+	@test -n '$(COVERED)' || { echo >&2 "$(REQUIREMENTS) is for Linux on $(MACHINES), and this is\
+	 $(PLATFORM); to install without hashes: make venv REQUIREMENTS=$(REQUIREMENTS:.lock=.txt)"; exit 2; }
 	@python="$(PYTHON)"; test -n "$$python" || { echo >&2 'No Python 3.9, 3.10 or 3.11 that can\
 	 make a venv is on PATH. On Debian: apt-get install python3-venv. Elsewhere, name one:\
 	 make PYTHON=/path/to/python3.11'; exit 2; }; \
 	echo "Setting up .venv from $(REQUIREMENTS): one to two minutes, once."; \
 	rm -rf .venv; "$$python" -m venv .venv
-	@$(PIP_INSTALL) -r $(REQUIREMENTS)
+	@$(PIP_INSTALL) $(call hashes,$(REQUIREMENTS)) -r $(REQUIREMENTS)
 	@printf '%s' '$(REQUIREMENTS)' > $@
 
 ifneq ($(INSTALLED),$(REQUIREMENTS))
 .PHONY: .venv/.installed
 endif
 
-.venv/.installed-dev: .venv/.installed requirements-dev.txt
-	@echo 'Adding the tools of requirements-dev.txt.'
-	@$(PIP_INSTALL) -r requirements-dev.txt
+.venv/.installed-dev: .venv/.installed $(DEV)
+	@echo 'Adding the tools of $(DEV).'
+	@$(PIP_INSTALL) $(call hashes,$(DEV)) -r $(DEV)
 	@touch $@
 
 check: .venv/.installed-dev
@@ -97,6 +108,25 @@ test-nfs: .venv/.installed-dev
 
 mutants: .venv/.installed-dev kernels
 	$(PY) -m tests.mutants $(ARGS)
+
+# $(1): the set of requirements; $(2): the machines, as a marker; $(3): further flags.
+define lock
+	@printf '[tool.uv]\nenvironments = ["%s and %s and %s and (%s)"]\n' "python_version < '3.12'" \
+	  "sys_platform == 'linux'" "platform_python_implementation == 'CPython'" "$(2)" > .venv/lock/pyproject.toml
+	$(PY) -m uv pip compile --quiet --project .venv/lock --universal --python-version 3.9 \
+	  --generate-hashes --only-binary :all: --custom-compile-command 'make lock' \
+	  $(ARGS) $(3) $(1).txt --output-file $(1).lock
+endef
+X86_64 := platform_machine == 'x86_64'
+
+lock: .venv/.installed-dev
+	@mkdir -p .venv/lock
+	$(call lock,requirements,$(X86_64) or platform_machine == 'aarch64')
+	$(call lock,requirements-dev,$(X86_64) or platform_machine == 'aarch64',-c requirements.lock)
+	$(call lock,requirements-gpu,$(X86_64),-c requirements.lock)
+
+audit: .venv/.installed-dev
+	$(PY) -m tests.audit $(ARGS)
 
 clean:
 	rm -rf .venv demo cifar10/ops/kernels/built .mypy_cache .pytest_cache .ruff_cache

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Optional
 
-from launch.agent import sockets
+from launch.agent import addresses, sockets
 from launch.agent.containers import Containers
 from launch.agent.protocol import Message
 
@@ -50,6 +50,7 @@ def look(order: Message) -> dict[str, Any]:
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
     facts["ports"] = [[port, sockets.why_not(port)] for port in order["ports"]]
+    facts["public"] = addresses.public()
     facts["gpus"] = _gpus()
     facts["disk_free"] = shutil.disk_usage(cwd if os.path.isdir(cwd) else "/").free
     return facts

@@ -17,6 +17,7 @@ _MODULES = (
     "sockets",
     "task_process",
     "containers",
+    "addresses",
     "host_facts",
     "main",
 )

@@ -1,6 +1,7 @@
 """`check`: examines all hosts in parallel before a job starts."""
 
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -15,13 +16,14 @@ from launch.connect.agent_client import conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError, below_each_other
+from launch.verbs.exposure import warnings
 from launch.verbs.facts import Facts, cells, columns, problems
 
 T = TypeVar("T")
 
 
 def check(job: Job) -> int:
-    """Prints the facts about the hosts and every problem; returns 1 if there is one, else 0.
+    """Prints the facts about the hosts, problems and warnings; returns 1 for a problem, else 0.
 
     For a backend with a scheduler that can judge a job, prints its answer instead.
 
@@ -56,19 +58,24 @@ def check(job: Job) -> int:
     wrong = problems(job, facts, containers)
     for problem in wrong:
         print(f"problem: {problem}")
+    for warning in warnings(job, facts):
+        print(f"warning: {warning}")
     if not wrong:
         print("everything is in place")
     return 1 if wrong else 0
 
 
 def refuse_problems(job: Job, backend: AgentBackend) -> None:
-    """Checks the hosts before a job starts.
+    """Checks the hosts before a job starts; writes warnings to standard error.
 
     Raises:
       HostError: there are problems; the message names all of them.
     """
     containers = _containers(backend, job)
-    wrong = problems(job, gather(job, backend.transport, containers), containers)
+    facts = gather(job, backend.transport, containers)
+    for warning in warnings(job, facts):
+        print(f"warning: {warning}", file=sys.stderr)
+    wrong = problems(job, facts, containers)
     if wrong:
         raise HostError(below_each_other([*wrong, "to start anyway: --no-check"]))
 

@@ -8,7 +8,7 @@ from launch.backends.base import ContainerNeeds
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT, Job
 
-_TENSORFLOW = "install the same everywhere: pip install -r requirements.txt"
+_TENSORFLOW = "install the same everywhere: pip install --require-hashes -r requirements.lock"
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _LEAST_DISK = 1 << 30
 _MOST_CLOCK_SECS = 2.0

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # the first test wa
 
 MAIN = "/data/cifar10_main.py"
 SMALL = "--num-layers=8 --train-steps=20"
+_BASE_PACKAGES = ("pip==", "setuptools==", "wheel==")  # the base image's own
 SOMEONE = 1234  # user id that the image does not know
 
 
@@ -56,13 +58,42 @@ def test_the_image_holds_the_code_and_no_more(docker: Docker, image: str) -> Non
     code = "import os; print(sorted(os.listdir('/data')), os.listdir('/data/data'))"
     assert docker("run", "--rm", image, "-c", code).strip() == (
         "['LICENSE', '__pycache__', 'cifar10', 'cifar10_main.py', 'data', 'data_prep', 'output', "
-        "'requirements-gpu.txt', 'requirements.txt'] []"
+        "'requirements-gpu.lock', 'requirements-gpu.txt', 'requirements.lock', "
+        "'requirements.txt'] []"
     )
 
 
 def test_nothing_runs_as_root(docker: Docker, image: str) -> None:
     code = "import os; print(os.getuid(), os.getgid())"
     assert docker("run", "--rm", image, "-c", code).split() == ["1000", "1000"]
+
+
+# Looks at every file and folder of the code; a root without capabilities is as its own user here.
+_WRITABLE = """\
+import os
+for folder, _, names in os.walk("/data"):
+    if not folder.startswith(("/data/data", "/data/output")):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):
+            if os.access(path, os.W_OK):
+                print(path)
+"""
+
+
+@pytest.mark.parametrize("user", ["1000:1000", f"{SOMEONE}:{SOMEONE}", "0:0", "1000:0"])
+def test_nobody_can_write_to_the_code(docker: Docker, image: str, user: str) -> None:
+    assert docker("run", "--rm", "--cap-drop=ALL", "--user", user, image, "-c", _WRITABLE) == ""
+
+
+def test_the_image_has_only_what_the_lock_names(docker: Docker, image: str) -> None:
+    code = (
+        "import importlib.metadata as m; "
+        "print(*sorted(f'{d.name}=={d.version}'.lower() for d in m.distributions()))"
+    )
+    installed = set(docker("run", "--rm", image, "-c", code).replace("_", "-").split())
+    lock = (shell.ROOT / "requirements.lock").read_text(encoding="utf-8")
+    locked = set(re.findall(r"^(\S+==\S+)", lock, re.MULTILINE))
+    assert installed - locked <= {one for one in installed if one.startswith(_BASE_PACKAGES)}
+    assert "tensorflow==2.15.1" in installed
 
 
 @pytest.mark.skipif(

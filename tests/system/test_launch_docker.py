@@ -410,6 +410,62 @@ def test_an_engine_that_does_not_answer_is_named(lab: Lab) -> None:
     assert "/nowhere/docker is not installed; install it, or name another with" in output
 
 
+# Tries to write a file to each folder, and prints the folder and why that failed.
+_WRITE = """\
+import os, sys
+for folder in sys.argv[1:]:
+    try:
+        open(f"{folder}/tried", "w").close()
+        print(folder, "written")
+    except OSError as error:
+        print(folder, error.strerror)
+"""
+
+
+def _status(lab: Lab, task: str) -> dict[str, str]:
+    """Returns what the kernel says of the first process in a task's container."""
+    pid = lab.ask("inspect", "--format", "{{.State.Pid}}", lab.container(task)).strip()
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def test_a_task_has_no_capabilities_and_writes_to_its_output_alone(lab: Lab) -> None:
+    process = lab.start()
+    for task in ("master/0", "worker/0", "ps/0"):
+        status = _status(lab, task)
+        for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            assert int(status[kind], 16) == 0, (task, kind)
+        assert status["NoNewPrivs"] == "1"
+    folders = ("/data", "/etc", "/usr/local", "/data/data", "/tmp", "/data/output")
+    words = ("exec", lab.container("master/0"), "python", "-c", _WRITE, *folders)
+    assert lab.ask(*words).splitlines() == [
+        "/data Read-only file system",
+        "/etc Read-only file system",
+        "/usr/local Read-only file system",
+        "/data/data Read-only file system",
+        "/tmp written",
+        "/data/output written",
+    ]
+    interrupt(process)
+    assert (lab.launcher.workdir / "output" / "tried").exists()
+    lab.assert_nothing_left()
+
+
+def test_restrictions_can_be_switched_off(lab: Lab) -> None:
+    file = Path(lab.cluster()[1])
+    file.write_text(file.read_text().replace("docker: {", "docker: {restricted: false, "))
+    words = ("--no-check", "--", "steps=100000")
+    process = lab.launcher.start_up(("--cluster", str(file)), *words)
+    lab.launcher.wait_for_log("master/0", "step 3/")
+    status = _status(lab, "master/0")
+    assert int(status["CapBnd"], 16) != 0
+    assert status["NoNewPrivs"] == "0"
+    write = ("exec", lab.container("master/0"), "python", "-c", _WRITE, "/usr/local")
+    assert lab.ask(*write) == "/usr/local written\n"
+    interrupt(process)
+    lab.assert_nothing_left()
+
+
 def test_cores_are_shared_out_among_trainers(lab: Lab) -> None:
     if lab.second != "localhost":
         pytest.skip("one trainer a host has all of its cores")
@@ -443,6 +499,10 @@ def test_real_training_saves_on_ctrl_c(training_lab: Lab, image: str) -> None:
     endless = ("--num-layers=8", "--train-steps=1000000", "--checkpoint-steps=1000000")
     process = launcher.start_up(training_lab.cluster("", image), "--no-check", "--", *endless)
     launcher.wait_for_log("master/0", "images/s")
+    status = _status(training_lab, "master/0")
+    assert (int(status["CapEff"], 16), status["NoNewPrivs"]) == (0, "1")
+    words = ("exec", training_lab.container("master/0"), "python", "-c", _WRITE, "/data/cifar10")
+    assert training_lab.ask(*words) == "/data/cifar10 Read-only file system\n"
     output = interrupt(process)
     assert process.returncode == 130, output
     saved = [int(p.stem.split("-")[1]) for p in (launcher.workdir / "output").glob("*.index")]

@@ -8,15 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from launch.agent.sockets import free_ports
 from launch.backends.ssh.sync import sync_code
 from launch.cluster.model import Host
 from launch.errors import HostError
+from testbeds import namespaces
 from testbeds import nodes as machines
+from testbeds.namespaces import ip
 from testbeds.nodes import Nodes
 from tests.cifar10 import program
 from tests.launch.launcher import (
@@ -126,6 +129,60 @@ def test_a_secret_shows_in_no_process_list_or_log(launcher: Launcher, nodes: Nod
     logs = [*launcher.state.rglob("*.log"), *_host_logs(launcher.run_id())]
     assert logs
     assert not any(secret in path.read_text() for path in logs)
+
+
+@pytest.fixture
+def lending(nodes: Nodes, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Variables of a user with an ssh agent, whose configuration forwards it and two ports."""
+    config = nodes.folder / "config"
+    before = config.read_text()
+    local, remote = free_ports(2)
+    forwards = f"  LocalForward {local} localhost:22\n  RemoteForward {remote} localhost:22\n"
+    config.write_text(f"{before}Host *\n  ForwardAgent yes\n{forwards}")
+    agent = subprocess.Popen(
+        ["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL
+    )
+    wait_for((tmp_path / "agent").exists, "ssh-agent")
+    yield {"SSH_AUTH_SOCK": str(tmp_path / "agent"), "LOCAL": str(local), "REMOTE": str(remote)}
+    agent.terminate()
+    agent.wait()
+    config.write_text(before)
+
+
+def _listens(port: str, enter: Sequence[str] = ()) -> bool:
+    """Returns whether a program listens on a port here, or where the prefix `enter` leads to."""
+    words = [*enter, "cat", "/proc/net/tcp"]
+    table = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return f":{int(port):04X} 00000000:0000 0A" in table
+
+
+def test_nothing_of_the_user_is_forwarded_whatever_the_ssh_configuration_says(
+    launcher: Launcher, nodes: Nodes, lending: dict[str, str]
+) -> None:
+    in_node1 = namespaces.enter("launch-node1")
+    # A plain ssh does forward all of it.
+    plain = subprocess.Popen(
+        ["ssh", "node1", "echo agent $SSH_AUTH_SOCK; exec sleep 60"],
+        env={**os.environ, **nodes.env, **lending},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert plain.stdout is not None
+    assert plain.stdout.readline().startswith("agent /tmp/ssh-")
+    wait_for(lambda: _listens(lending["LOCAL"]), "the forwarded port here", 10)
+    wait_for(lambda: _listens(lending["REMOTE"], in_node1), "the forwarded port there", 10)
+    plain.terminate()
+    plain.communicate()
+    wait_for(lambda: not _listens(lending["REMOTE"], in_node1), "the end of that ssh", 10)
+    launcher.env.update(lending)
+    words = ("--no-check", "--", "steps=100000", "env=SSH_AUTH_SOCK")
+    process = launcher.start_up(cluster(launcher, nodes), *words)
+    launcher.wait_for_log("master/0", "step 3/")
+    assert not _listens(lending["LOCAL"])
+    assert not _listens(lending["REMOTE"], in_node1)
+    output = interrupt(process)
+    assert "[master/0 node1] SSH_AUTH_SOCK=None" in output
+    assert "[worker/1 node3] SSH_AUTH_SOCK=None" in output
 
 
 def test_ctrl_c_stops_every_host(launcher: Launcher, nodes: Nodes) -> None:
@@ -297,6 +354,21 @@ def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
     )
     assert f"node2: port 2222 is in use by pid {taken.pid} (" in output, output
     assert not any("cannot reach" in problem for problem in problems)
+
+
+def test_check_warns_of_ports_that_the_internet_may_reach(launcher: Launcher, nodes: Nodes) -> None:
+    """Only the test's own network namespace has the public address, and nothing connects to it."""
+    in_node2 = ("-n", "launch-node2", "addr")
+    ip(*in_node2, "add", "11.78.0.2/32", "dev", "eth0")
+    try:
+        output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)
+    finally:
+        ip(*in_node2, "del", "11.78.0.2/32", "dev", "eth0")
+    assert [line for line in output.splitlines() if line.startswith("warning: ")] == [
+        "warning: node2: 11.78.0.2 may be reached from the internet, on ports 2222, 2223; "
+        "TensorFlow's servers admit whoever reaches them: admit only the cluster's hosts there "
+        "with a firewall (`ports:` sets the ports), or use hosts with private addresses alone"
+    ]
 
 
 def test_up_does_not_start_what_check_finds_fault_with(launcher: Launcher, nodes: Nodes) -> None:

@@ -18,6 +18,13 @@ from launch.errors import LaunchError
 _CODE = posixpath.dirname(DATA)  # the code's folder in the image, and its working directory
 _USER_IDS = "$(id -u):$(id -g)"  # filled in by the shell that runs the line
 _USER = f"--user={_USER_IDS}"
+# What training can do without. Programs of the user's own may need some of it: `restricted: false`.
+_RESTRICTIONS = (
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--read-only",
+    "--tmpfs=/tmp:rw,nosuid,nodev,noexec,mode=1777,size=1g",  # HOME in the image
+)
 _MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
 
 
@@ -140,6 +147,7 @@ def _with_commands(job: Job, prefix: str, words: Callable[[Task], list[str]]) ->
             "--network=host",
             "--pull=never",  # a public registry may hold another image of this name
             "--log-driver=none",  # the client gets the output; another copy would fill the disk
+            *(_RESTRICTIONS if settings.restricted else ()),
             *settings.options,
             settings.image,
             f"{_CODE}/{SCRIPT}",

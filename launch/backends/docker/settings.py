@@ -5,6 +5,7 @@ docker:                           # each key is optional; lines show the default
   engine: docker                  # or podman, or a path to one of them
   data: /records                  # on the hosts; default: `data` in workdir
   output: /results                # default: `output` in workdir
+  restricted: true                # what a container may do; false: all that the engine lets it
   options: [--shm-size=1g]        # further words for `docker run`
 """
 
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import COMMAND_NAME, Cluster
-from launch.cluster.rules import matching, setting
+from launch.cluster.rules import matching, setting, yes_or_no
 from launch.errors import LaunchError
 
 _IMAGE = matching(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*", "an image, such as registry/cifar10:3")
@@ -61,6 +62,8 @@ class DockerSettings:
       data: the folder with the records on the hosts. None means `data`; relative paths start from
         the working directory.
       output: the folder for checkpoints and figures on the hosts. None means `output`.
+      restricted: whether containers run without capabilities, with a read-only root file system,
+        and without a way to gain rights.
       options: further words for `docker run`, each as `--name` or `--name=value`.
     """
 
@@ -68,6 +71,7 @@ class DockerSettings:
     engine: str = setting("docker", _ENGINE)
     data: Optional[str] = setting(None, _FOLDER)
     output: Optional[str] = setting(None, _FOLDER)
+    restricted: bool = setting(True, yes_or_no)
     options: tuple[str, ...] = setting((), _option)
 
 

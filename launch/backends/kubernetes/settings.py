@@ -9,8 +9,8 @@ kubernetes:                       # each key is optional; lines show the default
   name: cifar10                   # the TFJob is NAME-RUN
   data: cifar10-data              # a claim, /path on every node, or server:/path (NFS)
   output: cifar10-output
-  cpu: 4                          # the request and limit of each trainer; ps_cpu: of each ps
-  memory: 8Gi                     # the request and limit of each trainer; ps_memory: of each ps
+  cpu: 4                          # of each trainer (default: 2); ps_cpu: of each ps (1)
+  memory: 8Gi                     # of each trainer (default: 8Gi); ps_memory: of each ps (2Gi)
   gpu: nvidia.com/gpu             # what gpus_per_task counts
   node_selector: {pool: gpus}
   tolerations: ["nvidia.com/gpu:NoSchedule"]        # KEY:EFFECT or KEY=VALUE:EFFECT
@@ -73,10 +73,10 @@ class KubernetesSettings:
       name: the prefix of the TFJob's name; the run's id follows.
       data: the volume with the records, mounted read-only at /data/data.
       output: the volume for checkpoints and figures, mounted at /data/output.
-      cpu: cores of each trainer and the evaluator, as request and limit; None sets neither.
-      memory: memory of each trainer and the evaluator, as request and limit; None sets neither.
-      ps_cpu: cores of each ps, as request and limit; None sets neither.
-      ps_memory: memory of each ps, as request and limit; None sets neither.
+      cpu: cores of each trainer and the evaluator, as request and limit; None for 2.
+      memory: memory of each trainer and the evaluator, as request and limit; None for 8Gi.
+      ps_cpu: cores of each ps, as request and limit; None for 1.
+      ps_memory: memory of each ps, as request and limit; None for 2Gi.
       gpu: the resource that `gpus_per_task` counts.
       node_selector: (label, value) pairs that a node must have.
       tolerations: taints of nodes that pods tolerate, in the notation of `kubectl taint`.

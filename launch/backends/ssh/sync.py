@@ -11,7 +11,7 @@ from launch.connect.everywhere import everywhere
 from launch.errors import HostError
 
 # What a host needs for training. Data and output are not copied.
-_PARTS = ("cifar10", "data_prep", "cifar10_main.py", "requirements.txt")
+_PARTS = ("cifar10", "data_prep", "cifar10_main.py", "requirements.txt", "requirements.lock")
 _SILENCE_SECS = 60
 _AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 

@@ -2,6 +2,8 @@
 
 The user's own ssh configuration decides about keys, ports, jump hosts and host keys. Where ssh
 would ask at a terminal (for a password, say), it fails instead, so that the launcher never hangs.
+Nothing of the user is lent to the hosts, whatever that configuration says: no ssh agent, display,
+Kerberos ticket or port.
 """
 
 from collections.abc import Sequence
@@ -11,7 +13,19 @@ from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.transport import Transport
 
-OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+OPTIONS = (
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=10",
+    "-a",  # no agent
+    "-x",  # no X11
+    "-k",  # no credentials of GSSAPI
+    "-o",
+    "ClearAllForwardings=yes",
+    "-o",
+    "Tunnel=no",
+)
 
 
 def target(host: Host) -> str:

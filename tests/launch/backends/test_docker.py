@@ -68,10 +68,22 @@ def test_agents_get_the_command_without_any_value() -> None:
         "--network=host",
         "--pull=never",
         "--log-driver=none",
+        "--cap-drop=ALL",
+        "--security-opt=no-new-privileges",
+        "--read-only",
+        "--tmpfs=/tmp:rw,nosuid,nodev,noexec,mode=1777,size=1g",
         "cifar10",
         "/data/cifar10_main.py",
         "--x=a b",
     )
+
+
+def test_restrictions_can_be_left_out_or_be_loosened_one_by_one() -> None:
+    (task, *_) = run.for_agents(make_cluster(restricted=False), "run7").tasks
+    assert "--cap-drop=ALL" not in task.argv
+    assert "--read-only" not in task.argv
+    (task, *_) = run.for_agents(make_cluster(options=("--cap-add=SYS_NICE",)), "run7").tasks
+    assert task.argv.index("--cap-add=SYS_NICE") > task.argv.index("--cap-drop=ALL")
 
 
 def test_agents_know_the_engine_and_what_to_mount() -> None:
@@ -92,6 +104,8 @@ def test_the_plan_is_lines_for_a_shell() -> None:
     task = '{"type": "worker", "index": 0}'
     end = (
         "--name=cifar10-worker-0 --rm --network=host --pull=never --log-driver=none "
+        "--cap-drop=ALL --security-opt=no-new-privileges --read-only "
+        "--tmpfs=/tmp:rw,nosuid,nodev,noexec,mode=1777,size=1g "
         "--shm-size=1g cifar10 /data/cifar10_main.py '--x=a b' &"
     )
     assert documents[1].text.splitlines() == [
@@ -151,11 +165,11 @@ def test_a_folder_that_engines_cannot_mount_is_refused() -> None:
 def test_a_file_says_it_all(tmp_path: Path) -> None:
     text = (
         "docker:\n  image: lab/cifar10@sha256:0a\n  engine: /opt/bin/podman\n  data: ~/records\n"
-        "  output: results\n  options: [--shm-size=1g, --init]\n"
+        "  output: results\n  restricted: false\n  options: [--shm-size=1g, --init]\n"
     )
     assert settings_of(read_cluster(write(tmp_path, text), KINDS)) == DockerSettings(
         "lab/cifar10@sha256:0a", "/opt/bin/podman", "~/records", "results",
-        ("--shm-size=1g", "--init"),
+        False, ("--shm-size=1g", "--init"),
     )  # fmt: skip
 
 
@@ -169,6 +183,7 @@ def test_a_file_says_it_all(tmp_path: Path) -> None:
         ("options: [--env=A=1]", "lab.yaml:4: options cannot hold --env: say `environment:`"),
         ("options: [--network=bridge]", "options cannot hold --network: tasks communicate over"),
         ("options: --init", "lab.yaml:4: options must be a list"),
+        ("restricted: no", "lab.yaml:4: restricted must be true or false, got 'no'"),
         ("imagee: x", "lab.yaml:4: imagee is not a key of docker; did you mean image?"),
     ],
 )

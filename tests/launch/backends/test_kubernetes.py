@@ -208,6 +208,39 @@ def test_pods_are_as_restricted_as_they_can_be(tmp_path: Path) -> None:
         assert writable == ({"/tmp"} if role == "PS" else {"/tmp", "/data/output"})
 
 
+def test_the_security_of_a_pod_is_literally_this() -> None:
+    found = pod(tfjob(small()), "Worker")
+    assert found["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "runAsGroup": 1000,
+        "fsGroup": 1000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert found["containers"][0]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+    }
+    assert {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}} in found["volumes"]
+
+
+def test_a_pod_has_limits_though_the_settings_name_none() -> None:
+    job = tfjob(small())
+    trainer, ps = {"cpu": "2", "memory": "8Gi"}, {"cpu": "1", "memory": "2Gi"}
+    for role in ("Master", "Worker"):
+        assert container(job, role)["resources"] == {"requests": trainer, "limits": trainer}
+    assert container(job, "PS")["resources"] == {"requests": ps, "limits": ps}
+
+
+def test_the_settings_replace_the_limits_one_by_one() -> None:
+    job = tfjob(small(cpu="500m", ps_memory="6Gi"))
+    assert container(job, "Master")["resources"]["limits"] == {"cpu": "500m", "memory": "8Gi"}
+    assert container(job, "PS")["resources"]["limits"] == {"cpu": "1", "memory": "6Gi"}
+
+
 def test_each_role_runs_the_images_one_entry_point() -> None:
     job = tfjob(small(), "--train-batch-size=16", "a b")
     for role in replicas(job):
