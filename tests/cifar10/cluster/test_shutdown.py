@@ -7,6 +7,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import server, shutdown
+from cifar10.cluster.identity import Identity
 from cifar10.cluster.spec import Cluster
 from testbeds.processes import free_ports
 
@@ -32,7 +33,8 @@ class Tasks:
     def tell(self, job: str, *indices: int) -> None:
         """The trainer tells ps/0, or the ones that are named."""
         serving = [("ps", index) for index in indices or (0,)]
-        shutdown.tell(self.task(job), serving, self._targets[job])
+        task = self.task(job)
+        shutdown.tell(task, serving, self._targets[job], Identity.of(task))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import server, shutdown
+from cifar10.cluster.acquaintance import Acquaintance
+from cifar10.cluster.identity import Identity
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
@@ -30,8 +32,9 @@ CPU = "device:CPU:0"
 class Job:
     """A master, two workers and two parameter servers, of which a test makes sessions."""
 
-    def __init__(self) -> None:
+    def __init__(self, output_dir: str) -> None:
         self._sessions: list[ClusterSession] = []
+        self.output_dir = output_dir
         ports = iter(free_ports(5))
         counts = {"master": 1, "worker": 2, "ps": 2}
         self.addresses = {
@@ -43,7 +46,7 @@ class Job:
         return Cluster(self.addresses, job, index, has_evaluator=False, source="TF_CONFIG")
 
     def session(self, job: str, index: int = 0, towers: int = 1, **settings: Any) -> ClusterSession:
-        config = TrainConfig(train_batch_size=12, **settings)
+        config = TrainConfig(train_batch_size=12, output_dir=self.output_dir, **settings)
         session = ClusterSession.start(config, self.cluster(job, index), make_plan(towers, 1))
         self._sessions.append(session)
         return session
@@ -63,10 +66,12 @@ class Job:
 
 
 @pytest.fixture
-def job(monkeypatch):
+def job(monkeypatch, tmp_path):
     """A session starts its server and looks often at the others; both is over with the test."""
     monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
-    found = Job()
+    # The test's servers answer, but say nothing of their job.
+    monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)
+    found = Job(str(tmp_path))
     yield found
     found.end()
 
@@ -292,16 +297,17 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
         config = server.with_filters(tf.ConfigProto(), [f"/job:{task[0]}/task:{task[1]}"])
         with tf.Graph().as_default(), tf.Session(target, config=config) as session:
             queue = shutdown._queue(*task)
-            labels = session.run(queue.dequeue_many(queue.size())).tolist()
+            texts = session.run(queue.dequeue_many(queue.size())).tolist()
+            labels = [Identity.from_text(text.decode()).label for text in texts]
         heard[f"{task[0]}/{task[1]}"] = labels
-    assert heard == {one: [b"master/0"] if one in told else [] for one in heard}
+    assert heard == {one: ["master/0"] if one in told else [] for one in heard}
 
 
 def test_a_master_keeps_telling_until_it_is_closed(job, monkeypatch):
     monkeypatch.setattr(cluster_session, "_TELL_AGAIN_SECS", 0.01)
     told: list[Any] = []
 
-    def tell(cluster: Cluster, serving: Any, target: str) -> None:
+    def tell(cluster: Cluster, serving: Any, target: str, identity: Identity) -> None:
         told.append(serving)
         if len(told) == 2:
             raise tf.errors.UnavailableError(None, None, "the task is starting")
@@ -318,7 +324,12 @@ def test_a_master_keeps_telling_until_it_is_closed(job, monkeypatch):
 
 
 def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
-    config = TrainConfig(train_batch_size=12, replication="in-graph", cluster_timeout=300.0)
+    config = TrainConfig(
+        train_batch_size=12,
+        replication="in-graph",
+        cluster_timeout=300.0,
+        output_dir=job.output_dir,
+    )
     plan = make_plan(1, 1)
     session = ClusterSession.start(config, job.cluster("master"), plan, trains=False)
     session.join(lambda: pytest.fail("it waits"))

@@ -10,6 +10,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import liveness, server, shutdown
+from cifar10.cluster.acquaintance import Acquaintance
+from cifar10.cluster.identity import Identity
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError
@@ -46,7 +48,8 @@ class Job:
             time.sleep(0.05)
         for job in jobs:
             target = server.start(self.task(job), tf.ConfigProto()).target
-            shutdown.tell(self.task(job), [(serving, 0)], target)
+            identity = Identity.of(self.task(job))
+            shutdown.tell(self.task(job), [(serving, 0)], target, identity)
 
 
 class Served:
@@ -82,6 +85,8 @@ class Served:
 def job(monkeypatch):
     # The pools of the tests' own process have their sizes already.
     monkeypatch.setattr(parameter_server, "use_devices", lambda *devices: None)
+    # The test's servers answer, but say nothing of their job.
+    monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)
     return Job()
 
 
