@@ -11,7 +11,8 @@ from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
 
-pytestmark = pytest.mark.system
+# Each test starts two jobs, one after the other.
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 ASYNC, SYNC, IN_GRAPH = ("--sync=false",), (), ("--replication=in-graph",)
 STEPS, WAIT_SECS = 600, 300
@@ -55,6 +56,16 @@ def losses(folder: pathlib.Path) -> list[float]:
     return [row["loss"] for row in rows]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory) -> list[float]:
+    """The validation losses of the synchronous job when no other job meets it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with cluster(folder, data, "--output-dir=output", *SETTINGS) as tasks:
+        tasks.start()
+        tasks.wait(WAIT_SECS)
+    return losses(folder)
+
+
 @pytest.mark.parametrize("mode", [SYNC, ASYNC, IN_GRAPH])
 def test_a_master_with_another_jobs_ps_ends_and_that_job_goes_on(data, tmp_path, mode):
     arguments = (data, "--output-dir=output", *SETTINGS, *mode)
@@ -79,11 +90,21 @@ def test_a_master_with_another_jobs_ps_ends_and_that_job_goes_on(data, tmp_path,
         one.wait(WAIT_SECS)
     all_steps_are_made(tmp_path / "one")
     assert not list((tmp_path / "two" / "output").glob("model.ckpt*"))
-    if mode == SYNC:
-        with cluster(tmp_path / "undisturbed", *arguments) as tasks:
-            tasks.start()
-            tasks.wait(WAIT_SECS)
-        assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "undisturbed"), rel=1e-3)
+
+
+def test_a_job_that_another_one_met_ends_with_the_same_result(data, tmp_path, undisturbed):
+    arguments = (data, "--output-dir=output", *SETTINGS)
+    with (
+        cluster(tmp_path / "one", *arguments) as one,
+        cluster(tmp_path / "two", *arguments) as two,
+    ):
+        two.jobs["ps"] = one.jobs["ps"]
+        two.start("master/0", "worker/0")  # They come first, and wait for the ps.
+        one.start()
+        refused(two, "master/0", "error: ps/0 .* belongs to another job: .*")
+        one.wait(WAIT_SECS)
+    all_steps_are_made(tmp_path / "one")
+    assert losses(tmp_path / "one") == pytest.approx(undisturbed, rel=1e-3)
 
 
 @pytest.mark.parametrize("mode", [SYNC, ASYNC, IN_GRAPH])
