@@ -338,6 +338,53 @@ def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
     assert place.examples_per_step(12) == 3 * 12
 
 
+@pytest.mark.parametrize(
+    ("task", "settings", "labels"),
+    [
+        ("master", {"sync": False}, ["ps/0", "ps/1"]),
+        ("master", {}, ["ps/0", "ps/1", "worker/0", "worker/1"]),
+        ("master", {"replication": "in-graph"}, ["ps/0", "ps/1", "worker/0", "worker/1"]),
+        ("worker", {}, ["master/0", "ps/0", "ps/1"]),
+    ],
+)
+def test_a_session_asks_the_tasks_that_it_needs_who_they_are(job, task, settings, labels):
+    assert sorted(job.session(task, **settings)._acquaintance._labels) == labels
+
+
+def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(job, monkeypatch):
+    monkeypatch.setattr(cluster_session, "_MEET_AGAIN_SECS", 0.01)
+    job.session("master")
+    met: list[str] = []
+
+    def meet(_: Acquaintance, label: str) -> bool:
+        met.append(label)
+        return met != ["ps/0"]
+
+    monkeypatch.setattr(Acquaintance, "meet", meet)
+    monkeypatch.setattr(LivenessMonitor, "wait_for", lambda *_: None)
+    session_wait.MODULE.SessionManager.keywords["check"]()
+    assert met == ["ps/0", "ps/0", "ps/1"]
+
+
+def test_a_master_with_its_output_folder_remains_the_owner(job, tmp_path_factory):
+    first, again = (job.session(task)._acquaintance.identity for task in ("master", "worker"))
+    assert again.owner is None
+    assert first.owner is not None
+    assert first.owner.place == f"{socket.gethostname()}:{job.output_dir}"
+    config = TrainConfig(output_dir=job.output_dir)
+    assert cluster_session._owner(config, job.cluster("master")) == first.owner
+    other = TrainConfig(output_dir=str(tmp_path_factory.mktemp("other")))
+    other_owner = cluster_session._owner(other, job.cluster("master"))
+    assert other_owner.digest != first.owner.digest
+
+
+def test_with_a_job_token_the_output_folder_does_not_matter(job):
+    cluster = dataclasses.replace(job.cluster("master"), token="f" * 64)
+    owner = cluster_session._owner(TrainConfig(output_dir=job.output_dir), cluster)
+    assert owner.digest == "f" * 64
+    assert os.listdir(job.output_dir) == []
+
+
 def test_a_session_that_is_not_started_leaves_the_machine_as_it_was(job):
     threads = threading.active_count()
     ClusterSession(TrainConfig(), job.cluster("master"), make_plan(1, 1), "grpc://here:1")
