@@ -40,6 +40,7 @@ class Acquaintance:
         self._cluster, self._owner = cluster, owner
         self._labels, self._serving = frozenset(labels), frozenset(serving)
         self._silent_since: dict[str, float] = {}
+        self._met: set[str] = set()
         self._asking, self._is_closed = 0, False
         self._changed = threading.Condition()
 
@@ -51,6 +52,9 @@ class Acquaintance:
     def meet(self, label: str) -> bool:
         """Asks a task who it is.
 
+        If a task of another job answers where one of this job was before, it may end by itself, and
+        the right one may come back. So it counts as no answer, unless it would be used at once.
+
         Returns:
           Whether the task has answered and may be used.
 
@@ -59,6 +63,18 @@ class Acquaintance:
         """
         if label not in self._labels:
             return True
+        try:
+            is_met = self._ask(label)
+        except ConfigError:
+            if label in self._met and label not in self._serving:
+                return False
+            raise
+        if is_met:
+            self._met.add(label)
+        return is_met
+
+    def _ask(self, label: str) -> bool:
+        """Does the work of `meet`, whether or not the task was met before."""
         address = self._address(label)
         with self._counted() as may_ask:
             # Where gRPC cannot connect, it does not try again for a while.

@@ -4,6 +4,7 @@ A master that is started again finds it, and so remains the owner of its paramet
 run without a job token needs the file.
 """
 
+import os
 import secrets
 import socket
 from typing import Any, Optional
@@ -43,7 +44,9 @@ def read_or_make(output_dir: str) -> str:
 
 def place(output_dir: str) -> str:
     """Returns `HOST:FOLDER`, for messages of other tasks; a folder with a scheme has no host."""
-    return output_dir if "://" in output_dir else f"{socket.gethostname()}:{output_dir}"
+    if "://" in output_dir:
+        return output_dir
+    return f"{socket.gethostname()}:{os.path.abspath(output_dir)}"
 
 
 def _path(output_dir: str) -> str:

@@ -129,8 +129,8 @@ class _Run:
         if owner and number and not self._cluster.token and identity.digest(number) != owner.digest:
             raise ConfigError(
                 f"{label} ({self._cluster.address_of(MASTER, 0)}) trains another run: its output "
-                f"folder is {owner.place}, but this evaluator's is {place}; correct the address, "
-                "or give the evaluator the master's --output-dir"
+                f"folder is {owner.place}, but this evaluator's is {run_owner.place(place)}; correct "
+                "the address, or give the evaluator the master's --output-dir"
             )
         return True
 

@@ -12,10 +12,10 @@ from testbeds.processes import ClusterOfProcesses, cluster
 from tests.cifar10 import program
 
 # Each test starts two jobs, one after the other.
-pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 
 ASYNC, SYNC, IN_GRAPH = ("--sync=false",), (), ("--replication=in-graph",)
-STEPS, WAIT_SECS = 600, 300
+STEPS, WAIT_SECS = 300, 400
 SETTINGS = (
     "--model=mlp",
     "--optimizer=adam",

@@ -166,6 +166,29 @@ def test_a_worker_that_cannot_ask_its_master_waits():
     assert not job.seen_by("worker", OTHER).meet("ps/0")
 
 
+def test_once_the_master_was_met_another_jobs_master_there_is_no_answer():
+    job, other = Job("mine"), Job("other")
+    job.serve("master", MINE)
+    other.serve("master", OTHER)
+    seen = job.seen_by("worker")
+    assert seen.meet("master/0")
+    job.jobs["master"] = other.jobs["master"]
+    assert not seen.meet("master/0")
+    assert seen.identity.owner == MINE
+    refused(job.seen_by("worker"), "master/0")
+
+
+def test_a_ps_that_was_met_and_is_then_another_jobs_is_refused():
+    job, other = Job("mine"), Job("other")
+    job.serve("ps")
+    other.serve("ps")
+    seen = job.seen_by("master", MINE)
+    assert seen.meet("ps/0")
+    job.jobs["ps"] = other.jobs["ps"]
+    refused(seen, "ps/0")
+    assert other.owner() is None
+
+
 def test_who_does_not_answer_is_neither_met_nor_refused():
     job = Job()
     assert not job.seen_by("master", MINE).meet("ps/0")
