@@ -124,12 +124,12 @@ class _Run:
         """
         if not self._acquaintance.meet(label):
             return False
-        owner, place = self._acquaintance.identity.owner, self.job.config.output_place
-        number = run_owner.read(place)
+        owner, output_dir = self._acquaintance.identity.owner, self.job.config.output_place
+        number, place = run_owner.read(output_dir), run_owner.place(output_dir)
         if owner and number and not self._cluster.token and identity.digest(number) != owner.digest:
             raise ConfigError(
                 f"{label} ({self._cluster.address_of(MASTER, 0)}) trains another run: its output "
-                f"folder is {owner.place}, but this evaluator's is {run_owner.place(place)}; correct "
+                f"folder is {owner.place}, but this evaluator's is {place}; correct "
                 "the address, or give the evaluator the master's --output-dir"
             )
         return True
