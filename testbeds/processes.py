@@ -9,8 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Optional
 
 from testbeds.errors import TestbedError
 from testbeds.process_list import stop_process
@@ -66,6 +66,7 @@ class ClusterOfProcesses:
       by_flags: whether flags describe the cluster, as in PS/worker demos, where the master is
         worker 0; else TF_CONFIG does.
       program: the program that each task runs.
+      variables: further environment variables of every task.
 
     Attributes:
       jobs: job name -> addresses of its tasks.
@@ -83,7 +84,9 @@ class ClusterOfProcesses:
         evaluator: bool = False,
         by_flags: bool = False,
         program: pathlib.Path = PROGRAM,
+        variables: Optional[Mapping[str, str]] = None,
     ) -> None:
+        self._variables = dict(variables or {})
         self._folder, self._arguments, self._by_flags = folder, list(arguments), by_flags
         self._program = program
         counts = {"master": 1, "ps": num_ps, "worker": num_workers, "evaluator": int(evaluator)}
@@ -111,7 +114,7 @@ class ClusterOfProcesses:
                 self.processes[label] = subprocess.Popen(
                     command(*self._arguments, *place, *more, program=self._program),
                     cwd=self._folder,
-                    env={**environment(), **variables},
+                    env={**environment(), **self._variables, **variables},
                     stdout=log,
                     stderr=subprocess.STDOUT,
                 )

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
 from cifar10.cluster.probe import Probe
-from cifar10.errors import Stopped, TrainingError
+from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 
 _PERIOD_SECS = 1.0  # Time between two checks of a task that answers.
 _ANSWER_SECS = 2.0
@@ -35,12 +35,18 @@ class _Task:
       seen: the time of its latest answer (`time.monotonic`); at first, when monitoring began.
       answered: whether it answered the latest question.
       is_here: whether its process exists, though it may hang.
+      wrong: why it must not be used, if it belongs to another job; else None.
     """
 
     address: str
     seen: float
     answered: bool = False
     is_here: bool = False
+    wrong: Optional[str] = None
+
+
+def _meet_anyone(_: str) -> bool:
+    return True
 
 
 class LivenessMonitor:
@@ -52,21 +58,37 @@ class LivenessMonitor:
     Args:
       addresses: `host:port` of the tasks by label, such as `ps/0`.
       timeout_secs: seconds for which a task may fail to answer.
+      meet: function called with the label of a task that begins to answer, in the task's thread. It
+        returns whether the task may be used, or raises ConfigError if it belongs to another job.
+        The task does not count as answering until it returns True.
     """
 
-    def __init__(self, addresses: Mapping[str, str], timeout_secs: float) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[str, str],
+        timeout_secs: float,
+        meet: Callable[[str], bool] = _meet_anyone,
+    ) -> None:
+        self._meet = meet
         self._timeout_secs, started = timeout_secs, time.monotonic()
         self._tasks = {label: _Task(address, started) for label, address in addresses.items()}
         self._ended = threading.Event()
 
     def start(self) -> None:
         """Starts the checks, in daemon threads."""
-        for task in self._tasks.values():
-            threading.Thread(target=self._look_at, args=(task,), daemon=True).start()
+        for label in self._tasks:
+            threading.Thread(target=self._look_at, args=(label,), daemon=True).start()
 
     def stop(self) -> None:
         """Stops the checks; from then on no task counts as missing."""
         self._ended.set()
+
+    def refuse_wrong(self, labels: Sequence[str]) -> None:
+        """Raises ConfigError if one of the tasks belongs to another job."""
+        for label in labels:
+            wrong = self._tasks[label].wrong
+            if wrong:
+                raise ConfigError(wrong)
 
     def is_here(self, label: str) -> bool:
         """Returns whether the task's process existed at the latest check, though it may hang."""
@@ -120,11 +142,13 @@ class LivenessMonitor:
           say: function that prints a line.
 
         Raises:
+          ConfigError: a task belongs to another job.
           TrainingError: a task has not answered within the timeout.
         """
         started, said = time.monotonic(), False
         while absent := [one for one in labels if not self._tasks[one].answered]:
             check()
+            self.refuse_wrong(absent)
             late = self.missing(absent)
             if late:
                 raise TrainingError(late)
@@ -141,6 +165,8 @@ class LivenessMonitor:
     ) -> None:
         """Starts a thread that ends this process with exit code 1 if too many tasks are missing.
 
+        The exit code is 2 if a task belongs to another job.
+
         A thread does it because the main thread may wait inside TensorFlow, where nothing can
         interrupt it. A run that ends this way can continue from its last checkpoint.
 
@@ -155,6 +181,10 @@ class LivenessMonitor:
             while not self._ended.wait(_PERIOD_SECS):
                 if not all(self._tasks[one].answered for one in labels) and is_over():
                     self._end_process("training is over; the others have gone", 0)
+                try:
+                    self.refuse_wrong(labels)
+                except ConfigError as wrong:
+                    self._end_process(f"error: {wrong}", 2)
                 reason = self.missing(labels, at_least)
                 if reason:
                     self._end_process(f"training failed: {reason}", 1)
@@ -186,12 +216,28 @@ class LivenessMonitor:
     def _with_addresses(self, labels: Sequence[str]) -> str:
         return ", ".join(f"{one} ({self._tasks[one].address})" for one in labels)
 
-    def _look_at(self, task: _Task) -> None:
+    def _look_at(self, label: str) -> None:
+        task = self._tasks[label]
         probe = Probe(task.address)
         while not self._ended.is_set():
-            task.answered = probe.answers(_ANSWER_SECS)
+            answered = probe.answers(_ANSWER_SECS)
             task.is_here = probe.is_here
-            if task.answered:
+            if answered and not task.answered:
+                answered = self._may_be_used(label)
+            task.answered = answered
+            if answered:
                 task.seen = time.monotonic()
-            self._ended.wait(_PERIOD_SECS if task.answered else _PERIOD_SECS / 4)
+            self._ended.wait(_PERIOD_SECS if answered else _PERIOD_SECS / 4)
         probe.close()
+
+    def _may_be_used(self, label: str) -> bool:
+        """Asks a task that begins to answer which job it belongs to."""
+        task = self._tasks[label]
+        try:
+            may_be_used = self._meet(label)
+        except UserError as error:
+            task.wrong = str(error)
+            return False
+        if may_be_used:
+            task.wrong = None
+        return may_be_used

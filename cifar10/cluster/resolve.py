@@ -4,11 +4,12 @@ It also checks that the settings fit the cluster.
 """
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from typing import Optional
 
-from cifar10.cluster import tf_config
+from cifar10.cluster import identity, tf_config
 from cifar10.cluster.normalise import CHIEF, normalise, show
 from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
@@ -23,7 +24,7 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
 
     Args:
       config: the settings; they may name hosts and the task, and they must fit the cluster.
-      environ: environment variables, of which only TF_CONFIG is read.
+      environ: environment variables, of which TF_CONFIG and CIFAR10_JOB_TOKEN are read.
 
     Returns:
       The cluster; None if this process works alone, because there is no cluster, or because this
@@ -41,6 +42,9 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
     if cluster is None:
         _check_settings_alone(config)
         return None
+    token = environ.get(identity.TOKEN, "").strip()
+    if token:
+        cluster = dataclasses.replace(cluster, token=identity.digest(token))
     with _source_named(cluster.source):
         if config.mode == "train_and_evaluate":
             _check_settings(config, cluster)

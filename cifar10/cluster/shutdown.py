@@ -1,12 +1,16 @@
-"""Shutdown of a cluster: trainers report their end to the tasks that only serve, which then end."""
+"""Shutdown of a cluster: trainers report their end to the tasks that only serve, which then end.
+
+A report contains the identity of the trainer. Serving tasks ignore reports of other jobs.
+"""
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import server
+from cifar10.cluster import introduction, server
+from cifar10.cluster.identity import Identity
 from cifar10.cluster.liveness import answers
 from cifar10.cluster.spec import MASTER, Cluster
 
@@ -21,7 +25,7 @@ def task_device(job: str, index: int) -> str:
 
 
 def _queue(job: str, index: int) -> Any:
-    """Makes the queue in which a serving task receives the labels of trainers that have ended.
+    """Makes the queue in which a serving task receives the identities of trainers that have ended.
 
     The serving task job/index holds the queue.
     """
@@ -29,7 +33,9 @@ def _queue(job: str, index: int) -> Any:
         return tf.FIFOQueue(1024, tf.string, [[]], shared_name=f"ended_{job}_{index}")
 
 
-def tell(cluster: Cluster, serving: Sequence[tuple[str, int]], target: str) -> None:
+def tell(
+    cluster: Cluster, serving: Sequence[tuple[str, int]], target: str, identity: Identity
+) -> None:
     """Tells the serving tasks that this trainer has ended.
 
     Tasks that do not answer are skipped.
@@ -38,18 +44,23 @@ def tell(cluster: Cluster, serving: Sequence[tuple[str, int]], target: str) -> N
       cluster: the cluster and this process's task in it.
       serving: (job, index) of each serving task.
       target: session target of this task's server.
+      identity: this trainer's identity, with the owner of its run if it is known.
     """
     for job, index in serving:
         if not answers(cluster.address_of(job, index)):
             continue
         config = server.with_filters(tf.ConfigProto(), [cluster.device, f"/job:{job}/task:{index}"])
         with tf.Graph().as_default(), tf.Session(target, config=config) as session:
-            told = _queue(job, index).enqueue(cluster.label)
+            told = _queue(job, index).enqueue(identity.as_text())
             options = tf.RunOptions(timeout_in_ms=int(1000 * _TELL_SECS))
             try:
                 session.run(told, options=options)
-            except (tf.errors.UnavailableError, tf.errors.DeadlineExceededError):
-                continue  # The task has ended meanwhile.
+            except (
+                tf.errors.UnavailableError,
+                tf.errors.DeadlineExceededError,
+                tf.errors.UnimplementedError,
+            ):
+                continue  # The task has ended meanwhile, or another program has its port.
 
 
 class ShutdownListener:
@@ -66,7 +77,8 @@ class ShutdownListener:
 
     def __init__(self, cluster: Cluster, trainers: Sequence[str], target: str) -> None:
         self.waiting = set(trainers)
-        self._master_ended: float | None = None
+        self._own, self._target = Identity.of(cluster), target
+        self._master_ended: Optional[float] = None
         with tf.Graph().as_default() as graph:
             queue = _queue(cluster.task_type, cluster.task_index)
             self._ended = queue.dequeue_many(queue.size())
@@ -76,10 +88,26 @@ class ShutdownListener:
 
     def listen(self) -> None:
         """Reads the reports that have arrived since the last call."""
-        for label in self._session.run(self._ended):
-            self.waiting.discard(label.decode())
-            if label.decode().startswith(f"{MASTER}/") and self._master_ended is None:
+        for text in self._session.run(self._ended):
+            sender = self._of_this_job(text.decode("utf-8", "replace"))
+            if sender is None:
+                continue
+            self.waiting.discard(sender.label)
+            if sender.label.startswith(f"{MASTER}/") and self._master_ended is None:
                 self._master_ended = time.monotonic()
+
+    def _of_this_job(self, text: str) -> Optional[Identity]:
+        """Returns the sender of a report; None if it belongs to another job or another run."""
+        try:
+            sender = Identity.from_text(text)
+        except ValueError:
+            return None
+        if self._own.difference(sender):
+            return None
+        owner = introduction.own_owner(self._target)
+        if owner and (sender.owner is None or sender.owner.digest != owner.digest):
+            return None
+        return sender
 
     @property
     def master_ended(self) -> bool:

@@ -28,6 +28,7 @@ class Cluster:
       source: origin of these values, for messages: "TF_CONFIG" or "the flags".
       evaluator_address: `host:port` of the evaluator, at which nothing listens; None if the cluster
         does not list it.
+      token: SHA-256 of the job token, see `cifar10.cluster.identity`; None without a token.
     """
 
     jobs: Mapping[str, tuple[str, ...]]
@@ -36,6 +37,7 @@ class Cluster:
     has_evaluator: bool
     source: str
     evaluator_address: Optional[str] = None
+    token: Optional[str] = None
 
     @property
     def label(self) -> str:

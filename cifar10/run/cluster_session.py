@@ -4,17 +4,21 @@ import contextlib
 import json
 import os
 import threading
+import time
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import server, shutdown
+from cifar10.cluster import identity, introduction, server, shutdown
+from cifar10.cluster.acquaintance import Acquaintance
+from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingOver
 from cifar10.host.console import say
 from cifar10.host.signals import STAY_SECS, Stay, StopRequest
+from cifar10.output import run_owner
 from cifar10.step.devices import DevicePlan
 from cifar10.step.replication import Replication
 from cifar10.tf_internals import session_wait
@@ -24,6 +28,7 @@ from cifar10.tf_internals import session_wait
 _LEAST_SESSION_SECS = 60
 _TELL_AGAIN_SECS = 2.0
 _CLOSING_SECS = 5.0
+_MEET_AGAIN_SECS = 0.2
 
 
 class ClusterSession:
@@ -35,6 +40,7 @@ class ClusterSession:
       plan: this machine's devices.
       target: the address of this trainer's server, for sessions.
       trains: whether there is anything left to train; otherwise no other task is needed.
+      owner: the owner of the master's run; None for a worker, which learns it from the master.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class ClusterSession:
         plan: DevicePlan,
         target: str,
         trains: bool = True,
+        owner: Optional[Owner] = None,
     ) -> None:
         self.trains = trains
         self.config, self.cluster, self.plan, self.target = config, cluster, plan, target
@@ -55,7 +62,10 @@ class ClusterSession:
         del others[cluster.label]
         needed = (f"{PS}/", f"{MASTER}/")
         self._needed = [one for one in others if self.in_graph or one.startswith(needed)]
-        self._monitor = LivenessMonitor(others, config.cluster_timeout)
+        self._serving = [one for one in self._needed if one != f"{MASTER}/0"]
+        asked = [*self._needed, *(self._workers if self._master_waits_for_workers else [])]
+        self._acquaintance = Acquaintance(cluster, asked, self._serving, owner)
+        self._monitor = LivenessMonitor(others, config.cluster_timeout, self._acquaintance.meet)
         self._teller: Optional[threading.Thread] = None
         self._closed = threading.Event()
 
@@ -68,9 +78,12 @@ class ClusterSession:
         Raises:
           ConfigError: the server's port is not available.
         """
+        owner = _owner(config, cluster) if cluster.is_master else None
         target = server.start(cluster, plan.session_config).target
-        session_wait.look_often()
-        return cls(config, cluster, plan, target, trains)
+        introduction.introduce(target, Identity.of(cluster, owner))
+        session = cls(config, cluster, plan, target, trains, owner)
+        session_wait.look_often(target, session.meet_serving)
+        return session
 
     @property
     def in_graph(self) -> bool:
@@ -88,6 +101,10 @@ class ClusterSession:
         return self.config.replicas_to_aggregate or self.cluster.num_trainers
 
     @property
+    def _master_waits_for_workers(self) -> bool:
+        return self._replicas_to_aggregate is not None and self.cluster.is_master
+
+    @property
     def _workers(self) -> list[str]:
         return [f"{WORKER}/{index}" for index in range(self.cluster.num_trainers - 1)]
 
@@ -100,15 +117,36 @@ class ClusterSession:
           check: a function that is called repeatedly; it raises an exception to end the waiting.
 
         Raises:
+          ConfigError: one of these tasks belongs to another job.
           TrainingError: one of these tasks does not answer in time.
         """
         if not self.trains:
             return
         self._monitor.start()
-        self._monitor.wait_for(self._needed, check, say)
+        try:
+            self._monitor.wait_for(self._needed, check, say)
+        except ConfigError:
+            self.close()
+            raise
         self._monitor.end_process_without(self._needed, is_over=lambda: _is_over(check))
         if self._replicas_to_aggregate and self.cluster.is_master:
             self._monitor.end_process_without(self._workers, self._replicas_to_aggregate - 1)
+
+    def meet_serving(self) -> None:
+        """Checks that the tasks that serve belong to this run; waits while one does not answer.
+
+        It is called for each new session, since one of them may have been replaced meanwhile.
+
+        Raises:
+          ConfigError: one of these tasks belongs to another job or run.
+          TrainingError: one of these tasks does not answer in time.
+        """
+        while True:
+            # While it waits, other threads handle signals and the end of training.
+            self._monitor.wait_for(self._serving, lambda: None, lambda _: None)
+            if all(self._acquaintance.meet(label) for label in self._serving):
+                return
+            time.sleep(_MEET_AGAIN_SECS)
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:
         """Returns how long this trainer keeps training for the master after a signal.
@@ -220,8 +258,10 @@ class ClusterSession:
             self._teller.start()
 
     def close(self) -> None:
-        """Ends the thread that tells other tasks of the end; waits a moment for it."""
+        """Ends the threads that ask and tell other tasks; waits a moment for them."""
         self._closed.set()
+        self._monitor.stop()
+        self._acquaintance.close()
         if self._teller and self._teller.is_alive():
             self._teller.join(_CLOSING_SECS)
 
@@ -235,7 +275,7 @@ class ClusterSession:
         serving = [(PS, index) for index in range(len(self.cluster.ps_addresses))]
         if self.in_graph:
             serving += [task for task in self.cluster.trainers if task[0] == WORKER]
-        shutdown.tell(self.cluster, serving, self.target)
+        shutdown.tell(self.cluster, serving, self.target, self._acquaintance.identity)
 
     def _waits_in_vain(self) -> bool:
         """Returns whether a task that this master's step needs has been silent for STAY_SECS.
@@ -295,6 +335,12 @@ class _RunConfig(tf.estimator.RunConfig):
     def master(self) -> str:
         """The address of the server for sessions."""
         return self.target
+
+
+def _owner(config: TrainConfig, cluster: Cluster) -> Owner:
+    """Returns the owner of this master's run: the job token, or else the output folder's number."""
+    number = cluster.token or identity.digest(run_owner.read_or_make(config.output_place))
+    return Owner(number, run_owner.place(config.output_place))
 
 
 def _is_over(check: Callable[[], None]) -> bool:

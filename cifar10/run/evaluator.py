@@ -11,14 +11,16 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.cluster import identity
+from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import TrainingError, UserError
+from cifar10.errors import ConfigError, TrainingError, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
-from cifar10.output import checkpoints, folder_lock, recovery, run_status
+from cifar10.output import checkpoints, folder_lock, recovery, run_owner, run_status
 from cifar10.output.history import VALIDATION_FILE_NAME, History
 from cifar10.run import results
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -26,6 +28,7 @@ from cifar10.run.job import Job, open_output, start_job
 from cifar10.schema import EVAL
 
 _POLL_SECS = 0.5
+_MASTER = f"{MASTER}/0"
 
 
 def evaluate_until_end(
@@ -62,7 +65,10 @@ def _evaluate_until_end(
     job = start_job(config, records)
     say(f"evaluator of {config.output_place}, {job.plan.summary}")
     run = _Run(job, stop, cluster)
-    note = run.follow()
+    try:
+        note = run.follow()
+    finally:
+        run.close()
     if note["master_validates"]:
         say("evaluator ends: training is over, and the master has evaluated by itself")
         return
@@ -84,10 +90,11 @@ class _Run:
         self._recorder = ValidationRecorder(job, self.history, say)
         self._changed = time.monotonic()
         self._monitor: Optional[LivenessMonitor] = None
+        self._cluster, self._acquaintance = cluster, Acquaintance(cluster, [_MASTER])
         # A process that trains alone opens no port for an evaluator that it does not know.
         if not cluster.is_alone or cluster.evaluator_address:
-            address = cluster.address_of(MASTER, 0)
-            self._monitor = LivenessMonitor({f"{MASTER}/0": address}, job.config.cluster_timeout)
+            address, timeout = cluster.address_of(MASTER, 0), job.config.cluster_timeout
+            self._monitor = LivenessMonitor({_MASTER: address}, timeout, self._meet)
 
     def follow(self) -> dict[str, Any]:
         """Validates new checkpoints until training is over; returns the final run status."""
@@ -103,6 +110,29 @@ class _Run:
                 return note
             self._check_master()
             time.sleep(_POLL_SECS)
+
+    def close(self) -> None:
+        """Ends the threads that ask the master; waits a moment for them."""
+        if self._monitor:
+            self._monitor.stop()
+        self._acquaintance.close()
+
+    def _meet(self, label: str) -> bool:
+        """Returns whether the master has answered; raises ConfigError if it is another run's.
+
+        What connects an evaluator with a run is the output folder, so the master's must be it.
+        """
+        if not self._acquaintance.meet(label):
+            return False
+        owner, output_dir = self._acquaintance.identity.owner, self.job.config.output_place
+        number, place = run_owner.read(output_dir), run_owner.place(output_dir)
+        if owner and number and not self._cluster.token and identity.digest(number) != owner.digest:
+            raise ConfigError(
+                f"{label} ({self._cluster.address_of(MASTER, 0)}) trains another run: its output "
+                f"folder is {owner.place}, but this evaluator's is {place}; correct "
+                "the address, or give the evaluator the master's --output-dir"
+            )
+        return True
 
     def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
         if note is None or note["master_validates"] or not self.job.records.has_validation:
@@ -123,7 +153,8 @@ class _Run:
         timeout = self.job.config.cluster_timeout
         late = None
         if self._monitor:
-            late = self._monitor.missing([f"{MASTER}/0"])
+            self._monitor.refuse_wrong([_MASTER])
+            late = self._monitor.missing([_MASTER])
         elif time.monotonic() - self._changed > timeout:
             late = (
                 f"no new checkpoint in {self.job.config.output_place} for {timeout:g} s "

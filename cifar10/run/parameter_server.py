@@ -9,7 +9,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import server, shutdown
+from cifar10.cluster import introduction, server, shutdown
+from cifar10.cluster.acquaintance import Acquaintance
+from cifar10.cluster.identity import Identity
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, PS, Cluster
 from cifar10.config.train_config import TrainConfig
@@ -20,6 +22,7 @@ from cifar10.output import run_status
 from cifar10.step.devices import plan_devices, use_devices
 
 _LISTEN_SECS = 0.2
+_MASTER = f"{MASTER}/0"
 
 
 def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
@@ -31,40 +34,57 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
       stop: knows whether a signal has arrived.
 
     Raises:
+      ConfigError: the master belongs to another job.
       TrainingError: the master does not answer for too long.
       Stopped: a signal arrived.
     """
     session_config, gpus = _plan(config, cluster)
     use_devices(session_config, gpus)
     target = server.start(cluster, session_config).target
+    introduction.introduce(target, Identity.of(cluster))
     in_graph = config.replication == "in-graph"
     trainers = {
         f"{job}/{index}": cluster.address_of(job, index)
         for job, index in cluster.trainers
         if job == MASTER or not in_graph
     }
-    monitor = LivenessMonitor(trainers, config.cluster_timeout)
+    acquaintance = Acquaintance(cluster, [_MASTER])
+    monitor = LivenessMonitor(trainers, config.cluster_timeout, acquaintance.meet)
     monitor.start()
     listener = shutdown.ShutdownListener(cluster, list(trainers), target)
-    master = f"{MASTER}/0"
-    stay = Stay(stop, lambda: monitor.is_here(master))
     say(f"{cluster.label} serves at {cluster.address}")
-    has_seen_master, source = False, ""
+    try:
+        source = _until_over(config, monitor, listener, stop)
+    finally:
+        monitor.stop()
+        acquaintance.close()
+    say(f"{cluster.label} ends: training is over{source}")
+
+
+def _until_over(
+    config: TrainConfig,
+    monitor: LivenessMonitor,
+    listener: shutdown.ShutdownListener,
+    stop: StopRequest,
+) -> str:
+    """Waits until training is over; returns who says so if it is not the master, else ""."""
+    stay = Stay(stop, lambda: monitor.is_here(_MASTER))
+    has_seen_master = False
     while not listener.is_over:
         stay.check()
         listener.listen()
         if listener.master_ended and not any(monitor.is_here(label) for label in listener.waiting):
             break
-        has_seen_master = has_seen_master or monitor.is_here(master)
-        late = None if listener.master_ended else monitor.missing([master])
+        has_seen_master = has_seen_master or monitor.is_here(_MASTER)
+        late = None if listener.master_ended else monitor.missing([_MASTER])
         if late and not has_seen_master and _is_over(config):
-            source = f"according to {config.output_place}; {master} does not answer"
-            break
+            return f" according to {config.output_place}; {_MASTER} does not answer"
         if late:
             raise TrainingError(late)
+        if not listener.master_ended:
+            monitor.refuse_wrong([_MASTER])
         time.sleep(_LISTEN_SECS)
-    monitor.stop()
-    say(f"{cluster.label} ends: training is over{source and f' {source}'}")
+    return ""
 
 
 def _is_over(config: TrainConfig) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Optional
 
 from launch.agent.protocol import Message
+from launch.cluster.job_token import with_token
 from launch.cluster.ports import num_ports
 from launch.cluster.tasks import SCRIPT, Job, Task, make_job
 from launch.connect.connections import Connections, Event
@@ -50,6 +51,7 @@ def run_with_agents(
       HostError: a host could not be reached at the start, or did not report free ports.
     """
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    job = with_token(job)
     passed = passed_values(job.cluster.passed)
     connections = Connections(job.cluster, folder.run_id, transport, events, containers)
     with stop_signals() as signals:

@@ -15,6 +15,7 @@ from launch.backends.kubernetes.logs import PodLogs
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.pods import read_pod
 from launch.backends.kubernetes.settings import settings_of
+from launch.cluster.job_token import with_token
 from launch.cluster.tasks import Job
 from launch.errors import HostError
 from launch.record.outcome import Outcome
@@ -39,7 +40,7 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
         not set in this process.
       HostError: the cluster refuses the job, or kubectl fails later.
     """
-    settings = settings_of(job.cluster)
+    job, settings = with_token(job), settings_of(job.cluster)
     passed = passed_values(job.cluster.passed)
     manifest = manifests.tfjob(job, f"{settings.name}-{folder.run_id}")
     kubectl = connect(settings)
@@ -52,9 +53,7 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
         loop = RunLoop(follower, folder, display, events, signals, keeps_logs=True)
         secrets = [value for value in passed.values() if len(value) >= 6]
         values = {**dict(job.cluster.environment), **passed}
-        helpers = [manifests.network_policy(job, name)]
-        if values:
-            helpers.append(manifests.secret(job, name, values))
+        helpers = [manifests.network_policy(job, name), manifests.secret(job, name, values)]
         tfjob = _TFJob(kubectl, manifest, helpers, follower, loop, secrets)
         try:
             return loop.run(tfjob)

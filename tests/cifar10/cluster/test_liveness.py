@@ -9,8 +9,10 @@ from typing import Callable
 
 import pytest
 
+from cifar10.cluster import liveness
 from cifar10.cluster.liveness import LivenessMonitor, answers
-from cifar10.errors import Stopped, TrainingError
+from cifar10.errors import ConfigError, Stopped, TrainingError
+from testbeds.processes import ROOT
 from tests.cifar10 import program
 from tests.cifar10.answering import answering
 
@@ -227,3 +229,69 @@ def test_a_process_whose_task_answers_goes_on():
 def test_a_process_that_has_stopped_watching_goes_on(nobody):
     ended = guarded(nobody, "stopped", 3.0)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "trains\ntrained\n", "")
+
+
+def refuse(label: str) -> bool:
+    raise ConfigError(f"{label} belongs to another job")
+
+
+def test_a_task_counts_only_once_it_was_met():
+    met, asked = threading.Event(), []
+
+    def meet(label: str) -> bool:
+        asked.append(label)
+        return met.is_set()
+
+    with answering() as address:
+        monitor = LivenessMonitor({"ps/0": address}, 60.0, meet)
+        monitor.start()
+        wait_until(lambda: len(asked) > 1)
+        assert monitor.missing(["ps/0"], timeout_secs=0.0)
+        assert monitor.is_here("ps/0")
+        met.set()
+        monitor.wait_for(["ps/0"], no_check, print)
+        monitor.stop()
+    assert set(asked) == {"ps/0"}
+
+
+def test_a_task_is_met_again_when_it_comes_back(monkeypatch):
+    monkeypatch.setattr(liveness, "_PERIOD_SECS", 0.05)
+    asked = []
+
+    def meet(label: str) -> bool:
+        asked.append(label)
+        return True
+
+    with answering() as address:
+        monitor = LivenessMonitor({"ps/0": address}, 60.0, meet)
+        monitor.start()
+        wait_until(lambda: asked == ["ps/0"])
+    wait_until(lambda: not monitor.is_here("ps/0"))
+    with answering(port=int(address.split(":")[1])):
+        wait_until(lambda: asked == ["ps/0", "ps/0"])
+    monitor.stop()
+
+
+def test_who_waits_for_a_task_of_another_job_is_told_at_once():
+    with answering() as address:
+        monitor = LivenessMonitor({"ps/0": address}, 60.0, refuse)
+        monitor.start()
+        with pytest.raises(ConfigError, match="^ps/0 belongs to another job$"):
+            monitor.wait_for(["ps/0"], no_check, print)
+        monitor.stop()
+
+
+def test_a_process_that_meets_another_job_ends_with_exit_code_2(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from cifar10.cluster.liveness import LivenessMonitor\n"
+        "from tests.cifar10.cluster.test_liveness import refuse\n"
+        "monitor = LivenessMonitor({'ps/0': sys.argv[1]}, 60.0, refuse)\n"
+        "monitor.start()\n"
+        "monitor.end_process_without(['ps/0'])\n"
+        "time.sleep(120)\n"
+    )
+    with answering() as address:
+        words = [sys.executable, "-c", code, address]
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "error: ps/0 belongs to another job\n")

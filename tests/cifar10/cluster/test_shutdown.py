@@ -1,11 +1,13 @@
 """How trainers tell a parameter server of their end, and when it is over: with real servers."""
 
 from collections.abc import Iterator
+from typing import Optional
 
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import server, shutdown
+from cifar10.cluster import introduction, server, shutdown
+from cifar10.cluster.identity import Identity, Owner, digest
 from cifar10.cluster.spec import Cluster
 from testbeds.processes import free_ports
 
@@ -28,10 +30,16 @@ class Tasks:
             self.task("ps"), ["master/0", "worker/0"], self._targets["ps"]
         )
 
-    def tell(self, job: str, *indices: int) -> None:
-        """The trainer tells ps/0, or the ones that are named."""
+    def tell(self, job: str, *indices: int, identity: Optional[Identity] = None) -> None:
+        """The trainer tells ps/0, or the ones that are named, as itself or as someone else."""
         serving = [("ps", index) for index in indices or (0,)]
-        shutdown.tell(self.task(job), serving, self._targets[job])
+        task = self.task(job)
+        shutdown.tell(task, serving, self._targets[job], identity or Identity.of(task))
+
+    def claim(self, owner: Owner) -> None:
+        """A master with this owner begins to use ps/0."""
+        with introduction.conversation(self._jobs["ps"][0]) as ps:
+            ps.claim(owner)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +102,33 @@ def test_what_was_told_before_the_listener_was_made_is_heard(tasks):
     late = tasks.listener()
     late.listen()
     assert late.master_ended
+
+
+def test_the_end_of_another_job_is_not_heard(tasks, listener):
+    other = Identity("master/0", None, {"master": ("ip0:1",), "ps": ("ip0:2",)})
+    tasks.tell("master", identity=other)
+    assert heard(listener) == ({"master/0", "worker/0"}, False, False)
+
+
+def test_what_is_no_report_is_not_heard(tasks, listener):
+    class Text(Identity):
+        def as_text(self) -> str:
+            return "master/0"
+
+    tasks.tell("master", identity=Text("master/0", None, {}))
+    assert heard(listener) == ({"master/0", "worker/0"}, False, False)
+
+
+def test_a_task_with_an_owner_hears_only_the_end_of_the_owners_run():
+    tasks = Tasks()
+    listener = tasks.listener()
+    ours, theirs = Owner(digest("ours"), "here:/ours"), Owner(digest("theirs"), "there:/theirs")
+    tasks.claim(ours)
+    for owner in (None, theirs):
+        tasks.tell("master", identity=Identity.of(tasks.task("master"), owner))
+        assert heard(listener) == ({"master/0", "worker/0"}, False, False)
+    tasks.tell("master", identity=Identity.of(tasks.task("master"), ours))
+    assert heard(listener) == ({"worker/0"}, True, False)
 
 
 def test_devices_are_named_in_full():

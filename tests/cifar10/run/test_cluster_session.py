@@ -13,6 +13,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster import server, shutdown
+from cifar10.cluster.acquaintance import Acquaintance
+from cifar10.cluster.identity import Identity
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
@@ -30,8 +32,9 @@ CPU = "device:CPU:0"
 class Job:
     """A master, two workers and two parameter servers, of which a test makes sessions."""
 
-    def __init__(self) -> None:
+    def __init__(self, output_dir: str) -> None:
         self._sessions: list[ClusterSession] = []
+        self.output_dir = output_dir
         ports = iter(free_ports(5))
         counts = {"master": 1, "worker": 2, "ps": 2}
         self.addresses = {
@@ -43,7 +46,7 @@ class Job:
         return Cluster(self.addresses, job, index, has_evaluator=False, source="TF_CONFIG")
 
     def session(self, job: str, index: int = 0, towers: int = 1, **settings: Any) -> ClusterSession:
-        config = TrainConfig(train_batch_size=12, **settings)
+        config = TrainConfig(train_batch_size=12, output_dir=self.output_dir, **settings)
         session = ClusterSession.start(config, self.cluster(job, index), make_plan(towers, 1))
         self._sessions.append(session)
         return session
@@ -63,10 +66,12 @@ class Job:
 
 
 @pytest.fixture
-def job(monkeypatch):
+def job(monkeypatch, tmp_path):
     """A session starts its server and looks often at the others; both is over with the test."""
     monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
-    found = Job()
+    # The test's servers answer, but say nothing of their job.
+    monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)
+    found = Job(str(tmp_path))
     yield found
     found.end()
 
@@ -292,16 +297,17 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
         config = server.with_filters(tf.ConfigProto(), [f"/job:{task[0]}/task:{task[1]}"])
         with tf.Graph().as_default(), tf.Session(target, config=config) as session:
             queue = shutdown._queue(*task)
-            labels = session.run(queue.dequeue_many(queue.size())).tolist()
+            texts = session.run(queue.dequeue_many(queue.size())).tolist()
+            labels = [Identity.from_text(text.decode()).label for text in texts]
         heard[f"{task[0]}/{task[1]}"] = labels
-    assert heard == {one: [b"master/0"] if one in told else [] for one in heard}
+    assert heard == {one: ["master/0"] if one in told else [] for one in heard}
 
 
 def test_a_master_keeps_telling_until_it_is_closed(job, monkeypatch):
     monkeypatch.setattr(cluster_session, "_TELL_AGAIN_SECS", 0.01)
     told: list[Any] = []
 
-    def tell(cluster: Cluster, serving: Any, target: str) -> None:
+    def tell(cluster: Cluster, serving: Any, target: str, identity: Identity) -> None:
         told.append(serving)
         if len(told) == 2:
             raise tf.errors.UnavailableError(None, None, "the task is starting")
@@ -318,13 +324,65 @@ def test_a_master_keeps_telling_until_it_is_closed(job, monkeypatch):
 
 
 def test_a_session_with_nothing_left_to_train_waits_for_nobody(job):
-    config = TrainConfig(train_batch_size=12, replication="in-graph", cluster_timeout=300.0)
+    config = TrainConfig(
+        train_batch_size=12,
+        replication="in-graph",
+        cluster_timeout=300.0,
+        output_dir=job.output_dir,
+    )
     plan = make_plan(1, 1)
     session = ClusterSession.start(config, job.cluster("master"), plan, trains=False)
     session.join(lambda: pytest.fail("it waits"))
     place = session.replication()
     assert len(place.tower_devices) == 1
     assert place.examples_per_step(12) == 3 * 12
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "labels"),
+    [
+        ("master", {"sync": False}, ["ps/0", "ps/1"]),
+        ("master", {}, ["ps/0", "ps/1", "worker/0", "worker/1"]),
+        ("master", {"replication": "in-graph"}, ["ps/0", "ps/1", "worker/0", "worker/1"]),
+        ("worker", {}, ["master/0", "ps/0", "ps/1"]),
+    ],
+)
+def test_a_session_asks_the_tasks_that_it_needs_who_they_are(job, task, settings, labels):
+    assert sorted(job.session(task, **settings)._acquaintance._labels) == labels
+
+
+def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(job, monkeypatch):
+    monkeypatch.setattr(cluster_session, "_MEET_AGAIN_SECS", 0.01)
+    job.session("master")
+    met: list[str] = []
+
+    def meet(_: Acquaintance, label: str) -> bool:
+        met.append(label)
+        return met != ["ps/0"]
+
+    monkeypatch.setattr(Acquaintance, "meet", meet)
+    monkeypatch.setattr(LivenessMonitor, "wait_for", lambda *_: None)
+    session_wait.MODULE.SessionManager.keywords["check"]()
+    assert met == ["ps/0", "ps/0", "ps/1"]
+
+
+def test_a_master_with_its_output_folder_remains_the_owner(job, tmp_path_factory):
+    first, again = (job.session(task)._acquaintance.identity for task in ("master", "worker"))
+    assert again.owner is None
+    assert first.owner is not None
+    assert first.owner.place == f"{socket.gethostname()}:{job.output_dir}"
+    config = TrainConfig(output_dir=job.output_dir)
+    assert cluster_session._owner(config, job.cluster("master")) == first.owner
+    other = TrainConfig(output_dir=str(tmp_path_factory.mktemp("other")))
+    other_owner = cluster_session._owner(other, job.cluster("master"))
+    assert other_owner.digest != first.owner.digest
+
+
+def test_with_a_job_token_the_output_folder_does_not_matter(job):
+    cluster = dataclasses.replace(job.cluster("master"), token="f" * 64)
+    owner = cluster_session._owner(TrainConfig(output_dir=job.output_dir), cluster)
+    assert owner.digest == "f" * 64
+    assert os.listdir(job.output_dir) == []
 
 
 def test_a_session_that_is_not_started_leaves_the_machine_as_it_was(job):

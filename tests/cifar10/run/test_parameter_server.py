@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import liveness, server, shutdown
+from cifar10.cluster import introduction, liveness, server, shutdown
+from cifar10.cluster.acquaintance import Acquaintance
+from cifar10.cluster.identity import Identity
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import Stopped, TrainingError
+from cifar10.errors import ConfigError, Stopped, TrainingError
 from cifar10.host.signals import StopRequest
 from cifar10.run import parameter_server
 from testbeds.processes import free_ports
@@ -48,7 +50,8 @@ class Job:
             time.sleep(0.05)
         for job in jobs:
             target = server.start(self.task(job), tf.ConfigProto()).target
-            shutdown.tell(self.task(job), [(serving, 0)], target)
+            identity = Identity.of(self.task(job))
+            shutdown.tell(self.task(job), [(serving, 0)], target, identity)
 
 
 class Served:
@@ -92,6 +95,8 @@ class Served:
 def job(monkeypatch):
     # The pools of the tests' own process have their sizes already.
     monkeypatch.setattr(parameter_server, "use_devices", lambda *devices: None)
+    # The test's servers answer, but say nothing of their job.
+    monkeypatch.setattr(Acquaintance, "meet", lambda self, label: True)
     made = Job()
 
     def monitor(*arguments: Any) -> liveness.LivenessMonitor:
@@ -194,3 +199,23 @@ def test_a_worker_of_an_in_graph_cluster_computes_with_its_share_of_the_cores(mo
         worker = Cluster(jobs, "worker", index, has_evaluator=False, source="TF_CONFIG")
         config, _ = parameter_server._plan(TrainConfig(**settings), worker)
         assert config.inter_op_parallelism_threads == threads
+
+
+def test_a_parameter_server_whose_master_belongs_to_another_job_ends(job, monkeypatch):
+    def refuse(_: Acquaintance, label: str) -> bool:
+        raise ConfigError(f"{label} belongs to another job")
+
+    monkeypatch.setattr(Acquaintance, "meet", refuse)
+    with job.answering("master"):
+        served = Served(job)
+        with pytest.raises(ConfigError, match="^master/0 belongs to another job$"):
+            served.ended()
+
+
+def test_a_parameter_server_says_to_others_who_it_is(job):
+    served = Served(job)
+    job.tell("worker")
+    with introduction.conversation(f"127.0.0.1:{job.ports['ps']}") as ps:
+        assert ps.identity() == Identity.of(job.task("ps"))
+    job.tell("master")
+    served.ended()

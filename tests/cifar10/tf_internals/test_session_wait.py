@@ -1,5 +1,6 @@
 """A worker's session, as Estimator makes it, looks often at the chief's."""
 
+import functools
 import time
 
 import numpy as np
@@ -46,4 +47,51 @@ def test_by_itself_tensorflow_would_wait_longer():
 def test_saying_it_twice_is_saying_it_once():
     session_wait.look_often()
     session_wait.look_often()
-    assert session_wait.MODULE.SessionManager.func is tf.train.SessionManager
+    manager = session_wait.MODULE.SessionManager
+    assert manager.keywords["recovery_wait_secs"] == 0.5
+    assert issubclass(manager.func, tf.train.SessionManager)
+    assert not isinstance(manager.func, functools.partial)
+
+
+class Refused(Exception):
+    """What a check raises."""
+
+
+def refuse() -> None:
+    raise Refused
+
+
+@pytest.mark.parametrize("is_chief", [True, False])
+def test_a_check_that_fails_comes_before_variables_are_made(is_chief):
+    target = tf.train.Server.create_local_server().target
+    session_wait.look_often(target, refuse)
+    with tf.Graph().as_default():
+        variable = tf.get_variable("weight", [], initializer=tf.ones_initializer())
+        with (
+            pytest.raises(Refused),
+            tf.train.MonitoredTrainingSession(target, is_chief=is_chief, max_wait_secs=20),
+        ):
+            pass
+        with tf.Session(target) as session, pytest.raises(tf.errors.FailedPreconditionError):
+            session.run(variable)
+
+
+def test_a_worker_is_checked_again_once_the_chiefs_variables_are_there():
+    target, checks = tf.train.Server.create_local_server().target, []
+    session_wait.look_often(target, lambda: checks.append("check"))
+
+    def look() -> np.ndarray:
+        checks.append("look")
+        return np.array([], object)
+
+    with tf.Graph().as_default():
+        scaffold = tf.train.Scaffold(ready_op=tf.py_func(look, [], tf.string))
+        with tf.train.MonitoredTrainingSession(target, is_chief=False, scaffold=scaffold):
+            pass
+    assert checks == ["check", "look", "check"]
+
+
+def test_sessions_elsewhere_are_not_checked():
+    session_wait.look_often(tf.train.Server.create_local_server().target, refuse)
+    with tf.Graph().as_default(), tf.train.MonitoredTrainingSession() as session:
+        assert not session.should_stop()

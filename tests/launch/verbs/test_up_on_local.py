@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -266,6 +267,33 @@ def test_a_secret_shows_in_no_list_log_or_plan(launcher: Launcher, tmp_path: Pat
     assert "API_TOKEN=***" in output
     for path in launcher.state.rglob("*"):
         assert path.is_dir() or secret not in path.read_text()
+
+
+def tokens(output: str) -> list[str]:
+    """Returns the job tokens that the tasks of a run have printed."""
+    return re.findall(r"CIFAR10_JOB_TOKEN=(\S+)", output)
+
+
+def test_all_tasks_of_a_run_get_one_token_and_each_run_another(launcher: Launcher) -> None:
+    first = tokens(launcher.up(TWO, "--", "steps=2", "env=CIFAR10_JOB_TOKEN"))
+    second = tokens(launcher.up(TWO, "--", "steps=2", "env=CIFAR10_JOB_TOKEN"))
+    assert len(first) == len(second) == 3
+    assert len(set(first)) == len(set(second)) == 1
+    assert re.fullmatch("[0-9a-f]{32}", first[0])
+    assert first[0] != second[0]
+
+
+def test_a_task_that_is_started_again_keeps_the_token(launcher: Launcher) -> None:
+    words = ("worker/0:die_once=1", "env=CIFAR10_JOB_TOKEN")
+    found = tokens(launcher.up(TWO, "--restarts", "1", "--", "steps=60", *words))
+    assert len(found) == 4
+    assert len(set(found)) == 1
+
+
+def test_a_token_of_the_users_own_is_kept(launcher: Launcher, tmp_path: Path) -> None:
+    cluster = cluster_file(tmp_path, launcher, "environment: {CIFAR10_JOB_TOKEN: mine}\n")
+    output = launcher.up(cluster, "--", "steps=2", "env=CIFAR10_JOB_TOKEN")
+    assert set(tokens(output)) == {"mine"}
 
 
 def test_a_variable_that_is_not_set_is_an_error(launcher: Launcher, tmp_path: Path) -> None:

@@ -1,0 +1,171 @@
+"""Checks that the tasks which this one meets belong to its job, before it uses them."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Collection, Iterator
+from typing import Optional
+
+from cifar10.cluster import introduction
+from cifar10.cluster.identity import Identity, Owner
+from cifar10.cluster.introduction import Conversation, NoAnswerError, StrangerError
+from cifar10.cluster.liveness import answers
+from cifar10.cluster.spec import MASTER, Cluster
+from cifar10.errors import ConfigError
+
+_SILENCE_SECS = 30.0  # after which a server that does not say who it is counts as another program
+_CLOSING_SECS = 6.0  # longer than a server may take to answer
+_MASTER = f"{MASTER}/0"
+
+
+class Acquaintance:
+    """Asks other tasks who they are, and makes the master the owner of those that serve it.
+
+    Args:
+      cluster: the cluster and this process's task in it.
+      labels: labels of the tasks to check, e.g. `ps/0`; others are taken as they are.
+      serving: labels of those among them that serve a run. The master claims them; a worker uses
+        them only if their owner is its master.
+      owner: the owner of this task's run; None if this task learns it from the master, or does not
+        need it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        labels: Collection[str],
+        serving: Collection[str] = (),
+        owner: Optional[Owner] = None,
+    ) -> None:
+        self._cluster, self._owner = cluster, owner
+        self._labels, self._serving = frozenset(labels), frozenset(serving)
+        self._silent_since: dict[str, float] = {}
+        self._met: set[str] = set()
+        self._asking, self._is_closed = 0, False
+        self._changed = threading.Condition()
+
+    @property
+    def identity(self) -> Identity:
+        """This task's identity, with the owner of its run as far as it is known."""
+        return Identity.of(self._cluster, self._owner)
+
+    def meet(self, label: str) -> bool:
+        """Asks a task who it is.
+
+        If a task of another job answers where one of this job was before, it may end by itself, and
+        the right one may come back. So it counts as no answer, unless it would be used at once.
+
+        Returns:
+          Whether the task has answered and may be used.
+
+        Raises:
+          ConfigError: the task belongs to another job or another run.
+        """
+        if label not in self._labels:
+            return True
+        try:
+            is_met = self._ask(label)
+        except ConfigError:
+            if label in self._met and label not in self._serving:
+                return False
+            raise
+        if is_met:
+            self._met.add(label)
+        return is_met
+
+    def _ask(self, label: str) -> bool:
+        """Does the work of `meet`, whether or not the task was met before."""
+        address = self._address(label)
+        with self._counted() as may_ask:
+            # Where gRPC cannot connect, it does not try again for a while.
+            if not may_ask or not answers(address):
+                self._silent_since.pop(label, None)
+                return False
+            try:
+                with introduction.conversation(address) as task:
+                    return self._check(label, task)
+            except NoAnswerError:
+                return False
+            except StrangerError as error:
+                raise ConfigError(
+                    f"{self._named(label)} is no task of this program ({error}); correct the "
+                    "address, or start the task there"
+                ) from error
+
+    def close(self) -> None:
+        """Waits a moment until no thread asks a task any more; from then on, none begins to.
+
+        A thread that is inside TensorFlow while the process ends could abort it.
+        """
+        with self._changed:
+            self._is_closed = True
+            self._changed.wait_for(lambda: self._asking == 0, _CLOSING_SECS)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[bool]:
+        """Counts this thread among those that ask a task; yields False after `close`."""
+        with self._changed:
+            may_ask = not self._is_closed
+            self._asking += may_ask
+        try:
+            yield may_ask
+        finally:
+            with self._changed:
+                self._asking -= may_ask
+                self._changed.notify_all()
+
+    def _check(self, label: str, task: Conversation) -> bool:
+        """Does the work of `meet` with a task that answers."""
+        identity = task.identity()
+        if identity is None:
+            since = self._silent_since.setdefault(label, time.monotonic())
+            if time.monotonic() - since < _SILENCE_SECS:
+                return False
+            raise ConfigError(
+                f"{self._named(label)} does not say which job it belongs to, so it is another "
+                "program or another version of this one; correct the address, or start the task "
+                "there with this version"
+            )
+        self._silent_since.pop(label, None)
+        difference = self.identity.difference(identity)
+        if difference:
+            raise ConfigError(f"{self._named(label)} belongs to another job: {difference}")
+        if identity.label != label:
+            raise ConfigError(
+                f"{self._named(label)} is {identity.label} of this job; correct the addresses"
+            )
+        if label == _MASTER:
+            self._owner = identity.owner
+        return label not in self._serving or self._check_owner(label, task)
+
+    def _check_owner(self, label: str, task: Conversation) -> bool:
+        """Checks that a serving task has the same owner as this one; the master claims the task."""
+        if self._owner is None:
+            return True  # A worker that has not met its master yet; it asks again before its use.
+        holder = task.claim(self._owner) if self._cluster.is_master else task.owner()
+        if holder is None or holder.digest == self._owner.digest:
+            return True
+        if not self._cluster.is_master:
+            before = self._owner
+            if not self.meet(_MASTER):
+                return False
+            if before != self._owner:
+                return self._check_owner(label, task)  # The master has started again meanwhile.
+        raise ConfigError(
+            f"{self._named(label)} serves another run: {_unlike(holder, self._owner)}; end that "
+            f"run first; if it has ended, start {label} again; to continue it, give its "
+            "--output-dir"
+        )
+
+    def _named(self, label: str) -> str:
+        return f"{label} ({self._address(label)})"
+
+    def _address(self, label: str) -> str:
+        job, _, index = label.partition("/")
+        return self._cluster.address_of(job, int(index))
+
+
+def _unlike(holder: Owner, own: Owner) -> str:
+    if holder.place == own.place:
+        return f"one that began earlier in {own.place}, whose files are gone"
+    return f"that of {holder.place}, but this task's is that of {own.place}"

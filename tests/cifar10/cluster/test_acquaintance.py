@@ -1,0 +1,240 @@
+"""Whom a task takes for one of its own job, and whom it refuses: with TensorFlow's servers."""
+
+import re
+from typing import Any, Optional
+
+import grpc
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.cluster import acquaintance, introduction, server
+from cifar10.cluster.acquaintance import Acquaintance
+from cifar10.cluster.identity import Identity, Owner, digest
+from cifar10.cluster.spec import Cluster
+from cifar10.errors import ConfigError
+from testbeds.processes import free_ports
+from tests.cifar10.answering import answering
+
+MINE, OTHER = Owner(digest("mine"), "here:/mine"), Owner(digest("other"), "there:/other")
+
+
+class Job:
+    """A master, a worker and a ps; their servers are in this process."""
+
+    def __init__(self, token: Optional[str] = None) -> None:
+        self.jobs = {job: (f"127.0.0.1:{free_ports(1)[0]}",) for job in ("master", "worker", "ps")}
+        self._token = token and digest(token)
+        self._targets: dict[str, str] = {}
+
+    def task(self, job: str) -> Cluster:
+        return Cluster(self.jobs, job, 0, False, "TF_CONFIG", token=self._token)
+
+    def serve(self, job: str, owner: Optional[Owner] = None, introduces: bool = True) -> None:
+        task = self.task(job)
+        target = str(server.start(task, tf.ConfigProto()).target)
+        self._targets[job] = target
+        if introduces:
+            introduction.introduce(target, Identity.of(task, owner))
+
+    def owner(self, job: str = "ps") -> Optional[Owner]:
+        return introduction.own_owner(self._targets[job])
+
+    def seen_by(self, job: str, owner: Optional[Owner] = None) -> Acquaintance:
+        """How a task sees the master and the ps."""
+        return Acquaintance(self.task(job), ["master/0", "worker/0", "ps/0"], ["ps/0"], owner)
+
+
+def refused(seen: Acquaintance, label: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        seen.meet(label)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_master_claims_a_ps_of_its_job_and_meets_it_again_when_it_has_started_again():
+    job = Job()
+    job.serve("ps")
+    assert job.owner() is None
+    assert job.seen_by("master", MINE).meet("ps/0")
+    assert job.seen_by("master", MINE).meet("ps/0")
+    assert job.owner() == MINE
+
+
+def test_of_two_masters_with_one_cluster_the_second_is_refused_and_changes_nothing():
+    job = Job()
+    job.serve("ps")
+    job.seen_by("master", OTHER).meet("ps/0")
+    (ps,) = job.jobs["ps"]
+    assert refused(job.seen_by("master", MINE), "ps/0") == (
+        f"ps/0 ({ps}) serves another run: that of there:/other, but this task's is that of "
+        "here:/mine; end that run first; if it has ended, start ps/0 again; to continue it, give "
+        "its --output-dir"
+    )
+    assert job.owner() == OTHER
+
+
+def test_a_master_whose_output_folder_was_emptied_is_told_so():
+    job = Job()
+    job.serve("ps")
+    job.seen_by("master", Owner(digest("before"), "here:/mine")).meet("ps/0")
+    reason = refused(job.seen_by("master", MINE), "ps/0")
+    assert "one that began earlier in here:/mine, whose files are gone; " in reason
+
+
+def test_a_ps_of_another_cluster_is_refused_before_it_is_claimed():
+    job, other = Job(), Job()
+    other.serve("ps")
+    job.jobs["ps"] = other.jobs["ps"]
+    (ps,), (ours,), (theirs,) = job.jobs["ps"], job.jobs["master"], other.jobs["master"]
+    assert refused(job.seen_by("master", MINE), "ps/0") == (
+        f"ps/0 ({ps}) belongs to another job: master/0 of its cluster is {theirs}, of this task's "
+        f"cluster {ours}; correct the address, or give all tasks of a job the same cluster"
+    )
+    assert other.owner() is None
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("a", "b"), (None, "b"), ("a", None)])
+def test_a_ps_with_another_token_is_refused(ours, theirs):
+    job, other = Job(ours), Job(theirs)
+    other.jobs = job.jobs
+    other.serve("ps")
+    reason = refused(job.seen_by("master", MINE), "ps/0")
+    assert re.fullmatch(r"ps/0 \(127.0.0.1:\d+\) belongs to another job: it has .* token.*", reason)
+    assert other.owner() is None
+
+
+def test_a_token_is_enough_where_the_tasks_see_different_addresses():
+    job, other = Job("token"), Job("token")
+    other.serve("ps")
+    job.jobs["ps"] = other.jobs["ps"]
+    assert job.seen_by("master", MINE).meet("ps/0")
+
+
+def test_another_task_at_the_address_is_named():
+    job = Job()
+    job.serve("worker")
+    seen = Acquaintance(
+        Cluster({**job.jobs, "ps": job.jobs["worker"]}, "master", 0, False, "", token=None),
+        ["ps/0"],
+    )
+    assert "ps/0 of its cluster is" in refused(seen, "ps/0")
+    with_token, same = Job("token"), Job("token")
+    same.serve("worker")
+    with_token.jobs["ps"] = same.jobs["worker"]
+    (address,) = same.jobs["worker"]
+    assert refused(with_token.seen_by("master", MINE), "ps/0") == (
+        f"ps/0 ({address}) is worker/0 of this job; correct the addresses"
+    )
+
+
+def test_a_worker_uses_a_ps_that_its_master_has_claimed():
+    job = Job()
+    job.serve("ps")
+    job.serve("master", MINE)
+    seen = job.seen_by("worker")
+    assert seen.meet("ps/0")  # No master has used it yet.
+    assert seen.meet("master/0")
+    assert seen.identity.owner == MINE
+    job.seen_by("master", MINE).meet("ps/0")
+    assert seen.meet("ps/0")
+
+
+def test_a_worker_refuses_a_ps_that_another_master_has_claimed():
+    job = Job()
+    job.serve("ps")
+    job.serve("master", MINE)
+    job.seen_by("master", OTHER).meet("ps/0")
+    seen = job.seen_by("worker")
+    assert seen.meet("master/0")
+    assert "ps/0 (127.0.0.1:" in refused(seen, "ps/0")
+
+
+def test_a_worker_asks_its_master_again_before_it_refuses_a_ps():
+    job = Job()
+    job.serve("ps")
+    job.serve("master", MINE)
+    job.seen_by("master", MINE).meet("ps/0")
+    seen = job.seen_by("worker", OTHER)  # What the master's owner was when they met.
+    assert seen.meet("ps/0")
+    assert seen.identity.owner == MINE
+
+
+def test_a_worker_that_cannot_ask_its_master_waits():
+    job = Job()
+    job.serve("ps")
+    job.seen_by("master", MINE).meet("ps/0")
+    assert not job.seen_by("worker", OTHER).meet("ps/0")
+
+
+def test_once_the_master_was_met_another_jobs_master_there_is_no_answer():
+    job, other = Job("mine"), Job("other")
+    job.serve("master", MINE)
+    other.serve("master", OTHER)
+    seen = job.seen_by("worker")
+    assert seen.meet("master/0")
+    job.jobs["master"] = other.jobs["master"]
+    assert not seen.meet("master/0")
+    assert seen.identity.owner == MINE
+    refused(job.seen_by("worker"), "master/0")
+
+
+def test_a_ps_that_was_met_and_is_then_another_jobs_is_refused():
+    job, other = Job("mine"), Job("other")
+    job.serve("ps")
+    other.serve("ps")
+    seen = job.seen_by("master", MINE)
+    assert seen.meet("ps/0")
+    job.jobs["ps"] = other.jobs["ps"]
+    refused(seen, "ps/0")
+    assert other.owner() is None
+
+
+def test_who_does_not_answer_is_neither_met_nor_refused():
+    job = Job()
+    assert not job.seen_by("master", MINE).meet("ps/0")
+
+
+def test_who_answers_and_then_says_nothing_is_neither_met_nor_refused(monkeypatch):
+    monkeypatch.setattr(introduction, "_ANSWER_SECS", 0.5)
+    job = Job()
+    with answering(port=int(job.jobs["ps"][0].split(":")[1])):
+        assert not job.seen_by("master", MINE).meet("ps/0")
+
+
+def test_a_server_that_does_not_introduce_itself_is_refused_after_a_time(monkeypatch):
+    monkeypatch.setattr(introduction, "_IDENTITY_SECS", 0.1)
+    job = Job()
+    job.serve("ps", introduces=False)
+    seen = job.seen_by("master", MINE)
+    assert not seen.meet("ps/0")
+    monkeypatch.setattr(acquaintance, "_SILENCE_SECS", 0.0)
+    assert "does not say which job it belongs to" in refused(seen, "ps/0")
+
+
+def test_a_server_of_another_program_is_refused():
+    from concurrent import futures
+
+    job = Job()
+    other = grpc.server(futures.ThreadPoolExecutor(1))
+    other.add_insecure_port(job.jobs["ps"][0])
+    other.start()
+    try:
+        assert "is no task of this program (" in refused(job.seen_by("master", MINE), "ps/0")
+    finally:
+        other.stop(None).wait()
+
+
+def test_tasks_that_are_not_used_are_not_asked(monkeypatch):
+    def conversation(address: str) -> Any:
+        raise AssertionError(address)
+
+    monkeypatch.setattr(introduction, "conversation", conversation)
+    assert Acquaintance(Job().task("worker"), ["ps/0"]).meet("worker/1")
+
+
+def test_after_its_close_no_task_is_asked():
+    job = Job()
+    job.serve("ps")
+    seen = job.seen_by("master", MINE)
+    seen.close()
+    assert not seen.meet("ps/0")

@@ -1,0 +1,187 @@
+"""Two jobs that meet: who is foreign ends at once, and the other job trains on undisturbed."""
+
+import json
+import pathlib
+import re
+import signal
+
+import pytest
+
+from cifar10.output import checkpoints
+from testbeds.processes import ClusterOfProcesses, cluster
+from tests.cifar10 import program
+
+# Each test starts two jobs, one after the other.
+pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
+
+ASYNC, SYNC, IN_GRAPH = ("--sync=false",), (), ("--replication=in-graph",)
+STEPS, WAIT_SECS = 300, 400
+SETTINGS = (
+    "--model=mlp",
+    "--optimizer=adam",
+    "--learning-rate=0.001",
+    "--schedule=constant",
+    "--use-distortion-for-training=false",
+    "--train-batch-size=50",
+    "--checkpoint-steps=100",
+    "--log-steps=50",
+    f"--train-steps={STEPS}",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """The --data-dir flag of records with 180 training images; a step takes milliseconds."""
+    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
+
+
+def refused(tasks: ClusterOfProcesses, label: str, line: str) -> None:
+    """Checks that a task has ended with exit code 2, and that its last line matches `line`."""
+    assert tasks.exit_code(label, WAIT_SECS) == 2, tasks.output(label)
+    last = tasks.output(label).splitlines()[-1]
+    assert re.fullmatch(line, last), last
+    assert "Traceback" not in tasks.output(label)
+
+
+def all_steps_are_made(folder: pathlib.Path) -> None:
+    """Checks that a job has made its steps and its figures."""
+    assert STEPS <= checkpoints.latest_step(str(folder / "output")) <= STEPS + 3
+    result = json.loads((folder / "output" / "result.json").read_text())
+    assert result["status"] == "completed"
+
+
+def losses(folder: pathlib.Path) -> list[float]:
+    """Returns the validation losses of a job."""
+    rows = json.loads((folder / "output" / "history.json").read_text())["validation"]
+    return [row["loss"] for row in rows]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory) -> list[float]:
+    """The validation losses of the synchronous job when no other job meets it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with cluster(folder, data, "--output-dir=output", *SETTINGS) as tasks:
+        tasks.start()
+        tasks.wait(WAIT_SECS)
+    return losses(folder)
+
+
+@pytest.mark.parametrize("mode", [SYNC, ASYNC, IN_GRAPH])
+def test_a_master_with_another_jobs_ps_ends_and_that_job_goes_on(data, tmp_path, mode):
+    arguments = (data, "--output-dir=output", *SETTINGS, *mode)
+    with (
+        cluster(tmp_path / "one", *arguments) as one,
+        cluster(tmp_path / "two", *arguments) as two,
+    ):
+        two.jobs["ps"] = one.jobs["ps"]
+        one.start()
+        one.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)
+        one.kill("master/0", signal.SIGSTOP)  # So that it does not end before the others come.
+        two.start("master/0", "worker/0")
+        (ps,), (ours,), (theirs,) = one.jobs["ps"], two.jobs["master"], one.jobs["master"]
+        line = (
+            rf"error: ps/0 \({ps}\) belongs to another job: master/0 of its cluster is {theirs}, "
+            rf"of this task's cluster {ours}; .*"
+        )
+        refused(two, "master/0", line)
+        if mode != IN_GRAPH:
+            refused(two, "worker/0", line)
+        one.kill("master/0", signal.SIGCONT)
+        one.wait(WAIT_SECS)
+    all_steps_are_made(tmp_path / "one")
+    assert not list((tmp_path / "two" / "output").glob("model.ckpt*"))
+
+
+def test_a_job_that_another_one_met_ends_with_the_same_result(data, tmp_path, undisturbed):
+    arguments = (data, "--output-dir=output", *SETTINGS)
+    with (
+        cluster(tmp_path / "one", *arguments) as one,
+        cluster(tmp_path / "two", *arguments) as two,
+    ):
+        two.jobs["ps"] = one.jobs["ps"]
+        two.start("master/0", "worker/0")  # They come first, and wait for the ps.
+        one.start()
+        refused(two, "master/0", "error: ps/0 .* belongs to another job: .*")
+        one.wait(WAIT_SECS)
+    all_steps_are_made(tmp_path / "one")
+    assert losses(tmp_path / "one") == pytest.approx(undisturbed, rel=1e-3)
+
+
+@pytest.mark.parametrize("mode", [SYNC, ASYNC, IN_GRAPH])
+def test_of_masters_with_one_cluster_only_that_of_the_first_output_folder_goes_on(
+    data, tmp_path, mode
+):
+    with cluster(tmp_path, data, *SETTINGS, *mode) as tasks:
+        tasks.start("ps/0", "worker/0", "master/0", more=["--output-dir=output"])
+        tasks.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)
+        tasks.kill("master/0")
+        tasks.start("master/0", more=["--output-dir=other"])
+        here = re.escape(f":{tmp_path}/")
+        refused(
+            tasks,
+            "master/0",
+            rf"error: (ps|worker)/0 \(127.0.0.1:\d+\) serves another run: that of \S+{here}output, "
+            rf"but this task's is that of \S+{here}other; .*",
+        )
+        assert not list((tmp_path / "other").glob("model.ckpt*"))
+        tasks.start("master/0", more=["--output-dir=output"])
+        tasks.wait(WAIT_SECS)
+    all_steps_are_made(tmp_path)
+
+
+def test_a_job_whose_ps_was_replaced_by_another_jobs_leaves_that_alone(data, tmp_path):
+    arguments = (data, "--output-dir=output", *SETTINGS)
+    with (
+        cluster(tmp_path / "one", *arguments) as one,
+        cluster(tmp_path / "two", *arguments) as two,
+    ):
+        two.jobs["ps"] = one.jobs["ps"]
+        one.start()
+        one.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)
+        one.kill("ps/0")
+        two.start()
+        line = rf"error: ps/0 \({one.jobs['ps'][0]}\) belongs to another job: .*"
+        for label in ("master/0", "worker/0"):
+            refused(one, label, line)
+        two.wait(WAIT_SECS)
+    all_steps_are_made(tmp_path / "two")
+
+
+def test_only_a_task_with_the_token_of_a_job_is_of_that_job(data, tmp_path):
+    first, second = "a-token-of-one-job", "a-token-of-another"
+    arguments = (data, "--output-dir=output", *SETTINGS)
+    with (
+        cluster(tmp_path, *arguments, variables={"CIFAR10_JOB_TOKEN": first}) as tasks,
+        cluster(tmp_path / "two", *arguments, variables={"CIFAR10_JOB_TOKEN": second}) as other,
+    ):
+        other.jobs = tasks.jobs
+        tasks.start()
+        tasks.wait_for_output("master/0", "validation accuracy", timeout_secs=WAIT_SECS)
+        tasks.kill("master/0")
+        other.start("master/0")
+        refused(
+            other,
+            "master/0",
+            r"error: (ps|worker)/0 \(127.0.0.1:\d+\) belongs to another job: it has the job token "
+            r"[0-9a-f]{8}\.\.\. \(SHA-256\), this task has the job token [0-9a-f]{8}\.\.\. .*",
+        )
+        tasks.start("master/0")
+        tasks.wait(WAIT_SECS)
+        assert first not in tasks.all_output() + other.all_output()
+        assert second not in tasks.all_output() + other.all_output()
+    all_steps_are_made(tmp_path)
+
+
+def test_an_evaluator_with_another_runs_output_folder_is_refused(data, tmp_path):
+    with cluster(tmp_path, data, *SETTINGS, evaluator=True, num_workers=0) as tasks:
+        tasks.start("ps/0", "master/0", more=["--output-dir=other"])
+        tasks.wait_for_output("master/0", "training to step", timeout_secs=WAIT_SECS)
+        tasks.kill("ps/0")
+        tasks.kill("master/0")
+        tasks.start("ps/0", "master/0", more=["--output-dir=output"])
+        tasks.wait_for_output("master/0", "training to step", times=2, timeout_secs=WAIT_SECS)
+        tasks.start("evaluator/0", more=["--output-dir=other"])
+        (master,) = tasks.jobs["master"]
+        refused(
+            tasks, "evaluator/0", rf"error: master/0 \({master}\) trains another run: .*/output, .*"
+        )
