@@ -8,13 +8,14 @@ import contextlib
 import ipaddress
 import json
 import os
+import random
 import shutil
 import subprocess
 from typing import Optional
 
 from testbeds.errors import TestbedError
 
-_TRIED = "testbedtry"
+_TRIED = f"testbedtry{os.getpid()}"
 
 
 def why_not(*commands: str) -> Optional[str]:
@@ -43,11 +44,16 @@ def ip(*words: str) -> str:
 
 
 def unused_network() -> str:
-    """Returns the first three numbers of a private /24 network that this machine does not use."""
+    """Returns the first three numbers of a private /24 network that this machine does not use.
+
+    It is a random one, since another process may look for one at the same time.
+    """
     routes = json.loads(ip("-json", "-4", "route", "show", "table", "all"))
     words = [route["dst"] for route in routes if route["dst"] != "default"]
     used = [ipaddress.ip_network(word, strict=False) for word in words]
-    for network in ipaddress.ip_network("10.78.0.0/16").subnets(new_prefix=24):
+    networks = list(ipaddress.IPv4Network("10.78.0.0/16").subnets(new_prefix=24))
+    random.shuffle(networks)
+    for network in networks:
         if not any(network.overlaps(other) for other in used):
             return str(network.network_address).rpartition(".")[0]
     raise TestbedError("this machine has routes to all of 10.78.0.0/16")

@@ -1,11 +1,13 @@
 """Simulated hosts: network namespaces on one bridge, each with an sshd of its own.
 
-They share this machine's files and process list, in which the tests look for leftovers. Needs root,
-and Debian's openssh-server and iproute2.
+They share this machine's files and process list, in which the tests look for leftovers. The names of
+namespaces and devices contain the id of the process that made them, so that several processes can
+have such hosts at the same time. Needs root, and Debian's openssh-server and iproute2.
 """
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,7 +21,6 @@ from testbeds.errors import TestbedError
 from testbeds.namespaces import ip
 from testbeds.process_list import command_of
 
-_BRIDGE = "launchbr"
 _SSHD = "/usr/sbin/sshd"
 _SSHD_START_SECS = 30.0
 
@@ -59,17 +60,23 @@ class Nodes:
         self.network = namespaces.unused_network()
         self.gateway = f"{self.network}.254"
         self.names = [f"node{i + 1}" for i in range(count)]
+        self._mark = f"lt{os.getpid():x}"
+        self._bridge = f"{self._mark}-br"
         self.env = {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
 
     def address(self, name: str) -> str:
         """Returns the IP address of a node."""
         return f"{self.network}.{int(name[4:])}"
 
+    def namespace(self, name: str) -> str:
+        """Returns the name of a node's network namespace, and of the device at the bridge's end."""
+        return f"{self._mark}-{name}"
+
     def __enter__(self) -> "Nodes":
         reason = why_not()
         if reason:
             raise TestbedError(reason)
-        self.__exit__()
+        _remove_those_of_dead_processes()
         try:
             self._make()
         except BaseException:
@@ -81,15 +88,15 @@ class Nodes:
         for name in self.names:
             with contextlib.suppress(subprocess.CalledProcessError):
                 self.kill(name)
-            namespaces.remove(_space(name), _veth(name))
-        namespaces.remove_bridge(_BRIDGE)
+            namespaces.remove(self.namespace(name), self.namespace(name))
+        namespaces.remove_bridge(self._bridge)
 
     def _make(self) -> None:
         Path("/run/sshd").mkdir(exist_ok=True)
         (self.folder / "bin").mkdir(parents=True)
         _keygen(self.folder / "id")
-        namespaces.add_bridge(_BRIDGE)
-        ip("addr", "add", f"{self.gateway}/24", "dev", _BRIDGE)
+        namespaces.add_bridge(self._bridge)
+        ip("addr", "add", f"{self.gateway}/24", "dev", self._bridge)
         config = _SSH_CONFIG.format(network=self.network, folder=self.folder)
         known = ""
         for name in self.names:
@@ -98,7 +105,8 @@ class Nodes:
             _keygen(self.folder / f"{name}.key")
             key = (self.folder / f"{name}.key.pub").read_text()
             known += f"{address} {' '.join(key.split()[:2])}\n"
-            namespaces.add(_space(name), _veth(name), address, _BRIDGE)
+            namespace = self.namespace(name)
+            namespaces.add(namespace, namespace, address, self._bridge)
             self.start_sshd(name)
         (self.folder / "config").write_text(config)
         (self.folder / "known_hosts").write_text(known)
@@ -124,7 +132,7 @@ class Nodes:
         words = [word for option in options.items() for word in ("-o", "=".join(option))]
         log, key = self.folder / f"{name}.log", self.folder / f"{name}.key"
         sshd = [_SSHD, "-f", "/dev/null", "-h", str(key), "-E", str(log), *words]
-        enter = [*namespaces.enter(_space(name)), "unshare", "-u", "sh", "-c"]
+        enter = [*namespaces.enter(self.namespace(name)), "unshare", "-u", "sh", "-c"]
         subprocess.run([*enter, f'hostname {name}; exec "$@"', "sh", *sshd], check=True)
         # sshd binds its port only after it went to the background.
         deadline = time.monotonic() + _SSHD_START_SECS
@@ -145,40 +153,47 @@ class Nodes:
                 f"processes: {self.processes(name)}",
                 f"log: {log.read_text() if log.exists() else 'none'}",
                 f"addresses here:\n{ip('-brief', 'addr')}",
-                f"addresses there:\n{ip('-n', _space(name), '-brief', 'addr')}",
+                f"addresses there:\n{ip('-n', self.namespace(name), '-brief', 'addr')}",
                 f"route: {ip('route', 'get', self.address(name))}",
             )
         )
 
     def cut(self, name: str) -> None:
         """Takes a node's link down: connections stall, as in a network partition."""
-        ip("link", "set", _veth(name), "down")
+        ip("link", "set", self.namespace(name), "down")
 
     def heal(self, name: str) -> None:
         """Brings a node's link up again."""
-        ip("link", "set", _veth(name), "up")
+        ip("link", "set", self.namespace(name), "up")
 
     def processes(self, name: str) -> dict[int, str]:
         """Returns a node's processes, its sshd included: pid -> command line."""
         found = {}
-        for pid in ip("netns", "pids", _space(name)).split():
+        for pid in ip("netns", "pids", self.namespace(name)).split():
             with contextlib.suppress(OSError):
                 found[int(pid)] = command_of(int(pid))
         return found
 
     def kill(self, name: str) -> None:
         """Kills every process of a node at once, like a power cut."""
-        for pid in self.processes(name):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        _kill_all_in(self.namespace(name))
 
 
-def _space(name: str) -> str:
-    return f"launch-{name}"
+def _kill_all_in(namespace: str) -> None:
+    for pid in ip("netns", "pids", namespace).split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
 
 
-def _veth(name: str) -> str:
-    return f"lveth-{name}"
+def _remove_those_of_dead_processes() -> None:
+    """Removes the nodes of processes that were killed before they could remove them."""
+    for name in os.listdir("/run/netns") if os.path.isdir("/run/netns") else []:
+        found = re.fullmatch(r"lt([0-9a-f]+)-node\d+", name)
+        if found and not os.path.exists(f"/proc/{int(found[1], 16)}"):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _kill_all_in(name)
+            namespaces.remove(name, name)
+            namespaces.remove_bridge(f"lt{found[1]}-br")
 
 
 def _keygen(path: Path) -> None:

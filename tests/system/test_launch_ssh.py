@@ -281,7 +281,7 @@ def test_an_unreachable_host_is_named(launcher: Launcher, nodes: Nodes) -> None:
 
 def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
     """The stand-in has neither TensorFlow nor records, and one port is taken."""
-    space = "/run/netns/launch-node2"
+    space = f"/run/netns/{nodes.namespace('node2')}"
     code = 'import socket, time; s = socket.create_server(("", 2222)); time.sleep(60)'
     taken = subprocess.Popen(["nsenter", f"--net={space}", "python3", "-c", code])
     try:
