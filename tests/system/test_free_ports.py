@@ -36,7 +36,7 @@ print(json.dumps({"used": used, "free": free, "chosen": chosen}))
 
 
 def in_own_network(root: Path, code: str) -> Any:
-    """Runs Python code where outgoing connections get ports from 20000 to 20199; returns its JSON."""
+    """Runs Python code where outgoing connections get ports 20000 to 20199; returns its JSON."""
     range_file = "/proc/sys/net/ipv4/ip_local_port_range"
     script = f'ip link set lo up; echo 20000 20199 >{range_file}; exec {sys.executable} -c "$0"'
     command = ["unshare", "--net", "sh", "-c", script, code]

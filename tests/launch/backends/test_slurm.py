@@ -413,7 +413,7 @@ def test_a_job_says_why_slurm_has_ended_it(
 def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
     path = tmp_path / "out"
     tail = Tail(path)
-    assert tail.read() == []
+    assert tail.read() is None
     with path.open("w") as file:
         file.write("one\ntw")
         file.flush()
@@ -421,7 +421,7 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
         file.write("o\n")
         file.flush()
         assert tail.read() == ["two"]
-    assert tail.read() == []
+    assert tail.read() is None
 
 
 def test_lines_are_shown_as_their_tasks_lines_and_the_last_are_kept(tmp_path: Path) -> None:

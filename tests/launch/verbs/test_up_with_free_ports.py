@@ -13,8 +13,8 @@ from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, wait_for
 
 TWO = (*LOCAL, "--workers", "1")
 
-# Makes the first attempts of a worker fail: another process, which is no part of the run, listens at
-# its port before it does. Meanwhile the master makes no step, or one has to be seen first.
+# Makes the first attempts of a worker fail: another process, which is no part of the run, listens
+# at its port before it does. Meanwhile the master makes no step, or one has to be seen first.
 _STOLEN = """\
 #!{python}
 import json, os, pathlib, subprocess, sys, time
