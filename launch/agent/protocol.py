@@ -23,7 +23,7 @@ class Incoming:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._partial = b""
+        self._partial = bytearray()
 
     def read(self) -> list[bytes]:
         """Returns the lines that have arrived.
@@ -40,9 +40,13 @@ class Incoming:
             data = b""
         if not data:
             raise EOFError
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > _LONGEST:
-            raise ValueError(f"it sent a line of more than {_LONGEST:,} bytes")
+        self._partial += data
+        if len(self._partial) > _LONGEST + _CHUNK:
+            raise ValueError(f"a line of more than {_LONGEST:,} bytes")
+        if b"\n" not in data:
+            return []
+        *lines, rest = bytes(self._partial).split(b"\n")
+        self._partial = bytearray(rest)
         return lines
 
 

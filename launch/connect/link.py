@@ -149,8 +149,9 @@ class Link:
             if end == MAGIC:
                 return True
             if size > _MOST_BEFORE:
-                self._wrong = f"it printed {size:,} bytes instead of starting an agent: " + _quote(
-                    begun
+                self._wrong = (
+                    f"it printed more than {_MOST_BEFORE >> 20} MiB instead of starting an agent: "
+                    f"{_quote(begun)}"
                 )
                 return False
         return False
