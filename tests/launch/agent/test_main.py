@@ -62,7 +62,11 @@ class Agent:
         self.send(encode({**setup, "successor": False, "containers": None, "logs": logs}))
 
     def start(self, log: Path, code: str = _TASK) -> None:
-        order = {"do": "start", "task": "master/0", "argv": [sys.executable, "-c", code]}
+        order: dict[str, Any] = {
+            "do": "start",
+            "task": "master/0",
+            "argv": [sys.executable, "-c", code],
+        }
         order |= {"script": None, "cwd": "/", "env": {}, "masked": [], "gpus": None, "share": None}
         self.send(encode({**order, "port": None, "log": str(log), "last": False}))
 
