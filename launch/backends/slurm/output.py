@@ -82,10 +82,14 @@ class Tail:
             return None
         self._position += len(new)
         *lines, self._partial = (self._partial + new).split(b"\n")
-        while len(self._partial) > _LONGEST:
-            lines.append(self._partial[:_LONGEST])
-            self._partial = self._partial[_LONGEST:]
-        return [line.decode(errors="replace") for line in lines]
+        if len(self._partial) > _LONGEST:
+            lines.append(self._partial)
+            self._partial = b""
+        return [part.decode(errors="replace") for line in lines for part in _parts(line)]
+
+
+def _parts(line: bytes) -> list[bytes]:
+    return [line[i : i + _LONGEST] for i in range(0, len(line), _LONGEST)] or [b""]
 
 
 def output_path(folder: RunFolder) -> Path:
