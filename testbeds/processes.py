@@ -12,13 +12,14 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
+from launch.agent.free_ports import hold
 from testbeds.errors import TestbedError
 from testbeds.process_list import stop_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "cifar10_main.py"
 _POLL_SECS = 0.02
-_given_ports: set[int] = set()
+_held_ports: list[socket.socket] = []
 _LAST_CHARS = 2000  # how much of the end of a task's output an error message quotes
 
 
@@ -238,29 +239,21 @@ def cluster(folder: pathlib.Path, *arguments: object, **shape: Any) -> Iterator[
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns free TCP ports below 32,000, outside the range of outgoing connections.
+    """Returns free TCP ports, which this process holds until it ends.
 
-    A process never gets a port twice: where gRPC could not connect, it does not try again for up to
-    two minutes, although a server may have started there meanwhile.
+    Until then, no outgoing connection and no other process that calls this function gets them. A
+    server with SO_REUSEADDR may listen there. A process never gets a port twice: where gRPC could
+    not connect, it does not try again for up to two minutes, although a server may have started
+    there meanwhile.
 
     Raises:
       TestbedError: fewer than `count` ports are free.
     """
-    ports: list[int] = []
-    start = 10_000 + os.getpid() * 37 % 20_000
-    for port in (*range(start, 32_000), *range(10_000, start)):
-        if port in _given_ports:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        ports.append(port)
-        if len(ports) == count:
-            _given_ports.update(ports)
-            return ports
-    raise TestbedError(f"no {count} free ports from 10,000 to 32,000")
+    held = hold(count)
+    if len(held) < count:
+        raise TestbedError(f"{len(held)} free ports, {count} are needed")
+    _held_ports.extend(held)
+    return [int(one.getsockname()[1]) for one in held]
 
 
 def _answers(address: str) -> bool:

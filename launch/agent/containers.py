@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from launch.agent import processes
+from launch.agent import bounded_run, processes
 from launch.agent.protocol import Message
 from launch.agent.task_process import OWN_CORES, gpus_here, part
 
@@ -165,17 +165,13 @@ class Containers:
         return done.stdout.split()
 
     def _run(self, *words: str) -> "Optional[subprocess.CompletedProcess[str]]":
-        """Runs the engine's client; returns None if it does not end within `_ANSWER_SECS`."""
+        """Runs the engine's client; returns None if it does not end within `_ANSWER_SECS`.
+
+        Raises:
+          OSError: there is no such client, or it prints without end.
+        """
         try:
-            return subprocess.run(
-                [self.engine, *words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_ANSWER_SECS,
-                check=False,
-            )
+            return bounded_run.run([self.engine, *words], _ANSWER_SECS)
         except FileNotFoundError:
             raise OSError(_MISSING.format(engine=self.engine)) from None
         except subprocess.TimeoutExpired:

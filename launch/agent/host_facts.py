@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Optional
 
-from launch.agent import addresses, sockets
+from launch.agent import addresses, bounded_run, sockets
 from launch.agent.containers import Containers
 from launch.agent.protocol import Message
 
@@ -25,6 +25,7 @@ def version(name):
         return None
 print(json.dumps({"python": platform.python_version(), "tensorflow": version("tensorflow")}))
 """
+_OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
 _DIAL_SECS = 3.0
 _VERSIONS_SECS = 60
 
@@ -38,10 +39,11 @@ def look(order: Message) -> dict[str, Any]:
         list of files and folders relative to cwd).
 
     Returns:
-      A dict from the name of each fact to its value.
+      A dict from the name of each fact to its value; facts about Python and the code are None with
+      an engine, and those about the engine without one.
     """
     cwd = os.path.expanduser(order["cwd"])
-    facts: dict[str, Any] = {"clock": time.time(), "cores": len(os.sched_getaffinity(0))}
+    facts: dict[str, Any] = {"clock": time.time(), **dict.fromkeys(_OF_ONE_KIND)}
     if order["engine"] is not None:
         facts.update(Containers(order["engine"]).look(order["image"]))
     else:
@@ -59,16 +61,11 @@ def look(order: Message) -> dict[str, Any]:
 def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
     """Returns the versions of Python and TensorFlow, or the error; does not import TensorFlow."""
     try:
-        done = subprocess.run(
-            [python, "-c", _VERSIONS],
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_VERSIONS_SECS,
-            check=True,
-        )
-        return {**json.loads(done.stdout), "python_error": None}
+        done = bounded_run.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
+        done.check_returncode()
+        found = json.loads(done.stdout)
+        versions = {name: found[name] for name in ("python", "tensorflow")}
+        return {**versions, "python_error": None}
     except FileNotFoundError:
         why = f"{python if os.path.isdir(cwd) else cwd} does not exist"
     except subprocess.CalledProcessError as error:
@@ -76,7 +73,7 @@ def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
         why = f"{python}: {said[-1]}"
     except subprocess.TimeoutExpired:
         why = f"{python}: no answer within {_VERSIONS_SECS} s"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         why = f"{python}: {error}"
     return {"python": None, "tensorflow": None, "python_error": why}
 
@@ -119,14 +116,8 @@ def _data(folder: str) -> Optional[str]:
 
 def _gpus() -> list[str]:
     try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=True,
-        )
+        done = bounded_run.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], 20)
+        done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return []
     return done.stdout.split("\n")[:-1]

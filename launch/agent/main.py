@@ -4,14 +4,16 @@ import contextlib
 import os
 import selectors
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any, Optional
 
-from launch.agent import host_facts, processes, sockets
+from launch.agent import free_ports, host_facts, old_logs, processes, sockets
 from launch.agent.containers import Containers
+from launch.agent.messages import read_order
 from launch.agent.protocol import MAGIC, Incoming, Message, Outgoing
-from launch.agent.task_process import Running
+from launch.agent.task_process import Running, portions
 
 _TICK_SECS = 0.5
 _STRAGGLER_SECS = 0.5  # how long processes that a task left behind have to end
@@ -43,13 +45,14 @@ class Agent:
         self._containers: Optional[Containers] = None
         self._is_successor = False
         self._settled_at = 0.0
+        self._held_ports: list[socket.socket] = []
         self._over_at: Optional[float] = None
         self._orders: dict[str, Callable[[Message], None]] = {
             "setup": self._setup,
             "start": self._start,
             "signal": self._signal,
             "beat": lambda _: self._say("beat"),
-            "ports": lambda order: self._say("ports", ports=sockets.free_ports(order["count"])),
+            "ports": self._find_ports,
             "sweep": self._sweep,
             "look": lambda order: self._say("looked", **host_facts.look(order)),
             "listen": self._listen,
@@ -108,15 +111,25 @@ class Agent:
 
     def _hear(self) -> None:
         try:
-            orders = self._incoming.read()
+            lines = self._incoming.read()
         except EOFError:
-            self._selector.unregister(0)
-            self._orphan("the launcher has ended")
+            self._stop_hearing("the launcher has ended")
             return
-        for order in orders:
+        except ValueError as error:
+            self._stop_hearing(f"the launcher sent no order: {error}")
+            return
+        for line in lines:
+            order = read_order(line)
+            if order is None:
+                self._stop_hearing(f"the launcher sent no order: {line[:60]!r}")
+                return
             self._heard = time.monotonic()
             if self._orphaned is None or order["do"] == "end":
                 self._orders[order["do"]](order)
+
+    def _stop_hearing(self, reason: str) -> None:
+        self._selector.unregister(0)
+        self._orphan(reason)
 
     def _setup(self, order: Message) -> None:
         self._host = order["mark"]
@@ -129,6 +142,17 @@ class Agent:
         self._send_guard_home = processes.start_guard(
             self._run_id, self._host, lambda: self._remove_containers(_SETTLE_SECS)
         )
+
+        if order["logs"] is not None:
+            old_logs.forget(order["logs"])
+
+    def _find_ports(self, order: Message) -> None:
+        """Chooses other ports than before, and holds them until this process ends."""
+        before = self._held_ports
+        self._held_ports = free_ports.hold(order["count"])
+        for held in before:
+            held.close()
+        self._say("ports", ports=[held.getsockname()[1] for held in self._held_ports])
 
     def _start(self, order: Message) -> None:
         """Starts a task, after ending any processes of it that an earlier agent left behind."""
@@ -143,7 +167,8 @@ class Agent:
                 order = self._containers.prepare(order, marks)
             task = Running(order)
         except OSError as error:
-            self._say("exit", task=order["task"], code=None, reason=str(error), stragglers=0)
+            taken = isinstance(error, sockets.PortTaken)
+            self._say_end(order["task"], None, str(error), port_taken=taken)
             return
         self._tasks[task.name] = task
         self._selector.register(task.fd, selectors.EVENT_READ, lambda: self._read(task))
@@ -162,13 +187,12 @@ class Agent:
         error = task.log.new_error()
         if error is not None:
             self._say("note", text=f"{task.name}: {error}, but the job goes on")
-        if not lines:
-            return
-        message = {"event": "lines", "task": task.name, "lines": lines, "dropped": task.dropped}
-        if self._outgoing.put(message, droppable=True):
-            task.dropped = 0
-        else:
-            task.dropped += len(lines)
+        for some in portions(lines):
+            message = {"event": "lines", "task": task.name, "lines": some, "dropped": task.dropped}
+            if self._outgoing.put(message, droppable=True):
+                task.dropped = 0
+            else:
+                task.dropped += len(some)
 
     def _signal(self, order: Message) -> None:
         if order["task"] in self._tasks:
@@ -242,7 +266,27 @@ class Agent:
                 left = []
                 self._settled_at = time.monotonic() + _SETTLE_SECS
                 self._remove_containers(0, task.name)
-        self._say("exit", task=task.name, code=code, reason=reason, stragglers=len(left))
+        # A task that could not listen ends by itself, and then another process has its port.
+        taken = code > 0 and task.port is not None and sockets.is_taken(task.port)
+        self._say_end(task.name, code, reason, len(left), port_taken=taken)
+
+    def _say_end(
+        self,
+        task: str,
+        code: Optional[int],
+        reason: str,
+        stragglers: int = 0,
+        *,
+        port_taken: bool = False,
+    ) -> None:
+        self._say(
+            "exit",
+            task=task,
+            code=code,
+            reason=reason,
+            stragglers=stragglers,
+            port_taken=port_taken,
+        )
 
     def _orphan(self, reason: str, *, by_platform: bool = False) -> None:
         """Starts to end the tasks without the launcher: trainers first, which save; the ps last."""

@@ -50,6 +50,19 @@ def agents(run_id: str) -> list[int]:
     return [pid for pid, found in _all("cmdline") if found[-3:-1] == words]
 
 
+def runs() -> set[str]:
+    """Returns the ids of the runs that have a process on this host, agents included."""
+    prefix = f"{RUN}=".encode()
+    found = {
+        word[len(prefix) :].decode(errors="replace")
+        for _, words in _all("environ")
+        for word in words
+        if word.startswith(prefix)
+    }
+    agents = [words for _, words in _all("cmdline") if words[-3:-2] == [AGENT_WORD.encode()]]
+    return found | {words[-2].decode(errors="replace") for words in agents}
+
+
 def _all(name: str) -> "Iterable[tuple[int, list[bytes]]]":
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():

@@ -10,6 +10,7 @@ Message = dict[str, Any]
 
 _BACKLOG = 1 << 20  # bytes queued for a slow launcher; beyond that, droppable messages are dropped
 _CHUNK = 1 << 16
+_LONGEST = 1 << 24  # bytes of a message to the agent; the longest name all tasks
 
 
 def encode(message: Message) -> bytes:
@@ -18,17 +19,18 @@ def encode(message: Message) -> bytes:
 
 
 class Incoming:
-    """Reads messages from a nonblocking file descriptor."""
+    """Reads lines, of a message each, from a nonblocking file descriptor."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._partial = b""
+        self._partial = bytearray()
 
-    def read(self) -> list[Message]:
-        """Returns the messages that have arrived.
+    def read(self) -> list[bytes]:
+        """Returns the lines that have arrived.
 
         Raises:
           EOFError: the other side has closed the connection.
+          ValueError: a line is longer than any message.
         """
         try:
             data = os.read(self._fd, _CHUNK)
@@ -38,8 +40,14 @@ class Incoming:
             data = b""
         if not data:
             raise EOFError
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        self._partial += data
+        if len(self._partial) > _LONGEST + _CHUNK:
+            raise ValueError(f"a line of more than {_LONGEST:,} bytes")
+        if b"\n" not in data:
+            return []
+        *lines, rest = bytes(self._partial).split(b"\n")
+        self._partial = bytearray(rest)
+        return lines
 
 
 class Outgoing:

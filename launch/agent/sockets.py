@@ -1,4 +1,4 @@
-"""Finds free ports, and the process that uses a port."""
+"""Listens on ports, and finds the process that uses a port."""
 
 import errno
 import os
@@ -6,16 +6,8 @@ import socket
 from typing import Optional
 
 
-def free_ports(count: int) -> list[int]:
-    """Returns `count` distinct free TCP ports."""
-    opened = [socket.socket() for _ in range(count)]
-    try:
-        for each in opened:
-            each.bind(("", 0))
-        return [int(each.getsockname()[1]) for each in opened]
-    finally:
-        for each in opened:
-            each.close()
+class PortTaken(OSError):
+    """Another process listens on a port; the message names it if it may."""
 
 
 def listen(port: int) -> socket.socket:
@@ -45,6 +37,15 @@ def why_not(port: int) -> Optional[str]:
             return f"port {port}: {error.strerror}"
         return f"port {port} is in use{_by(port)}; end that, or choose another with `ports:`"
     return None
+
+
+def is_taken(port: int) -> bool:
+    """Returns whether another process listens on the port."""
+    try:
+        listen(port).close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
 
 
 def _by(port: int) -> str:

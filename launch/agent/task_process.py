@@ -5,19 +5,21 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional, TypeVar
 
 from launch.agent import processes
 from launch.agent.log_file import LogFile
 from launch.agent.protocol import Message
-from launch.agent.sockets import why_not
+from launch.agent.sockets import PortTaken, why_not
 
 T = TypeVar("T")
 
 _CHUNK = 1 << 16
-_LONGEST = 1 << 16  # bytes of a line; a longer one is split
+_LONGEST = 1 << 16  # bytes of a line to wait for; of a longer one, only the beginning is sent
 _SHOWN = 4096  # characters of a line that are sent to the launcher
+_AT_ONCE = 1 << 17  # characters of a message's lines; JSON has at most six bytes for each
+_LAST_CHUNKS = 16  # to read of an ended task: a pipe holds 1 MiB, and others may still write
 _MAKING_SECS = 10.0  # maximum time until a container runs
 
 # Tells a task that its cores are reserved for it (read by `cifar10/step/devices.py`).
@@ -34,6 +36,7 @@ class Running:
     Attributes:
       name: the task's name, such as `worker/0`.
       pid: the process id.
+      port: the port on which it listens; None if it needs none.
       fd: the file descriptor of the pipe with the task's output.
       log: the task's log on this host.
       dropped: the number of lines not sent because the launcher was too slow; the log has them.
@@ -53,19 +56,22 @@ class Running:
         self._contained = order.get("contained", False)
         self._has_written = False
         self._began = time.monotonic()
-        self._partial = b""
+        self._partial = b""  # the line that is not complete yet
+        self._is_cut = False  # whether the beginning of that line has been kept already
         pinned = {OWN_CORES: "1"} if order["share"] else {}
         env = {**os.environ, **pinned, **order["env"]}
         self._secrets = [
             env[name].encode() for name in order["masked"] if len(env.get(name, "")) >= 6
         ]
+        self._most_of_a_secret = max([len(secret) - 1 for secret in self._secrets], default=0)
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]
         if script is not None and not os.path.exists(os.path.join(cwd, script)):
             raise OSError(f"{cwd} has no {script}; give the code's folder with --workdir")
-        in_use = why_not(order["port"]) if order["port"] else None
+        self.port: Optional[int] = order["port"]
+        in_use = why_not(self.port) if self.port else None
         if in_use:
-            raise OSError(in_use)
+            raise PortTaken(in_use)
         self.log = LogFile(order["log"])
         self._popen = _spawn(order["argv"], cwd, _with_gpus(env, order), order["share"])
         self.pid = self._popen.pid
@@ -95,9 +101,13 @@ class Running:
         processes.send(self.pid, 9, group=True)
         lines: list[str] = []
         with contextlib.suppress(BlockingIOError):  # a child process may hold the pipe open
-            while data := os.read(self.fd, _CHUNK):
+            for _ in range(_LAST_CHUNKS):
+                data = os.read(self.fd, _CHUNK)
+                if not data:
+                    break
                 lines += self._split(data)
-        lines += self._keep([self._partial] if self._partial else [])
+        if self._partial or self._is_cut:
+            lines += self._split(b"\n")
         if self._popen.stdout is not None:
             self._popen.stdout.close()
         self.log.close()
@@ -113,24 +123,49 @@ class Running:
         processes.send(self.pid, signum, group=True)
 
     def _split(self, data: bytes) -> list[str]:
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        if len(self._partial) > _LONGEST:
-            lines.append(self._partial)
-            self._partial = b""
-        return self._keep(lines)
+        """Writes complete lines to the log, with secrets masked; returns them as text, shortened.
 
-    def _keep(self, lines: list[bytes]) -> list[str]:
-        """Writes lines to the log with secrets masked; returns them as text, shortened."""
-        if not lines:
-            return []
-        self._has_written = True
-        block = b"".join(line + b"\n" for line in lines)
+        The log gets every byte. Of a line that is too long to wait for its end, the launcher gets
+        only the beginning.
+        """
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        block = self._masked(b"".join(line + b"\n" for line in lines))
+        shown = block.split(b"\n")[:-1]
+        if lines and self._is_cut:
+            shown = shown[1:]
+            self._is_cut = False
+        if len(self._partial) > _LONGEST + self._most_of_a_secret:
+            masked = self._masked(self._partial)
+            # The rest may be the beginning of a secret.
+            keep = max(0, len(masked) - self._most_of_a_secret)
+            begun, self._partial = masked[:keep], masked[keep:]
+            block += begun
+            if not self._is_cut:
+                shown.append(begun[: 4 * _SHOWN])
+            self._is_cut = True
+        if block:
+            self._has_written = True
+            self.log.write(block)
+        return [line.decode(errors="replace").rstrip("\r")[:_SHOWN] for line in shown]
+
+    def _masked(self, block: bytes) -> bytes:
         for secret in self._secrets:
             block = block.replace(secret, b"***")
-        self.log.write(block)
-        return [
-            line.decode(errors="replace").rstrip("\r")[:_SHOWN] for line in block.split(b"\n")[:-1]
-        ]
+        return block
+
+
+def portions(lines: list[str]) -> Iterator[list[str]]:
+    """Yields the lines in lists that are short enough for a message each."""
+    some: list[str] = []
+    size = 0
+    for line in lines:
+        if some and size + len(line) >= _AT_ONCE:
+            yield some
+            some, size = [], 0
+        some.append(line)
+        size += len(line) + 1
+    if some:
+        yield some
 
 
 def part(items: Sequence[T], share: Sequence[int]) -> list[T]:

@@ -7,9 +7,13 @@ from contextlib import contextmanager
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
+from launch.connect.inbox import Inbox
 from launch.connect.transport import Transport
 from launch.errors import HostError
 
+# What to do -> the event that answers it.
+_ANSWERS = {"look": "looked", "listen": "listening", "dial": "dialled", "sweep": "swept"}
+_UNREAD = 8  # messages; an agent sends one for each order
 _ANSWER_SECS = 120.0
 _CLOSE_SECS = 5.0
 
@@ -24,7 +28,7 @@ def conversation(transport: Transport, host: Host) -> Iterator[Callable[[Message
     Raises:
       HostError: the host cannot be reached.
     """
-    answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    answers: Inbox[Message] = Inbox(_UNREAD)
     run_id = f"ask-{secrets.token_hex(4)}"
     link = transport.link(host, run_id, lambda _, message: answers.put(message))
 
@@ -36,16 +40,23 @@ def conversation(transport: Transport, host: Host) -> Iterator[Callable[[Message
             raise HostError(f"{host.name}: no answer for {_ANSWER_SECS:g} s") from None
         if answer["event"] == "lost":
             raise HostError(f"{host.name}: {link.why()}")
+        if answer["event"] != _ANSWERS[order["do"]]:
+            raise HostError(
+                f"{host.name}: its agent answered {answer['event']} to {order['do']}"
+                f"{': ' + answer['reason'] if 'reason' in answer else ''}"
+            )
         return answer
 
     try:
         transport.open(link, host)
     except HostError:
+        answers.close()
         link.close(0)
         raise
     answers.get()  # `hello`, for which `open` has waited
     try:
         yield ask
     finally:
+        answers.close()
         link.send({"do": "end"})
         link.close(_CLOSE_SECS)

@@ -12,9 +12,13 @@ from launch.agent.processes import AGENT_WORD
 # The modules of the agent, each after those that it imports.
 _MODULES = (
     "protocol",
+    "messages",
+    "bounded_run",
     "processes",
+    "old_logs",
     "log_file",
     "sockets",
+    "free_ports",
     "task_process",
     "containers",
     "addresses",

@@ -3,7 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable
-from typing import Optional
+from typing import Optional, Union
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Cluster, Host
@@ -26,7 +26,7 @@ class Connections:
       cluster: the hosts, and the limits for their agents.
       run_id: the id of the run.
       transport: how the launcher reaches the agents.
-      events: the queue that receives the events.
+      events: the queue that receives the events; where it is full, the hosts must wait.
       containers: the arguments of `launch.agent.containers.Containers`; None for tasks that are
         plain processes.
 
@@ -39,7 +39,7 @@ class Connections:
         cluster: Cluster,
         run_id: str,
         transport: Transport,
-        events: "queue.SimpleQueue[Event]",
+        events: "Union[queue.Queue[Event], queue.SimpleQueue[Event]]",
         containers: Optional[Message] = None,
     ) -> None:
         self.lease_secs = cluster.limits.lease_secs
@@ -123,6 +123,10 @@ class Connections:
         late = 0.0 if was_away else now - self.lease_secs
         return [(name, link) for name, link in self._links.items() if link.heard < late]
 
+    def has_all(self) -> bool:
+        """Returns whether every host has a current connection."""
+        return len(self._links) == len(self._hosts)
+
     def drop(self, host_name: str) -> None:
         """Closes a host's connection in a thread, and sends nothing more to the host."""
         link = self._links.pop(host_name)
@@ -160,6 +164,7 @@ class Connections:
                 "alone": len(self._cluster.hosts) == 1,
                 "successor": number > len(self._cluster.hosts),
                 "containers": self._containers,
+                "logs": self._transport.host_logs(self._run_id),
             }
         )
         return link

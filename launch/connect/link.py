@@ -1,36 +1,24 @@
-"""A connection to an agent: a child process, with one thread that reads and one that writes."""
+"""A connection to an agent: a child process, and threads that read and write."""
 
 import contextlib
-import json
+import os
 import queue
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import IO, Optional
 
+from launch.agent.messages import read_event
 from launch.agent.protocol import MAGIC, Message, encode
 from launch.connect import bootstrap
 from launch.errors import HostError
 
-_LONGEST = 1 << 24  # bytes of a message; an agent sends at most a few hundred kilobytes at once
-# event -> the types of the fields that the launcher uses.
-_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
-    "lines": {"task": (str,), "lines": (list,), "dropped": (int,)},
-    "started": {"task": (str,)},
-    "exit": {
-        "task": (str,),
-        "stragglers": (int,),
-        "code": (int, type(None)),
-        "reason": (str,),
-    },
-    "orphaned": {"by_platform": (bool,), "reason": (str,)},
-    "note": {"text": (str,)},
-    "told": {"reason": (str,)},
-    "ports": {"ports": (list,)},
-}
-_LAST_WORDS = 4000  # bytes of standard error that a message may hold
+_LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
+_MOST_BEFORE = 1 << 20  # bytes that a login shell may print before the agent's greeting
+_CHUNK = 1 << 16
+_DRAIN_SECS = 0.5  # until standard error ends; a process in the background may hold it open
+_LAST_WORDS = 4000  # bytes of standard error that are kept
 
 
 class Link:
@@ -61,11 +49,11 @@ class Link:
         self._ready = False
         self._wrong = ""  # what the host has sent that is no message
         self._to_write: queue.SimpleQueue[Optional[bytes]] = queue.SimpleQueue()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
+        self._last_words = b""  # the end of standard error
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._threads: list[threading.Thread] = []
         # `close` may run while another thread runs `open`: it must find either the process with
-        # both of its threads, or no process.
+        # all of its threads, or no process.
         self._starting = threading.Lock()
 
     def open(self, timeout_secs: float) -> None:
@@ -95,7 +83,7 @@ class Link:
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._errors,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
             )
         except OSError as error:
@@ -104,6 +92,7 @@ class Link:
         for work, stream in (
             (self._read, self._process.stdout),
             (self._write, self._process.stdin),
+            (self._drain, self._process.stderr),
         ):
             self._threads.append(threading.Thread(target=work, args=(stream,), daemon=True))
             self._threads[-1].start()
@@ -122,13 +111,8 @@ class Link:
             code = self._process.wait(5)
         except subprocess.TimeoutExpired:
             code = 0
-        try:
-            end = self._errors.seek(0, 2)
-            self._errors.seek(max(0, end - _LAST_WORDS))
-            errors = self._errors.read().decode(errors="replace").strip()
-        except ValueError:  # another thread has closed the file, and nobody needs the answer
-            errors = ""
-        return self._explain(code, errors)
+        self._threads[-1].join(_DRAIN_SECS)
+        return self._explain(code, self._last_words.decode(errors="replace").strip())
 
     def close(self, patience_secs: float) -> None:
         """Writes what is queued, closes standard input, and kills the process if it stays.
@@ -145,27 +129,49 @@ class Link:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        for thread in self._threads:
+        *others, draining = self._threads
+        for thread in others:
             thread.join(5)
-        self._errors.close()
+        draining.join(_DRAIN_SECS)
 
     def _read(self, stream: IO[bytes]) -> None:
         with stream:
-            for line in iter(lambda: stream.readline(_LONGEST), b""):
-                if line.endswith(MAGIC):  # a login shell's text without a newline may precede it
-                    break
-            for line in iter(lambda: stream.readline(_LONGEST), b""):
-                self.heard = time.monotonic()
-                message = _message(line)
-                if message is None:
-                    if line.endswith(b"\n") or len(line) == _LONGEST:
-                        self._wrong = f"it sent what is no message of an agent: {line[:60]!r}"
-                    break
-                self._hear(self, message)
-                self._ready = True
-                self._greeted.set()  # the first message is `hello`
+            if self._finds_greeting(stream):
+                self._read_messages(stream)
         self._hear(self, {"event": "lost"})
         self._greeted.set()
+
+    def _finds_greeting(self, stream: IO[bytes]) -> bool:
+        """Reads what a login shell prints, up to the greeting, which may follow other text."""
+        begun, end, size = b"", b"", 0
+        while line := stream.readline(_CHUNK):
+            begun, end, size = begun or line, (end + line)[-len(MAGIC) :], size + len(line)
+            if end == MAGIC:
+                return True
+            if size > _MOST_BEFORE:
+                self._wrong = (
+                    f"it printed more than {_MOST_BEFORE >> 20} MiB instead of starting an agent: "
+                    f"{_quote(begun)}"
+                )
+                return False
+        return False
+
+    def _read_messages(self, stream: IO[bytes]) -> None:
+        while line := stream.readline(_LONGEST):
+            self.heard = time.monotonic()
+            message = read_event(line) if line.endswith(b"\n") else None
+            if message is None:
+                if line.endswith(b"\n") or len(line) == _LONGEST:  # else its end was cut off
+                    self._wrong = f"it sent what is no message of an agent: {_quote(line)}"
+                return
+            self._ready = True
+            self._greeted.set()  # the first message is `hello`
+            self._hear(self, message)
+
+    def _drain(self, stream: IO[bytes]) -> None:
+        with stream:
+            while data := os.read(stream.fileno(), _CHUNK):
+                self._last_words = (self._last_words + data)[-_LAST_WORDS:]
 
     def _write(self, stream: IO[bytes]) -> None:
         # `_read` reports the end of the connection.
@@ -175,16 +181,5 @@ class Link:
                 stream.flush()
 
 
-def _message(line: bytes) -> Optional[Message]:
-    """Returns the message of a line; None if it is not one that an agent sends."""
-    try:
-        message = json.loads(line) if line.endswith(b"\n") else None
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(message, dict) or not isinstance(message.get("event"), str):
-        return None
-    fields = _FIELDS.get(message["event"], {})
-    if any(n not in message or not isinstance(message[n], kinds) for n, kinds in fields.items()):
-        return None
-    texts = message["lines"] if message["event"] == "lines" else []
-    return message if all(isinstance(text, str) for text in texts) else None
+def _quote(data: bytes) -> str:
+    return repr(data[:60])

@@ -1,8 +1,10 @@
 """How a backend reaches the agents on its hosts."""
 
+import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
@@ -31,6 +33,16 @@ class Transport:
     explain: Callable[[Host, int, str], str]
     log_path: Callable[[Path, str], str]
     keeps_logs: bool
+
+    def host_logs(self, run_id: str) -> Optional[str]:
+        """Returns the folder on a host with all runs' logs; None if the run's folder has them.
+
+        Args:
+          run_id: the id of any run.
+        """
+        if self.keeps_logs:
+            return None
+        return posixpath.dirname(posixpath.dirname(self.log_path(Path("log"), run_id)))
 
     def link(self, host: Host, run_id: str, hear: Callable[[Link, Message], None]) -> Link:
         """Returns a connection to an agent on a host; `open` opens it."""

@@ -53,7 +53,7 @@ class RunFolder:
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = cls(parent / f"{stamp}-{secrets.token_hex(2)}")
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.path.mkdir(mode=0o700)
             (folder.path / "logs").mkdir(mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job))

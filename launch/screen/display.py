@@ -16,6 +16,7 @@ from launch.screen.plain import plain
 from launch.screen.row import Item, Row
 
 _BACKLOG = 10_000  # the longest queue of lines that are not written yet
+_LONGEST = 8192  # characters of a line
 _CLOSE_SECS = 2.0
 
 
@@ -50,7 +51,7 @@ class Display:
         if self._dropped:
             self._queue.put(f"[{self._dropped:,} lines not shown; they are in the logs]")
             self._dropped = 0
-        self._queue.put(plain(text))
+        self._queue.put(plain(text[:_LONGEST]))
 
     def table(self, rows: Sequence[Row]) -> None:
         """Redraws the table if live; does nothing while earlier items are waiting."""

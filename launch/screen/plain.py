@@ -15,3 +15,8 @@ def plain(line: str) -> str:
     What follows an escape character stays as text.
     """
     return line.translate(_REMOVED)
+
+
+def plain_lines(text: str) -> str:
+    """Returns a text of several lines, each of them as `plain` returns it."""
+    return "\n".join(map(plain, text.split("\n")))

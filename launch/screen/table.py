@@ -32,6 +32,11 @@ def show_live(stream: TextIO, items: "queue.SimpleQueue[Item]") -> None:
                 live.update(render(item), refresh=True)
 
 
+def cell(text: str) -> Text:
+    """Returns a cell with text of any program."""
+    return Text(plain(text))
+
+
 def print_table(table: Table) -> None:
     """Prints a table once, on standard output."""
     console = Console(highlight=False)
@@ -49,13 +54,7 @@ def render(rows: Sequence[Row]) -> Table:
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("last line", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in rows:
-        state = Text(row.state, _STYLES.get(row.state.split()[0], ""))
-        table.add_row(
-            Text(row.task),
-            Text(row.host),
-            state,
-            row.step,
-            row.images_per_sec,
-            Text(plain(row.last)),
-        )
+        state = Text(plain(row.state), _STYLES.get(row.state.split()[0], ""))
+        others = (row.step, row.images_per_sec, row.last)
+        table.add_row(cell(row.task), cell(row.host), state, *map(cell, others))
     return table

@@ -4,6 +4,7 @@ The supervisor makes the decisions. This module sends them to the agents as orde
 agents' messages to the supervisor.
 """
 
+import itertools
 import os
 import queue
 import signal
@@ -16,6 +17,7 @@ from launch.cluster.job_token import with_token
 from launch.cluster.ports import num_ports
 from launch.cluster.tasks import SCRIPT, Job, Task, make_job
 from launch.connect.connections import Connections, Event
+from launch.connect.inbox import Inbox
 from launch.connect.link import Link
 from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError, LaunchError
@@ -24,6 +26,9 @@ from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Action, Note, Start, Supervisor
+
+_UNREAD = 64  # messages of hosts, which may have a megabyte each
+_MORE_PORTS = 3  # how often a job starts again because another program took a port
 
 
 def run_with_agents(
@@ -50,32 +55,47 @@ def run_with_agents(
       LaunchError: a variable to pass to the tasks is not set in this process.
       HostError: a host could not be reached at the start, or did not report free ports.
     """
-    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    events: Inbox[Event] = Inbox(_UNREAD + 2 * len(job.cluster.hosts))
     job = with_token(job)
     passed = passed_values(job.cluster.passed)
     connections = Connections(job.cluster, folder.run_id, transport, events, containers)
+
+    def attempt(ready: Job) -> tuple[Outcome, Sequence[str]]:
+        """Runs the job; returns its outcome, and the tasks whose ports were taken too early."""
+        cluster = ready.cluster
+        supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
+        loop = RunLoop(supervisor, folder, display, events, signals, not transport.keeps_logs)
+        orders = {
+            task.name: _order_to_start(
+                task,
+                {**dict(cluster.environment), **passed},
+                masked=sorted(passed),
+                log=transport.log_path(folder.log_path(task.name), folder.run_id),
+            )
+            for task in ready.tasks
+        }
+        agents = _Agents(supervisor, loop, connections, orders)
+        outcome = loop.run(agents)
+        return outcome, [] if loop.has_stepped else agents.without_port
+
     with stop_signals() as signals:
         try:
             if not connections.open_all(lambda: bool(signals)):
                 return Outcome(128 + signals[0], "stopped before the start", cause=Cause.USER)
-            if job.cluster.ports.low is None:
-                job = _with_free_ports(job, connections, events)
-            job = job if adapt is None else adapt(job)
-            cluster = job.cluster
-            supervisor = Supervisor(job.tasks, cluster.limits, cluster.restarts, time.monotonic())
-            keeps_logs = not transport.keeps_logs
-            loop = RunLoop(supervisor, folder, display, events, signals, keeps_logs)
-            orders = {
-                task.name: _order_to_start(
-                    task,
-                    {**dict(cluster.environment), **passed},
-                    masked=sorted(passed),
-                    log=transport.log_path(folder.log_path(task.name), folder.run_id),
+            finds_ports = job.cluster.ports.low is None
+            for number in itertools.count(1):
+                ready = _with_free_ports(job, connections, events) if finds_ports else job
+                outcome, taken = attempt(ready if adapt is None else adapt(ready))
+                is_last = number > _MORE_PORTS or not finds_ports
+                if is_last or signals or not taken or not connections.has_all():
+                    break
+                display.note(
+                    f"another program took the port of {', '.join(taken)}: starting the job again "
+                    f"with other ports ({number} of {_MORE_PORTS})"
                 )
-                for task in job.tasks
-            }
-            return loop.run(_Agents(supervisor, loop, connections, orders))
+            return outcome
         finally:
+            events.close()
             connections.close_all()
 
 
@@ -93,11 +113,11 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _with_free_ports(job: Job, connections: Connections, events: "queue.SimpleQueue[Event]") -> Job:
+def _with_free_ports(job: Job, connections: Connections, events: Inbox[Event]) -> Job:
     """Asks every host for free ports; returns the job with these ports.
 
     Raises:
-      HostError: a host was lost, or did not answer in time.
+      HostError: a host was lost, did not answer in time, or has too few free ports.
     """
     found: dict[str, list[int]] = {}
     for host in job.cluster.hosts:
@@ -113,6 +133,13 @@ def _with_free_ports(job: Job, connections: Connections, events: "queue.SimpleQu
             found[name] = message["ports"]
         elif message["event"] == "lost" and link is not None:
             raise HostError(f"{name}: {link.why()}")
+    for host in job.cluster.hosts:
+        if len(set(found[host.name])) != num_ports(host):
+            count = len(set(found[host.name]))
+            raise HostError(
+                f"{host.name}: found {count} free ports for {num_ports(host)} tasks; end what uses "
+                "so many, or name some with `ports:`"
+            )
     return make_job(job.cluster, job.arguments, found)
 
 
@@ -143,6 +170,9 @@ class _Agents:
       loop: the run loop, which takes the tasks' lines and notes for the user.
       connections: the connections to the agents.
       orders: task's name -> the order that starts the task.
+
+    Attributes:
+      without_port: the tasks that ended because another process had their port.
     """
 
     def __init__(
@@ -156,6 +186,7 @@ class _Agents:
         self._orders = orders
         self._waiting: dict[str, list[Message]] = {}  # host's name -> orders for the reconnection
         self._was_told = False
+        self.without_port: list[str] = []
 
     def start(self) -> None:
         """Starts all tasks."""
@@ -210,6 +241,8 @@ class _Agents:
         elif event == "exit":
             if message["stragglers"]:
                 self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
+            if message["port_taken"]:
+                self.without_port.append(name)
             # The code is None if the task was not started.
             code, reason = message["code"], message["reason"]
             self._carry_out(self._supervisor.ended(name, code, now, reason))

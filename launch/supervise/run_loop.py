@@ -72,6 +72,7 @@ class RunLoop(Generic[E]):
 
     Attributes:
       events: the queue of events.
+      has_stepped: whether a task has reported a training step.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class RunLoop(Generic[E]):
         self.events, self._signals, self._keeps_logs = events, signals, keeps_logs
         self._task_status = TaskStatusTable(decider.states)
         self._logs: dict[str, LogFile] = {}
+        self.has_stepped = False
 
     def run(self, runner: Runner[E]) -> Outcome:
         """Runs until the outcome is known; returns it with a failed task's last lines."""
@@ -108,6 +110,7 @@ class RunLoop(Generic[E]):
             self._keep(task, lines)
         shown = [line[:_SHOWN] for line in lines]
         stepped = self._task_status.take(task, shown)
+        self.has_stepped = self.has_stepped or stepped
         self._decider.heard(time.monotonic(), stepped=stepped)
         for line in shown:
             self._display.task_line(task, host, line)

@@ -16,6 +16,7 @@ from launch.connect.agent_client import conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError, below_each_other
+from launch.screen.plain import plain_lines
 from launch.verbs.exposure import warnings
 from launch.verbs.facts import Facts, cells, columns, problems
 
@@ -33,9 +34,9 @@ def check(job: Job) -> int:
     backend = backend_named(job.cluster.backend)
     if isinstance(backend, Scheduler):
         try:
-            print("\n".join(backend.check(job)))
+            print(plain_lines("\n".join(backend.check(job))))
         except LaunchError as error:
-            print(f"problem: {error}")
+            print(f"problem: {plain_lines(str(error))}")
             return 1
         return 0
     if not isinstance(backend, AgentBackend):
@@ -43,9 +44,8 @@ def check(job: Job) -> int:
             f"check examines hosts, but {job.cluster.backend} chooses them when the job starts"
         )
     from rich.table import Table
-    from rich.text import Text
 
-    from launch.screen.table import print_table
+    from launch.screen.table import cell, print_table
 
     containers = _containers(backend, job)
     facts = gather(job, backend.transport, containers)
@@ -53,13 +53,13 @@ def check(job: Job) -> int:
     for column in columns(containers):
         table.add_column(column, no_wrap=True)
     for host in job.cluster.hosts:
-        table.add_row(*(Text(cell) for cell in cells(host, facts[host.name], containers)))
+        table.add_row(*map(cell, cells(host, facts[host.name], containers)))
     print_table(table)
     wrong = problems(job, facts, containers)
     for problem in wrong:
-        print(f"problem: {problem}")
+        print(f"problem: {plain_lines(problem)}")
     for warning in warnings(job, facts):
-        print(f"warning: {warning}")
+        print(f"warning: {plain_lines(warning)}")
     if not wrong:
         print("everything is in place")
     return 1 if wrong else 0

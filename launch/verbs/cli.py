@@ -13,6 +13,7 @@ from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import Cluster
 from launch.errors import LaunchError
+from launch.screen.plain import plain_lines
 
 _EPILOG = """\
 TRAINING ARGS, after `--`, go to cifar10_main.py as they are, the same for every task:
@@ -37,7 +38,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             raise LaunchError(f"{options.verb} takes no training arguments after --")
         return run_verb(options)
     except LaunchError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {plain_lines(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # The reader, such as `head`, has ended.
         sys.stderr.close()

@@ -42,7 +42,7 @@ def status(options: argparse.Namespace) -> int:
         )
     else:
         words = f"exit code {code}: {found['reason']}" if code else str(found["reason"])
-    print(f"run {folder.run_id}: {words}")
+    print(f"run {folder.run_id}: {plain(words)}")
     if found.get("tasks"):
         print_table(render([Row(**row) for row in found["tasks"]]))
     return 0 if running or lasting else 1 if code is None else int(code)
@@ -119,7 +119,7 @@ def stop(options: argparse.Namespace) -> int:
         backend = backend_named(record["backend"])
         if isinstance(backend, Lasting) and backend.going_on(record):
             backend.stop(record, now=options.now)
-            print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
+            print(f"run {folder.run_id}: {_end_of(folder)}")
             return 0
         raise HostError(
             f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
@@ -131,8 +131,12 @@ def stop(options: argparse.Namespace) -> int:
             time.sleep(0.3)  # Two pending signals would merge into one.
     while folder.launcher_pid() is not None:
         time.sleep(_LOOK_SECS)
-    print(f"run {folder.run_id}: {folder.status().get('reason') or 'ended'}")
+    print(f"run {folder.run_id}: {_end_of(folder)}")
     return 0
+
+
+def _end_of(folder: RunFolder) -> str:
+    return plain(str(folder.status().get("reason") or "ended"))
 
 
 def clean(options: argparse.Namespace) -> int:
@@ -159,7 +163,8 @@ def clean(options: argparse.Namespace) -> int:
             lasting = "" if options.run else _without_launcher(folder)
             if lasting:
                 end = f"to end it: stop --run {folder.run_id}"
-                print(f"run {folder.run_id}: continues without its launcher: {lasting}; {end}")
+                words = plain(f"continues without its launcher: {lasting}")
+                print(f"run {folder.run_id}: {words}; {end}")
                 continue
             record = folder.record()
             ended = backend_named(record["backend"]).clean(record)
@@ -167,8 +172,8 @@ def clean(options: argparse.Namespace) -> int:
             failures.append(f"run {folder.run_id}: {error}")
             continue
         for line in ended or ["nothing was left"]:
-            print(f"run {folder.run_id}: {line}")
-        (folder.path / "clean").touch()
+            print(f"run {folder.run_id}: {plain(line)}")
+        (folder.path / "clean").touch(mode=0o600)
     if failures:
         raise HostError("\n".join(failures))
     return 0

@@ -97,6 +97,8 @@ def _submit(job: Job, folder: RunFolder) -> str:
     """
     passed_values(job.cluster.passed)
     path = folder.path / f"{NAME}.sbatch"
+    for file in (path, output_path(folder)):
+        file.touch(mode=0o600)  # only its owner may read it
     path.write_text(script(job), encoding="utf-8")
     output = str(output_path(folder)).replace("%", "%%")
     words = [f"--job-name={_name(folder.run_id)}", f"--output={output}", "--export=ALL"]

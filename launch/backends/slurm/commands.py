@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from launch.agent import bounded_run
 from launch.backends.tool_errors import last_line, meaning
 from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause
@@ -221,22 +222,15 @@ def _run(
       LaunchError: Slurm refuses the request.
     """
     try:
-        done = subprocess.run(
-            command,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER_SECS,
-            check=False,
-            start_new_session=True,  # so that Ctrl-C reaches only the launcher
-        )
+        done = bounded_run.run(command, _ANSWER_SECS, env=env, own_session=True)
     except FileNotFoundError:
         raise HostError(
             f"no {command[0]} on PATH here; run this on a login node of the cluster"
         ) from None
     except subprocess.TimeoutExpired:
         raise HostError(f"{command[0]}: no answer within {_ANSWER_SECS} s") from None
+    except OSError as error:
+        raise HostError(f"{command[0]}: {error.strerror or error}") from None
     if done.returncode == 0:
         return done
     last = last_line(done.stderr, f"exit code {done.returncode}")

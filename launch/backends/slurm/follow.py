@@ -82,7 +82,8 @@ class Follower:
                 next_show = now + _SHOW_SECS
                 self._show()
             time.sleep(_LOOK_SECS)
-        self._output.show_new()
+        while self._output.show_new():
+            continue
         outcome = self._outcome()
         self._folder.write_status({**self._folder.status(), **end_record(outcome)})
         self._show()

@@ -4,11 +4,15 @@ import collections
 import re
 from collections.abc import Container
 from pathlib import Path
+from typing import Optional
 
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 
 _LAST_LINES = 12
+_CHUNK = 1 << 20  # bytes that are read at once
+_AT_ONCE = 16  # chunks between two looks at the job
+_LONGEST = 1 << 16  # bytes of a line; a longer one is shown in parts
 _TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
 
 
@@ -31,16 +35,27 @@ class JobOutput:
         self._display = display
 
     def show_new(self) -> bool:
-        """Shows the lines written since the last call; returns whether there were any."""
-        lines = self._tail.read()
-        self.last_lines.extend(lines)
-        for line in lines:
-            found = _TASK_LINE.fullmatch(line)
-            if found and found[1] in self._tasks:
-                self._display.task_line(found[1], found[2], found[3])
-            else:
-                self._display.note(line)
-        return bool(lines)
+        """Shows new lines, of at most 16 MiB in all; returns whether there were any.
+
+        What is left is for the next call.
+        """
+        has_shown = False
+        for _ in range(_AT_ONCE):
+            lines = self._tail.read()
+            if lines is None:
+                break
+            has_shown = has_shown or bool(lines)
+            for line in lines:
+                self._show(line)
+        return has_shown
+
+    def _show(self, line: str) -> None:
+        self.last_lines.append(line)
+        found = _TASK_LINE.fullmatch(line)
+        if found and found[1] in self._tasks:
+            self._display.task_line(found[1], found[2], found[3])
+        else:
+            self._display.note(line)
 
 
 class Tail:
@@ -55,17 +70,26 @@ class Tail:
         self._position = 0
         self._partial = b""
 
-    def read(self) -> list[str]:
-        """Returns the lines completed since the last call."""
+    def read(self) -> Optional[list[str]]:
+        """Returns the lines of the next chunk, perhaps none; None at the file's end."""
         if not self._path.exists():
-            return []
+            return None
         # A network file system may show new content only after the file is opened again.
         with self._path.open("rb") as file:
             file.seek(self._position)
-            new = file.read()
+            new = file.read(_CHUNK)
+        if not new:
+            return None
         self._position += len(new)
         *lines, self._partial = (self._partial + new).split(b"\n")
-        return [line.decode(errors="replace") for line in lines]
+        if len(self._partial) > _LONGEST:
+            lines.append(self._partial)
+            self._partial = b""
+        return [part.decode(errors="replace") for line in lines for part in _parts(line)]
+
+
+def _parts(line: bytes) -> list[bytes]:
+    return [line[i : i + _LONGEST] for i in range(0, len(line), _LONGEST)] or [b""]
 
 
 def output_path(folder: RunFolder) -> Path:

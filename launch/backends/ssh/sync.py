@@ -1,9 +1,9 @@
 """Copies the code to several hosts at a time with rsync, for `sync: true`."""
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from launch.agent import bounded_run
 from launch.backends.ssh.transport import OPTIONS, target
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
@@ -48,18 +48,13 @@ def command(host: Host, source: Path) -> list[str]:
 
 def _copy(host: Host, source: Path) -> None:
     try:
-        done = subprocess.run(
-            command(host, source),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            start_new_session=True,
-        )
+        done = bounded_run.run(command(host, source), own_session=True)
     except FileNotFoundError:
         raise HostError(
             f"{host.name}: sync needs rsync here; install it, or leave sync out"
         ) from None
+    except OSError as error:
+        raise HostError(f"{host.name}: {error.strerror or error}") from None
     if done.returncode:
         first = (done.stderr.strip().splitlines() or ["no reason given"])[0]
         raise HostError(

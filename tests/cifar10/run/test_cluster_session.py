@@ -391,8 +391,7 @@ def test_a_session_that_is_not_started_leaves_the_machine_as_it_was(job):
     assert session_wait.MODULE.SessionManager is tf.train.SessionManager
     assert threading.active_count() <= threads
     (address,) = job.addresses["master"]
-    with socket.socket() as here:
-        here.bind(("127.0.0.1", int(address.split(":")[1])))
+    socket.create_server(("127.0.0.1", int(address.split(":")[1]))).close()
 
 
 def test_a_port_that_is_taken_is_an_error_that_names_task_and_address(job):

@@ -1,5 +1,6 @@
 """Messages between launcher and agent."""
 
+import json
 import os
 from collections.abc import Iterator
 
@@ -26,7 +27,10 @@ def test_a_message_in_pieces_is_put_together(pipe: tuple[int, int]) -> None:
     os.write(pipe[1], data[:7])
     assert incoming.read() == []
     os.write(pipe[1], data[7:])
-    assert incoming.read() == [{"event": "a", "text": "ü\n"}, {"event": "b"}]
+    assert [json.loads(line) for line in incoming.read()] == [
+        {"event": "a", "text": "ü\n"},
+        {"event": "b"},
+    ]
     assert incoming.read() == []
 
 
@@ -47,7 +51,7 @@ def test_lines_for_a_slow_reader_are_dropped_but_events_are_not(pipe: tuple[int,
     incoming = Incoming(pipe[0])
     events: list[str] = []
     while outgoing.waiting or not events or events[-1] != "exit":
-        events += [message["event"] for message in incoming.read()]
+        events += [json.loads(line)["event"] for line in incoming.read()]
         outgoing.flush()
     assert events == ["lines"] * sum(taken) + ["exit"]
 

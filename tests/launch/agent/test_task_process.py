@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from launch.agent.task_process import Running, part
+from launch.agent.protocol import encode
+from launch.agent.task_process import Running, part, portions
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,70 @@ def _ends_by(tmp_path: Path, code: str, *, contained: bool) -> int:
     ended = os.waitstatus_to_exitcode(os.waitpid(task.pid, 0)[1])
     task.finish(ended)
     return ended
+
+
+def run_to_its_end(tmp_path: Path, code: str, **more: Any) -> "tuple[list[str], bytes]":
+    """Runs Python code as a task; returns the lines for the launcher, and the log."""
+    task = Running(_order(tmp_path, code, **more))
+    lines: list[str] = []
+    while (some := task.read()) is not None:
+        lines += some
+    os.waitpid(task.pid, 0)
+    lines += task.finish(0)
+    return lines, (tmp_path / "log").read_bytes()
+
+
+def test_the_log_gets_every_byte_of_a_long_line_and_the_launcher_its_beginning(
+    tmp_path: Path,
+) -> None:
+    code = "print('one'); print('abcdefg' * 1_000_000); print('three'); print('x' * 99_999, end='')"
+    lines, log = run_to_its_end(tmp_path, code)
+    assert log == b"one\n" + b"abcdefg" * 1_000_000 + b"\nthree\n" + b"x" * 99_999 + b"\n"
+    assert lines == ["one", ("abcdefg" * 1_000_000)[:4096], "three", "x" * 4096]
+
+
+@pytest.mark.parametrize("before", [0, 65_530, 65_536, 65_540, 131_060, 200_001])
+def test_a_secret_is_masked_wherever_it_is_in_a_long_line(tmp_path: Path, before: int) -> None:
+    code = (
+        "import os, sys, time\n"
+        f"for part in ('x' * {before}, os.environ['TOKEN'], 'y' * 200_000):\n"
+        "    sys.stdout.write(part)\n"
+        "    sys.stdout.flush()\n"
+        "    time.sleep(0.05)\n"
+    )
+    env = {"TOKEN": "hunter2-and-more"}
+    lines, log = run_to_its_end(tmp_path, code, env=env, masked=["TOKEN"])
+    assert log == b"x" * before + b"***" + b"y" * 200_000 + b"\n"
+    assert len(lines) == 1
+    assert "hunter" not in lines[0]
+
+
+def test_a_child_that_writes_without_end_does_not_hold_up_the_end_of_its_task(
+    tmp_path: Path,
+) -> None:
+    child = "import signal; signal.alarm(60)\nwhile True: print('more')"
+    code = (
+        "import subprocess, sys\n"
+        f"one = subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(one.pid))\n"
+    )
+    task = Running(_order(tmp_path, code))
+    os.waitpid(task.pid, 0)
+    try:
+        task.finish(0)  # returns, although there is always more to read
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+def test_lines_are_sent_in_messages_of_limited_size() -> None:
+    lines = ["x" * 4096] * 100 + [""] * 200_000
+    found = list(portions(lines))
+    assert [line for some in found for line in some] == lines
+    assert len(found) == 5
+    assert max(len(encode({"lines": some})) for some in found) < 1 << 20
+    worst = max(list(portions(["\x01" * 4096] * 100)), key=len)
+    assert len(encode({"lines": worst})) < 1 << 20
+    assert list(portions([])) == []
 
 
 def test_a_container_that_has_not_begun_is_not_asked_to_end(tmp_path: Path) -> None:

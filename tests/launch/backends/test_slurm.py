@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.backends.registry import KINDS
-from launch.backends.slurm import commands, follow
+from launch.backends.slurm import commands, follow, output
 from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.commands import JobState, field
 from launch.backends.slurm.follow import how_it_ended
@@ -413,7 +413,7 @@ def test_a_job_says_why_slurm_has_ended_it(
 def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
     path = tmp_path / "out"
     tail = Tail(path)
-    assert tail.read() == []
+    assert tail.read() is None
     with path.open("w") as file:
         file.write("one\ntw")
         file.flush()
@@ -421,7 +421,35 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
         file.write("o\n")
         file.flush()
         assert tail.read() == ["two"]
-    assert tail.read() == []
+    assert tail.read() is None
+
+
+def test_a_long_line_is_read_in_parts_and_much_output_in_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"x" * 3_000_000 + b"\n" + b"line\n" * 50_000)
+    tail = Tail(path)
+    found: list[str] = []
+    while (lines := tail.read()) is not None:
+        assert sum(map(len, lines)) <= (1 << 20) + (1 << 16)
+        found += lines
+    assert max(map(len, found)) == 1 << 16
+    assert "".join(found[:-50_000]) == "x" * 3_000_000
+    assert found[-50_000:] == ["line"] * 50_000
+
+
+def test_much_output_is_shown_over_several_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_CHUNK", 10)
+    display = Display(io.StringIO(), live=False)
+    (tmp_path / "out").write_bytes(b"line\n" * 64 + b"the end\n")
+    found = JobOutput(tmp_path / "out", (), display)
+    assert found.show_new()
+    assert found.last_lines[-1] == "line"
+    while found.show_new():
+        continue
+    display.close()
+    assert found.last_lines[-1] == "the end"
 
 
 def test_lines_are_shown_as_their_tasks_lines_and_the_last_are_kept(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.agent.sockets import free_ports
 from launch.backends.local.backend import TRANSPORT
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
@@ -21,6 +20,7 @@ from launch.screen.display import Display
 from launch.supervise.run import _Agents, _order_to_start
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Supervisor
+from testbeds.processes import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir
 
 
@@ -68,9 +68,15 @@ def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(task: str, tmp_
     agents = _Agents(
         supervisor, RunLoop(supervisor, folder, display, events, [], False), connections, {}
     )
-    failed = {"event": "exit", "task": task, "code": 1, "reason": "", "stragglers": 0}
+    failed = {
+        "event": "exit",
+        "task": task,
+        "code": 1,
+        "reason": "",
+        "stragglers": 0,
+        "port_taken": False,
+    }
     agents.handle(("node2", link, failed))
     display.close()
-    link._errors.close()  # `close` keeps it for a link that was never opened.
     assert supervisor.states["master/0"].status == "running"
     assert f"node2: ignored a message about {task}, which it does not run" in shown.getvalue()

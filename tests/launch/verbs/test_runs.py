@@ -72,6 +72,22 @@ def test_logs_on_a_terminal_does_not_control_it(launcher: Launcher) -> None:
     assert done.stdout == log.read_bytes()
 
 
+def test_status_and_stop_and_clean_show_no_escape_codes(
+    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher.up(TWO, "--", "steps=2")
+    path = next(launcher.state.glob("*/status.json"))
+    found = json.loads(path.read_text())
+    found["reason"] = "a\x1b[2Jb"
+    for row in found["tasks"]:
+        row.update(dict.fromkeys(("state", "step", "images_per_sec", "last"), "c\x1b]0;d\x07"))
+    path.write_text(json.dumps(found))
+    output = launcher.verb("status")
+    assert "a[2Jb" in output
+    assert "c]0;d" in output
+    assert not set("\x1b\x07") & set(output)
+
+
 def test_logs_of_a_task_that_is_not_there(launcher: Launcher) -> None:
     launcher.up(TWO, "--", "steps=1")
     output = launcher.verb("logs", "worker/7", exit_code=2)

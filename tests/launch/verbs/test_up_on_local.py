@@ -209,9 +209,7 @@ def test_a_stopped_launcher_loses_its_lease(launcher: Launcher, tmp_path: Path) 
 
 
 def test_the_port_of_a_killed_job_is_free_again(launcher: Launcher, tmp_path: Path) -> None:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        port = found.getsockname()[1]
+    port = free_ports(1)[0]
     text = cluster_file(tmp_path, launcher, "limits: {stop_secs: 1}\n")[1]
     Path(text).write_text(Path(text).read_text().replace("ports: free", f"ports: {port}"))
     process = launcher.start_up(("--cluster", text), "--", "steps=1000")
@@ -223,11 +221,8 @@ def test_the_port_of_a_killed_job_is_free_again(launcher: Launcher, tmp_path: Pa
 
 
 def test_a_port_in_use_is_named_with_its_owner(launcher: Launcher, tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        # Outside the range of outgoing connections, one of which may have the next port.
-        port = free_ports(1)[0]
-        taken.bind(("", port))
-        taken.listen()
+    port = free_ports(1)[0]
+    with socket.create_server(("", port)):
         text = cluster_file(tmp_path, launcher, "")[1]
         Path(text).write_text(Path(text).read_text().replace("ports: free", f"ports: {port}"))
         output = launcher.up(("--cluster", text), "--", "steps=1", exit_code=1)

@@ -1,0 +1,37 @@
+"""Commands whose output is collected."""
+
+import subprocess
+import sys
+
+import pytest
+
+from launch.agent import bounded_run
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_output_errors_and_exit_code_are_collected() -> None:
+    code = "import sys; print('ü'); sys.stderr.buffer.write(b'\\xff\\n'); sys.exit(3)"
+    done = bounded_run.run(python(code), 60)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "ü\n", "\ufffd\n")
+
+
+def test_a_command_that_prints_without_end_is_killed() -> None:
+    for stream in ("stdout", "stderr"):
+        code = f"import sys\nwhile True: sys.{stream}.write('x' * 65536)"
+        with pytest.raises(OSError, match="python.* printed more than 16 MiB"):
+            bounded_run.run(python(code))
+
+
+def test_a_command_that_does_not_end_is_killed() -> None:
+    with pytest.raises(subprocess.TimeoutExpired):
+        bounded_run.run(["sleep", "300"], 0.2)
+    with pytest.raises(subprocess.TimeoutExpired):
+        bounded_run.run(["sh", "-c", "exec >&- 2>&-; exec sleep 300"], 0.2)
+
+
+def test_a_command_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError):
+        bounded_run.run(["/nowhere/tool"])
