@@ -50,6 +50,7 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     stay = Stay(stop, lambda: monitor.is_here(master))
     say(f"{cluster.label} serves at {cluster.address}")
     has_seen_master, source = False, ""
+    monitor.say_who_is_silent([master], say, lambda: has_seen_master and not listener.master_ended)
     while not listener.is_over:
         stay.check()
         listener.listen()
