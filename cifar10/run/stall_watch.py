@@ -101,12 +101,13 @@ class StallWatch:
         if count != self._activity.count or self._ended.is_set():
             return False
         if not stall.others:
-            self._end(f"no progress in {stall.where} for {silence:.0f} s")
-        waits = f"{stall.where} has waited for {stall.others} for {silence:.0f} s"
+            self._end(f"no progress in {stall.where} for {_seconds(self.limit)}")
+        waits = f"{stall.where} has waited for {stall.others} for"
         if stall.may_end and silence > _FOR_OTHERS_FACTOR * self.limit:
-            self._end(waits)
+            self._end(f"{waits} {_seconds(_FOR_OTHERS_FACTOR * self.limit)}")
         if not said:
-            print(f"{waits} (--stall-timeout)", file=sys.stderr, flush=True)
+            said_limit = f"{_seconds(self.limit)} (--stall-timeout)"
+            print(f"{waits} {said_limit}", file=sys.stderr, flush=True)
         return True
 
     def _end(self, what: str) -> None:
@@ -118,6 +119,10 @@ class StallWatch:
             )
 
         end_process(words, 1)
+
+
+def _seconds(limit: float) -> str:
+    return f"{round(limit, 1):g} s"
 
 
 def look_into_step(
