@@ -101,16 +101,16 @@ class StallWatch:
         if count != self._activity.count or self._ended.is_set():
             return False
         if not stall.others:
-            self._end(f"no progress in {stall.where} for {_seconds(self.limit)}")
+            return self._end(f"no progress in {stall.where} for {_seconds(self.limit)}")
         waits = f"{stall.where} has waited for {stall.others} for"
         if stall.may_end and silence > _FOR_OTHERS_FACTOR * self.limit:
-            self._end(f"{waits} {_seconds(_FOR_OTHERS_FACTOR * self.limit)}")
+            return self._end(f"{waits} {_seconds(_FOR_OTHERS_FACTOR * self.limit)}")
         if not said:
             said_limit = f"{_seconds(self.limit)} (--stall-timeout)"
             print(f"{waits} {said_limit}", file=sys.stderr, flush=True)
         return True
 
-    def _end(self, what: str) -> None:
+    def _end(self, what: str) -> bool:
         def words() -> str:
             faulthandler.dump_traceback(all_threads=True)
             return (
@@ -119,6 +119,7 @@ class StallWatch:
             )
 
         end_process(words, 1)
+        return True
 
 
 def _seconds(limit: float) -> str:

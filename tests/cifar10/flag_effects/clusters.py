@@ -128,18 +128,19 @@ def trainer_gives_up(config: TrainConfig) -> str:
 def stall_gives_up(config: TrainConfig) -> str:
     """Returns the last words of a process whose step does not end; "goes on" if there are none."""
     words: list[str] = []
-    ended = threading.Event()
+    ended, over = threading.Event(), threading.Event()
 
     def end(last: Callable[[], str], code: int) -> None:
         words.append(last())
         ended.set()
-        raise SystemExit  # Ends the watch's thread.
+        over.wait()
 
     noted = Activity()
     noted.begin(STEP)
     watch = stall_watch.StallWatch(noted, config.stall_timeout)
     with mock.patch.object(stall_watch, "end_process", end), watch:
         ended.wait(30.0 if config.stall_timeout else 1.0)
+    over.set()
     return words[0].partition("; ")[0] if words else "goes on"
 
 

@@ -25,7 +25,7 @@ from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 from tests.cifar10.steps import make_batches, make_plan
 
 HALF = 6
-SETTINGS = {"model": "mlp", "learning_rate": 0.01, "warmup_epochs": 0.0}
+SETTINGS: dict[str, Any] = {"model": "mlp", "learning_rate": 0.01, "warmup_epochs": 0.0}
 BATCHES = make_batches(4)
 
 
