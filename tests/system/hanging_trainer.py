@@ -48,7 +48,7 @@ def _batches_that_end_coming(*arguments: Any) -> Any:
 
 if __name__ == "__main__":
     if os.environ.get("HANG") == "hook":
-        FiniteLossHook.after_run = _sleep_at_a_step
+        FiniteLossHook.after_run = _sleep_at_a_step  # type: ignore[method-assign, assignment]
     elif os.environ.get("HANG") == "input":
-        pipeline.training_batches = _batches_that_end_coming
+        pipeline.training_batches = _batches_that_end_coming  # type: ignore[assignment]
     sys.exit(main())

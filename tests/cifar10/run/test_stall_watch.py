@@ -25,7 +25,8 @@ class Ends:
     """Notes how a watch ends the process; a test's process cannot be ended."""
 
     def __init__(self) -> None:
-        self.words, self.codes = [], []
+        self.words: list[str] = []
+        self.codes: list[int] = []
         self.happened, self.test_is_over = threading.Event(), threading.Event()
 
     def __call__(self, words: Callable[[], str], code: int) -> None:
