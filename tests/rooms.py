@@ -63,7 +63,7 @@ _CIFAR10 = _rooms(
     (
         "cluster",
         "who the tasks are, and whether they answer",
-        "errors settings config",
+        "errors settings config host",
         ANYTHING,
     ),
     (

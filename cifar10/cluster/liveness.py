@@ -1,8 +1,7 @@
 """Monitors which tasks of the cluster answer. Standard library only."""
 
 import dataclasses
-import os
-import sys
+import functools
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -10,9 +9,11 @@ from typing import Callable, Optional
 
 from cifar10.cluster.probe import Probe
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
+from cifar10.host.process_end import end_process
 
 _PERIOD_SECS = 1.0  # Time between two checks of a task that answers.
 _ANSWER_SECS = 2.0
+_USERS_MISTAKE = 2  # An exit code: a task belongs to another job.
 _SAY_AFTER_SECS = 5.0
 _LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
 
@@ -61,6 +62,10 @@ class LivenessMonitor:
       meet: function called with the label of a task that begins to answer, in the task's thread. It
         returns whether the task may be used, or raises ConfigError if it belongs to another job.
         The task does not count as answering until it returns True.
+
+    Attributes:
+      last_work: function that is called before this process is ended because of a task that does
+        not answer; what it returns is added to the message.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class LivenessMonitor:
         self._timeout_secs, started = timeout_secs, time.monotonic()
         self._tasks = {label: _Task(address, started) for label, address in addresses.items()}
         self._ended = threading.Event()
+        self.last_work: Callable[[], str] = lambda: ""
 
     def start(self) -> None:
         """Starts the checks, in daemon threads."""
@@ -96,8 +102,42 @@ class LivenessMonitor:
 
     def hangs(self, label: str, secs: float) -> bool:
         """Returns whether the task's process exists, but has not answered for so many seconds."""
+        return self._tasks[label].is_here and self.is_silent(label, secs)
+
+    def is_silent(self, label: str, secs: float = _SAY_AFTER_SECS) -> bool:
+        """Returns whether the task has not answered for so many seconds, whatever the reason."""
         task = self._tasks[label]
-        return task.is_here and not task.answered and time.monotonic() - task.seen > secs
+        return not task.answered and time.monotonic() - task.seen > secs
+
+    def say_who_is_silent(
+        self,
+        labels: Sequence[str],
+        say: Callable[[str], None],
+        when: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Starts a thread that says which tasks do not answer, and which ones answer again.
+
+        Args:
+          labels: labels of the tasks.
+          say: function that prints a line.
+          when: function that returns whether a silent task matters at the moment.
+        """
+
+        def report() -> None:
+            silent: set[str] = set()
+            while not self._ended.wait(_PERIOD_SECS / 4):
+                for label in labels:
+                    if label in silent and self._tasks[label].answered:
+                        silent.discard(label)
+                        say(f"{self._with_addresses([label])} answers again")
+                    elif label not in silent and self.is_silent(label) and when():
+                        silent.add(label)
+                        say(
+                            f"{self._with_addresses([label])} does not answer; --cluster-timeout "
+                            f"is {self._timeout_secs:g} s"
+                        )
+
+        threading.Thread(target=report, daemon=True).start()
 
     def missing(
         self,
@@ -180,14 +220,15 @@ class LivenessMonitor:
         def guard() -> None:
             while not self._ended.wait(_PERIOD_SECS):
                 if not all(self._tasks[one].answered for one in labels) and is_over():
-                    self._end_process("training is over; the others have gone", 0)
+                    self._end_process(lambda: "training is over; the others have gone", 0)
                 try:
                     self.refuse_wrong(labels)
                 except ConfigError as wrong:
-                    self._end_process(f"error: {wrong}", 2)
-                reason = self.missing(labels, at_least)
-                if reason:
-                    self._end_process(f"training failed: {reason}", 1)
+                    self._end_process(functools.partial(str, wrong), _USERS_MISTAKE)
+                if self.missing(labels, at_least):
+                    # A task that answers again meanwhile is not missing any more. So this process
+                    # goes on after it was stopped itself, when all answers seem old at first.
+                    self._end_process(lambda: self.missing(labels, at_least), 1)
 
         threading.Thread(target=guard, daemon=True).start()
 
@@ -202,16 +243,24 @@ class LivenessMonitor:
                 try:
                     check()
                 except Stopped as stopped:
-                    self._end_process(str(stopped), 128 + stopped.signum)
+                    self._end_process(functools.partial(str, stopped), 128 + stopped.signum)
 
         threading.Thread(target=guard, daemon=True).start()
 
-    def _end_process(self, message: str, code: int) -> None:
+    def _end_process(self, reason: Callable[[], Optional[str]], code: int) -> None:
+        """Ends the process, after the last work, unless the main thread ends by itself meanwhile.
+
+        Args:
+          reason: function that returns the message, or None if there is no reason any more.
+          code: the exit code.
+        """
         if self._ended.wait(_LAST_WORDS_SECS):
-            return  # The main thread has stopped the monitor meanwhile and ends by itself.
-        print(message, file=sys.stderr, flush=True)
-        sys.stdout.flush()
-        os._exit(code)
+            return
+        message = reason()
+        if message:
+            begin = {1: "training failed: ", _USERS_MISTAKE: "error: "}.get(code, "")
+            has_work = code not in (0, _USERS_MISTAKE)
+            end_process(lambda: f"{begin}{message}{self.last_work() if has_work else ''}", code)
 
     def _with_addresses(self, labels: Sequence[str]) -> str:
         return ", ".join(f"{one} ({self._tasks[one].address})" for one in labels)

@@ -295,6 +295,12 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     cluster_timeout: float = setting(
         300.0, "how long to wait for a task that is missing, seconds", group="cluster", above=0
     )
+    stall_timeout: float = setting(
+        600.0,
+        "time limit for a step, a save or a batch of an evaluation, seconds; 0: none",
+        group="cluster",
+        at_least=0,
+    )
     check_address: bool = setting(
         True,
         "check that this task's own address is of this machine; false for port forwarding",

@@ -2,16 +2,18 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
-from cifar10.host.files import read_json, sync, write_json
+from cifar10.host.files import read_json, sync, write_json, write_text
 
 BEST_DIR = "best"
 _BEST_NAME = "best.json"
+_STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,21 @@ def latest(output_dir: str) -> Optional[str]:
         return tf.train.latest_checkpoint(output_dir)
     except ValueError:  # Its file is empty or not UTF-8; TensorFlow catches other damage.
         return None
+
+
+def write_names(output_dir: str, names: Sequence[str]) -> None:
+    """Replaces the file that names the checkpoints in the folder; the last one is the latest."""
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    write_text(tf.io.gfile.join(output_dir, _STATE), "\n".join(lines) + "\n")
+
+
+def add_newest(output_dir: str, checkpoint: str) -> None:
+    """Makes a checkpoint in the folder the latest one; those before remain listed."""
+    state = tf.train.get_checkpoint_state(output_dir)
+    before = list(state.all_model_checkpoint_paths) if state else []
+    names = [path.rsplit("/", 1)[-1] for path in (*before, checkpoint)]
+    write_names(output_dir, list(dict.fromkeys(reversed(names)))[::-1])
 
 
 def has_any(output_dir: str) -> bool:

@@ -9,12 +9,10 @@ from typing import Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
-from cifar10.host.files import write_text
 from cifar10.output import checkpoints
 from cifar10.output.history import FILE_NAME, History
 from cifar10.output.soundness import fault_of
 
-_STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
 _STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 
 
@@ -61,9 +59,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
         sound = [best.step]
         checkpoints.copy(best.path, tf.io.gfile.join(output_dir, f"model.ckpt-{best.step}"))
     names = [f"model.ckpt-{step}" for step in sorted(sound)]
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    write_text(tf.io.gfile.join(output_dir, _STATE), "\n".join(lines) + "\n")
+    checkpoints.write_names(output_dir, names)
     say(f"training continues from the newest sound checkpoint, {names[-1]}")
     return str(tf.io.gfile.join(output_dir, names[-1]))
 

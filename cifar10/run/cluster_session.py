@@ -29,6 +29,9 @@ _LEAST_SESSION_SECS = 60
 _TELL_AGAIN_SECS = 2.0
 _CLOSING_SECS = 5.0
 _MEET_AGAIN_SECS = 0.2
+# After a signal, the master waits for so long for a worker that does not answer. It can save
+# without that worker, and platforms wait at least 10 s before they kill.
+_WORKER_STAY_SECS = 4.0
 
 
 class ClusterSession:
@@ -60,10 +63,11 @@ class ClusterSession:
             for index, address in enumerate(tasks)
         }
         del others[cluster.label]
+        self._servers = [one for one in others if one.startswith(f"{PS}/")]
         needed = (f"{PS}/", f"{MASTER}/")
         self._needed = [one for one in others if self.in_graph or one.startswith(needed)]
         self._serving = [one for one in self._needed if one != f"{MASTER}/0"]
-        asked = [*self._needed, *(self._workers if self._master_waits_for_workers else [])]
+        asked = [*self._needed, *(self._workers if self._waits_for_workers else [])]
         self._acquaintance = Acquaintance(cluster, asked, self._serving, owner)
         self._monitor = LivenessMonitor(others, config.cluster_timeout, self._acquaintance.meet)
         self._teller: Optional[threading.Thread] = None
@@ -101,7 +105,8 @@ class ClusterSession:
         return self.config.replicas_to_aggregate or self.cluster.num_trainers
 
     @property
-    def _master_waits_for_workers(self) -> bool:
+    def _waits_for_workers(self) -> bool:
+        """Whether this process is a master whose updates wait for gradients of workers."""
         return self._replicas_to_aggregate is not None and self.cluster.is_master
 
     @property
@@ -129,8 +134,38 @@ class ClusterSession:
             self.close()
             raise
         self._monitor.end_process_without(self._needed, is_over=lambda: _is_over(check))
-        if self._replicas_to_aggregate and self.cluster.is_master:
-            self._monitor.end_process_without(self._workers, self._replicas_to_aggregate - 1)
+        self._monitor.say_who_is_silent(self._needed, say)
+        if self._waits_for_workers:
+            least = (self._replicas_to_aggregate or 1) - 1
+            self._monitor.end_process_without(self._workers, least)
+
+    def watch_steps(self, is_in_step: Callable[[], bool], save: Callable[[], str]) -> None:
+        """Says which workers this master's steps wait for, and saves before the process is ended.
+
+        Args:
+          is_in_step: function that returns whether the main thread is inside a training step.
+          save: function that saves the last complete step if that is possible, and returns what it
+            did as the end of a message.
+        """
+        if not self.trains:
+            return
+
+        def save_or_explain() -> str:
+            gone = [one for one in self._servers if self._monitor.is_silent(one)]
+            if gone:
+                return f"; nothing was saved, since the weights are on {', '.join(gone)}"
+            return save()
+
+        self._monitor.last_work = save_or_explain
+        if self._waits_for_workers:
+            # Before and after training, and during validation, workers come and go.
+            self._monitor.say_who_is_silent(self._workers, say, is_in_step)
+
+    @property
+    def hears_all(self) -> bool:
+        """Whether all tasks answer that this trainer's steps need."""
+        labels = self._needed + (self._workers if self._waits_for_workers else [])
+        return not any(self._monitor.is_silent(one) for one in labels)
 
     def meet_serving(self) -> None:
         """Checks that the tasks that serve belong to this run; waits while one does not answer.
@@ -278,15 +313,16 @@ class ClusterSession:
         shutdown.tell(self.cluster, serving, self.target, self._acquaintance.identity)
 
     def _waits_in_vain(self) -> bool:
-        """Returns whether a task that this master's step needs has been silent for STAY_SECS.
+        """Returns whether a task that this master's step needs has been silent for some seconds.
 
         A worker that has gone does not count: after a signal, it has left in good order.
         """
-        if self._monitor.missing(self._needed, timeout_secs=STAY_SECS):
+        if self._monitor.missing(self._servers, timeout_secs=STAY_SECS):
             return True
-        waits_for_workers = self._replicas_to_aggregate is not None
-        return waits_for_workers and any(
-            self._monitor.hangs(one, STAY_SECS) for one in self._workers
+        if self.in_graph:
+            return self._monitor.missing(self._needed, timeout_secs=_WORKER_STAY_SECS) is not None
+        return self._waits_for_workers and any(
+            self._monitor.hangs(one, _WORKER_STAY_SECS) for one in self._workers
         )
 
     def _session_config(self) -> Any:

@@ -25,6 +25,7 @@ from cifar10.output.history import VALIDATION_FILE_NAME, History
 from cifar10.run import results
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, open_output, start_job
+from cifar10.run.stall_watch import StallWatch
 from cifar10.schema import EVAL
 
 _POLL_SECS = 0.5
@@ -64,17 +65,18 @@ def _evaluate_until_end(
     """Does the work of `evaluate_until_end` in a folder that this process has locked."""
     job = start_job(config, records)
     say(f"evaluator of {config.output_place}, {job.plan.summary}")
-    run = _Run(job, stop, cluster)
-    try:
-        note = run.follow()
-    finally:
-        run.close()
-    if note["master_validates"]:
-        say("evaluator ends: training is over, and the master has evaluated by itself")
-        return
-    rows = History.load(config.output_place, note["ended_at_step"]).train
-    history = History(None, rows, run.history.validation)
-    results.finish(run.job, stop, history, note["status"], time.monotonic() - started)
+    with StallWatch(job.activity, config.stall_timeout):
+        run = _Run(job, stop, cluster)
+        try:
+            note = run.follow()
+        finally:
+            run.close()
+        if note["master_validates"]:
+            say("evaluator ends: training is over, and the master has evaluated by itself")
+            return
+        rows = History.load(config.output_place, note["ended_at_step"]).train
+        history = History(None, rows, run.history.validation)
+        results.finish(run.job, stop, history, note["status"], time.monotonic() - started)
 
 
 class _Run:
@@ -106,6 +108,7 @@ class _Run:
             # The note is read first: if it says that training is over, the last checkpoint exists.
             note = run_status.read(self.job.config.output_place)
             self._validate_latest(note)
+            self.job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
             if note and note["ended_at_step"] is not None:
                 return note
             self._check_master()

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.host.activity import Activity
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
@@ -33,6 +34,7 @@ class Job:
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
     has_evaluator: bool = False  # whether a separate process validates and writes the results
     evaluation_hooks: tuple[Any, ...] = ()  # session hooks of every evaluation in this process
+    activity: Activity = dataclasses.field(default_factory=Activity)  # of this process
 
     @property
     def records(self) -> RecordSet:
@@ -45,6 +47,11 @@ class Job:
     def validates(self) -> bool:
         """Whether this process validates its checkpoints, instead of an evaluator."""
         return self.records.has_validation and not self.has_evaluator
+
+    @property
+    def hears_all(self) -> bool:
+        """Whether all other tasks answer that this process needs."""
+        return self.cluster_session is None or self.cluster_session.hears_all
 
     @property
     def own_examples(self) -> Optional[int]:

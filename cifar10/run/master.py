@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
+from cifar10.host import activity
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
@@ -23,6 +24,7 @@ from cifar10.run import figures, results
 from cifar10.run.hooks import training
 from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
 from cifar10.run.hooks.progress import ProgressHook
+from cifar10.run.hooks.step_probe import ActivityHook, SavingListener, StepProbe
 from cifar10.run.hooks.summaries import ResumeHook, SummaryHook, keep
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import (
@@ -34,6 +36,8 @@ from cifar10.run.job import (
     start_job,
     steps_of_cluster,
 )
+from cifar10.run.rescue import Rescue
+from cifar10.run.stall_watch import StallWatch, look_into_step
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step import model_fn
@@ -118,11 +122,14 @@ def _run_job(
     length = job.num_examples / job.params.examples_per_step
     with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
         run = _Run(job, stop, history, progress, started, check_owner)
-        run.train(checkpoint)
-    if not job.has_evaluator:
-        results.finish(job, stop, history, run.outcome, time.monotonic() - started)
-    elif not figures.wait_for_evaluator(job, stop, started):
-        figures.make_instead_of_evaluator(job, stop, history, run.outcome, started)
+        with run.stall_watch:
+            run.train(checkpoint)
+    job.activity.begin(None)  # The wait for an evaluator has a time limit of its own.
+    with StallWatch(job.activity, config.stall_timeout):
+        if not job.has_evaluator:
+            results.finish(job, stop, history, run.outcome, time.monotonic() - started)
+        elif not figures.wait_for_evaluator(job, stop, started):
+            figures.make_instead_of_evaluator(job, stop, history, run.outcome, started)
 
 
 def _with_values_from_data(job: Job) -> Job:
@@ -148,6 +155,14 @@ class _Run:
     ) -> None:
         self._check_owner = check_owner
         self._job, self._stop, self._history, self._progress = job, stop, history, progress
+        self._keep = functools.partial(keep, history, job.config.log_place)
+        self._probe = StepProbe(job.activity)
+        self._rescue = Rescue(
+            job.config.output_place, job.activity, self._probe, check_owner, self._keep
+        )
+        self.stall_watch = watch_for_stalls(job, self._probe, self._rescue.save)
+        if job.cluster_session:
+            job.cluster_session.watch_steps(lambda: job.activity.is_in_step, self._rescue.save)
         self._clock = training.StepClock(history.seconds)
         deadline = started + 60.0 * (job.config.max_minutes or math.inf)
         self._time_limit = training.TimeLimitHook(deadline, stop)
@@ -175,10 +190,10 @@ class _Run:
         trainer = make_trainer(job)
         every = trainer.config.save_checkpoints_steps
         saver = training.SaverHook(trainer.model_dir, every, job.config.log_place)
-        keep_all = functools.partial(keep, self._history, job.config.log_place)
         listener = training.PauseListener(
-            self._clock, keep_all, self._stop, saver, self._say_that_training_is_over
+            self._clock, self._keep, self._stop, saver, self._say_that_training_is_over
         )
+        job.activity.begin(activity.START)
         spec = tf.estimator.TrainSpec(
             lambda: train_input(job),
             hooks=[
@@ -186,6 +201,7 @@ class _Run:
                 saver,
             ],  # The saver sees whether another hook ends it.
             saving_listeners=[
+                SavingListener(job.activity),
                 training.OwnerListener(self._check_owner),
                 FiniteWeightsListener(job),
                 listener,
@@ -215,7 +231,10 @@ class _Run:
             lambda: evaluation_input(self._job, VALIDATION),
             steps=None,
             name=VALIDATION,
-            hooks=[training.StopEvaluationHook(self._stop)],
+            hooks=[
+                training.StopEvaluationHook(self._stop),
+                ActivityHook(self._job.activity),
+            ],
             exporters=[self._recorder],
             start_delay_secs=0,
             throttle_secs=0,
@@ -224,6 +243,8 @@ class _Run:
     def _train_hooks(self, checkpoint_steps: int) -> list[Any]:
         config, job = self._job.config, self._job
         return [
+            self._probe,
+            self._rescue,
             training.EndAllHook(self._stop),
             FiniteLossHook(job),
             ResumeHook(config.output_place, config.log_place, self._history),
@@ -239,6 +260,28 @@ class _Run:
         """Validates a checkpoint if the run that saved it was killed before its validation."""
         if self._job.validates:
             self._recorder.validate_if_missing(checkpoint, self._stop)
+
+
+def watch_for_stalls(
+    job: Job, probe: StepProbe, save: Callable[[], str] = lambda: ""
+) -> StallWatch:
+    """Returns the watch of a trainer's progress, for a `with` statement.
+
+    Args:
+      job: the job that is trained.
+      probe: the hook that looks into its steps.
+      save: a function that saves the last complete step if that is possible, and returns what it
+        did as the end of a message.
+    """
+    session = job.cluster_session
+    labels = [f"{task}/{index}" for task, index in session.cluster.trainers] if session else [""]
+    return StallWatch(
+        job.activity,
+        job.config.stall_timeout,
+        lambda: look_into_step(job.activity, probe, labels, job.params.place.replica),
+        lambda: job.hears_all,
+        save,
+    )
 
 
 def train_input(job: Job) -> Any:

@@ -70,6 +70,7 @@ def _until_over(
     """Waits until training is over; returns who says so if it is not the master, else ""."""
     stay = Stay(stop, lambda: monitor.is_here(_MASTER))
     has_seen_master = False
+    monitor.say_who_is_silent([_MASTER], say, lambda: has_seen_master and not listener.master_ended)
     while not listener.is_over:
         stay.check()
         listener.listen()

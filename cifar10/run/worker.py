@@ -14,8 +14,9 @@ from cifar10.output.progress.line import ProgressLine
 from cifar10.run.hooks import training
 from cifar10.run.hooks.finite import FiniteLossHook
 from cifar10.run.hooks.progress import ProgressHook
+from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.job import Job, join_job, make_trainer, steps_of_cluster
-from cifar10.run.master import say_what_trains, train_input
+from cifar10.run.master import say_what_trains, train_input, watch_for_stalls
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import TRAIN
 
@@ -46,9 +47,12 @@ def _train(job: Job, stop: StopRequest) -> int:
     say_what_trains(job, 0)
     stay = job.stay_for_the_master(stop)
     needed = stay if job.config.sync else None  # An asynchronous master needs nobody's gradients.
-    with ProgressLine(job.total_steps, job.num_examples / job.params.examples_per_step) as progress:
+    length = job.num_examples / job.params.examples_per_step
+    probe = StepProbe(job.activity)
+    with ProgressLine(job.total_steps, length) as progress, watch_for_stalls(job, probe):
         shown = ProgressHook(progress, History(None), training.StepClock(), job, None)
         train_hooks = [
+            probe,
             FiniteLossHook(job),
             shown,
             training.FollowChiefHook(job.total_steps),

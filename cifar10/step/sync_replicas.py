@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.step.replication import Replication
 
+STANDING = "sync_standing"  # name of the tensor: see `Rendezvous.keep_for_hooks`
 _UPDATES_OF_A_SESSION = 2**40  # at most; enough for 34 years at a thousand updates per second
 
 
@@ -41,6 +42,11 @@ class Rendezvous:
       replication: this process's place among those that train.
       averaged: the variables for which replicas push a value in each step, such as a gradient; the
         value has the shape of its variable and is accumulated on the variable's device.
+
+    Attributes:
+      round: the number of the current round, an int64 scalar variable.
+      current: the round that the values of this step are for, an int64 scalar.
+      initializer: the op by which the chief sets the round to 0, which means that none has begun.
     """
 
     def __init__(self, replication: Replication, averaged: Sequence[tf.Variable]) -> None:
@@ -50,6 +56,12 @@ class Rendezvous:
         with tf.device(self._device):
             self.round = shared_counter("sync_round")
             self.current = self.round.read_value()
+            # The round of the latest gradient of each replica, so that a hung one can be named.
+            self._arrived = [
+                shared_counter(f"arrived_{replica}") for replica in range(replication.num_replicas)
+            ]
+            counters = (self.round, *self._arrived)
+            self.initializer = tf.group(*(one.initializer for one in counters))
             # One accumulator for each replica except the chief. The replica waits until it contains
             # a value, and takes all values at once. The chief adds one at the end of a round.
             self._wakes = [
@@ -74,7 +86,18 @@ class Rendezvous:
         for value, one, accumulator in zip(values, self._averaged, self._accumulators):
             with tf.device(one.device):
                 pushes.append(accumulator.apply_grad(tf.identity(value), self.current))
-        return tf.group(*pushes)
+        on_device = [push for push in pushes if push.device == pushes[0].device]
+        with tf.device(self._device), tf.control_dependencies(on_device):
+            arrived = self._arrived[self._replication.replica].assign(self.current)
+        return tf.group(*pushes, arrived)
+
+    def keep_for_hooks(self) -> None:
+        """Makes the tensor `STANDING`, int64 [1 + replicas].
+
+        It has the round, and the round of each replica's latest gradient.
+        """
+        with tf.device(self._device):
+            tf.stack([one.read_value() for one in (self.round, *self._arrived)], name=STANDING)
 
     def mean(self, pushed: tf.Operation) -> list[tf.Tensor]:
         """Waits, in the chief, for the values of enough replicas, and returns their means.
@@ -129,11 +152,6 @@ class Rendezvous:
 
     def _raise_wakes(self) -> list[tf.Operation]:
         return [wake.apply_grad(tf.constant(0.0), 2**62) for wake in self._wakes]
-
-    @property
-    def initializer(self) -> tf.Operation:
-        """The op by which the chief sets the round to 0, which means that none has begun."""
-        return self.round.initializer
 
     def missing(self) -> tf.Tensor:
         """Returns the round's name, string [1], until the chief begins a round; then string [0]."""

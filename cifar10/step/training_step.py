@@ -22,6 +22,7 @@ from cifar10.weights.spec import Recorder
 LOSS, ACCURACY = "step_loss", "step_accuracy"
 REPORT = "step_report"  # read by `StepReport.of`
 OVER = "training_is_over"  # whether the chief has ended training; costs no step
+TAKEN = "batches_taken"  # how many batches steps of this process have got from the input, int32
 # Collections of ops that the chief runs when training ends: EARLY_END before it saves, if training
 # ends before its last step, and END_ALL to end the training of all replicas.
 EARLY_END, END_ALL = "early_end", "end_all"
@@ -103,6 +104,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 
     # 2. Each tower computes logits, float32 [N / towers, 10], from its part of the batch, and from
     #    them a mean loss.
+    images = _count_batch(images, labels, place.task_device)
     parts = towers.build_towers(
         model,
         layers,
@@ -134,6 +136,26 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     tf.summary.scalar("accuracy", accuracy)
     tf.summary.scalar("learning_rate", state.rate)
     return Step(loss, _report(done, state), state)
+
+
+def _count_batch(images: tf.Tensor, labels: tf.Tensor, task_device: str) -> tf.Tensor:
+    """Returns the images, after the batch has been counted in the tensor `TAKEN`.
+
+    So it can be seen whether a step that does not end waits for its input.
+
+    Args:
+      images: the batch, uint8 [N, 32, 32, 3].
+      labels: the true classes, int64 [N].
+      task_device: this process's job and task; empty for a process that trains alone.
+    """
+    with tf.device(f"{task_device}/device:CPU:0"):
+        # An accumulator, since it needs no initialisation.
+        count = tf.ConditionalAccumulator(tf.float32, [], name="batches")
+        tf.identity(count.num_accumulated(), TAKEN)
+        with tf.control_dependencies([images, labels]):
+            counted = count.apply_grad(tf.constant(0.0), 0)
+        with tf.control_dependencies([counted]):
+            return tf.identity(images)
 
 
 def lay_out(
@@ -197,11 +219,15 @@ def apply_update(
             return shared.rendezvous.wait(pushed, shared.over.variable if shared.over else None)
         values = shared.rendezvous.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
+    # Nothing is changed before all values have arrived: if one never does, the variables are those
+    # of the last complete step.
+    begun = [shared.mark.begin([*gradients, *moments])] if shared.mark else []
     # These updates read the global step, so they come before it is counted.
-    updates = [_update_statistics(state, seen, parts) for seen in moments]
+    with tf.control_dependencies(begun):
+        updates = [_update_statistics(state, seen, parts) for seen in moments]
     # From here on all ops are on the devices of the variables, so that not even a constant has to
     # be sent to another machine.
-    with tf.device(state.device):
+    with tf.device(state.device), tf.control_dependencies(begun):
         with tf.control_dependencies(updates):
             applied = _apply_gradients(state, gradients)
         if state.lookahead:
@@ -210,6 +236,8 @@ def apply_update(
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)
+        if shared.mark:
+            done = shared.mark.end(done)
         if shared.rendezvous:
             with tf.control_dependencies([done]):
                 done = shared.rendezvous.close_round()
@@ -283,6 +311,10 @@ def _keep_for_hooks(state: TrainingState) -> None:
             tf.add_to_collection(name, op)
     if state.shared.over:
         tf.cast(state.shared.over.variable.read_value(), tf.bool, OVER)
+    if state.shared.mark:
+        state.shared.mark.keep_for_hooks(state.step)
+    if state.shared.rendezvous:
+        state.shared.rendezvous.keep_for_hooks()
     tf.add_to_collection(FINITE, _are_finite(state))
 
 

@@ -12,6 +12,7 @@ from cifar10.output import checkpoints
 from cifar10.output.history import History
 from cifar10.output.report import confusion_matrix_png
 from cifar10.run.hooks import summaries
+from cifar10.run.hooks.step_probe import ActivityHook
 from cifar10.run.hooks.training import StopEvaluationHook
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors
@@ -86,7 +87,11 @@ class ValidationRecorder(tf.estimator.Exporter):
         with clear_errors(job.config):
             result = job.estimator.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
-                hooks=[StopEvaluationHook(stop), *job.evaluation_hooks],
+                hooks=[
+                    StopEvaluationHook(stop),
+                    ActivityHook(job.activity),
+                    *job.evaluation_hooks,
+                ],
                 checkpoint_path=checkpoint,
                 name=VALIDATION,
             )

@@ -12,6 +12,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints
 from cifar10.run.hooks import summaries
+from cifar10.run.hooks.step_probe import ActivityHook
 from cifar10.run.hooks.training import StopEvaluationHook
 from cifar10.run.job import Job, evaluation_input, start_job
 from cifar10.run.tf_errors import clear_errors
@@ -96,7 +97,12 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
         summaries.take_back(estimator.eval_dir(split), step)
         metrics = estimator.evaluate(
             lambda: evaluation_input(job, split),
-            hooks=[collect, StopEvaluationHook(stop), *job.evaluation_hooks],
+            hooks=[
+                collect,
+                StopEvaluationHook(stop),
+                ActivityHook(job.activity),
+                *job.evaluation_hooks,
+            ],
             checkpoint_path=checkpoint,
             name=split,
         )

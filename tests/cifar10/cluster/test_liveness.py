@@ -180,6 +180,63 @@ def test_a_signal_ends_the_waiting(nobody) -> None:
     monitor.stop()
 
 
+def test_who_is_silent_is_said_once_and_that_it_answers_again(monkeypatch) -> None:
+    monkeypatch.setattr("cifar10.cluster.liveness._SAY_AFTER_SECS", 0.1)
+    lines: list[str] = []
+    matters = threading.Event()
+    with answering() as address:
+        monitor = LivenessMonitor({"worker/0": address}, timeout_secs=300.0)
+        monitor.start()
+        wait_until(lambda: monitor.is_here("worker/0"))
+        monitor.say_who_is_silent(["worker/0"], lines.append, matters.is_set)
+    wait_until(lambda: monitor.is_silent("worker/0", 1.0))
+    assert lines == []
+    matters.set()
+    wait_until(lambda: len(lines) == 1)
+    with answering(port=int(address.rpartition(":")[2])):
+        wait_until(lambda: len(lines) == 2)
+    monitor.stop()
+    assert lines == [
+        f"worker/0 ({address}) does not answer; --cluster-timeout is 300 s",
+        f"worker/0 ({address}) answers again",
+    ]
+
+
+def test_a_task_that_answers_in_the_last_moment_does_not_end_this_process(monkeypatch) -> None:
+    monkeypatch.setattr("cifar10.cluster.liveness._LAST_WORDS_SECS", 4.0)
+    ends: list[str] = []
+    monkeypatch.setattr(
+        "cifar10.cluster.liveness.end_process", lambda words, code: ends.append(words())
+    )
+    with answering() as address:
+        pass
+    monitor = LivenessMonitor({"ps/0": address}, timeout_secs=1.0)
+    monitor.start()
+    wait_until(lambda: monitor.missing(["ps/0"]) is not None)
+    monitor.end_process_without(["ps/0"])
+    with answering(port=int(address.rpartition(":")[2])):
+        wait_until(lambda: monitor.is_here("ps/0"))
+        time.sleep(6.0)
+        monitor.stop()
+    assert ends == []
+
+
+def test_what_is_done_before_the_end_is_added_to_the_message(nobody, monkeypatch) -> None:
+    monkeypatch.setattr("cifar10.cluster.liveness._LAST_WORDS_SECS", 0.0)
+    ends: list[str] = []
+    monkeypatch.setattr(
+        "cifar10.cluster.liveness.end_process", lambda words, code: ends.append(words())
+    )
+    monitor = LivenessMonitor({"worker/0": nobody}, timeout_secs=0.3)
+    monitor.last_work = lambda: "; step 7 is saved"
+    monitor.start()
+    monitor.end_process_without(["worker/0"])
+    wait_until(lambda: bool(ends))
+    monitor.stop()
+    assert ends[0].startswith(f"training failed: worker/0 ({nobody}) has not answered for 0.3 s")
+    assert ends[0].endswith("; step 7 is saved")
+
+
 # The process that a guard ends cannot be the test's.
 GUARDED = """
 import sys, time

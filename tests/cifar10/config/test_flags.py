@@ -40,6 +40,7 @@ CLUSTER = [
     ("ps-transfer", "bf16", {"ps_transfer": "bf16"}),
     ("cluster-timeout", "60", {"cluster_timeout": 60.0}),
     ("check-address", "false", {"check_address": False}),
+    ("stall-timeout", "0", {"stall_timeout": 0.0}),
 ]
 PLATFORM = [
     ("output-dir", "/o", {"output_dir": "/o"}),

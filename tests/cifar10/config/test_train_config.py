@@ -91,7 +91,7 @@ RANGES = {
     ),
     "at least 0": (
         *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
-        *("weight_decay", "task_index"),
+        *("weight_decay", "task_index", "stall_timeout"),
         *("lookahead_steps", "norm_bias_rate", "residual_scale", "whitening_bias_epochs"),
     ),
     "above 0": (

@@ -1,9 +1,10 @@
 """Settings of clusters: which task a process is, and how it trains with the others."""
 
 import contextlib
+import threading
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Callable
 from unittest import mock
 
 import numpy as np
@@ -15,8 +16,9 @@ from cifar10.cluster.resolve import resolve
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, TrainingError
+from cifar10.host.activity import STEP, Activity
 from cifar10.host.signals import StopRequest
-from cifar10.run import parameter_server
+from cifar10.run import parameter_server, stall_watch
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.step import model_fn
 from cifar10.step.devices import plan_devices
@@ -121,6 +123,25 @@ def trainer_gives_up(config: TrainConfig) -> str:
     finally:
         session.tell_end()
     raise AssertionError("nobody answers, and the trainer goes on")
+
+
+def stall_gives_up(config: TrainConfig) -> str:
+    """Returns the last words of a process whose step does not end; "goes on" if there are none."""
+    words: list[str] = []
+    ended, over = threading.Event(), threading.Event()
+
+    def end(last: Callable[[], str], code: int) -> None:
+        words.append(last())
+        ended.set()
+        over.wait()
+
+    noted = Activity()
+    noted.begin(STEP)
+    watch = stall_watch.StallWatch(noted, config.stall_timeout)
+    with mock.patch.object(stall_watch, "end_process", end), watch:
+        ended.wait(30.0 if config.stall_timeout else 1.0)
+    over.set()
+    return words[0].partition("; ")[0] if words else "goes on"
 
 
 def server_gives_up(config: TrainConfig) -> str:
@@ -247,6 +268,15 @@ ROWS = [
             "0.3": "not answered for 0.3 s (--cluster-timeout)",
         },
         f"{_NOBODY} --job-name=ps",
+    ),
+    Row(
+        "stall_timeout",
+        stall_gives_up,
+        {
+            "0": "goes on",
+            "0.2": "training failed: no progress in a training step for 0.2 s (--stall-timeout)",
+            "0.5": "training failed: no progress in a training step for 0.5 s (--stall-timeout)",
+        },
     ),
     Row(
         "check_address",

@@ -154,8 +154,9 @@ def test_a_worker_pushes_one_gradient_and_leaves_the_update_to_the_chief():
     ]
     assert [found.count("ResourceApplyMomentum") for found in types] == [1, 0]
     pushes = "ResourceAccumulatorApplyGradient"
-    assert types[1].count(pushes) == 2  # of the weights and of the statistics
-    assert types[0].count(pushes) == 2 + 1  # and the chief wakes the worker
+    # Of the weights and of the statistics; one more counts the batch.
+    assert types[1].count(pushes) == 2 + 1
+    assert types[0].count(pushes) == 2 + 1 + 1  # and the chief wakes the worker
 
 
 @pytest.mark.parametrize("replica", [0, 1])

@@ -73,7 +73,7 @@ class Step:
         self.state, self._train_op = built.state, built.train_op
         self._saved = [spec for one in built.state.saveables() for spec in one.specs]
         self.names = [spec.name for spec in self._saved]
-        session.run(tf.global_variables_initializer())
+        session.run([tf.global_variables_initializer(), *built.state.shared.initializers()])
         self.pieces = tf.trainable_variables()
         values = np.concatenate([WEIGHTS, np.zeros(built.state.layout.weights.size - WEIGHTS.size)])
         for piece in self.pieces:

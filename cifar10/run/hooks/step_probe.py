@@ -1,0 +1,181 @@
+"""Looks into a training step from another thread, while the main thread waits for its end."""
+
+import threading
+from typing import Any, Callable, Optional, TypeVar
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.host import activity
+from cifar10.host.activity import Activity
+from cifar10.step import training_step
+from cifar10.step.sync_replicas import STANDING
+from cifar10.step.update_mark import UPDATES
+
+_Value = TypeVar("_Value")
+_ASK_SECS = 5.0  # for an answer of a few numbers
+
+
+class NoAnswer(Exception):
+    """Something took longer than its time limit, or failed; the message says what."""
+
+
+def within(secs: float, work: Callable[[], _Value], what: str) -> _Value:
+    """Returns what `work` returns; it runs in a thread, since nothing can interrupt a session.
+
+    Args:
+      secs: the time limit, in seconds.
+      work: the function to call.
+      what: what it does, for the message.
+
+    Raises:
+      NoAnswer: it takes longer, or it raises an exception.
+    """
+    values: list[_Value] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            values.append(work())
+        except BaseException as error:  # Told to the caller below.
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(secs)
+    if errors:
+        if isinstance(errors[0], NoAnswer):
+            raise errors[0]
+        reason = (str(errors[0]).splitlines() or [type(errors[0]).__name__])[0]
+        raise NoAnswer(f"{what} failed ({reason})") from errors[0]
+    if not values:
+        raise NoAnswer(f"{what} took longer than {secs:g} s")
+    return values[0]
+
+
+class StepProbe(tf.train.SessionRunHook):
+    """Notes when steps begin and end, and reads their state from other threads.
+
+    This hook must be the first one, so that a step ends for it before other hooks do their work.
+
+    Args:
+      noted: what the main thread does; it gets the phases of steps.
+
+    Attributes:
+      session: the session in which the steps run; None before the first one.
+    """
+
+    def __init__(self, noted: Activity) -> None:
+        self._activity = noted
+        self.session: Any = None
+        self._begun = self._taken_before = 0
+
+    def begin(self) -> None:
+        """Finds the tensors of the graph that is about to run."""
+        graph = tf.get_default_graph()
+        self._taken = graph.get_tensor_by_name(f"{training_step.TAKEN}:0")
+        self._updates = _tensor(graph, UPDATES)
+        self._standing = _tensor(graph, STANDING)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Reads how many batches earlier sessions of this process have taken."""
+        self._begun, self._taken_before = 0, int(session.run(self._taken))
+        self.session = session
+        self._activity.begin(activity.START)
+
+    def before_run(self, run_context: Any) -> None:
+        """Notes that a step begins."""
+        self._begun += 1
+        self._activity.begin(activity.FIRST_STEP if self._begun == 1 else activity.STEP)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Notes that the step has ended."""
+        self._activity.begin(activity.BETWEEN)
+
+    def waits_for_input(self) -> bool:
+        """Returns whether the step has not got its batch yet.
+
+        Raises:
+          NoAnswer: the session does not reply.
+        """
+        return self._num_taken() < self._begun
+
+    def standing(self) -> Optional[list[bool]]:
+        """Returns which synchronous replicas have pushed their gradients of the current round.
+
+        It returns None if updates do not wait for other replicas.
+
+        Raises:
+          NoAnswer: the parameter servers do not reply.
+        """
+        if self._standing is None:
+            return None
+        current, *arrived = self._ask(self._standing).tolist()
+        return [one == current for one in arrived]
+
+    def quiet_state(self) -> Optional[tuple[int, ...]]:
+        """Returns numbers that remain equal as long as no update changes the variables.
+
+        It returns None if an update may be changing them at the moment.
+
+        Raises:
+          NoAnswer: the parameter servers do not reply.
+        """
+        if self._updates is not None:
+            mark, step = self._ask(self._updates).tolist()
+            return None if mark % 2 else (mark, step)
+        # No update of this process runs as long as its step waits for a batch. Those of other
+        # processes, which are asynchronous, run during any other save, too.
+        taken = self._num_taken()
+        return (taken,) if taken < self._begun else None
+
+    def _num_taken(self) -> int:
+        return int(self._ask(self._taken)) - self._taken_before
+
+    def _ask(self, tensor: tf.Tensor) -> Any:
+        return within(_ASK_SECS, lambda: self.session.run(tensor), "reading the state of the step")
+
+
+class ActivityHook(tf.train.SessionRunHook):
+    """Notes each batch of an evaluation.
+
+    Args:
+      noted: what the main thread does.
+    """
+
+    def __init__(self, noted: Activity) -> None:
+        self._activity = noted
+
+    def begin(self) -> None:
+        """Notes that the evaluation begins."""
+        self._activity.begin(activity.EVALUATION)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Notes that a batch has ended."""
+        self._activity.begin(activity.EVALUATION)
+
+
+class SavingListener(tf.train.CheckpointSaverListener):
+    """Notes when a checkpoint is being saved.
+
+    Args:
+      noted: what the main thread does.
+    """
+
+    def __init__(self, noted: Activity) -> None:
+        self._activity = noted
+
+    def before_save(self, session: Any, global_step_value: int) -> None:
+        """Notes that a checkpoint is about to be written."""
+        self._activity.begin(activity.SAVING)
+
+    def after_save(self, session: Any, global_step_value: int) -> None:
+        """Notes that the checkpoint is written."""
+        self._activity.begin(activity.BETWEEN)
+
+
+def _tensor(graph: tf.Graph, name: str) -> Optional[tf.Tensor]:
+    """Returns the first output of an op by name; None if the graph has no such op."""
+    try:
+        return graph.get_tensor_by_name(f"{name}:0")
+    except KeyError:
+        return None

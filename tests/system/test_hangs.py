@@ -1,0 +1,183 @@
+"""Tasks that hang: what the others say, what is saved, and which task ends."""
+
+import pathlib
+import re
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from cifar10.output import checkpoints
+from cifar10.output.history import History
+from cifar10.output.recovery import checkpoint_to_continue
+from testbeds.processes import ClusterOfProcesses, cluster
+from tests.cifar10 import program
+from tests.system import hanging_trainer
+
+pytestmark = pytest.mark.system
+
+# Longer than a start takes beside other work, since a ps waits so long for its master.
+TIMEOUT_SECS = 20
+IN_GRAPH = ("--replication=in-graph",)
+SETTINGS = (
+    "--output-dir=output",
+    "--model=mlp",
+    "--optimizer=adam",
+    "--learning-rate=0.001",
+    "--schedule=constant",
+    "--use-distortion-for-training=false",
+    "--train-batch-size=50",
+    "--log-steps=20",
+    f"--cluster-timeout={TIMEOUT_SECS}",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """The --data-dir flag of records with 180 training images; a step takes milliseconds."""
+    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
+
+
+def wait_until(condition: Callable[[], bool], secs: float = 60) -> None:
+    until = time.monotonic() + secs
+    while not condition():
+        assert time.monotonic() < until, "it did not come true"
+        time.sleep(0.05)
+
+
+def saved_step(tasks: ClusterOfProcesses) -> int:
+    """Returns the step that the last line of the master says is saved."""
+    line = tasks.output("master/0").splitlines()[-1]
+    found = re.search(r"; step ([\d,]+) is saved, and the next start continues from it$", line)
+    assert found, tasks.all_output()
+    return int(found[1].replace(",", ""))
+
+
+def last_shown_step(tasks: ClusterOfProcesses) -> int:
+    """Returns the step of the last progress line of the master."""
+    return int(re.findall(r"  step ([\d,]+)/", tasks.output("master/0"))[-1].replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("mode", "num_ps"), [((), 1), ((), 2), (IN_GRAPH, 2)], ids=["sync", "two ps", "in-graph"]
+)
+def test_a_worker_that_hangs_costs_no_step(data, tmp_path, mode, num_ps):
+    arguments = (data, *SETTINGS, *mode, "--train-steps=1000000", "--checkpoint-steps=1000000")
+    with cluster(tmp_path, *arguments, num_ps=num_ps) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "  step ", times=2)
+        tasks.kill("worker/0", signal.SIGSTOP)
+        tasks.wait_for_output("master/0", "does not answer; --cluster-timeout is 20 s")
+        shown = last_shown_step(tasks)
+        assert tasks.exit_code("master/0") == 1
+        assert "training failed: worker/0 (127.0.0.1:" in tasks.output("master/0")
+        step = saved_step(tasks)
+        # A line is printed every 20 steps.
+        assert shown <= step < shown + 20 + 1
+        output = str(tmp_path / "output")
+        assert checkpoints.latest_step(output) == step
+        assert checkpoint_to_continue(output, pytest.fail) == f"{output}/model.ckpt-{step}"
+        rows = History.load(output, 10**9).train
+        assert rows[-1]["step"] == shown
+        for label in tasks.labels:
+            if label != "master/0":
+                tasks.kill(label)
+        tasks.start()
+        tasks.wait_for_output("master/0", f"continuing at step {step:,} ")
+
+
+def test_a_signal_while_a_worker_hangs_costs_no_step(data, tmp_path):
+    arguments = (data, *SETTINGS, "--train-steps=1000000", "--checkpoint-steps=1000000")
+    with cluster(tmp_path, *arguments) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "  step ", times=2)
+        tasks.kill("worker/0", signal.SIGSTOP)
+        time.sleep(1)  # Into a step that does not end.
+        tasks.kill("master/0", signal.SIGTERM)
+        assert tasks.exit_code("master/0") == 128 + signal.SIGTERM
+        assert "stopped by signal 15" in tasks.output("master/0").splitlines()[-1]
+        step = saved_step(tasks)
+        assert checkpoints.latest_step(str(tmp_path / "output")) == step >= 40
+        tasks.kill("worker/0")
+
+
+@pytest.mark.parametrize("label", ["ps/0", "worker/0", "master/0"])
+def test_a_task_that_stands_still_for_a_while_costs_only_time(data, tmp_path, label):
+    arguments = (data, *SETTINGS, "--train-steps=400", "--checkpoint-steps=200")
+    others = {"ps/0": "master/0", "worker/0": "master/0", "master/0": "worker/0"}
+    with cluster(tmp_path, *arguments) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "  step ", times=2)
+        tasks.kill(label, signal.SIGSTOP)
+        tasks.wait_for_output(others[label], f"{label} (127.0.0.1:")
+        assert "does not answer; --cluster-timeout is 20 s" in tasks.output(others[label])
+        tasks.kill(label, signal.SIGCONT)
+        tasks.wait_for_output(others[label], "answers again")
+        tasks.wait()
+    assert checkpoints.latest_step(str(tmp_path / "output")) == 400
+
+
+def test_a_worker_that_runs_at_a_twentieth_of_the_speed_is_not_given_up(data, tmp_path):
+    arguments = (data, *SETTINGS, "--train-steps=1000000", "--checkpoint-steps=1000000")
+    with cluster(tmp_path, *arguments) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "  step ", times=2)
+        until = time.monotonic() + 1.5 * TIMEOUT_SECS
+        while time.monotonic() < until:
+            tasks.kill("worker/0", signal.SIGSTOP)
+            time.sleep(0.95)
+            tasks.kill("worker/0", signal.SIGCONT)
+            time.sleep(0.05)
+        for label in tasks.labels:
+            assert tasks.processes[label].poll() is None, tasks.all_output()
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("input", "no progress in a training step, which waits for its input, for 15 s"),
+        ("hook", "no progress in the work between two training steps for 15 s"),
+    ],
+)
+def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_again(
+    data, tmp_path, monkeypatch, where, words
+):
+    arguments = (data, *SETTINGS, "--train-steps=150", "--stall-timeout=15")
+    with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
+        tasks.start("ps/0", "master/0")
+        monkeypatch.setenv("HANG", where)
+        tasks.start("worker/0")
+        monkeypatch.delenv("HANG")
+        assert tasks.exit_code("worker/0", 150) == 1
+        assert f"training failed: {words} (--stall-timeout)" in tasks.output("worker/0")
+        assert "Current thread" in tasks.output("worker/0")
+        assert tasks.processes["master/0"].poll() is None, tasks.all_output()
+        tasks.start("worker/0")
+        tasks.wait()
+    assert checkpoints.latest_step(str(tmp_path / "output")) == 150
+
+
+def test_a_master_without_input_saves_and_ends_and_workers_do_not(data, tmp_path, monkeypatch):
+    arguments = (data, *SETTINGS, "--train-steps=150", "--stall-timeout=15")
+    with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
+        tasks.start("ps/0", "worker/0")
+        monkeypatch.setenv("HANG", "input")
+        tasks.start("master/0")
+        monkeypatch.delenv("HANG")
+        assert tasks.exit_code("master/0", 150) == 1
+        assert "a training step, which waits for its input," in tasks.output("master/0")
+        assert saved_step(tasks) == hanging_trainer.HANG_AT
+        assert tasks.processes["worker/0"].poll() is None, tasks.all_output()
+
+
+def test_a_process_alone_without_input_saves_its_last_step(data, tmp_path, monkeypatch):
+    arguments = (data, *SETTINGS, "--train-steps=150", "--stall-timeout=15")
+    monkeypatch.setenv("HANG", "input")
+    log = pathlib.Path(tmp_path / "master-0.log")
+    with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
+        tasks.jobs = {"master": tasks.jobs["master"]}
+        tasks.start("master/0")
+        assert tasks.exit_code("master/0", 150) == 1
+        assert "which waits for its input," in log.read_text()
+        assert saved_step(tasks) == hanging_trainer.HANG_AT
