@@ -5,7 +5,6 @@ or equivalent settings. Evaluation, prediction and export read them from the fil
 does not have to repeat them.
 """
 
-import dataclasses
 import posixpath
 from typing import Optional
 
@@ -67,7 +66,7 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
                 f"{path} says {flag_name(name)}={value}, got "
                 f"{getattr(config, name)}; leave {flag_name(name)} out"
             )
-    return dataclasses.replace(config, **note["settings"]), tuple(note["class_names"])
+    return config.with_settings(**note["settings"]), tuple(note["class_names"])
 
 
 def _note_of_checkpoint(config: TrainConfig) -> Optional[str]:

@@ -1,10 +1,14 @@
 """The command line: both spellings, every flag of the tutorial and of the platform."""
 
+import dataclasses
+
 import pytest
 
+from cifar10 import models
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.settings import flag_name
 
 # Flag, a value, and the setting that it must become.
 TUTORIAL = [
@@ -198,3 +202,48 @@ def test_help_names_every_flag_with_its_default(capsys):
         assert flag in text
     assert "images per step, split over the towers (default: 128)" in text
     assert "layers of a resnet, 6n+2 (default: 44)" in text
+
+
+# A flag with the default of its setting, and the settings beside which it has no meaning.
+DEFAULTS_WITHOUT_MEANING = [
+    ("--momentum=0.9", ["--optimizer=adam"]),
+    ("--norm-bias-rate=1.0", ["--optimizer=adam"]),
+    ("--muon-rate=0.24", ["--optimizer=momentum"]),
+    ("--muon-momentum=0.6", []),
+    ("--batch-norm=tower", ["--model=mlp"]),
+    ("--batch-norm-decay=0.997", ["--model=mlp"]),
+    ("--batch-norm-epsilon=1e-5", ["--batch-norm=off"]),
+    ("--norm-bias-rate=1.0", ["--model=mlp"]),
+    ("--cutout=0", ["--use-distortion-for-training=false"]),
+    ("--crop-padding=4", ["--use-distortion-for-training=false"]),
+    ("--crop-fill=zeros", ["--use-distortion-for-training=false"]),
+    ("--flip=random", ["--use-distortion-for-training=false"]),
+    ("--crop-fill=zeros", ["--crop-padding=0"]),
+    ("--momentum=0.9", ["--recipe=fast", "--optimizer=adam"]),
+    ("--batch-norm-decay=0.997", ["--recipe=fast", "--batch-norm=off"]),
+]
+
+
+@pytest.mark.parametrize(("flag", "others"), DEFAULTS_WITHOUT_MEANING, ids=str)
+def test_a_flag_without_meaning_is_refused_even_with_its_default(flag, others):
+    parse(others)
+    with pytest.raises(ConfigError, match=flag.partition("=")[0]):
+        parse([*others, flag])
+
+
+def test_every_setting_that_belongs_to_some_models_is_refused_with_its_default():
+    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
+    with_default = {name for name in models.owners() if fields[name].default is not None}
+    for name in with_default:
+        other = next(model for model in models.NAMES if model not in models.owners()[name])
+        with pytest.raises(ConfigError, match=f"{flag_name(name)} is for --model"):
+            parse([f"--model={other}", f"{flag_name(name)}={fields[name].default}"])
+
+
+def test_a_configuration_knows_what_was_given_after_settings_are_replaced():
+    config = parse(["--momentum=0.9", "--learning-rate=0.1"])
+    assert config.given == {"momentum", "learning_rate"}
+    assert config.with_settings(seed=5).given == {"momentum", "learning_rate"}
+    assert config.with_settings(seed=5) == TrainConfig(learning_rate=0.1, seed=5)
+    with pytest.raises(ConfigError, match="--momentum is for --optimizer momentum"):
+        config.with_settings(optimizer="adam")
