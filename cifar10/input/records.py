@@ -146,7 +146,7 @@ def _read_manifest(data_dir: str) -> dict[str, Any]:
         ) from error
     if version != schema.FORMAT_VERSION:
         raise DataError(
-            f"{path} has format version {version}, this code reads {schema.FORMAT_VERSION}; "
+            f"{path} has format version {version!r}, this code reads {schema.FORMAT_VERSION}; "
             "run data_prep with --force"
         )
     return dict(manifest)

@@ -100,7 +100,7 @@ def read(folder: Path) -> Optional[Manifest]:
     version = content.get("format_version") if isinstance(content, dict) else None
     if version != schema.FORMAT_VERSION:
         raise DamageError(
-            f"{path}: format_version must be {schema.FORMAT_VERSION}, is {version}; "
+            f"{path}: format_version must be {schema.FORMAT_VERSION}, is {version!r}; "
             "rebuild with --force"
         )
     try:

@@ -9,6 +9,7 @@ from data_prep.sources import member
 from data_prep.sources.member import Member
 
 _ENTRY = b"PK\x01\x02"  # The beginning of each entry of a zip's directory.
+_LONGEST_END = 1 << 17  # The end of a zip with its comment takes 64 kB at most.
 
 
 def walk(path: Path) -> Iterator[Optional[Member]]:
@@ -35,13 +36,14 @@ class _ZipBytes:
     """
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
-        self._file, self._path = file, path
+        self._file, self._path, self._size = file, path, path.stat().st_size
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
         if size > member.MAX_READ_BYTES:
             raise member.too_many(self._path)
-        data = self._file.read(member.MAX_READ_BYTES + 1 if size < 0 else size)
+        # Without a size, zipfile reads the end of the file. Python reserves what is asked for.
+        data = self._file.read(_LONGEST_END if size < 0 else min(size, self._size))
         if data.count(_ENTRY) > member.MAX_MEMBERS:
             raise member.too_many(self._path)
         return data

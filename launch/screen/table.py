@@ -49,13 +49,11 @@ def render(rows: Sequence[Row]) -> Table:
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("last line", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in rows:
-        state = Text(row.state, _STYLES.get(row.state.split()[0], ""))
-        table.add_row(
-            Text(row.task),
-            Text(row.host),
-            state,
-            row.step,
-            row.images_per_sec,
-            Text(plain(row.last)),
+        # Without Text, rich would read `[...]` as markup. A saved row may have any text.
+        task, host, state, step, rate, last = (
+            Text(plain(cell))
+            for cell in (row.task, row.host, row.state, row.step, row.images_per_sec, row.last)
         )
+        state.stylize(_STYLES.get(row.state.partition(" ")[0], ""))
+        table.add_row(task, host, state, step, rate, last)
     return table
