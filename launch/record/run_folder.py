@@ -13,6 +13,7 @@ import secrets
 import shutil
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
@@ -71,12 +72,15 @@ class RunFolder:
 
     def record(self) -> Record:
         """Returns the content of run.json; HostError if it cannot be read or is damaged."""
+        return self._record(saved.missing_in_record)
+
+    def _record(self, missing_in: Callable[[Any], Optional[str]]) -> Record:
         path = self.path / "run.json"
         try:
             record = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise HostError(f"{path}: {error}") from None
-        missing = saved.missing_in_record(record)
+        missing = missing_in(record)
         if missing is not None:
             raise HostError(f"{path}: damaged: it has no {missing}; remove {self.path}")
         return dict(record)
@@ -103,7 +107,7 @@ class RunFolder:
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
-        launcher = self.record()["launcher"]
+        launcher = self._record(saved.missing_in_launcher)["launcher"]
         same_machine = (
             launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
         )

@@ -30,7 +30,7 @@ _TASK: Mapping[str, _Types] = {"task": _TEXT}
 
 def missing_in_record(record: Any) -> Optional[str]:
     """Returns the first field that run.json lacks or has with another type; None if it is whole."""
-    missing = _missing(record, _RECORD) or _missing(record["launcher"], _LAUNCHER, "launcher ")
+    missing = _missing(record, _RECORD) or missing_in_launcher(record)
     for host in [] if missing else record["hosts"]:
         missing = missing or _missing(host, _HOST, "host's ")
     for task in [] if missing else record["tasks"]:
@@ -38,13 +38,23 @@ def missing_in_record(record: Any) -> Optional[str]:
     return missing
 
 
+def missing_in_launcher(record: Any) -> Optional[str]:
+    """Returns the first field of run.json's `launcher` that is missing or has another type."""
+    launcher = record.get("launcher") if isinstance(record, dict) else None
+    return _missing(launcher, _LAUNCHER, "launcher's ")
+
+
 def is_status(status: Any) -> bool:
-    """Returns whether status.json has the fields that the launcher reads."""
-    ends: Mapping[str, _Types] = {"exit_code": (int, type(None)), "reason": _MAYBE_TEXT}
-    if _missing(status, ends) is not None:
+    """Returns whether the fields of status.json that the launcher reads have their types."""
+    if not isinstance(status, dict):
         return False
-    rows = status.get("tasks", [])
-    return isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    code, reason, rows = status.get("exit_code"), status.get("reason"), status.get("tasks", [])
+    return (
+        isinstance(code, (int, type(None)))
+        and isinstance(reason, (str, type(None)))
+        and isinstance(rows, list)
+        and all(isinstance(row, dict) for row in rows)
+    )
 
 
 def _missing(found: Any, fields: Mapping[str, _Types], owner: str = "") -> Optional[str]:

@@ -41,7 +41,7 @@ def status(options: argparse.Namespace) -> int:
             f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
         )
     else:
-        reason = plain(str(found["reason"]))
+        reason = plain(str(found.get("reason")))
         words = f"exit code {code}: {reason}" if code else reason
     print(f"run {folder.run_id}: {words}")
     if found.get("tasks"):
@@ -65,7 +65,9 @@ def logs(options: argparse.Namespace) -> int:
     leads = [name for name in names if name.split("/")[0] in LEADS]
     task = options.task or (leads or ["master/0"])[0]
     if task not in names:
-        raise LaunchError(f"run {folder.run_id} has no task {task}; it has {', '.join(names)}")
+        raise LaunchError(
+            f"run {folder.run_id} has no task {task}; it has {', '.join(map(plain, names))}"
+        )
     if options.follow:
         _follow(folder, folder.log_path(task))
     elif not folder.log_path(task).exists():

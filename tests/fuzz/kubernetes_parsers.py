@@ -45,7 +45,7 @@ PARSERS = [
         "kubectl-watch",
         lambda: [json.dumps({"type": "ADDED", "object": _POD}).encode() + b"\n"],
         _watch_pods,
-        (ValueError, LookupError, TypeError, AttributeError),
+        (ValueError, LookupError, TypeError, AttributeError, RecursionError),
         mutate.of_lines,
     ),
 ]

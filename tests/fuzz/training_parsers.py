@@ -10,6 +10,7 @@ from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host import lock_file
+from cifar10.main import one_line
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
 
@@ -25,7 +26,10 @@ FLAGS = [
 
 def _parse_flags(data: bytes, _: Path) -> None:
     # --help and --print-recipe end the program.
-    ended = mutate.exit_code(lambda: resolve(flags.parse(mutate.words_of(data)), {}))
+    try:
+        ended = mutate.exit_code(lambda: resolve(flags.parse(mutate.words_of(data)), {}))
+    except ConfigError as error:  # It repeats what the user has typed.
+        raise ConfigError(one_line(str(error))) from error
     assert not isinstance(ended, int) or ended == 0
 
 

@@ -1,6 +1,7 @@
 """The command line: both spellings, every flag of the tutorial and of the platform."""
 
 import dataclasses
+import typing
 
 import pytest
 
@@ -165,6 +166,12 @@ def test_a_flag_without_its_value_is_refused():
         ("--learning-rate=nan", "--learning-rate must be a finite number, got nan"),
         ("--learning-rate=inf", "--learning-rate must be a finite number, got inf"),
         ("--max-minutes=nan", "--max-minutes must be a finite number, got nan"),
+        ("--max-minutes=1e400", "--max-minutes must be a finite number, got inf"),
+        ("--train-epochs=1e308", "--train-epochs must be at most 1,000,000,000, got 1e"),
+        ("--cluster-timeout=1e300", "--cluster-timeout must be at most 1,000,000,000, got 1e"),
+        ("--train-steps=" + "9" * 400, "--train-steps must be at most 2,147,483,647, got 999"),
+        ("--num-towers=-" + "9" * 400, "--num-towers must be at most 2,147,483,647, got -999"),
+        ("--task-index=2147483648", "--task-index must be at most 2,147,483,647, got 2147483648"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_the_flag(argument, message, capsys):
@@ -186,6 +193,18 @@ def test_one_setting_given_twice_with_different_values_is_refused(argv):
 
 def test_one_setting_given_twice_with_the_same_value_is_fine():
     assert parse(["--output-dir=a", "--job_dir=a"]).output_dir == "a"
+
+
+def test_every_number_has_limits():
+    kinds = typing.get_type_hints(TrainConfig)
+    numbers = {
+        name: kind for name, kind in kinds.items() if {int, float} & {kind, *typing.get_args(kind)}
+    }
+    assert len(numbers) > 30
+    for name in numbers:
+        for value in ("1e400", "-1e400", "nan", "9" * 400, "9" * 5000, "1e300"):
+            with pytest.raises(ConfigError, match=flag_name(name)):
+                parse([f"{flag_name(name)}={value}"])
 
 
 def test_negative_numbers_are_values_not_flags():
