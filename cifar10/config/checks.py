@@ -26,10 +26,10 @@ def check_config(config: ConfigFields) -> None:
         flag, value = flag_of(field), getattr(config, field.name)
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{flag_name(field.name)} must be a finite number, got {value}")
-        if type(value) in (int, float) and abs(value) > _HIGHEST[type(value)]:
+        highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))
+        if highest is not None and value > highest:
             raise ConfigError(
-                f"{flag_name(field.name)} must be at most {_HIGHEST[type(value)]:,}, got "
-                f"{str(value)[:40]}"
+                f"{flag_name(field.name)} must be at most {highest:,}, got {str(value)[:40]}"
             )
         if not flag.allows(value):
             raise ConfigError(f"{flag_name(field.name)} must be {flag.rule}, got {value}")

@@ -170,7 +170,8 @@ def test_a_flag_without_its_value_is_refused():
         ("--train-epochs=1e308", "--train-epochs must be at most 1,000,000,000, got 1e"),
         ("--cluster-timeout=1e300", "--cluster-timeout must be at most 1,000,000,000, got 1e"),
         ("--train-steps=" + "9" * 400, "--train-steps must be at most 2,147,483,647, got 999"),
-        ("--num-towers=-" + "9" * 400, "--num-towers must be at most 2,147,483,647, got -999"),
+        ("--num-towers=-" + "9" * 400, "--num-towers must be at least 1, got -999"),
+        ("--seed=" + "9" * 400, "--seed must be at least 0 and below 2147483648, got 999"),
         ("--task-index=2147483648", "--task-index must be at most 2,147,483,647, got 2147483648"),
     ],
 )
