@@ -3,7 +3,9 @@
 import argparse
 import os
 import re
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.errors import BenchmarkError
 from cifar10.config import flags
@@ -28,9 +30,19 @@ TRAINING_ARGS = "TRAINING ARGS, after `--`, are those of cifar10_main.py."
 _LINK = re.compile(r"([0-9]+(?:\.[0-9]+)?)([MG])bit")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses empty values, which an unset variable of a shell script gives."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        for word in sys.argv[1:] if args is None else args:
+            if not word or (word.startswith("--") and word.endswith("=")):
+                self.error(f"{word.rstrip('=') or 'an argument'} must not be empty; leave it out")
+        return super().parse_known_args(args, namespace)
+
+
 def new_parser(name: str, description: str) -> argparse.ArgumentParser:
     """Returns a parser for a benchmark's own flags; `--help` shows `description` unwrapped."""
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=f"python -m benchmarks {name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -90,7 +102,7 @@ def bytes_per_sec(text: str) -> float:
       argparse.ArgumentTypeError: the text has another form, or the speed is 0.
     """
     match = _LINK.fullmatch(text)
-    if not match or not float(match[1]):
+    if not match or len(match[1]) > 15 or not float(match[1]):
         raise argparse.ArgumentTypeError(f"must be such as 100Mbit or 10Gbit, got {text!r}")
     return float(match[1]) * {"M": 1e6, "G": 1e9}[match[2]] / 8
 
@@ -101,7 +113,7 @@ def at_least_one(text: str) -> int:
     Raises:
       argparse.ArgumentTypeError: the text is not such a number.
     """
-    if not text.isdecimal() or int(text) < 1:
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
     return int(text)
 

@@ -39,15 +39,20 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         _run(config, cluster, stop, started)
         stop.check()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 2
     except TrainingError as error:
-        print(f"training failed: {error}", file=sys.stderr)
+        print(f"training failed: {one_line(str(error))}", file=sys.stderr)
         return 1
     except Stopped as error:
         print(error, file=sys.stderr)
         return 128 + error.signum
     return 0
+
+
+def one_line(message: str) -> str:
+    """Returns a message as one printable line, since names and files may hold any character."""
+    return "".join(c if c.isprintable() else " " for c in message)
 
 
 def _find_cluster(config: TrainConfig) -> Optional[Cluster]:

@@ -43,6 +43,11 @@ class Flag:
         )
         return " and ".join(f"{word} {limit}" for word, limit in limits if limit is not None)
 
+    @property
+    def has_upper_limit(self) -> bool:
+        """Whether the setting has a limit of its own for high values."""
+        return self.at_most is not None or self.below is not None
+
     def allows(self, value: Any) -> bool:
         """Returns whether the setting may have this value; None, for unset, is always allowed."""
         if value is None or not self.rule:
@@ -50,7 +55,7 @@ class Flag:
         if self.choices:
             return value in self.choices
         return (
-            math.isfinite(value)
+            (isinstance(value, int) or math.isfinite(value))  # A long int would overflow there.
             and (self.at_least is None or value >= self.at_least)
             and (self.above is None or value > self.above)
             and (self.at_most is None or value <= self.at_most)

@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.arguments import new_parser
+from benchmarks.arguments import at_least_one, new_parser
 from benchmarks.table_text import machine_text
 from cifar10.run.environment import hardware, versions
 from testbeds.processes import ClusterOfProcesses, cluster, run_alone
@@ -52,10 +52,10 @@ def main(argv: Sequence[str]) -> None:
     mlp, tax = kinds.add_parser("mlp"), kinds.add_parser("tax")
     for kind, steps in ((mlp, 10_000), (tax, 200)):
         kind.add_argument("--data-dir", type=pathlib.Path, default="data")
-        kind.add_argument("--steps", type=int, default=steps)
-        kind.add_argument("--rounds", type=int, default=3)
-    tax.add_argument("--num-layers", type=int, nargs="+", default=[44])
-    tax.add_argument("--batch-sizes", type=int, nargs="+", default=[16])
+        kind.add_argument("--steps", type=at_least_one, default=steps)
+        kind.add_argument("--rounds", type=at_least_one, default=3)
+    tax.add_argument("--num-layers", type=at_least_one, nargs="+", default=[44])
+    tax.add_argument("--batch-sizes", type=at_least_one, nargs="+", default=[16])
     arguments = parser.parse_args(argv)
     steps = arguments.steps
     flags = [f"--data-dir={arguments.data_dir.resolve()}", f"--train-steps={steps}"]

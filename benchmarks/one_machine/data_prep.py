@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.arguments import new_parser
+from benchmarks.arguments import at_least_one, new_parser
 from cifar10.host.cpu import count_cores, cpu_name
 from launch.cluster.host_list import ROOT
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
     """Measures every source and prints a table."""
     parser = new_parser("data-prep", __doc__)
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="(default 5)")
+    parser.add_argument("--repeats", type=at_least_one, default=5, metavar="N", help="(default 5)")
     arguments = parser.parse_args(argv)
     print(_conditions(arguments.repeats))
     print("| source | median s | slowest s | CPU s | peak MB | load |\n|---|---|---|---|---|---|")

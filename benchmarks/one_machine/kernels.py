@@ -38,7 +38,9 @@ def main(argv: Sequence[str]) -> None:
     """Compares whole steps if the command line has `--`, else single convolutions."""
     tf.logging.set_verbosity(tf.logging.FATAL)
     parser = arguments.new_parser("kernels", __doc__)
-    parser.add_argument("--rounds", type=int, default=25, help="turns of each way (25)")
+    parser.add_argument(
+        "--rounds", type=arguments.at_least_one, default=25, help="turns of each way (25)"
+    )
     ours = arguments.parse(parser, argv)
     print(f"{machine_text(hardware(), versions())}; n = {ours.rounds}\n")
     if "--" in argv:

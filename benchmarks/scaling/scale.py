@@ -114,11 +114,15 @@ def read_constants(path: pathlib.Path) -> Constants:
     names = {field.name for field in dataclasses.fields(Constants)}
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BenchmarkError(f"--constants {path}: {error}; --save writes such a file") from None
-    if not isinstance(values, dict) or set(values) != names:
+    is_whole = isinstance(values, dict) and set(values) == names
+    if not is_whole or not all(
+        isinstance(value, (int, float)) and 0 <= value < 1e15 for value in values.values()
+    ):
         raise BenchmarkError(
-            f"--constants {path} must hold {', '.join(sorted(names))}; --save writes such a file"
+            f"--constants {path} must hold the numbers {', '.join(sorted(names))}; --save writes "
+            "such a file"
         )
     return Constants(**values)
 

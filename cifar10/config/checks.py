@@ -12,6 +12,8 @@ from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
 
 _PATTERN_CHARACTERS = frozenset("*?[\\")
+# Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
+_HIGHEST: dict[type, int] = {int: 2**31 - 1, float: 10**9}
 
 
 def check_config(config: ConfigFields) -> None:
@@ -24,6 +26,11 @@ def check_config(config: ConfigFields) -> None:
         flag, value = flag_of(field), getattr(config, field.name)
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{flag_name(field.name)} must be a finite number, got {value}")
+        highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))
+        if highest is not None and value > highest:
+            raise ConfigError(
+                f"{flag_name(field.name)} must be at most {highest:,}, got {str(value)[:40]}"
+            )
         if not flag.allows(value):
             raise ConfigError(f"{flag_name(field.name)} must be {flag.rule}, got {value}")
     _check_paths(config)

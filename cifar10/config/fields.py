@@ -10,7 +10,7 @@ from the settings, and `result.json` records their values.
 import dataclasses
 import math
 import posixpath
-from typing import Optional
+from typing import ClassVar, Optional
 
 from cifar10 import models, schedules, schema
 from cifar10.config.recipes import RECIPES
@@ -36,7 +36,14 @@ DEFAULT_TRAIN_STEPS = 80_000
 
 @dataclasses.dataclass(frozen=True)
 class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
-    """The settings of a `TrainConfig`, unchecked; None means unset."""
+    """The settings of a `TrainConfig`, unchecked; None means unset.
+
+    Attributes:
+      given: names of the settings that the command line gives, whatever their values.
+    """
+
+    # No field, as it is no setting: two configurations with the same settings are equal.
+    given: ClassVar[frozenset[str]] = frozenset()
 
     mode: str = setting("train_and_evaluate", "what to do", group="job", choices=MODES)
     recipe: Optional[str] = setting(
@@ -327,9 +334,9 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
 
     def is_set(self, name: str) -> bool:
-        """Returns whether a setting differs from its default."""
+        """Returns whether the command line gives a setting, or it differs from its default."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return bool(getattr(self, name) != defaults[name])
+        return name in self.given or bool(getattr(self, name) != defaults[name])
 
     @property
     def model_title(self) -> str:

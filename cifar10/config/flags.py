@@ -100,7 +100,7 @@ def parse(argv: Sequence[str]) -> TrainConfig:
         flags = {name: value for name, (_, value) in given.items()}
         values.update(recipes.settings(values["recipe"], flags))
     values["images"] = (*values["images"], *argv[end + 1 :])
-    return TrainConfig(**values)
+    return TrainConfig(**values).with_given(given)
 
 
 def _refuse_gone(argv: Sequence[str]) -> None:

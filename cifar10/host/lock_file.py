@@ -26,6 +26,15 @@ _RENEW_SECS = 3.0
 _POLL_SECS = 0.2
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)  # For example on FAT.
 _STALE_ATTEMPTS = 5
+# The fields of a lock file, and their types.
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "token": (str,),
+    "host": (str,),
+    "pid": (int,),
+    "started": (str,),
+    "machine": (str, type(None)),
+    "start_ticks": (int, type(None)),
+}
 _ENDING_SECS = 3.0  # Time for an owner on this machine to end, if it is about to.
 
 
@@ -235,8 +244,10 @@ def _read(path: Path) -> Optional[dict[str, Any]]:
         return None
     try:
         found = json.loads(content)
-        fields = ("token", "host", "pid", "started", "machine", "start_ticks")
-        return {name: found[name] for name in fields}
-    except (ValueError, KeyError, TypeError):  # Nobody's: `link` makes complete files only.
-        nobody = {"token": None, "host": "an unknown host", "pid": 0, "started": "at some time"}
-        return {**nobody, "machine": None, "start_ticks": None}
+        if all(isinstance(found[name], types) for name, types in _FIELDS.items()):
+            return {name: found[name] for name in _FIELDS}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    # Nobody's: `link` makes complete files only.
+    nobody = {"token": None, "host": "an unknown host", "pid": 0, "started": "at some time"}
+    return {**nobody, "machine": None, "start_ticks": None}

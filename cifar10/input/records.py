@@ -139,14 +139,22 @@ def _read_manifest(data_dir: str) -> dict[str, Any]:
         version = manifest["format_version"]
         if version == schema.FORMAT_VERSION:
             _check_manifest(manifest)
-    except (tf.errors.OpError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (
+        tf.errors.OpError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         reason = f"{type(error).__name__}: {error}"
         raise DataError(
             f"{path} is no manifest of data_prep ({reason}); run data_prep with --force"
         ) from error
     if version != schema.FORMAT_VERSION:
         raise DataError(
-            f"{path} has format version {version}, this code reads {schema.FORMAT_VERSION}; "
+            f"{path} has format version {version!r}, this code reads {schema.FORMAT_VERSION}; "
             "run data_prep with --force"
         )
     return dict(manifest)
@@ -160,7 +168,7 @@ def _check_manifest(manifest: Any) -> None:
     manifest["source"]["kind"]
     for split, entry in manifest["splits"].items():
         if entry["records"] != sum(file["records"] for file in entry["files"]):
-            raise ValueError(f"{split} counts {entry['records']} records, its files do not")
+            raise ValueError(f"{split} counts {entry['records']!r} records, its files do not")
         for file in entry["files"]:
             file["name"], file["bytes"]
     if len(manifest["class_names"]) != schema.NUM_CLASSES:

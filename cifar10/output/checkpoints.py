@@ -117,7 +117,7 @@ def best(output_dir: str) -> Optional[Best]:
             float(entry["accuracy"]),
             tf.io.gfile.join(output_dir, BEST_DIR, name),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{path} is damaged ({error!r}); move it away or mend it") from error
     return found if exists(found.path) else None
 

@@ -7,16 +7,17 @@ does not have to repeat them.
 
 import dataclasses
 import posixpath
-from typing import Optional
+import typing
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError
+from cifar10.errors import ConfigError, UserError
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
-from cifar10.schema import CLASS_NAMES
+from cifar10.schema import CLASS_NAMES, NUM_CLASSES
 from cifar10.settings import flag_name
 
 _NAME = "model.json"
@@ -38,12 +39,13 @@ def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
     path = tf.io.gfile.join(place, _NAME)
     if tf.io.gfile.exists(path) and checkpoints.has_any(place):
         # Files from versions without lookahead do not have this setting.
-        noted = {"lookahead_steps": 0, **read_json(path)["settings"]}
+        noted = {"lookahead_steps": 0, **_read(path)["settings"]}
         for name, value in settings.items():
-            if _SAME.get(value, value) != _SAME.get(noted[name], noted[name]):
+            before = noted.get(name)
+            if _SAME.get(value, value) != _SAME.get(str(before), before):
                 raise ConfigError(
-                    f"{place} holds a model with {flag_name(name)}={noted[name]}, "
-                    f"this run has {value}; say {flag_name(name)}={noted[name]} to continue it, or "
+                    f"{place} holds a model with {flag_name(name)}={before}, "
+                    f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
                     "name another --output-dir"
                 )
     write_json(path, {"settings": settings, "class_names": class_names})
@@ -60,14 +62,41 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     path = _note_of_checkpoint(config)
     if path is None:
         return config, CLASS_NAMES
-    note = read_json(path)
+    note = _read(path)
     for name, value in note["settings"].items():
         if config.is_set(name) and getattr(config, name) != value:
             raise ConfigError(
                 f"{path} says {flag_name(name)}={value}, got "
                 f"{getattr(config, name)}; leave {flag_name(name)} out"
             )
-    return dataclasses.replace(config, **note["settings"]), tuple(note["class_names"])
+    return config.with_settings(**note["settings"]), tuple(note["class_names"])
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Returns the content of a model.json.
+
+    Raises:
+      UserError: the file is damaged.
+    """
+    note = read_json(path)
+    settings = note.get("settings") if isinstance(note, dict) else None
+    if not isinstance(settings, dict) or not all(map(_is_setting, settings, settings.values())):
+        raise UserError(f"{path} is damaged (it has no settings); move it away or mend it")
+    names = note.get("class_names")
+    if not isinstance(names, list) or list(map(type, names)) != [str] * NUM_CLASSES:
+        raise UserError(f"{path} is damaged (it has no class names); move it away or mend it")
+    return dict(note)
+
+
+def _is_setting(name: str, value: Any) -> bool:
+    """Returns whether there is a setting of that name that takes a value of that type."""
+    if name not in {field.name for field in dataclasses.fields(TrainConfig)}:
+        return False
+    kind = typing.get_type_hints(TrainConfig)[name]
+    kinds = typing.get_args(kind) or (kind,)
+    if isinstance(value, str):
+        return str in kinds and value.isprintable()
+    return isinstance(value, kinds) or (float in kinds and isinstance(value, int))
 
 
 def _note_of_checkpoint(config: TrainConfig) -> Optional[str]:

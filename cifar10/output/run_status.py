@@ -14,9 +14,16 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.errors import UserError
 from cifar10.host.files import read_json, write_json
 
 _NOTE, _MARK, _PROBE = "training.json", "evaluator.json", ".time-probe"
+# The fields of training.json, and their types.
+_FIELDS: dict[str, tuple[type, ...]] = {
+    "master_validates": (bool,),
+    "ended_at_step": (int, type(None)),
+    "status": (str,),
+}
 _FRESH_SECS = 15.0
 TOUCH_SECS = 3.0
 
@@ -37,9 +44,19 @@ def write(
 
 
 def read(output_dir: str) -> Optional[dict[str, Any]]:
-    """Returns the content of training.json; None if training has not begun."""
+    """Returns the content of training.json; None if training has not begun.
+
+    Raises:
+      UserError: the file is damaged.
+    """
     path = _path(output_dir, _NOTE)
-    return read_json(path) if tf.io.gfile.exists(path) else None
+    if not tf.io.gfile.exists(path):
+        return None
+    note = read_json(path)
+    for name, kinds in _FIELDS.items():
+        if not isinstance(note, dict) or not isinstance(note.get(name, ...), kinds):
+            raise UserError(f"{path} is damaged (it has no {name}); move it away or mend it")
+    return dict(note)
 
 
 def touch_mark(output_dir: str) -> None:

@@ -100,12 +100,12 @@ def read(folder: Path) -> Optional[Manifest]:
     version = content.get("format_version") if isinstance(content, dict) else None
     if version != schema.FORMAT_VERSION:
         raise DamageError(
-            f"{path}: format_version must be {schema.FORMAT_VERSION}, is {version}; "
+            f"{path}: format_version must be {schema.FORMAT_VERSION}, is {version!r}; "
             "rebuild with --force"
         )
     try:
         return _parse(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DamageError(
             f"{path}: not a manifest of data_prep ({type(error).__name__}: {error}); "
             "rebuild with --force"
@@ -141,5 +141,5 @@ def _files(split: dict[str, Any], name: str) -> tuple[Written, ...]:
         if parsed is None or parsed[0] != name:
             raise ValueError(f"{file.name!r} is no {name} file")
     if split["records"] != sum(file.records for file in files):
-        raise ValueError(f"{name} counts {split['records']} records, its files do not")
+        raise ValueError(f"{name} counts {split['records']!r} records, its files do not")
     return files

@@ -8,7 +8,7 @@ import numpy as np
 from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources.dataset import Dataset, Images
-from data_prep.sources.members import Member
+from data_prep.sources.member import Member
 
 _FULL_BATCH = 10_000
 _NUM_TRAINING_BATCHES = 5

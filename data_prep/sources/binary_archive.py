@@ -7,7 +7,7 @@ import numpy as np
 from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources.dataset import Images
-from data_prep.sources.members import Member
+from data_prep.sources.member import Member
 
 KIND = "cifar-10-binary"
 MAX_BATCH_BYTES = 40 << 20  # A published batch takes 31 MB.

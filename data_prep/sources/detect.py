@@ -17,7 +17,7 @@ from data_prep.sources import (
     synthetic,
 )
 from data_prep.sources.dataset import Dataset, check_classes
-from data_prep.sources.members import Member
+from data_prep.sources.member import MAX_READ_BYTES, Member
 
 SYNTHETIC = "synthetic"
 _BLOCK = 1 << 20
@@ -108,7 +108,7 @@ def _fingerprint(path: Path) -> str:
     for member in members.walk(path):
         if not _kind_of(member):
             continue
-        content = hashlib.sha256(member.read(members.MAX_READ_BYTES)).hexdigest()
+        content = hashlib.sha256(member.read(MAX_READ_BYTES)).hexdigest()
         digest.update(f"{member.name}\0{content}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 

@@ -9,7 +9,7 @@ from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources import decoder
 from data_prep.sources.dataset import Dataset, Images
-from data_prep.sources.members import Member
+from data_prep.sources.member import Member
 
 KIND = "image-tree"
 MAX_IMAGE_BYTES = 1 << 20  # A 32x32 PNG takes about 2.5 kB.

@@ -9,7 +9,7 @@ from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources import unpickle
 from data_prep.sources.dataset import Images, Pixels
-from data_prep.sources.members import Member
+from data_prep.sources.member import Member
 
 KIND = "cifar-10-python"
 MAX_BATCH_BYTES = 40 << 20  # A published batch takes 31 MB.

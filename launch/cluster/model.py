@@ -15,6 +15,7 @@ from launch.errors import LaunchError
 LEADS = ("master", "chief")
 TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
 
+MAX_TASKS = 2_000
 FIRST_PORT = 2222  # for the first trainer of a host; its first ps takes the next port
 
 HOST_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*"
@@ -153,6 +154,11 @@ class Cluster:
         _refuse_twice("host", (host.name for host in self.hosts))
         _refuse_twice("address", (host.address for host in self.hosts))
         _refuse_twice("variable", [*(name for name, _ in self.environment), *self.passed])
+        if self.count(*TASK_TYPES) > MAX_TASKS:
+            raise LaunchError(
+                f"{self.count(*TASK_TYPES):,} tasks: a cluster has at most {MAX_TASKS:,}, since "
+                "each task's TF_CONFIG lists all of them; give fewer"
+            )
         leads = self.count(*LEADS)
         if leads != 1:
             raise LaunchError(

@@ -144,7 +144,7 @@ def read(path: str) -> Section:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise LaunchError(f"{path}:{line}: not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise LaunchError(f"{path}: not YAML: {error}") from None
+        raise LaunchError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise LaunchError(f"{path}: nested too deeply for a cluster file") from None
     if node is None:

@@ -4,8 +4,13 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
-_STEP = re.compile(r"\bstep\s+([\d,]+)\s*(?:/\s*([\d,]+))?", re.IGNORECASE)
-_RATE = re.compile(r"([\d,]+(?:\.\d+)?)\s*(?:images|img)/s", re.IGNORECASE)
+# Numbers and spaces are limited, since a search for longer ones takes a time that grows with the
+# square of their length, and Python converts only 4,300 digits.
+_NUMBER = r"(?<![0-9,])[0-9,]{1,20}"
+_STEP = re.compile(
+    rf"\bstep\s{{1,20}}({_NUMBER})(?![0-9,])\s{{0,20}}(?:/\s{{0,20}}({_NUMBER})(?![0-9,]))?", re.I
+)
+_RATE = re.compile(rf"({_NUMBER}(?:\.[0-9]{{1,20}})?)\s{{0,20}}(?:images|img)/s", re.I)
 
 
 @dataclass(frozen=True)
@@ -32,5 +37,10 @@ def read_progress(line: str) -> Optional[Progress]:
     step, rate = _STEP.search(line), _RATE.search(line)
     if not step or not (step[2] or rate):
         return None
-    total = int(step[2].replace(",", "")) if step[2] else None
-    return Progress(int(step[1].replace(",", "") or 0), total, rate[1] if rate else "")
+    total = _whole(step[2]) if step[2] else None
+    return Progress(_whole(step[1]), total, rate[1] if rate else "")
+
+
+def _whole(text: str) -> int:
+    """Returns the number that digits and commas give; 0 for commas alone."""
+    return int(text.replace(",", "") or 0)

@@ -13,11 +13,13 @@ import secrets
 import shutil
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
+from launch.record import saved
 
 Record = dict[str, Any]
 
@@ -69,12 +71,19 @@ class RunFolder:
         return self.path / "logs" / f"{task.replace('/', '-')}.log"
 
     def record(self) -> Record:
-        """Returns the content of run.json; HostError if it cannot be read."""
+        """Returns the content of run.json; HostError if it cannot be read or is damaged."""
+        return self._record(saved.missing_in_record)
+
+    def _record(self, missing_in: Callable[[Any], Optional[str]]) -> Record:
+        path = self.path / "run.json"
         try:
-            record: Record = json.loads((self.path / "run.json").read_text("utf-8"))
+            record = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise HostError(f"{self.path / 'run.json'}: {error}") from None
-        return record
+            raise HostError(f"{path}: {error}") from None
+        missing = missing_in(record)
+        if missing is not None:
+            raise HostError(f"{path}: damaged: it has no {missing}; remove {self.path}")
+        return dict(record)
 
     def add(self, **facts: Any) -> None:
         """Adds entries to run.json, for `clean`; HostError if it cannot be read or written."""
@@ -84,12 +93,12 @@ class RunFolder:
             raise HostError(f"{self.path / 'run.json'}: {error.strerror}") from None
 
     def status(self) -> Record:
-        """Returns the content of status.json; an empty dict if it cannot be read."""
+        """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
         try:
-            status: Record = json.loads((self.path / "status.json").read_text("utf-8"))
+            status = json.loads((self.path / "status.json").read_text("utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
-        return status
+        return dict(status) if saved.is_status(status) else {}
 
     def write_status(self, status: Record) -> None:
         """Replaces status.json; ignores errors, since the job must go on."""
@@ -98,7 +107,7 @@ class RunFolder:
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
-        launcher = self.record()["launcher"]
+        launcher = self._record(saved.missing_in_launcher)["launcher"]
         same_machine = (
             launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
         )

@@ -6,7 +6,9 @@ _CONTROLS = [*range(9), *range(10, 32), *range(127, 160)]
 # Characters that make a terminal show the others in another order.
 _DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _LINE_ENDS = [0x2028, 0x2029]
-_REMOVED = dict.fromkeys([*_CONTROLS, *_DIRECTIONS, *_LINE_ENDS])
+# JSON can hold halves of characters, which no terminal and no file can take.
+_HALVES = range(0xD800, 0xE000)
+_REMOVED = dict.fromkeys([*_CONTROLS, *_DIRECTIONS, *_LINE_ENDS, *_HALVES])
 
 
 def plain(line: str) -> str:

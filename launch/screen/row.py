@@ -1,8 +1,8 @@
 """A task's row in the table, and the items that the display's thread writes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Union
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Union
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,12 @@ class Row:
     step: str
     images_per_sec: str
     last: str
+
+
+def saved_rows(saved: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Returns the rows of a status file; cells that it lacks are empty, others are left out."""
+    names = [field.name for field in fields(Row)]
+    return [Row(*(str(row.get(name, "")) for name in names)) for row in saved]
 
 
 # A line; the rows of all tasks, for the table; or None, which ends the thread.

@@ -54,7 +54,7 @@ def render(rows: Sequence[Row]) -> Table:
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("last line", no_wrap=True, overflow="ellipsis", ratio=1)
     for row in rows:
-        state = Text(plain(row.state), _STYLES.get(row.state.split()[0], ""))
+        state = Text(plain(row.state), _STYLES.get(row.state.partition(" ")[0], ""))
         others = (row.step, row.images_per_sec, row.last)
         table.add_row(cell(row.task), cell(row.host), state, *map(cell, others))
     return table

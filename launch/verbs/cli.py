@@ -11,7 +11,7 @@ from typing import Optional
 
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
-from launch.cluster.model import Cluster
+from launch.cluster.model import MAX_TASKS, Cluster
 from launch.errors import LaunchError
 from launch.screen.plain import plain_lines
 
@@ -172,6 +172,14 @@ def _filled(text: str) -> str:
     return text
 
 
+def _tasks(text: str) -> int:
+    if not text.isdecimal() or len(text) > 6 or int(text) > MAX_TASKS:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number from 0 to {MAX_TASKS:,}, got {text[:40]!r}"
+        )
+    return int(text)
+
+
 def _count(text: str) -> int:
     if not text.isdecimal() or len(text) > 6:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 on, got {text!r}")
@@ -188,15 +196,15 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on", choices=tuple(KINDS), help="where tasks run (default: ssh)")
     parser.add_argument(
         "--workers",
-        type=_count,
+        type=_tasks,
         metavar="N",
         help="workers beside the master, if no hosts are given",
     )
     parser.add_argument(
-        "--ps", type=_count, metavar="N", help="number of parameter servers (default: 1)"
+        "--ps", type=_tasks, metavar="N", help="number of parameter servers (default: 1)"
     )
     parser.add_argument(
-        "--nodes", type=_count, metavar="N", help="slurm: number of hosts for the tasks"
+        "--nodes", type=_tasks, metavar="N", help="slurm: number of hosts for the tasks"
     )
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
     parser.add_argument("--python", type=_filled, metavar="PATH", help="the training's Python")

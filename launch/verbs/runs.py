@@ -24,7 +24,7 @@ _ASK_SECS = 5.0  # for schedulers, which others use, too
 
 def status(options: argparse.Namespace) -> int:
     """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
-    from launch.screen.row import Row
+    from launch.screen.row import saved_rows
     from launch.screen.table import print_table, render
 
     folder = find(state_dir(options.state_dir), options.run)
@@ -41,10 +41,10 @@ def status(options: argparse.Namespace) -> int:
             f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
         )
     else:
-        words = f"exit code {code}: {found['reason']}" if code else str(found["reason"])
+        words = f"exit code {code}: {found.get('reason')}" if code else str(found.get("reason"))
     print(f"run {folder.run_id}: {plain(words)}")
     if found.get("tasks"):
-        print_table(render([Row(**row) for row in found["tasks"]]))
+        print_table(render(saved_rows(found["tasks"])))
     return 0 if running or lasting else 1 if code is None else int(code)
 
 
@@ -61,9 +61,12 @@ def logs(options: argparse.Namespace) -> int:
     """Prints a task's log, by default the master's; with -f, follows it until the run ends."""
     folder = find(state_dir(options.state_dir), options.run)
     names = [entry["task"] for entry in folder.record()["tasks"]]
-    task = options.task or next(name for name in names if name.split("/")[0] in LEADS)
+    leads = [name for name in names if name.split("/")[0] in LEADS]
+    task = options.task or (leads or ["master/0"])[0]
     if task not in names:
-        raise LaunchError(f"run {folder.run_id} has no task {task}; it has {', '.join(names)}")
+        raise LaunchError(
+            f"run {folder.run_id} has no task {task}; it has {', '.join(map(plain, names))}"
+        )
     if options.follow:
         _follow(folder, folder.log_path(task))
     elif not folder.log_path(task).exists():

@@ -11,10 +11,11 @@ from PIL import Image
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.console import say
-from cifar10.input.decode import decode_batch
+from cifar10.input.decode import decode, decode_batch
 from cifar10.output import checkpoints
 from cifar10.run.job import start_job
 from cifar10.run.tf_errors import clear_errors
+from cifar10.tf_internals import error_messages
 
 _FORMATS = ("PNG", "JPEG")
 _SHOWN = 3  # classes per line
@@ -39,8 +40,12 @@ def predict(config: TrainConfig) -> None:
     )
     width = max(map(len, paths))
     with clear_errors(config):
-        for path, answer in zip(paths, answers):
-            say(f"{path:<{width}}  {describe(answer['probabilities'], job.class_names)}")
+        try:
+            for path, answer in zip(paths, answers):
+                say(f"{path:<{width}}  {describe(answer['probabilities'], job.class_names)}")
+        except tf.errors.InvalidArgumentError:
+            refuse_undecodable(paths, encoded)
+            raise
 
 
 def describe(probabilities: Any, class_names: Sequence[str]) -> str:
@@ -75,3 +80,27 @@ def read_image(path: str) -> bytes:
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(f"{path} is not a whole PNG or JPEG image: {error}") from error
     return data
+
+
+def refuse_undecodable(paths: Sequence[str], encoded: Sequence[bytes]) -> None:
+    """Names the first image that TensorFlow cannot decode, although Pillow could.
+
+    Args:
+      paths: paths of the images.
+      encoded: their contents.
+
+    Raises:
+      UserError: there is such an image.
+    """
+    with tf.Graph().as_default(), tf.Session() as session:
+        content = tf.placeholder(tf.string, [])
+        image = decode(content)
+        for path, data in zip(paths, encoded):
+            try:
+                session.run(image, {content: data})
+            except tf.errors.InvalidArgumentError as error:
+                reason = error_messages.reason(error.message)
+                raise UserError(
+                    f"{path} is a PNG or JPEG image that TensorFlow cannot decode: {reason}; save "
+                    "it again with another program"
+                ) from error

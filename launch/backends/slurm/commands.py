@@ -136,7 +136,10 @@ def show(job: str) -> JobState:
         if job in _ask("squeue", "--noheader", "--me", "--states=all", "--format=%i").split():
             raise
         return JobState("forgotten")
-    code, signum = (int(number) for number in (field(text, "ExitCode") or "0:0").split(":"))
+    ended = re.fullmatch(r"([0-9]{1,3}):([0-9]{1,3})", field(text, "ExitCode") or "0:0")
+    if ended is None:
+        raise HostError(f"scontrol: job {job} has no exit code in {' '.join(text.split())[:200]!r}")
+    code, signum = int(ended[1]), int(ended[2])
     return JobState(
         state=field(text, "JobState"),
         reason=field(text, "Reason"),
@@ -167,7 +170,10 @@ def jobs_named(name: str) -> dict[str, JobState]:
     text = _ask("squeue", "--noheader", "--me", f"--name={name}", "--format=%i|%T|%N|%r")
     found = {}
     for line in text.splitlines():
-        job, state, nodes, reason = line.split("|", 3)
+        words = line.split("|", 3)
+        if len(words) != 4:
+            raise HostError(f"squeue: it wrote {line[:200]!r}, which describes no job")
+        job, state, nodes, reason = words
         found[job] = JobState(state, _value(reason), _value(nodes))
     return found
 

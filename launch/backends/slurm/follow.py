@@ -16,7 +16,7 @@ from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome, end_record, read_cause
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
-from launch.screen.row import Row
+from launch.screen.row import saved_rows
 from launch.supervise.supervisor import TaskState
 from launch.supervise.task_status import TaskStatusTable
 
@@ -128,7 +128,7 @@ class Follower:
             for state in self._waiting.values():
                 state.last = self._watch.words
             self._folder.write_status(TaskStatusTable(self._waiting).status())
-        self._display.table([Row(**row) for row in self._folder.status().get("tasks", [])])
+        self._display.table(saved_rows(self._folder.status().get("tasks", [])))
 
     def _outcome(self) -> Outcome:
         """Returns how the job ended: by this launcher's decision, or as the job or Slurm says."""

@@ -7,6 +7,7 @@ import pytest
 
 from cifar10.cluster.resolve import resolve
 from cifar10.cluster.spec import Cluster
+from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 
@@ -48,6 +49,14 @@ def refusal_of_flags(**settings: Any) -> str:
 
 
 # No cluster.
+
+
+@pytest.mark.parametrize(
+    "flag", ["--sync=true", "--replication=between-graph", "--ps-transfer=fp32"]
+)
+def test_a_setting_of_several_workers_is_refused_alone_even_with_its_default(flag):
+    with pytest.raises(ConfigError, match="is for several workers; this process trains alone"):
+        resolve(parse([flag]), {})
 
 
 @pytest.mark.parametrize(

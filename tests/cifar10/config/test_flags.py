@@ -1,10 +1,15 @@
 """The command line: both spellings, every flag of the tutorial and of the platform."""
 
+import dataclasses
+import typing
+
 import pytest
 
+from cifar10 import models
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
+from cifar10.settings import flag_name
 
 # Flag, a value, and the setting that it must become.
 TUTORIAL = [
@@ -162,6 +167,13 @@ def test_a_flag_without_its_value_is_refused():
         ("--learning-rate=nan", "--learning-rate must be a finite number, got nan"),
         ("--learning-rate=inf", "--learning-rate must be a finite number, got inf"),
         ("--max-minutes=nan", "--max-minutes must be a finite number, got nan"),
+        ("--max-minutes=1e400", "--max-minutes must be a finite number, got inf"),
+        ("--train-epochs=1e308", "--train-epochs must be at most 1,000,000,000, got 1e"),
+        ("--cluster-timeout=1e300", "--cluster-timeout must be at most 1,000,000,000, got 1e"),
+        ("--train-steps=" + "9" * 400, "--train-steps must be at most 2,147,483,647, got 999"),
+        ("--num-towers=-" + "9" * 400, "--num-towers must be at least 1, got -999"),
+        ("--seed=" + "9" * 400, "--seed must be at least 0 and below 2147483648, got 999"),
+        ("--task-index=2147483648", "--task-index must be at most 2,147,483,647, got 2147483648"),
     ],
 )
 def test_a_wrong_value_is_one_line_that_names_the_flag(argument, message, capsys):
@@ -185,6 +197,18 @@ def test_one_setting_given_twice_with_the_same_value_is_fine():
     assert parse(["--output-dir=a", "--job_dir=a"]).output_dir == "a"
 
 
+def test_every_number_has_limits():
+    kinds = typing.get_type_hints(TrainConfig)
+    numbers = {
+        name: kind for name, kind in kinds.items() if {int, float} & {kind, *typing.get_args(kind)}
+    }
+    assert len(numbers) > 30
+    for name in numbers:
+        for value in ("1e400", "-1e400", "nan", "9" * 400, "9" * 5000, "1e300"):
+            with pytest.raises(ConfigError, match=flag_name(name)):
+                parse([f"{flag_name(name)}={value}"])
+
+
 def test_negative_numbers_are_values_not_flags():
     with pytest.raises(ConfigError, match="--learning-rate must be above 0, got -0.1"):
         parse(["--learning-rate", "-0.1"])
@@ -199,3 +223,48 @@ def test_help_names_every_flag_with_its_default(capsys):
         assert flag in text
     assert "images per step, split over the towers (default: 128)" in text
     assert "layers of a resnet, 6n+2 (default: 44)" in text
+
+
+# A flag with the default of its setting, and the settings beside which it has no meaning.
+DEFAULTS_WITHOUT_MEANING = [
+    ("--momentum=0.9", ["--optimizer=adam"]),
+    ("--norm-bias-rate=1.0", ["--optimizer=adam"]),
+    ("--muon-rate=0.24", ["--optimizer=momentum"]),
+    ("--muon-momentum=0.6", []),
+    ("--batch-norm=tower", ["--model=mlp"]),
+    ("--batch-norm-decay=0.997", ["--model=mlp"]),
+    ("--batch-norm-epsilon=1e-5", ["--batch-norm=off"]),
+    ("--norm-bias-rate=1.0", ["--model=mlp"]),
+    ("--cutout=0", ["--use-distortion-for-training=false"]),
+    ("--crop-padding=4", ["--use-distortion-for-training=false"]),
+    ("--crop-fill=zeros", ["--use-distortion-for-training=false"]),
+    ("--flip=random", ["--use-distortion-for-training=false"]),
+    ("--crop-fill=zeros", ["--crop-padding=0"]),
+    ("--momentum=0.9", ["--recipe=fast", "--optimizer=adam"]),
+    ("--batch-norm-decay=0.997", ["--recipe=fast", "--batch-norm=off"]),
+]
+
+
+@pytest.mark.parametrize(("flag", "others"), DEFAULTS_WITHOUT_MEANING, ids=str)
+def test_a_flag_without_meaning_is_refused_even_with_its_default(flag, others):
+    parse(others)
+    with pytest.raises(ConfigError, match=flag.partition("=")[0]):
+        parse([*others, flag])
+
+
+def test_every_setting_that_belongs_to_some_models_is_refused_with_its_default():
+    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
+    with_default = {name for name in models.owners() if fields[name].default is not None}
+    for name in with_default:
+        other = next(model for model in models.NAMES if model not in models.owners()[name])
+        with pytest.raises(ConfigError, match=f"{flag_name(name)} is for --model"):
+            parse([f"--model={other}", f"{flag_name(name)}={fields[name].default}"])
+
+
+def test_a_configuration_knows_what_was_given_after_settings_are_replaced():
+    config = parse(["--momentum=0.9", "--learning-rate=0.1"])
+    assert config.given == {"momentum", "learning_rate"}
+    assert config.with_settings(seed=5).given == {"momentum", "learning_rate"}
+    assert config.with_settings(seed=5) == TrainConfig(learning_rate=0.1, seed=5)
+    with pytest.raises(ConfigError, match="--momentum is for --optimizer momentum"):
+        config.with_settings(optimizer="adam")

@@ -148,9 +148,16 @@ def test_an_owner_whose_lock_was_taken_over_is_told(path):
     assert path.exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "null", "[" * 100_000])
 def test_a_file_that_nobody_wrote_is_taken_over_after_the_wait(path, quick, content):
     path.write_text(content)
+    with LockFile(path) as lock:
+        assert lock.is_ours()
+
+
+@pytest.mark.parametrize("changed", [{"pid": "1\0"}, {"pid": "../1"}, {"machine": []}])
+def test_a_file_with_a_field_of_another_type_is_nobodys(path, holder, quick, changed):
+    change(path, **changed)
     with LockFile(path) as lock:
         assert lock.is_ours()
 

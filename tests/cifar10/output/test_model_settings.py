@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
 from cifar10.output import checkpoints, model_settings
@@ -96,6 +97,13 @@ def test_a_folder_without_checkpoint_takes_any_model(tmp_path):
 def test_a_flag_that_says_otherwise_than_the_note_is_refused_in_other_modes(trained):
     with pytest.raises(ConfigError, match="--num-layers=8, got 20; leave --num-layers out"):
         model_settings.apply(config(trained, mode="evaluate", num_layers=20))
+
+
+def test_a_flag_that_says_its_default_is_refused_where_the_note_says_otherwise(trained):
+    words = [f"--output-dir={trained}", "--mode=evaluate"]
+    assert model_settings.apply(parse(words))[0].optimizer == "nesterov"
+    with pytest.raises(ConfigError, match="--optimizer=nesterov, got momentum; leave --optimizer"):
+        model_settings.apply(parse([*words, "--optimizer=momentum"]))
 
 
 def test_the_note_of_another_folders_checkpoint_is_found_beside_it_or_above_best(trained, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from data_prep.errors import SourceError
-from data_prep.sources import decoder, detect, image_tree, members
+from data_prep.sources import decoder, detect, image_tree, member, members
 from data_prep.sources.dataset import Dataset
 from tests.data_prep import made
 
@@ -303,7 +303,7 @@ def test_links_in_an_archive_are_refused(tmp_path: Path) -> None:
 def test_an_archive_that_unpacks_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "MAX_TOTAL_BYTES", 1 << 20)
+    monkeypatch.setattr(member, "MAX_TOTAL_BYTES", 1 << 20)
     path = tmp_path / "bomb.tar.gz"
     noise = tmp_path / "readme.html"
     noise.write_bytes(b"\0" * (4 << 20))

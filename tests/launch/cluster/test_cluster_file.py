@@ -52,6 +52,14 @@ def read(folder: Path, text: str) -> Cluster:
     return read_cluster(str(path), KINDS)
 
 
+def test_a_cluster_has_a_limited_number_of_tasks(tmp_path: Path) -> None:
+    """Each task's TF_CONFIG lists all tasks, so a million would not fit into any memory."""
+    text = "hosts:\n- {name: a, roles: {master: 1, worker: 1000}}\n"
+    assert read(tmp_path, f"{text}- {{name: b, roles: {{ps: 999}}}}\n").count("ps") == 999
+    with pytest.raises(LaunchError, match="2,001 tasks: a cluster has at most 2,000, since each"):
+        read(tmp_path, f"{text}- {{name: b, roles: {{ps: 1000}}}}\n")
+
+
 def test_everything_can_be_said(tmp_path: Path) -> None:
     cluster = read(tmp_path, FULL)
     assert cluster == Cluster(

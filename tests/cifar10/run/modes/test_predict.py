@@ -17,6 +17,7 @@ from cifar10.run.modes import predict
 from cifar10.run.modes.predict import describe, read_image
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import steps
+from tests.fuzz import corpus
 
 
 def encode(kind: str) -> bytes:
@@ -63,6 +64,21 @@ def test_a_jpeg_gets_the_answer_to_what_pillow_makes_of_it(tmp_path, monkeypatch
     of_jpeg, of_png = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert (of_jpeg[0], of_png[0]) == tuple(paths)
     assert of_jpeg[1] == of_png[1]
+
+
+def test_an_image_that_only_pillow_decodes_is_named(tmp_path, monkeypatch):
+    config = TrainConfig(model="mlp", train_batch_size=12, output_dir=str(tmp_path), num_gpus=0)
+    model_settings.write(config, CLASS_NAMES)
+    with steps.training(config, steps.make_plan(1)) as run:
+        run.save(tmp_path)
+    monkeypatch.setattr(predict, "start_job", make_job)
+    good, bad = tmp_path / "good.png", tmp_path / "bad.png"
+    good.write_bytes(encode("PNG"))
+    bad.write_bytes(corpus.inputs("predicted-image")[0].read_bytes())
+    images = (str(good), str(bad))
+    asked = TrainConfig(mode="predict", output_dir=str(tmp_path), num_gpus=0, images=images)
+    with pytest.raises(UserError, match=r"bad\.png is a PNG or JPEG image that TensorFlow cannot"):
+        predict.predict(asked)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])

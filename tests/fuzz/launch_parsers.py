@@ -1,0 +1,222 @@
+"""The parsers of the launcher: clusters, flags, what hosts and tools answer, saved runs."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from launch.agent.protocol import MAGIC
+from launch.backends import tool_errors
+from launch.backends.registry import KINDS
+from launch.backends.slurm import commands
+from launch.backends.slurm.output import Tail
+from launch.cluster import host_list, show
+from launch.cluster.cluster_file import read_cluster
+from launch.cluster.tasks import make_job
+from launch.connect.link import Link
+from launch.errors import HostError, LaunchError
+from launch.record.progress import read_progress
+from launch.screen.plain import plain
+from launch.verbs import cli, runs
+from tests.fuzz import mutate
+from tests.fuzz.parser import Parser
+
+_CLUSTERS = [
+    b"""\
+backend: ssh
+user: alice
+python: .venv/bin/python
+workdir: /data
+gpus: 2
+gpus_per_task: 1
+ports: 3000-3010
+restarts: 3
+sync: true
+hosts:
+  - name: node0
+    address: 10.0.0.1
+    roles: {chief: 1, ps: 1}
+  - name: node1
+    user: bob
+    gpus: 1
+    roles: {evaluator: 1}
+environment:
+  OMP_NUM_THREADS: 2
+limits:
+  start_secs: 30
+  idle_secs: off
+  lease_secs: 2.5
+""",
+    b"hosts: [node0, alice@node1, &a node2]\nports: free\n",
+    b"backend: slurm\ntasks: {master: 1, worker: 2, ps: 1}\nnodes: 2\n"
+    b"slurm:\n  time: 1:00:00\n  partition: gpu\n",
+    b"backend: kubernetes\ntasks: {master: 1, ps: 1}\nkubernetes:\n  image: cifar10\n"
+    b"  data_claim: data\n",
+    b"backend: docker\nhosts: [node0]\ndocker:\n  image: cifar10\n",
+]
+
+
+def _read_cluster(data: bytes, folder: Path) -> None:
+    path = folder / "lab.yaml"
+    path.write_bytes(data)
+    job = make_job(read_cluster(str(path), KINDS), ["--train-batch-size=16"])
+    if KINDS[job.cluster.backend].chooses_hosts is False:
+        show.as_text(job)
+
+
+def _host_list(data: bytes, _: Path) -> None:
+    make_job(host_list.from_hosts(data.decode("utf-8", "surrogateescape")), [])
+
+
+_PLANS = [
+    b"--hosts\0ip0,ip1\0--evaluator\0--python=/p\0--workdir\0/w",
+    b"--on=local\0--workers\0002\0--ps=1\0--json",
+    b"--on=slurm\0--workers=3\0--nodes\0002\0--shell",
+    b"--on=kubernetes\0--workers=1",
+]
+
+
+def _plan(data: bytes, _: Path) -> None:
+    code = mutate.exit_code(lambda: cli.main(["plan", *mutate.words_of(data)]))
+    assert code in (0, 1, 2)
+
+
+_AGENT = b"\n".join(
+    [
+        b"Welcome to node0" + MAGIC.rstrip(b"\n"),
+        b'{"event":"hello"}',
+        b'{"event":"started","task":"worker/0"}',
+        b'{"event":"lines","task":"worker/0","lines":["step 1/2"],"dropped":0}',
+        b'{"event":"ports","ports":[2222]}',
+        b'{"event":"exit","task":"worker/0","code":-9,"reason":"","stragglers":0}',
+        b'{"event":"note","text":"x"}\n',
+    ]
+)
+
+
+def _hear_agent(data: bytes, folder: Path) -> None:
+    (folder / "answers").write_bytes(data)
+    heard: list[dict[str, Any]] = []
+    explain = lambda code, errors: f"exit code {code}"  # noqa: E731
+    link = Link(["cat", str(folder / "answers")], explain, lambda _, one: heard.append(one))
+    try:
+        link.open(30)
+    finally:
+        link.close(30)
+        assert heard
+        assert heard[-1] == {"event": "lost"}
+        assert all(isinstance(message["event"], str) for message in heard)
+
+
+_LINES = [
+    b"epoch 2.9/4  step 1,207/2,282  loss 0.328  accuracy 0.922  lr 0.0169  1,553.5 images/s",
+    b"step 12  loss 2.3  24.5 img/s",
+]
+
+
+def _progress(data: bytes, _: Path) -> None:
+    line = data.decode(errors="replace")
+    found = read_progress(line)
+    if found is not None:
+        assert len(f"{found.step:,}/{found.total}") <= len(line) + 30
+    assert not set(plain(line)) & {"\x1b", "\n", "\u202e", "\ud800"}
+
+
+_SCONTROL = (
+    b"JobId=7 JobName=x JobState=RUNNING Reason=None ExitCode=1:9 NodeList=m[1-2] "
+    b"TimeLimit=01:00:00 PreemptTime=None Requeue=1\n"
+)
+
+
+def _show_job(data: bytes, _: Path) -> None:
+    with mock.patch.object(commands, "_ask", return_value=data.decode(errors="replace")):
+        commands.show("7").words.strip()
+
+
+def _jobs(data: bytes, _: Path) -> None:
+    with mock.patch.object(commands, "_ask", return_value=data.decode(errors="replace")):
+        commands.jobs_named("x")
+
+
+def _tail(data: bytes, folder: Path) -> None:
+    path = folder / "slurm.out"
+    tail = Tail(path)
+    for end in (len(data) // 2, len(data)):
+        path.write_bytes(data[:end])
+        assert all("\n" not in line for line in tail.read())
+
+
+_ERRORS = [
+    b"sbatch: error: Batch job submission failed: Invalid partition name specified\n",
+    b'Error from server (NotFound): namespaces "x" not found\n',
+    b"Unable to connect to the server: dial tcp: i/o timeout\n",
+]
+
+
+def _explain(data: bytes, _: Path) -> None:
+    errors = data.decode(errors="replace")
+    for tool in tool_errors._MEANINGS:
+        tool_errors.meaning(tool, errors, context="c", namespace="n")
+    assert "\n" not in tool_errors.last_line(errors, "nothing")
+
+
+_RUN = {
+    "run": "20260131-090000-0123", "backend": "ssh", "source": "--hosts", "arguments": [],
+    "began": 1.0, "launcher": {"pid": 1, "started": "5", "boot": "x", "machine": "y"},
+    "hosts": [{"name": "node0", "user": None, "agent_python": "python3"}],
+    "tasks": [{"task": "master/0", "host": "node0", "port": 2222, "argv": ["python"]}],
+}  # fmt: skip
+_STATUS = {
+    "time": 1.0, "exit_code": 1, "reason": "master/0 failed", "cause": "task failed",
+    "tasks": [
+        {
+            "task": "master/0", "host": "node0", "state": "ended", "step": "1/2",
+            "images_per_sec": "5", "last": "x",
+        }
+    ],
+}  # fmt: skip
+
+
+def _run_file(name: str, data: bytes, folder: Path) -> None:
+    run = folder / "20260131-090000-0123"
+    (run / "logs").mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps(_RUN))
+    (run / "status.json").write_text(json.dumps(_STATUS))
+    (run / "logs" / "master-0.log").write_text("step 1/2\n")
+    (run / name).write_bytes(data)
+    options = argparse.Namespace(state_dir=str(folder), run=None, task=None, follow=False)
+    with mock.patch.object(sys, "stdout", (folder / "out").open("w", encoding="utf-8")) as out:
+        try:
+            assert isinstance(runs.status(options), int)
+            runs.logs(options)
+        finally:
+            out.close()
+
+
+def _json(value: Any) -> list[bytes]:
+    return [json.dumps(value).encode()]
+
+
+PARSERS = [
+    Parser(
+        "cluster-file", lambda: _CLUSTERS, _read_cluster, (LaunchError,), mutate.of_text
+    ),
+    Parser("host-list", lambda: [b"ip0,ip1", b"a@b"], _host_list, (LaunchError,), mutate.of_text),
+    Parser("launch-flags", lambda: _PLANS, _plan, (), mutate.of_words),
+    Parser("agent-events", lambda: [_AGENT], _hear_agent, (HostError,), mutate.of_lines),
+    Parser("progress", lambda: _LINES, _progress, (), mutate.of_text),
+    Parser("scontrol", lambda: [_SCONTROL], _show_job, (HostError,), mutate.of_text),
+    Parser("squeue", lambda: [b"7|RUNNING|m1|None\n"], _jobs, (HostError,), mutate.of_text),
+    Parser("slurm-output", lambda: [b"[worker/0 m1] x\n"], _tail, (), mutate.of_text),
+    Parser("tool-errors", lambda: _ERRORS, _explain, (), mutate.of_text),
+    Parser(
+        "run-json", lambda: _json(_RUN), lambda data, folder: _run_file("run.json", data, folder),
+        (LaunchError,), mutate.of_json,
+    ),
+    Parser(
+        "status-json", lambda: _json(_STATUS),
+        lambda data, folder: _run_file("status.json", data, folder), (LaunchError,), mutate.of_json,
+    ),
+]  # fmt: skip

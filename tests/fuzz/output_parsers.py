@@ -1,0 +1,185 @@
+"""The parsers of output and data folders, and of images to predict, which load TensorFlow."""
+
+import functools
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cifar10 import schema
+from cifar10.errors import ConfigError, DataError, UserError
+from tests.fuzz import data_parsers, mutate, repair
+from tests.fuzz.parser import Parser
+
+
+def _json(*values: Any) -> list[bytes]:
+    return [json.dumps(value).encode() for value in values]
+
+
+_ROW = {"step": 5, "epoch": 0.1, "loss": 2.0, "accuracy": 0.1, "seconds": 3.0}
+_TRAIN_ROW = {**_ROW, "learning_rate": 0.1, "images_per_sec": 9.0}
+_HISTORY = {"train": [_TRAIN_ROW, _TRAIN_ROW], "validation": [_ROW]}
+
+
+def _load_history(data: bytes, folder: Path) -> None:
+    from cifar10.output.history import History
+
+    (folder / "history.json").write_bytes(data)
+    history = History.load(str(folder), 100)
+    assert history.seconds >= 0 or history.seconds < 0
+    history.save()
+
+
+def _read_status(data: bytes, folder: Path) -> None:
+    from cifar10.output import run_status
+
+    (folder / "training.json").write_bytes(data)
+    note = run_status.read(str(folder))
+    assert note is not None
+    assert isinstance(note["master_validates"], bool)
+    assert note["ended_at_step"] is None or note["ended_at_step"] * 0 == 0
+    note["status"].strip()
+
+
+_SETTINGS = {
+    "model": "resnet", "batch_norm": "tower", "batch_norm_epsilon": 1e-5, "optimizer": "nesterov",
+    "lookahead_steps": 0, "num_layers": 8,
+}  # fmt: skip
+_MODEL = {"settings": _SETTINGS, "class_names": list(schema.CLASS_NAMES)}
+
+
+def _read_model(data: bytes, folder: Path) -> None:
+    from cifar10.config.train_config import TrainConfig
+    from cifar10.output import model_settings
+
+    (folder / "model.json").write_bytes(data)
+    config = TrainConfig(output_dir=str(folder), mode="evaluate")
+    applied, names = model_settings.apply(config)
+    assert len(names) == 10
+    applied.model_title.strip()
+    shutil.copy(_checkpoint() / "model.ckpt-5.index", folder)
+    model_settings.write(TrainConfig(output_dir=str(folder), num_layers=8), schema.CLASS_NAMES)
+
+
+@functools.cache
+def _checkpoint() -> Path:
+    """Returns a folder with a checkpoint of a step, which is kept until the process ends."""
+    import tensorflow.compat.v1 as tf
+
+    folder = tempfile.TemporaryDirectory()
+    _KEPT.append(folder)
+    with tf.Graph().as_default(), tf.Session() as session:
+        step = tf.train.create_global_step()
+        session.run(tf.global_variables_initializer())
+        session.run(step.assign(5))
+        tf.train.Saver(save_relative_paths=True).save(session, f"{folder.name}/model.ckpt", 5)
+    return Path(folder.name)
+
+
+_KEPT: list[Any] = []
+
+
+def _read_best(data: bytes, folder: Path) -> None:
+    from cifar10.output import checkpoints
+
+    (folder / "best").mkdir()
+    (folder / "best" / "best.json").write_bytes(data)
+    shutil.copy(_checkpoint() / "model.ckpt-5.index", folder / "best" / "model.ckpt-5.index")
+    checkpoints.best(str(folder))
+
+
+def _states() -> list[bytes]:
+    return [(_checkpoint() / "checkpoint").read_bytes()]
+
+
+def _continue(data: bytes, folder: Path) -> None:
+    from cifar10.output import checkpoints, recovery
+
+    for path in _checkpoint().iterdir():
+        shutil.copy(path, folder)
+    (folder / "checkpoint").write_bytes(data)
+    found = recovery.checkpoint_to_continue(str(folder), lambda line: None)
+    assert found is not None
+    assert checkpoints.latest_step(str(folder)) == 5
+
+
+def _indices() -> list[bytes]:
+    return [(_checkpoint() / "model.ckpt-5.index").read_bytes()]
+
+
+def _continue_from_index(data: bytes, folder: Path) -> None:
+    from cifar10.output import recovery
+
+    for path in _checkpoint().iterdir():
+        shutil.copy(path, folder)
+    (folder / "model.ckpt-5.index").write_bytes(data)
+    recovery.checkpoint_to_continue(str(folder), lambda line: None)
+
+
+def _open_records(data: bytes, folder: Path) -> None:
+    from cifar10.input import records
+
+    for split in schema.SPLITS:
+        with (folder / f"{split}.tfrecords").open("wb") as file:
+            file.truncate(6_000)
+    (folder / schema.MANIFEST_NAME).write_bytes(data)
+    found = records.open_records(str(folder))
+    assert all(isinstance(count, int) and count > 0 for count in found.counts.values())
+    assert all(float(value) > 0 for value in found.channel_deviation)
+
+
+def _count_records(data: bytes, folder: Path) -> None:
+    from cifar10.input import records
+
+    (folder / "train.tfrecords").write_bytes(data)
+    assert records.count_records(str(folder / "train.tfrecords")) >= 0
+
+
+def _predict(data: bytes, folder: Path) -> None:
+    from cifar10.run.modes.predict import read_image, refuse_undecodable
+
+    path = str(folder / "x.png")
+    (folder / "x.png").write_bytes(data)
+    refuse_undecodable([path], [read_image(path)])
+
+
+_TRAINING = {"master_validates": True, "ended_at_step": None, "status": ""}
+_BEST = {"step": 5, "accuracy": 0.5, "name": "model.ckpt-5"}
+
+PARSERS = [
+    Parser(
+        "history", lambda: _json(_HISTORY), _load_history, (UserError,), mutate.of_json,
+        needs_tensorflow=True,
+    ),
+    Parser(
+        "training-json", lambda: _json(_TRAINING, {**_TRAINING, "ended_at_step": 5}), _read_status,
+        (UserError,), mutate.of_json, needs_tensorflow=True,
+    ),
+    Parser(
+        "model-json", lambda: _json(_MODEL), _read_model, (UserError, ConfigError), mutate.of_json,
+        needs_tensorflow=True,
+    ),
+    Parser(
+        "best-json", lambda: _json(_BEST), _read_best, (UserError,), mutate.of_json,
+        needs_tensorflow=True,
+    ),
+    Parser(
+        "checkpoint-state", _states, _continue, (UserError,), mutate.of_text, needs_tensorflow=True,
+    ),
+    Parser(
+        "checkpoint-index", _indices, _continue_from_index, (UserError,), needs_tensorflow=True,
+    ),
+    Parser(
+        "data-folder", data_parsers.manifests, _open_records, (DataError,), mutate.of_json,
+        needs_tensorflow=True,
+    ),
+    Parser(
+        "counted-records", lambda: list(data_parsers._records()), _count_records, (DataError,),
+        needs_tensorflow=True,
+    ),
+    Parser(
+        "predicted-image", data_parsers.images, _predict, (UserError,), repair=repair.png,
+        needs_tensorflow=True, most_bytes=512 << 20,
+    ),
+]  # fmt: skip

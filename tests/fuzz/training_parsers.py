@@ -1,0 +1,96 @@
+"""The parsers of the training program that need no TensorFlow: flags, clusters, lock files."""
+
+import contextlib
+import json
+from pathlib import Path
+from unittest import mock
+
+from cifar10.cluster.resolve import resolve
+from cifar10.config import flags
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.host import lock_file
+from cifar10.main import one_line
+from tests.fuzz import mutate
+from tests.fuzz.parser import Parser
+
+FLAGS = [
+    b"--train-batch-size=16\0--learning-rate\0000.1\0--momentum=0.9\0--output-dir=o\0--verbose",
+    b"--recipe\0fast\0--train-epochs=2.5\0--cutout=8\0--label-smoothing=0.1\0--seed=3",
+    b"--mode=predict\0cat.png\0--\0--odd.png",
+    b"--num-layers=20\0--num-gpus=2\0--num-towers=4\0--max-minutes=0.5\0--cluster-timeout=60",
+    b"--optimizer=muon\0--muon-rate=0.2\0--weight-decay=0.001\0--warmup-epochs=1\0--log-dir=l",
+    b"--worker-hosts=a:1,b:2\0--ps-hosts\0c:3\0--job-name=worker\0--task-index=0\0--sync=false",
+]
+
+
+def _parse_flags(data: bytes, _: Path) -> None:
+    # --help and --print-recipe end the program.
+    try:
+        ended = mutate.exit_code(lambda: resolve(flags.parse(mutate.words_of(data)), {}))
+    except ConfigError as error:  # It repeats what the user has typed.
+        raise ConfigError(one_line(str(error))) from error
+    assert not isinstance(ended, int) or ended == 0
+
+
+_TF_CONFIGS = [
+    {
+        "cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223"], "worker": ["[::1]:2222", "b:1"]},
+        "task": {"type": "worker", "index": 1},
+        "environment": "cloud",
+    },
+    {
+        "cluster": {"chief": {"0": "a:1"}, "evaluator": ["b:1"], "ps": ["c:1"]},
+        "task": {"type": "evaluator", "index": "0"},
+    },
+    {"task": {"type": "master", "index": 0}},
+]
+
+
+def _resolve(data: bytes, _: Path) -> None:
+    # An environment variable has no NUL; bytes that are no UTF-8 become surrogates.
+    text = data.replace(b"\0", b"").decode("utf-8", "surrogateescape")
+    cluster = resolve(TrainConfig(), {"TF_CONFIG": text})
+    if cluster is not None:
+        assert cluster.num_trainers >= 1
+        assert cluster.host_share[0] < cluster.host_share[1]
+
+
+def _hosts(data: bytes, _: Path) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    resolve(TrainConfig(worker_hosts=text, ps_hosts="p:1", job_name="worker", task_index=0), {})
+
+
+def _locks() -> list[bytes]:
+    owner = {
+        "token": "0123", "host": "node0", "pid": 1, "started": "2026-01-31 09:00:00+00:00",
+        "machine": lock_file._machine(), "start_ticks": 5,
+    }  # fmt: skip
+    return [json.dumps(owner).encode(), json.dumps({**owner, "machine": "other"}).encode()]
+
+
+def _lock(data: bytes, folder: Path) -> None:
+    path = folder / ".training.lock"
+    path.write_bytes(data)
+    times = {"STALE_SECS": 0.0, "_POLL_SECS": 0.0, "_ENDING_SECS": 0.0, "_RENEW_SECS": 60.0}
+    with contextlib.ExitStack() as stack:
+        for name, secs in times.items():
+            stack.enter_context(mock.patch.object(lock_file, name, secs))
+        lock = lock_file.LockFile(path)
+        with lock:
+            assert lock.is_ours()
+    assert list(folder.iterdir()) == []
+
+
+PARSERS = [
+    Parser("flags", lambda: FLAGS, _parse_flags, (ConfigError,), mutate.of_words),
+    Parser(
+        "tf-config",
+        lambda: [json.dumps(one).encode() for one in _TF_CONFIGS],
+        _resolve,
+        (ConfigError,),
+        mutate.of_json,
+    ),
+    Parser("hosts", lambda: [b"a:1,b:2", b"[::1]:2222"], _hosts, (ConfigError,), mutate.of_text),
+    Parser("lock-file", _locks, _lock, (lock_file.LockHeld,), mutate.of_json),
+]
