@@ -186,8 +186,7 @@ class Runner:
         if kind == _TFJOB and "(NotFound)" in errors:
             self._follower.tfjob_gone(now)
         elif words and self._follower.verdict is None:
-            goes_on = "the job goes on, trying again"
-            self._loop.note(f"{words}; {goes_on}")
+            self._loop.note(f"{words}; the job goes on, trying again")
 
     def _delete(self, now: float) -> None:
         """Deletes the TFJob, unless it turns out to be done or deleted already."""
