@@ -313,10 +313,12 @@ class Cluster:
         epoch = self.epoch
         while True:
             with self.changed:
-                while len(self._history) <= since or plural in self.muted:
-                    if self.closing or self.epoch != epoch:
-                        return
+                while not (self.closing or self.epoch != epoch):
+                    if len(self._history) > since and plural not in self.muted:
+                        break
                     self.changed.wait(0.2)
+                else:
+                    return
                 kind, event, found = self._history[since]
                 since += 1
             if kind == plural:

@@ -215,12 +215,14 @@ class Follower:
         """Judges the end of a pod that was not seen."""
         if self.verdict is not None:
             return []
+        self._taken.discard(pod.task)
         if pod.deleted and not self._is_ours:
             self._taken.add(pod.task)
         return self._judge(state, None, _words_of_lost(pod), pod.cause, now)
 
     def _ended(self, state: TaskState, pod: Pod, now: float) -> list[str]:
         words = pod.words
+        self._taken.discard(pod.task)
         if pod.deleted and not self._is_ours and not pod.disruption and pod.code in _KILLED:
             words += "; its pod was deleted"
             self._taken.add(pod.task)

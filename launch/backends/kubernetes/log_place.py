@@ -12,7 +12,7 @@ from typing import Optional
 from launch.backends.kubernetes.streams import LogPart
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-_SET_BACK = timedelta(hours=1)  # how far a clock may be set back while no connection is open
+_SET_BACK = timedelta(days=1)  # how far a clock may be set back while no connection is open
 
 
 class LogPlace:
@@ -20,9 +20,14 @@ class LogPlace:
 
     Only complete lines count, and only parts of full size of a line that has not ended: the end of
     a connection can cut a line, which the next connection repeats.
+
+    Attributes:
+      is_doubtful: whether this connection gave new lines without the last one that was taken. The
+        node may have removed that, or these lines are those of another pod of the same name.
     """
 
     def __init__(self) -> None:
+        self.is_doubtful = False
         self._last = ""  # timestamp of the last line that was taken
         self._count = 0  # lines taken since the first one with that timestamp, if they share it
         self._parts = 0  # parts of the last line that were taken
@@ -49,6 +54,7 @@ class LogPlace:
         """Prepares for a new connection."""
         self._repeated = self._count
         self._cut = None
+        self.is_doubtful = False
 
     def take(self, part: LogPart) -> Optional[bytes]:
         """Takes the next part of a line; returns its text, or None if it is old or cut."""
@@ -79,6 +85,7 @@ class LogPlace:
             return self._says_something_else(part)
         self._is_old = self._is_repeated(part.stamp)
         if not self._is_old:
+            self.is_doubtful |= self._repeated > 0
             self._repeated = 0
             self._count = self._count + 1 if part.stamp == self._last else 1
             self._last, self._parts = part.stamp, 1

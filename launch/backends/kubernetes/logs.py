@@ -1,7 +1,7 @@
 """Reads the logs of a job's containers with one `kubectl logs --follow` for each pod."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -14,6 +14,9 @@ from launch.backends.kubernetes.streams import Stream, stamped_lines
 _AGAIN_SECS = 1.0
 _LONGEST_AGAIN_SECS = 30.0
 _REST_SECS = 3.0  # for the last lines of the previous pod
+_HELD = 2000  # lines that are held at most
+
+Line = tuple[Pod, str]  # a line of a log, and the pod that wrote it
 
 
 @dataclass
@@ -22,7 +25,8 @@ class PodLog:
 
     `kubectl logs` finds pods by name, so a connection may reach the pod that replaced the one it
     was opened for. A connection is therefore opened only while the current watch of the pods shows
-    the pod, because a container starts, and writes, well after its pod appears in a watch.
+    the pod. If a later connection gives lines without repeating the last one of the pod, they are
+    held until a list that was asked for after its opening shows whether the pod still exists.
 
     Attributes:
       pod: the pod's newest state.
@@ -32,6 +36,8 @@ class PodLog:
       place: the place in the log up to which lines were taken.
       due: when to open the next connection.
       wait: the time between two connections.
+      opened: when the connection was opened.
+      held: lines that may be another pod's.
       is_last: whether the pod had ended before the connection was opened.
       is_complete: whether the log was read to its end, or the pod is gone.
     """
@@ -43,6 +49,8 @@ class PodLog:
     place: LogPlace = field(default_factory=LogPlace)
     due: float = 0.0
     wait: float = _AGAIN_SECS
+    opened: float = 0.0
+    held: list[str] = field(default_factory=list)
     is_last: bool = False
     is_complete: bool = False
 
@@ -81,6 +89,8 @@ class PodLogs:
         if log is None or log.pod.uid != pod.uid:
             if log is not None:
                 log.due = now + _REST_SECS
+                if log.place.is_doubtful:  # the connection is one to the new pod
+                    self._end(log)
             before = log if log is not None and log.stream is not None else None
             log = self._logs[pod.name] = PodLog(pod, self._watch, before)
         if pod.state == "ended" and log.pod.state != "ended":
@@ -95,8 +105,26 @@ class PodLogs:
         """Records that a pod does not exist any more: its log cannot be read again."""
         for log in self._logs.values():
             if log.pod.uid == uid:
+                if log.place.is_doubtful:
+                    self._end(log)
+                log.held = []
                 log.is_complete = log.stream is None
                 log.is_last = True
+
+    def listed(self, uids: Container[str], asked: float) -> list[Line]:
+        """Takes a list of the pods that existed after the time `asked`; returns the lines held."""
+        found: list[Line] = []
+        for log in self._logs.values():
+            if log.held and log.opened < asked and log.pod.uid in uids:
+                log.place.is_doubtful = False
+                found += [(log.pod, line) for line in log.held]
+                log.held = []
+        return found
+
+    @property
+    def wants_list(self) -> bool:
+        """Whether lines are held until a list of the pods is there."""
+        return any(log.held for log in self._logs.values())
 
     def keep_reading(self, now: float) -> None:
         """Opens the streams that are missing; call it in the main thread, now and then."""
@@ -104,10 +132,10 @@ class PodLogs:
             if log.before is not None and now >= log.before.due:
                 self._end(log.before)
                 log.before = None
-            is_free = log.stream is None and log.before is None and log.watch == self._watch
-            if is_free and not log.is_complete and now >= log.due:
+            is_free = log.stream is None and log.before is None and not log.held
+            if is_free and log.watch == self._watch and not log.is_complete and now >= log.due:
                 log.place.resume()
-                log.is_last = log.pod.state == "ended"
+                log.is_last, log.opened = log.pod.state == "ended", now
                 since = [f"--since-time={log.place.since}"] if log.place.since else []
                 command = self._kubectl.command(
                     "logs", log.pod.name, f"--container={CONTAINER}", "--follow", "--timestamps",
@@ -116,11 +144,11 @@ class PodLogs:
                 log.stream = Stream(command, stamped_lines, self._hear)
                 self._of_stream[log.stream] = log
 
-    def take(self, stream: Stream, item: Any) -> Optional[tuple[Pod, str]]:
-        """Takes an item of a stream; returns a new line with its pod, or None for anything else."""
+    def take(self, stream: Stream, item: Any) -> list[Line]:
+        """Takes an item of a stream; returns the lines that are new, each with its pod."""
         log = self._of_stream.get(stream)
         if log is None or log.stream is not stream:
-            return None
+            return []
         line = log.place.take(item) if item is not None else log.ended(stream, time.monotonic())
         if item is None:
             del self._of_stream[stream]
@@ -128,7 +156,13 @@ class PodLogs:
             if newest.before is log:
                 newest.before = None
                 line = line or log.place.rest()
-        return None if line is None else (log.pod, line.decode(errors="replace"))
+        if line is None:
+            return []
+        log.held.append(line.decode(errors="replace"))
+        if log.place.is_doubtful and len(log.held) < _HELD:
+            return []
+        lines, log.held = log.held, []
+        return [(log.pod, line) for line in lines]
 
     @property
     def are_complete(self) -> bool:

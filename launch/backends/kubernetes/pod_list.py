@@ -1,6 +1,7 @@
 """Lists a job's pods after a watch has ended, to find those that no further watch will mention."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from launch.backends.kubernetes.kubectl import Kubectl
@@ -8,6 +9,21 @@ from launch.backends.kubernetes.streams import Stream
 
 _AGAIN_SECS = 2.0
 _UIDS = '--output=jsonpath={range .items[*]}{.metadata.uid}{"\\n"}{end}'
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A complete list of a job's pods.
+
+    Attributes:
+      asked: when the list was asked for.
+      uids: the uids of the pods that exist.
+      gone: the uids of the pods that were known before, and do not exist any more.
+    """
+
+    asked: float
+    uids: frozenset[str]
+    gone: tuple[str, ...]
 
 
 class PodList:
@@ -35,7 +51,7 @@ class PodList:
         self._known: frozenset[str] = frozenset()
         self._listed: set[str] = set()
         self._is_wanted = False
-        self._due = 0.0
+        self._due = self._asked = 0.0
 
     def ask(self) -> None:
         """Asks for a list, as soon as there is no request under way."""
@@ -50,23 +66,24 @@ class PodList:
         """
         if self._is_wanted and self.stream is None and now >= self._due:
             self._is_wanted = False
-            self._known, self._listed = known, set()
+            self._known, self._listed, self._asked = known, set(), now
             self.stream = Stream(self._command, _lines, self._hear)
 
-    def take(self, item: Optional[str], now: float) -> list[str]:
-        """Takes an item of the stream; returns the uids of the pods that are gone."""
+    def take(self, item: Optional[str], now: float) -> Optional[Listed]:
+        """Takes an item of the stream; returns the list once it is complete."""
         if item is not None:
             self._listed.add(item)
-            return []
+            return None
         if self.stream is None:
-            return []
+            return None
         code = self.stream.code
         self.close()
         self._due = now + _AGAIN_SECS
         if code != 0:
             self._is_wanted = True
-            return []
-        return sorted(self._known - self._listed)
+            return None
+        gone = tuple(sorted(self._known - self._listed))
+        return Listed(self._asked, frozenset(self._listed), gone)
 
     def close(self) -> None:
         """Ends the request that is under way."""

@@ -9,13 +9,13 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Optional
 
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl
-from launch.backends.kubernetes.logs import PodLogs
-from launch.backends.kubernetes.pod_list import PodList
+from launch.backends.kubernetes.logs import Line, PodLogs
+from launch.backends.kubernetes.pod_list import Listed, PodList
 from launch.backends.kubernetes.pods import Pod
 from launch.backends.kubernetes.streams import Stream
 from launch.backends.kubernetes.tfjob import TFJOBS, TFJob
@@ -89,13 +89,9 @@ class Runner:
                 self._take_watched(kind, item, now)
                 return
         if self._list.stream is stream:
-            for uid in self._list.take(item, now):
-                self._follower.pod_gone(uid, now)
-                self._logs.gone(uid)
+            self._take_list(self._list.take(item, now), now)
             return
-        taken = self._logs.take(stream, item)
-        if taken is not None:
-            self._loop.take_lines(taken[0].task, taken[0].node, [self._masked(taken[1])])
+        self._take_lines(self._logs.take(stream, item))
 
     def stop(self, signum: int, count: int) -> None:
         """Ends the job in order at the first signal, and deletes its pods at once at later ones.
@@ -142,6 +138,8 @@ class Runner:
                 watch.open(self._kubectl, self._put, now)
             else:
                 watch.close()
+        if self._logs.wants_list and self._list.stream is None:
+            self._list.ask()
         self._list.keep_asking(self._follower.live_pods, now)
         self._logs.keep_reading(now)
 
@@ -178,6 +176,17 @@ class Runner:
             self._logs.follow(pod, now)
             self._logs.keep_reading(now)
 
+    def _take_list(self, listed: Optional[Listed], now: float) -> None:
+        if listed is not None:
+            for uid in listed.gone:
+                self._follower.pod_gone(uid, now)
+                self._logs.gone(uid)
+            self._take_lines(self._logs.listed(listed.uids, listed.asked))
+
+    def _take_lines(self, lines: Sequence[Line]) -> None:
+        for pod, line in lines:
+            self._loop.take_lines(pod.task, pod.node, [self._masked(line)])
+
     def _watch_ended(self, kind: str, now: float) -> None:
         errors, words = self._watches[kind].ended(self._kubectl, now)
         if kind == _PODS:
@@ -190,15 +199,11 @@ class Runner:
 
     def _delete(self, now: float) -> None:
         """Deletes the TFJob, unless it turns out to be done or deleted already."""
+        if self._follower.is_disputed:
+            self._look(now)
+        if not self._follower.wants_deletion(now):
+            return
         try:
-            if self._follower.is_disputed:
-                state = self._tfjob.look()
-                if state is not None:
-                    self._follower.saw_tfjob(state, now)
-                else:
-                    self._follower.tfjob_gone(now)
-                if not self._follower.wants_deletion(now):
-                    return
             if not self._tfjob.delete():
                 self._follower.tfjob_gone(now)
         except HostError as error:
@@ -207,6 +212,18 @@ class Runner:
             return
         self._follower.asks_for_deletion()
         self._follower.deleted(time.monotonic())
+
+    def _look(self, now: float) -> None:
+        """Asks whether the TFJob is done, or was deleted, which a watch may not have shown yet."""
+        try:
+            state = self._tfjob.look()
+        except HostError as error:
+            self._tell_once(f"{error}; TFJob {self._tfjob.name} is deleted without a last look")
+            return
+        if state is None:
+            self._follower.tfjob_gone(now)
+        else:
+            self._follower.saw_tfjob(state, now)
 
     def _tell_once(self, words: str) -> None:
         if words not in self._told:

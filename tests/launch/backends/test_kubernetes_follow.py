@@ -400,6 +400,19 @@ def test_a_pod_that_somebody_deleted_is_not_a_task_that_failed() -> None:
     assert told.cause is Cause.PLATFORM
 
 
+def test_a_task_whose_earlier_pod_was_deleted_can_fail_by_itself() -> None:
+    told = Told(restarts=1)
+    told.all_run()
+    told.pod("worker/0", terminated(143), deleted=True)
+    told.pod("worker/0", RUNNING, uid="2")
+    told.pod("worker/0", terminated(1), uid="2")
+    told.all_are_gone()
+    told.gone("worker/0", uid="2")
+    told.pass_secs(2)
+    assert told.end == (1, "worker/0 on n1 failed: exit code 1, after 1 restarts")
+    assert told.cause is Cause.TASK_FAILED
+
+
 def test_a_ps_out_of_memory_is_named_though_a_worker_reports_first() -> None:
     told = Told()
     told.all_run()

@@ -14,7 +14,7 @@ from launch.backends.kubernetes.fields import UnreadableError
 from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.log_place import LogPlace
 from launch.backends.kubernetes.logs import PodLogs
-from launch.backends.kubernetes.pod_list import PodList
+from launch.backends.kubernetes.pod_list import Listed, PodList
 from launch.backends.kubernetes.pods import Pod
 from launch.backends.kubernetes.streams import LONGEST_PART, LogPart, stamped_lines, watch_events
 from launch.backends.kubernetes.watches import Watch, pod_events, tfjob_events, warnings
@@ -131,7 +131,7 @@ def test_a_clock_that_is_set_back_loses_no_lines_and_doubles_none(later: str) ->
 def test_a_clock_that_is_set_back_between_connections_loses_no_lines() -> None:
     place = LogPlace()
     assert taken(place, lines("40Z a")) == [b"a"]
-    assert place.since == "2026-01-31T08:00:40Z"  # an hour before
+    assert place.since == "2026-01-30T09:00:40Z"  # a day before
     assert taken(place, lines("40Z a", "05Z b")) == [b"b"]
 
 
@@ -174,7 +174,7 @@ def test_words_of_the_node_are_shown_once_and_are_no_time() -> None:
     words = b"unable to retrieve container logs for containerd://4f\n"
     assert taken(place, lines("01Z a") + words) == [b"a", words.rstrip()]
     assert taken(place, lines("01Z a") + words) == []
-    assert place.since.startswith("2026-01-31T08:00:01")
+    assert place.since == "2026-01-30T09:00:01Z"
 
 
 # Connections.
@@ -202,8 +202,7 @@ class Logs:
         opened = len(self.commands) - before
         wait_for(lambda: sum(item is None for _, item in self.items) == opened, "end of a log")
         items, self.items = self.items, []
-        found = [self.logs.take(*one) for one in items]
-        return [one[1] for one in found if one is not None]
+        return [line for one in items for _, line in self.logs.take(*one)]
 
 
 def pod(uid: str, state: str = "running") -> Pod:
@@ -240,6 +239,28 @@ def test_a_log_is_not_opened_again_before_a_watch_shows_its_pod(
     assert found.read(60) == ["b"]
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_lines_that_may_be_another_pods_wait_for_a_list(
+    monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    later = AHEAD.replace("10:00:00Z a", "11:00:00Z c")
+    found = Logs(monkeypatch, AHEAD, later)
+    found.logs.follow(pod("1"), 0.0)
+    assert found.read() == ["a"]
+    assert not found.logs.wants_list
+    assert found.read(60) == []
+    assert found.logs.wants_list
+    assert found.logs.listed(["1"], 0.0) == []  # it was asked for before
+    if is_replaced:
+        found.logs.gone("1")
+        assert not found.logs.wants_list
+        found.logs.follow(pod("2"), 0.0)
+        assert found.read(60) == ["c"]
+    else:
+        assert found.logs.listed(["1"], time.monotonic() + 61) == [(pod("1"), "c")]
+        assert found.read(120) == []
+
+
 def test_a_log_that_broke_at_the_end_of_its_pod_is_read_to_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -249,7 +270,7 @@ def test_a_log_that_broke_at_the_end_of_its_pod_is_read_to_its_end(
     found.logs.follow(pod("1", "ended"), 0.0)
     wait_for(lambda: len(found.items) == 2, "end of the log")
     items, found.items = found.items, []
-    assert [one[1] for one in map(lambda i: found.logs.take(*i), items) if one] == ["a"]
+    assert [line for one in items for _, line in found.logs.take(*one)] == ["a"]
     assert not found.logs.are_complete
     assert found.read(60) == ["b"]
     assert found.logs.are_complete
@@ -322,9 +343,11 @@ def test_a_watch_that_prints_something_else_is_tried_again() -> None:
 
 @pytest.mark.parametrize(
     ("script", "gone"),
-    [("echo a; echo c", ["b"]), ("true", ["a", "b"]), ("echo a; exit 1", []), ("exit 1", [])],
+    [("echo a", ("b",)), ("true", ("a", "b")), ("echo a; exit 1", None), ("exit 1", None)],
 )
-def test_pods_that_a_complete_list_lacks_are_gone(script: str, gone: list[str]) -> None:
+def test_pods_that_a_complete_list_lacks_are_gone(
+    script: str, gone: Optional[tuple[str, ...]]
+) -> None:
     kubectl = Kubectl(None, None)
     kubectl.command = lambda *words: ["bash", "-c", script]  # type: ignore[method-assign]
     items: list[Any] = []
@@ -334,7 +357,8 @@ def test_pods_that_a_complete_list_lacks_are_gone(script: str, gone: list[str]) 
     listed.ask()
     listed.keep_asking(frozenset(("a", "b")), 0.0)
     wait_for(lambda: None in items, "end of the list")
-    assert [uid for item in items for uid in listed.take(item, 0.0)] == gone
+    *_, answer = [listed.take(item, 0.0) for item in items]
+    assert answer == (None if gone is None else Listed(0.0, frozenset("ab") - {*gone}, gone))
     listed.keep_asking(frozenset(), 1.0)
     assert listed.stream is None
     listed.keep_asking(frozenset(), 3.0)
