@@ -170,6 +170,7 @@ class Runner:
             self._loop.note(*self._follower.saw_pod(replace(pod, deleted=True), now))
             self._follower.pod_gone(pod.uid, now)
             self._logs.follow(replace(pod, state="ended"), now)
+            self._logs.gone(pod.uid)
             return
         self._loop.note(*self._follower.saw_pod(pod, now))
         if pod.state == "running" or pod.code is not None:

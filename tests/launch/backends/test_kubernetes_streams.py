@@ -284,6 +284,20 @@ def test_the_log_of_a_pod_that_is_gone_is_complete(monkeypatch: pytest.MonkeyPat
     assert found.logs.are_complete
 
 
+def test_the_log_of_a_pod_that_is_gone_is_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = Logs(monkeypatch, AHEAD)
+    found.logs.follow(pod("1"), 0.0)
+    assert found.read() == ["a"]
+    found.logs.follow(pod("1", "ended"), 0.0)
+    assert not found.logs.are_complete
+    found.logs.gone("1")
+    assert found.logs.are_complete
+    assert found.read(60) == []
+    assert len(found.commands) == 1
+
+
 def test_a_stream_to_a_pod_that_is_gone_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one to a node that has been lost: it neither speaks nor ends."""
     found = Logs(monkeypatch, "exec sleep 60")
