@@ -72,6 +72,7 @@ class Cluster:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
       has_operator: whether the cluster knows TFJobs.
       forbidden: (verb, plural) pairs that the user has no permission for.
+      refused: the pairs of the requests that were refused for that.
       unschedulable: task that cannot be scheduled, such as `ps-0` -> the scheduler's message.
       no_image: tasks whose image cannot be pulled.
       no_pods: error message if no pods can be created; else None.
@@ -87,6 +88,7 @@ class Cluster:
         self.workdir = workdir
         self.has_operator = True
         self.forbidden: set[tuple[str, str]] = set()
+        self.refused: list[tuple[str, str]] = []
         self.unschedulable: dict[str, str] = {}
         self.no_image: set[str] = set()
         self.no_pods: Optional[str] = None
@@ -639,6 +641,7 @@ class _Handler(BaseHTTPRequestHandler):
         if match is None or not known or _RESOURCES[plural][0] != match["version"]:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
         if (verb, plural) in self.api.forbidden:
+            self.api.refused.append((verb, plural))
             group = _RESOURCES[plural][0].rpartition("/")[0]
             what = f"{plural}.{group}" if group else plural
             message = f'{what} is forbidden: User "me" cannot {verb} resource "{plural}"'

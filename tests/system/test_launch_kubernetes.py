@@ -472,15 +472,13 @@ def test_a_success_during_an_outage_counts_though_the_masters_pod_is_gone(
 
 
 def test_a_deletion_that_fails_is_tried_again(launcher: Launcher, cluster: Cluster) -> None:
-    process = start(launcher, "worker/0:die=3", "worker/0:at=20")
     cluster.forbidden.add(("delete", "tfjobs"))
-    run = launcher.state / launcher.run_id()
-    wait_for(lambda: '"failed"' in (run / "status.json").read_text(), "the failure")
-    time.sleep(1)
-    assert process.poll() is None
+    process = start(launcher, "worker/0:die=3", "worker/0:at=20")
+    wait_for(lambda: ("delete", "tfjobs") in cluster.refused, "a try to delete the TFJob")
+    assert len(cluster.left("tfjobs")) == 1
     cluster.forbidden.clear()
     output, _ = process.communicate(timeout=100)
-    assert output.count(f"trying again to delete TFJob cifar10-{run.name}") == 1
+    assert output.count(f"trying again to delete TFJob cifar10-{launcher.run_id()}") == 1
     assert output.splitlines()[-1] == "exit code 3: worker/0 on node-a failed: exit code 3"
     assert process.returncode == 3
     assert_nothing_left(cluster)

@@ -66,6 +66,7 @@ class Runner:
         }
         self._watches[_EVENTS].due = time.monotonic() + _EVENTS_SECS
         self._list = PodList(kubectl, selector, self._put)
+        self._later: list[Pod] = []  # pods whose ends others may explain
         self._told: set[str] = set()  # errors that the user was told
         self._delete_due = 0.0
         self._stops = 0
@@ -119,6 +120,9 @@ class Runner:
         """Opens watches, and deletes the TFJob when the follower says so."""
         self._keep_reading(now)
         self._tfjob.adopt(now)
+        for pod in self._later:
+            self._loop.note(*self._follower.saw_pod(pod, now))
+        self._later = []
         self._loop.note(*self._follower.tick(now))
         if now >= self._delete_due and self._follower.wants_deletion(now):
             self._delete_due = now + _DELETE_SECS
@@ -172,7 +176,11 @@ class Runner:
             self._logs.follow(replace(pod, state="ended"), now)
             self._logs.gone(pod.uid)
             return
-        self._loop.note(*self._follower.saw_pod(pod, now))
+        if event == "ADDED" and pod.state == "ended" and pod.deleted:
+            # A list, in which a task that failed may follow those that were deleted for that.
+            self._later.append(pod)
+        else:
+            self._loop.note(*self._follower.saw_pod(pod, now))
         if pod.state == "running" or pod.code is not None:
             self._logs.follow(pod, now)
             self._logs.keep_reading(now)
