@@ -1,9 +1,12 @@
 """The parsers of what kubectl prints: logs, events and pods."""
 
+import contextlib
 import json
 from pathlib import Path
 
-from launch.backends.kubernetes import kubectl, logs, pods
+from launch.backends.kubernetes import objects, pods, streams
+from launch.backends.kubernetes.fields import UnreadableError
+from launch.backends.kubernetes.log_place import LogPlace
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
 
@@ -27,25 +30,29 @@ _POD = {
 
 
 def _watch_pods(data: bytes, _: Path) -> None:
-    for _kind, found in kubectl.watch_events(iter(data.splitlines(keepends=True))):
-        pods.read_pod(found)
+    for _kind, found in streams.watch_events(iter(data.splitlines(keepends=True))):
+        for read in (pods.read_pod, objects.read_tfjob, objects.read_warning):
+            with contextlib.suppress(UnreadableError):
+                read(found)
 
 
-def _stamped(data: bytes, _: Path) -> None:
-    log = logs.PodLog(pods.Pod("worker/0", "x", "1", "node0", "running"))
-    for stamp, _line in kubectl.stamped_lines(iter(data.splitlines(keepends=True))):
-        log.is_new(stamp)
-    log.resume()
+def _log(data: bytes, _: Path) -> None:
+    place = LogPlace()
+    for _connection in range(2):
+        for part in streams.stamped_lines(iter(data.splitlines(keepends=True))):
+            place.take(part)
+        assert isinstance(place.since, str)
+        place.resume()
+    place.rest()
 
 
 PARSERS = [
-    Parser("kubectl-log", lambda: [b"2026-01-31T09:00:00.1Z x\ny\n"], _stamped),
-    # kubectl writes these, not a host: what is no event or pod ends the launcher's thread.
+    Parser("kubectl-log", lambda: [b"2026-01-31T09:00:00.1Z x\ny\n"], _log),
     Parser(
         "kubectl-watch",
         lambda: [json.dumps({"type": "ADDED", "object": _POD}).encode() + b"\n"],
         _watch_pods,
-        (ValueError, LookupError, TypeError, AttributeError, RecursionError),
+        (UnreadableError,),
         mutate.of_lines,
     ),
 ]

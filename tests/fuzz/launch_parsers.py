@@ -90,7 +90,7 @@ _AGENT = b"\n".join(
         b'{"event":"started","task":"worker/0"}',
         b'{"event":"lines","task":"worker/0","lines":["step 1/2"],"dropped":0}',
         b'{"event":"ports","ports":[2222]}',
-        b'{"event":"exit","task":"worker/0","code":-9,"reason":"","stragglers":0}',
+        b'{"event":"exit","task":"worker/0","code":-9,"reason":"","stragglers":0,"port_taken":false}',
         b'{"event":"note","text":"x"}\n',
     ]
 )
@@ -145,7 +145,7 @@ def _tail(data: bytes, folder: Path) -> None:
     tail = Tail(path)
     for end in (len(data) // 2, len(data)):
         path.write_bytes(data[:end])
-        assert all("\n" not in line for line in tail.read())
+        assert all("\n" not in line for line in tail.read() or ())
 
 
 _ERRORS = [

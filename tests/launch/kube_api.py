@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Optional
@@ -72,9 +72,14 @@ class Cluster:
       kubeconfig: path of the kubeconfig, for the variable KUBECONFIG.
       has_operator: whether the cluster knows TFJobs.
       forbidden: (verb, plural) pairs that the user has no permission for.
+      refused: the pairs of the requests that were refused for that.
       unschedulable: task that cannot be scheduled, such as `ps-0` -> the scheduler's message.
       no_image: tasks whose image cannot be pulled.
       no_pods: error message if no pods can be created; else None.
+      is_down: whether the API answers nothing; `outage` sets it.
+      slow: plurals whose requests get no answer.
+      muted: plurals whose watches show no changes.
+      clock_secs: how far the nodes' clocks, which stamp the lines of logs, are ahead.
       posted: every object as it was given to `create`.
     """
 
@@ -83,9 +88,14 @@ class Cluster:
         self.workdir = workdir
         self.has_operator = True
         self.forbidden: set[tuple[str, str]] = set()
+        self.refused: list[tuple[str, str]] = []
         self.unschedulable: dict[str, str] = {}
         self.no_image: set[str] = set()
         self.no_pods: Optional[str] = None
+        self.is_down = False
+        self.slow: set[str] = set()
+        self.muted: set[str] = set()
+        self.clock_secs = 0.0
         self.posted: list[Object] = []
         self.changed = threading.Condition(threading.RLock())
         self.closing = False
@@ -166,6 +176,40 @@ class Cluster:
         container = self.processes[self._pod_of(task)["metadata"]["uid"]]
         container.reason = reason
         container.kill()
+
+    def disrupt(self, task: str, reason: str, message: str) -> None:
+        """Deletes a task's pod with a reason, as for a drained node or another pod's sake."""
+        with self.changed:
+            pod = self._pod_of(task)
+            condition = {
+                "type": "DisruptionTarget", "status": "True", "reason": reason, "message": message,
+            }  # fmt: skip
+            pod["status"] = {**pod["status"], "conditions": [condition]}
+            self._changed("pods", "MODIFIED", pod)
+            self.delete("pods", *_key(pod), None)
+
+    def remove_pod(self, task: str) -> None:
+        """Removes a task's pod at once."""
+        with self.changed:
+            pod = self._pod_of(task)
+            self.processes[pod["metadata"]["uid"]].kill()
+            self._remove("pods", pod)
+
+    def has_condition(self, kind: str) -> bool:
+        """Returns whether a TFJob has a condition of this type."""
+        jobs = self.all_of("tfjobs", None)
+        conditions = [one for job in jobs for one in job.get("status", {}).get("conditions", [])]
+        return any(one["type"] == kind for one in conditions)
+
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        """Lets the API answer nothing in the context; pods and the operator go on."""
+        self.is_down = True
+        self.end_watches()
+        try:
+            yield
+        finally:
+            self.is_down = False
 
     def end_watches(self) -> None:
         """Ends every watch and every log stream, as API servers do now and then."""
@@ -271,10 +315,12 @@ class Cluster:
         epoch = self.epoch
         while True:
             with self.changed:
-                while len(self._history) <= since:
-                    if self.closing or self.epoch != epoch:
-                        return
+                while not (self.closing or self.epoch != epoch):
+                    if len(self._history) > since and plural not in self.muted:
+                        break
                     self.changed.wait(0.2)
+                else:
+                    return
                 kind, event, found = self._history[since]
                 since += 1
             if kind == plural:
@@ -415,9 +461,12 @@ class Cluster:
             phase = "Failed" if code else "Succeeded"
             reason = container.reason if code else "Completed"
             new = _status(phase, terminated={"exitCode": code, "reason": reason})
+            if "conditions" in status:
+                new["conditions"] = status["conditions"]
         if new != status:
             found["status"] = new
-            found["spec"]["nodeName"] = "" if "conditions" in new else "node-a"
+            is_placed = new["phase"] != "Pending" or "conditions" not in new
+            found["spec"]["nodeName"] = "node-a" if is_placed else ""
             self._changed("pods", "MODIFIED", found)
 
     def _start(self, pod: Object, task: str) -> Object:
@@ -441,7 +490,9 @@ class Cluster:
         if "TF_CONFIG" in env:
             env["TF_CONFIG"] = self._with_local_addresses(env["TF_CONFIG"])
         env["LAUNCH_RUN_ID"] = pod["metadata"]["labels"][_JOB]  # the stand-in script's
-        self.processes[pod["metadata"]["uid"]] = _Container(container, env, self.workdir)
+        self.processes[pod["metadata"]["uid"]] = _Container(
+            container, env, self.workdir, lambda: self.clock_secs
+        )
         return _status("Running", running={"startedAt": _now()})
 
     def _with_local_addresses(self, text: str) -> str:
@@ -459,8 +510,11 @@ class Cluster:
 class _Container:
     """A process that stands in for a container."""
 
-    def __init__(self, spec: Object, env: dict[str, str], workdir: Path) -> None:
+    def __init__(
+        self, spec: Object, env: dict[str, str], workdir: Path, clock_secs: Callable[[], float]
+    ) -> None:
         self.reason = "Error"
+        self._clock_secs = clock_secs
         self.lines: list[tuple[str, bytes]] = []
         self.complete = False
         self._spec, self._workdir = spec, workdir
@@ -527,7 +581,7 @@ class _Container:
         if self.process.stdout is not None:
             with self.process.stdout as stream:
                 for line in stream:
-                    self.lines.append((_now(), line.rstrip(b"\n")))
+                    self.lines.append((_now(self._clock_secs()), line.rstrip(b"\n")))
         self.complete = True
 
 
@@ -560,6 +614,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, method: Any) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         self._body = json.loads(self.rfile.read(length) or b"null")
+        if self.api.is_down:
+            self.close_connection = True
+            return
         url = urlsplit(self.path)
         self._query = {key: values[0] for key, values in parse_qs(url.query).items()}
         try:
@@ -584,6 +641,7 @@ class _Handler(BaseHTTPRequestHandler):
         if match is None or not known or _RESOURCES[plural][0] != match["version"]:
             raise Refused(404, "NotFound", "the server could not find the requested resource")
         if (verb, plural) in self.api.forbidden:
+            self.api.refused.append((verb, plural))
             group = _RESOURCES[plural][0].rpartition("/")[0]
             what = f"{plural}.{group}" if group else plural
             message = f'{what} is forbidden: User "me" cannot {verb} resource "{plural}"'
@@ -599,6 +657,8 @@ class _Handler(BaseHTTPRequestHandler):
         if found is not None:
             return found
         plural, namespace, name, is_log = self._target(path, "get")
+        while plural in self.api.slow and not self.api.closing:
+            time.sleep(0.1)
         if is_log:
             self._stream_log(self.api.get(plural, str(namespace), str(name)))
             return None
@@ -761,6 +821,7 @@ def _merge(found: Object, change: Object) -> None:
             found[key] = value
 
 
-def _now() -> str:
-    moment = datetime.datetime.now(datetime.timezone.utc)
+def _now(ahead_secs: float = 0.0) -> str:
+    ahead = datetime.timedelta(seconds=ahead_secs)
+    moment = datetime.datetime.now(datetime.timezone.utc) + ahead
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

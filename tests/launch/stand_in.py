@@ -8,7 +8,7 @@ An argument of the form `worker/0:die=3` is for one task, others are for all tas
   at=N           delays die, die_once and kill to step N
   deaf           ignores SIGTERM
   child          starts a child in a session of its own, which ignores SIGTERM
-  stays          a ps does not end when the master has ended
+  stays          a ps or an evaluator does not end when the master has ended
   flood=N        writes N lines
   print=TEXT     writes TEXT
   env=NAME       writes the value of a variable
@@ -64,7 +64,7 @@ def _train(name: str, options: "dict[str, str]") -> None:
     while step < steps or not is_lead:
         if "at" not in options or step == int(options["at"]):
             _perhaps_die(name, options)
-        stays = "stays" in options and name.startswith("ps")
+        stays = "stays" in options and name.startswith(("ps", "evaluator"))
         if not is_lead and done.exists() and not stays:
             return
         step += 1

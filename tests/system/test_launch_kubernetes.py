@@ -1,6 +1,7 @@
 """TFJobs through the real kubectl, on a cluster whose API is a stand-in."""
 
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -354,6 +355,203 @@ def test_what_keeps_a_job_from_starting_is_said_in_one_line(
     assert len(errors) == 1
     assert words in errors[0]
     assert "Traceback" not in output
+    assert_nothing_left(cluster)
+
+
+def cause_of(launcher: Launcher) -> object:
+    """Returns the cause of the newest run's end, as its status file says."""
+    return json.loads((launcher.state / launcher.run_id() / "status.json").read_text())["cause"]
+
+
+def steps_in(launcher: Launcher, task: str) -> list[str]:
+    """Returns the numbers of the steps in a task's log, in the order of their lines."""
+    log = launcher.state / launcher.run_id() / "logs" / f"{task}.log"
+    lines = log.read_text().splitlines()
+    return [line.split("step ")[1].split("/")[0] for line in lines if " step " in line]
+
+
+def test_a_deleted_job_is_named_though_its_pods_end_first(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    process = start(launcher)
+    cluster.muted.add("tfjobs")
+    kubectl(launcher, "delete", "tfjob", "--all", "--wait=false")
+    output, _ = process.communicate(timeout=100)
+    assert "failed: exit code 143; its pod was deleted; stopping the others" in output
+    assert output.splitlines()[-1] == "exit code 1: the TFJob was deleted by someone else"
+    assert cause_of(launcher) == "cancelled"
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "cause"),
+    [
+        ("EvictionByEvictionAPI", "Eviction API: evicting", "platform"),
+        ("PreemptionByScheduler", "preempting for a pod of higher priority", "preempted"),
+    ],
+)
+def test_a_pod_that_kubernetes_takes_away_says_why(
+    launcher: Launcher, cluster: Cluster, reason: str, message: str, cause: str
+) -> None:
+    process = start(launcher)
+    cluster.disrupt("worker-0", reason, message)
+    output, _ = process.communicate(timeout=100)
+    words = f"worker/0 on node-a failed: {reason}: {message}; exit code 143"
+    assert output.splitlines()[-1] == f"exit code 143: {words}"
+    assert cause_of(launcher) == cause
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("trouble", ["forbidden", "slow"])
+def test_events_that_cannot_be_read_end_no_job(
+    launcher: Launcher, cluster: Cluster, trouble: str
+) -> None:
+    if trouble == "forbidden":
+        cluster.forbidden.add(("get", "events"))
+    else:
+        cluster.slow.add("events")
+    cluster.unschedulable["ps-0"] = "0/3 nodes are available: 3 Insufficient cpu."
+    process = launcher.start_up(ON, "--", "steps=300")
+    launcher.wait_for_log("master/0", "step 150/")  # 7.5 s: the events have been asked for
+    del cluster.unschedulable["ps-0"]
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert output.count("events is forbidden") == (1 if trouble == "forbidden" else 0)
+    assert_nothing_left(cluster)
+
+
+def test_an_outage_of_the_api_ends_no_job_and_loses_no_line(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    process = start(launcher)
+    before = len(steps_in(launcher, "worker-0"))
+    with cluster.outage():
+        time.sleep(20)
+        assert process.poll() is None
+    wait_for(lambda: len(steps_in(launcher, "worker-0")) > before + 400, "the lines of the outage")
+    output = interrupt(process)
+    assert process.returncode == 130
+    assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
+    assert 1 <= output.count("the cluster does not answer") <= 2  # for pods, and for the TFJob
+    for task in ("master-0", "worker-0"):
+        steps = [int(step.replace(",", "")) for step in steps_in(launcher, task)]
+        assert steps == list(range(1, len(steps) + 1))
+    assert_nothing_left(cluster)
+
+
+def test_a_pod_that_is_replaced_during_an_outage_counts_as_a_restart(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    process = start(launcher, text="restarts: 1\n")
+    with cluster.outage():
+        first = cluster.running()
+        cluster.evict("worker-0")
+        wait_for(lambda: len(set(cluster.running()) - set(first)) == 1, "a second worker")
+    status = launcher.state / launcher.run_id() / "status.json"
+    wait_for(lambda: "running (1 restarts)" in status.read_text(), "the second worker")
+    launcher.wait_for_log("worker/0", "step 30/")
+    output = interrupt(process)
+    assert "worker/0 on node-a: its pod was lost; restart 1 of 1" in output
+    assert process.returncode == 130
+    assert_nothing_left(cluster)
+
+
+def test_a_success_during_an_outage_counts_though_the_masters_pod_is_gone(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    process = launcher.start_up(ON, "--", "steps=80")
+    launcher.wait_for_log("master/0", "step 3/")
+    with cluster.outage():
+        wait_for(lambda: cluster.has_condition("Succeeded"), "the end of the job")
+        cluster.remove_pod("master-0")
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
+    assert output.splitlines()[-1] == "master/0 is done"
+    assert_nothing_left(cluster)
+
+
+def test_a_deletion_that_fails_is_tried_again(launcher: Launcher, cluster: Cluster) -> None:
+    cluster.forbidden.add(("delete", "tfjobs"))
+    process = start(launcher, "worker/0:die=3", "worker/0:at=20")
+    wait_for(lambda: ("delete", "tfjobs") in cluster.refused, "a try to delete the TFJob")
+    assert len(cluster.left("tfjobs")) == 1
+    cluster.forbidden.clear()
+    output, _ = process.communicate(timeout=100)
+    assert output.count(f"trying again to delete TFJob cifar10-{launcher.run_id()}") == 1
+    assert output.splitlines()[-1] == "exit code 3: worker/0 on node-a failed: exit code 3"
+    assert process.returncode == 3
+    assert_nothing_left(cluster)
+
+
+def test_sighup_ends_the_launcher_and_not_the_job(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher, text="environment: {API_TOKEN: secret}\n")
+    output = interrupt(process, signal.SIGHUP)
+    run_id = launcher.run_id()
+    assert process.returncode == 129
+    assert output.splitlines()[-1] == (
+        f"exit code 129: not followed any more; TFJob cifar10-{run_id} goes on; to end it: "
+        f"clean --run {run_id}"
+    )
+    assert kubectls(cluster) == []
+    assert len(cluster.left()) == 9  # the Secret too: a pod that is made again needs it
+    assert len(cluster.running()) == 3
+    assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in launcher.verb("clean")
+    assert_nothing_left(cluster)
+
+
+def test_sighup_does_not_keep_a_job_that_ends(launcher: Launcher, cluster: Cluster) -> None:
+    process = start(launcher)
+    process.send_signal(signal.SIGINT)
+    wait_for(lambda: not cluster.left("tfjobs"), "the deletion")
+    output = interrupt(process, signal.SIGHUP)
+    assert process.returncode == 130
+    assert "SIGHUP: the job is ending already" in output
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("hours", [-10, 10])
+def test_clocks_of_nodes_decide_nothing(launcher: Launcher, cluster: Cluster, hours: float) -> None:
+    """The clock of a node is set while its pod runs, and another pod follows on another node."""
+    process = start(launcher, text="restarts: 1\n")
+    cluster.clock_secs = hours * 3600
+    launcher.wait_for_log("master/0", "step 30/")
+    cluster.end_watches()
+    launcher.wait_for_log("master/0", "step 60/")
+    cluster.clock_secs = -hours * 3600
+    cluster.evict("worker-0")
+    log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
+    wait_for(lambda: log.read_text().count("step 20/") == 2, "a second worker")
+    cluster.end_watches()
+    wait_for(lambda: log.read_text().count("step 60/") == 2, "more of the second worker")
+    interrupt(process)
+    first, _, second = "\n".join(steps_in(launcher, "worker-0")).rpartition("\n1\n")
+    for steps in (first.split(), ["1", *second.split()], steps_in(launcher, "master-0")):
+        numbers = [int(step.replace(",", "")) for step in steps]
+        assert numbers == list(range(1, len(numbers) + 1))
+    assert_nothing_left(cluster)
+
+
+def test_an_evaluator_has_time_after_the_chief(launcher: Launcher, cluster: Cluster) -> None:
+    path = launcher.workdir.parent / "lab.yaml"
+    path.write_text(
+        "backend: kubernetes\ntasks: {chief: 1, worker: 1, ps: 1, evaluator: 1}\n"
+        "limits: {grace_secs: 4, stop_secs: 8}\n"
+    )
+    words = ("--", "steps=100", "evaluator/0:stays")
+    process = launcher.start_up(("--cluster", str(path)), *words)
+    launcher.wait_for_log("chief/0", "step 3/")
+    while not cluster.has_condition("Succeeded"):
+        assert len(cluster.left("tfjobs")) == 1
+        time.sleep(0.02)
+    done = time.monotonic()
+    log = launcher.state / launcher.run_id() / "logs" / "evaluator-0.log"
+    wait_for(lambda: not cluster.left("tfjobs"), "the deletion")
+    assert time.monotonic() - done > 3.5
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
+    assert "saved" in log.read_text()  # it was asked to end, as its pod was deleted
+    assert output.splitlines()[-1] == "chief/0 is done"
     assert_nothing_left(cluster)
 
 

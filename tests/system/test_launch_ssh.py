@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from launch.agent.sockets import free_ports
 from launch.backends.ssh.sync import sync_code
 from launch.cluster.model import Host
 from launch.errors import HostError
@@ -21,6 +20,7 @@ from testbeds import namespaces
 from testbeds import nodes as machines
 from testbeds.namespaces import ip
 from testbeds.nodes import Nodes
+from testbeds.processes import free_ports
 from tests.cifar10 import program
 from tests.launch.launcher import (
     ROOT,

@@ -4,54 +4,27 @@ Nothing here has side effects outside its objects: the operator starts and resta
 `launch.backends.kubernetes.run` reports their states.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Optional
 
+from launch.backends.kubernetes.current_pods import CurrentPods
+from launch.backends.kubernetes.objects import TFJobState, Warned
 from launch.backends.kubernetes.pod_end import overdue_secs
 from launch.backends.kubernetes.pods import Pod
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of
 from launch.supervise.progress_watch import ProgressWatch
+from launch.supervise.settling import Settling
 from launch.supervise.supervisor import TaskState
 
 _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # the report of the failed pod may come after that of the failed job
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
-
-
-class CurrentPods:
-    """Keeps each task's newest pod, the pods that have not ended, and the tasks with stuck pods.
-
-    Attributes:
-      stuck: task's name -> time at which its pod was first seen stuck.
-    """
-
-    def __init__(self) -> None:
-        self.stuck: dict[str, float] = {}
-        self._uids: dict[str, str] = {}  # task's name -> uid of its newest pod
-        self._live: dict[str, str] = {}  # uid of each pod that has not ended -> its task's name
-
-    def take(self, pod: Pod) -> bool:
-        """Records a pod's state; returns whether this is a new pod of its task."""
-        if pod.state == "ended":
-            self._live.pop(pod.uid, None)
-        else:
-            self._live[pod.uid] = pod.task
-        is_new = self._uids.get(pod.task) != pod.uid
-        self._uids[pod.task] = pod.uid
-        return is_new
-
-    def gone(self, task: str, uid: str) -> bool:
-        """Records that a pod was deleted; returns whether it was its task's newest one."""
-        self._live.pop(uid, None)
-        return self._uids.get(task) == uid
-
-    @property
-    def live_tasks(self) -> list[str]:
-        """The name of the task of each pod that has not ended."""
-        return list(self._live.values())
+_KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
+_CANCELLED = Outcome(1, "the TFJob was deleted by someone else", cause=Cause.CANCELLED)
 
 
 class Follower:
@@ -65,22 +38,39 @@ class Follower:
 
     Attributes:
       states: task's name -> its state.
-      verdict: how the job ends; None until that is decided.
-      outcome: the verdict, once all pods have ended or are overdue; None before.
+      outcome: the verdict, once it is final, and all pods have ended or are overdue; None before.
     """
 
     def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
         self.states = {
             task.name: TaskState(replace(task, host=replace(task.host, name="-"))) for task in tasks
         }
-        self.verdict: Optional[Outcome] = None
         self.outcome: Optional[Outcome] = None
         self._limits, self._restarts = limits, restarts
         self._progress = ProgressWatch(limits, now)
+        self._settling = Settling()
         self._pods = CurrentPods()
         self._failed: Optional[tuple[float, str]] = None  # time and reason of the TFJob's failure
         self._decided = 0.0  # when the end was decided
+        self._is_ours = False  # whether this launcher has asked for the TFJob's deletion
         self._deleted: Optional[float] = None  # when the TFJob was deleted
+        self._warned: dict[str, str] = {}  # task's name -> time of its newest warning
+        self._taken: set[str] = set()  # tasks whose pods others have deleted
+
+    @property
+    def verdict(self) -> Optional[Outcome]:
+        """How the job ends; None until that is decided. A nearer cause may replace it at first."""
+        return self._settling.verdict
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether the job fails by the word of a pod, and may really have been deleted."""
+        return self.verdict is not None and self.verdict.cause not in (Cause.DONE, Cause.USER)
+
+    @property
+    def live_pods(self) -> frozenset[str]:
+        """The uids of the pods that have not ended."""
+        return self._pods.live
 
     def wants_deletion(self, now: float) -> bool:
         """Returns whether to delete the job now; after a success, tasks have time to end."""
@@ -92,12 +82,14 @@ class Follower:
     def saw_pod(self, pod: Pod, now: float) -> list[str]:
         """Records a pod's state; returns what to tell the user."""
         state = self.states.get(pod.task)
-        if state is None:
+        if state is None or self._pods.is_past(pod.uid):
             return []
         notes: list[str] = []
-        if self._pods.take(pod):
-            if state.alive and not self.verdict:  # the end of the previous pod was not seen
-                notes += self._ended(state, replace(pod, code=None, words="its pod was lost"), now)
+        before = self._pods.newest(pod.task)
+        is_missing = self._pods.finds(pod.task)
+        if self._pods.take(pod, now):
+            if before is not None and (is_missing or state.alive):  # its end was not seen
+                notes += self._lost(state, before, now)
             if state.status != "failed":
                 state.status, state.last = "starting", ""
         if pod.node:
@@ -108,38 +100,63 @@ class Follower:
             return notes + self._ended(state, pod, now)
         if pod.state == "running":
             state.status, state.last = "running", ""
-            self._pods.stuck.pop(pod.task, None)
             return notes
         return notes + self._waits(state, pod, now)
 
-    def pod_gone(self, task: str, uid: str) -> None:
-        """Records that a pod was deleted."""
-        was_current = self._pods.gone(task, uid)
-        state = self.states.get(task)
-        if state is not None and was_current and state.alive and self.verdict:
-            state.status = "ended"
+    def pod_gone(self, uid: str, now: float) -> None:
+        """Records that a pod does not exist any more.
 
-    def warned(self, task: str, words: str) -> list[str]:
-        """Records a warning about a pod that does not start; returns what to tell the user."""
-        state = self.states[task]
-        if self.verdict or state.status not in ("waiting", "starting") or words in state.last:
-            return []
-        state.last = words
-        return [f"{task} waits: {words}"]
+        If its end was not seen, the task's failure is not decided yet: the TFJob may be done, and
+        its pods removed.
+        """
+        pod = self._pods.gone(uid)
+        state = self.states.get(pod.task) if pod is not None else None
+        if pod is None or state is None or not state.alive:
+            return
+        state.status = "ended" if self.verdict else "restarting"
+        if not self.verdict:
+            state.last = _words_of_lost(pod)
+            self._pods.misses(pod.task, now)
 
-    def saw_job(self, job: dict[str, Any], now: float) -> None:
-        """Records the conditions of the TFJob object of the API."""
-        for condition in job.get("status", {}).get("conditions") or []:
-            if condition["status"] == "True" and condition["type"] == "Succeeded":
-                self._decide(Outcome(0, f"{self._lead} is done", cause=Cause.DONE), now)
-            if condition["status"] == "True" and condition["type"] == "Failed":
-                self._failed = self._failed or (now, condition.get("message", ""))
+    def warned(self, warning: Warned, tfjob: str) -> list[str]:
+        """Records a warning about the TFJob or a pod of it; returns what to tell the user.
 
-    def job_gone(self, now: float) -> None:
+        Args:
+          warning: the warning.
+          tfjob: the name of the TFJob, with which the names of its pods begin.
+        """
+        notes: list[str] = []
+        for name, state in self.states.items():
+            pod = self._pods.newest(name)
+            names = (tfjob, f"{tfjob}-{name.replace('/', '-')}")
+            is_about = warning.about in names if pod is None else warning.uid == pod.uid
+            is_newest = warning.time >= self._warned.get(name, "")
+            waits = state.status in ("waiting", "starting") and not self.verdict
+            if is_about and is_newest and waits and warning.words not in state.last:
+                self._warned[name] = warning.time
+                state.last = warning.words
+                notes.append(f"{name} waits: {warning.words}")
+        return notes
+
+    def saw_tfjob(self, job: TFJobState, now: float) -> None:
+        """Records the state of the TFJob."""
+        if job.succeeded:
+            if self._pods.finds(self._lead):
+                self.states[self._lead].status, self.states[self._lead].code = "ended", 0
+            self._report(Outcome(0, f"{self._lead} is done", cause=Cause.DONE), now)
+        if job.failed is not None:
+            self._failed = self._failed or (now, job.failed)
+        if job.deleted and not self._is_ours:
+            self._report(_CANCELLED, now)
+        if job.suspended and self._pods.are_known:
+            words = "the TFJob was suspended by someone else"
+            self._report(Outcome(1, words, cause=Cause.PLATFORM), now)
+
+    def tfjob_gone(self, now: float) -> None:
         """Records that the TFJob does not exist any more."""
+        if not self._is_ours:
+            self._report(_CANCELLED, now)
         self._deleted = self._deleted or now
-        words = "the TFJob was deleted by someone else"
-        self._decide(Outcome(1, words, cause=Cause.CANCELLED), now)
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
@@ -147,85 +164,129 @@ class Follower:
 
     def stop(self, reason: str, exit_code: int, now: float) -> None:
         """Records that the user stopped the job."""
-        self._decide(Outcome(exit_code, reason, cause=Cause.USER), now)
+        self._report(Outcome(exit_code, reason, cause=Cause.USER), now)
+
+    def asks_for_deletion(self) -> None:
+        """Records that this launcher asks for the TFJob's deletion, so that this is no news."""
+        self._is_ours = True
 
     def deleted(self, now: float) -> None:
         """Records that this launcher deleted the job; its pods still have time to end."""
-        self._deleted = now
+        self._deleted = self._deleted or now
 
     def tick(self, now: float) -> list[str]:
         """Decides what is due at the time `now`; returns what to tell the user."""
         if self.verdict is None:
             return self._check_limits(now)
-        if self._deleted is None:
-            return []
-        late = now > self._deleted + overdue_secs(self._limits)
-        if self._pods.live_tasks and not late:
+        began = self._deleted
+        if began is None:  # the deletion may fail for long
+            began = self._decided + (0 if self.verdict.exit_code else self._limits.grace_secs)
+        late = now > began + overdue_secs(self._limits)
+        has_ended = self._deleted is not None and not self._pods.live_tasks
+        is_final = self.verdict.cause is Cause.USER or self._settling.is_settled(now)
+        if not (has_ended or late) or not is_final:
             return []
         self.outcome = self.verdict
-        names = ", ".join(self._pods.live_tasks)
+        if self.verdict.task in self._taken and self.verdict.cause is Cause.TASK_FAILED:
+            self.outcome = replace(self.verdict, cause=Cause.PLATFORM)
+        names = ", ".join(self._pods.live_tasks) or ("" if has_ended else "the TFJob")
         return [f"{names}: end not confirmed; run `clean`"] if names else []
 
     @property
     def _lead(self) -> str:
         return next(name for name, state in self.states.items() if state.task.is_lead)
 
-    def _decide(self, verdict: Outcome, now: float) -> None:
+    def _report(self, outcome: Outcome, now: float) -> None:
         if self.verdict is None:
-            self.verdict = verdict
             self._decided = now
             for state in self.states.values():
                 if state.status in ("waiting", "restarting"):
                     state.status = "ended"
+        self._settling.report(outcome, now)
 
     def _waits(self, state: TaskState, pod: Pod, now: float) -> list[str]:
         is_news = pod.words != state.last and (":" in pod.words or pod.stuck)
         state.last = pod.words or state.last
-        if pod.stuck:
-            self._pods.stuck.setdefault(pod.task, now)
         if pod.hopeless and not self.verdict:
             return self._fail(state, None, now)
         return [f"{pod.task} waits: {pod.words}"] if is_news and not self.verdict else []
 
-    def _ended(self, state: TaskState, pod: Pod, now: float) -> list[str]:
-        name = state.task.name
-        state.code, state.last = pod.code, pod.words
-        state.status = "ended"
-        if self.verdict:
+    def _lost(self, state: TaskState, pod: Pod, now: float) -> list[str]:
+        """Judges the end of a pod that was not seen."""
+        if self.verdict is not None:
             return []
-        if pod.code == 0:
+        self._taken.discard(pod.task)
+        if pod.deleted and not self._is_ours:
+            self._taken.add(pod.task)
+        return self._judge(state, None, _words_of_lost(pod), pod.cause, now)
+
+    def _ended(self, state: TaskState, pod: Pod, now: float) -> list[str]:
+        words = pod.words
+        self._taken.discard(pod.task)
+        if pod.deleted and not self._is_ours and not pod.disruption and pod.code in _KILLED:
+            words += "; its pod was deleted"
+            self._taken.add(pod.task)
+        if self.verdict is None:
+            return self._judge(state, pod.code, words, pod.cause, now)
+        state.code, state.last, state.status = pod.code, words, "ended"
+        # Pods that end because this launcher has deleted them say nothing about the cause.
+        is_own_end = not pod.deleted or pod.is_oom or pod.cause is not Cause.TASK_FAILED
+        if pod.code != 0 and is_own_end:
+            self._report(self._failure(state, pod.cause), now)
+        elif pod.code == 0 and state.task.is_lead and not self._is_ours:
+            self._report(Outcome(0, f"{pod.task} is done", cause=Cause.DONE), now)
+        return []
+
+    def _judge(
+        self, state: TaskState, code: Optional[int], words: str, cause: Cause, now: float
+    ) -> list[str]:
+        """Decides whether a task that has ended is done, is restarted, or fails the job."""
+        name = state.task.name
+        state.status, state.code, state.last, state.cause = "ended", code, words, cause
+        if code == 0:
             if state.task.is_lead:
-                self._decide(Outcome(0, f"{name} is done", cause=Cause.DONE), now)
+                self._report(Outcome(0, f"{name} is done", cause=Cause.DONE), now)
                 return []
             return [] if state.task.task_type == "ps" else [f"{name} is done"]
-        is_made_anew = pod.code is None or pod.code >= _FIRST_SIGNAL
+        is_made_anew = code is None or code >= _FIRST_SIGNAL
         if not is_made_anew or state.restarts >= self._restarts:
-            return self._fail(state, pod.code, now)
+            return self._fail(state, code, now)
         state.restarts += 1
         state.status = "restarting"
         where = state.task.host.name
-        return [f"{name} on {where}: {pod.words}; restart {state.restarts} of {self._restarts}"]
+        return [f"{name} on {where}: {words}; restart {state.restarts} of {self._restarts}"]
 
     def _fail(self, state: TaskState, code: Optional[int], now: float) -> list[str]:
+        state.code, state.status = code, "failed"
+        failure = self._failure(state, state.cause)
+        self._report(failure, now)
+        for pod in self._pods.disrupted:  # a task that fails without another one is not the cause
+            words = f"{pod.task} on {pod.node or '-'} failed: {pod.disruption}"
+            self._report(Outcome(1, words, pod.task, cause=pod.cause), now)
+        return [f"{failure.reason}; stopping the others"]
+
+    def _failure(self, state: TaskState, cause: Cause) -> Outcome:
         name, node = state.task.name, state.task.host.name
         again = f", after {state.restarts} restarts" if state.restarts else ""
         where = "" if node == "-" else f" on {node}"
-        state.status = "failed"
         reason = f"{name}{where} failed: {state.last}{again}"
-        self._decide(Outcome(exit_code_of(code), reason, name, cause=Cause.TASK_FAILED), now)
-        return [f"{reason}; stopping the others"]
+        return Outcome(exit_code_of(state.code), reason, name, cause=cause)
 
     def _check_limits(self, now: float) -> list[str]:
         if self._failed is not None and now > self._failed[0] + _POD_SECS:
             words = f"the TFJob has failed: {self._failed[1]}"
-            self._decide(Outcome(1, words, cause=Cause.TASK_FAILED), now)
+            self._report(Outcome(1, words, cause=Cause.TASK_FAILED), now)
             return []
+        for name in self._pods.missing_since(now - _POD_SECS):
+            pod = self._pods.newest(name)
+            if self._pods.finds(name) and pod is not None:
+                return self._lost(self.states[name], pod, now)
         # At most half of start_secs, so that the message names the pod rather than the limit.
         patience = min(_STUCK_SECS, (self._limits.start_secs or 2 * _STUCK_SECS) / 2)
-        for name, since in self._pods.stuck.items():
-            if now > since + patience:
-                return self._fail(self.states[name], None, now)
         overdue = self._progress.overdue(now)
+        then = now - patience if overdue is None else math.inf
+        for name in self._pods.stuck_since(then):
+            return self._fail(self.states[name], None, now)
         return [] if overdue is None else self._time_out(overdue, now)
 
     def _time_out(self, reason: str, now: float) -> list[str]:
@@ -235,5 +296,9 @@ class Follower:
                 reason += f": {name} waits: {state.last or 'the operator has not created its pod'}"
                 break
         words = f"{reason}; the limits are start_secs and idle_secs"
-        self._decide(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
+        self._report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
         return [f"{reason}; stopping"]
+
+
+def _words_of_lost(pod: Pod) -> str:
+    return pod.disruption or ("its pod was deleted" if pod.deleted else "its pod was lost")

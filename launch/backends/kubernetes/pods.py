@@ -1,10 +1,13 @@
 """Reads the state of a task from its pod. The functions have no side effects."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Optional
 
+from launch.backends.kubernetes.fields import UnreadableError, mapping, sequence, text
 from launch.backends.kubernetes.manifests import CONTAINER
+from launch.record.outcome import Cause
 
 _TYPE, _INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 
@@ -25,6 +28,22 @@ _ADVICE = {
     "InvalidImageName": "look at `image:`",
     "ErrImageNeverPull": "load the image into every node, or change `image_pull_policy:`",
 }
+# Why Kubernetes itself ended a pod: reasons of the pod's status, and of its condition
+# DisruptionTarget, which can have other reasons as well.
+_DISRUPTIONS = {
+    "Evicted": Cause.PLATFORM,
+    "Preempting": Cause.PREEMPTED,
+    "Terminated": Cause.PLATFORM,  # the node is shut down in order
+    "Shutdown": Cause.PLATFORM,
+    "NodeShutdown": Cause.PLATFORM,
+    "NodeAffinity": Cause.PLATFORM,
+    "UnexpectedAdmissionError": Cause.PLATFORM,
+    "NodeLost": Cause.HOST_LOST,
+    "PreemptionByScheduler": Cause.PREEMPTED,
+    "DeletionByPodGC": Cause.HOST_LOST,  # its node does not exist any more
+}
+# An eviction for which the pod itself is to blame.
+_OWN_FAULT = re.compile(r"exceeds the (total )?limit|exceeded its local ephemeral storage limit")
 
 
 @dataclass(frozen=True)
@@ -33,6 +52,7 @@ class Pod:
 
     Attributes:
       task: the name of the pod's task, such as `worker/0`.
+      name: the pod's name, which a later pod of the same task has as well.
       uid: the pod's id, which differs from that of earlier and later pods of the same name.
       node: the node on which the pod runs; "" until that is known.
       state: `waiting`, `running` or `ended`.
@@ -40,7 +60,10 @@ class Pod:
       words: why the pod waits or ended.
       stuck: whether the pod waits for a reason that seldom passes.
       hopeless: whether the pod waits for a reason that never passes.
-      created: the time of creation by the API server's clock, such as `2026-01-31T09:00:00Z`.
+      deleted: whether the pod was deleted, and perhaps still runs.
+      is_oom: whether the container was killed for lack of memory.
+      cause: what a failure of this pod means for the job.
+      disruption: why Kubernetes ends or ended the pod, in words; "" if it did not.
     """
 
     task: str
@@ -52,60 +75,108 @@ class Pod:
     words: str = ""
     stuck: bool = False
     hopeless: bool = False
-    created: str = ""
+    deleted: bool = False
+    is_oom: bool = False
+    cause: Cause = Cause.TASK_FAILED
+    disruption: str = ""
 
 
-def read_pod(pod: dict[str, Any]) -> Optional[Pod]:
-    """Returns the state of a pod object of the API; None if the pod belongs to no task."""
-    metadata, status = pod["metadata"], pod.get("status", {})
-    labels = metadata.get("labels", {})
-    if _TYPE not in labels or _INDEX not in labels:
+def read_pod(pod: Any) -> Optional[Pod]:
+    """Returns the state of a pod object of the API; None if the pod belongs to no task.
+
+    Raises:
+      UnreadableError: it is no pod, or has no name or no uid.
+    """
+    metadata, status = mapping(pod, "metadata"), mapping(pod, "status")
+    kind = text(pod, "kind")
+    if kind not in ("", "Pod"):
+        raise UnreadableError(f"kubectl get pods printed an object of the kind {kind}")
+    task_type, index = text(metadata, "labels", _TYPE), text(metadata, "labels", _INDEX)
+    if not task_type or not index:
         return None
+    name, uid = text(metadata, "name"), text(metadata, "uid")
+    if not name or not uid:
+        raise UnreadableError(f"kubectl get pods printed a pod without {'uid' if name else 'name'}")
+    cause, disruption = _disruption(status)
     found = partial(
         Pod,
-        f"{labels[_TYPE]}/{labels[_INDEX]}",
-        metadata["name"],
-        metadata["uid"],
-        pod.get("spec", {}).get("nodeName", ""),
-        created=metadata.get("creationTimestamp", ""),
+        f"{task_type}/{index}",
+        name,
+        uid,
+        text(pod, "spec", "nodeName"),
+        deleted="deletionTimestamp" in metadata,
+        cause=cause,
+        disruption=disruption,
     )
-    containers = status.get("containerStatuses", [])
-    state: dict[str, Any] = next(
-        (one["state"] for one in containers if one["name"] == CONTAINER), {}
-    )
-    if "terminated" in state:
-        code = state["terminated"]["exitCode"]
-        return found("ended", code, _ended_words(code, state["terminated"].get("reason", "")))
-    if status.get("phase") in ("Failed", "Succeeded"):
-        words = ": ".join(filter(None, (status.get("reason", "Failed"), status.get("message"))))
-        return found("ended", None, words)
-    if "running" in state:
+    containers = sequence(status, "containerStatuses")
+    state = next((mapping(c, "state") for c in containers if text(c, "name") == CONTAINER), {})
+    code = _exit_code(state)
+    if code is not None or text(status, "phase") in ("Failed", "Succeeded"):
+        reason = text(state, "terminated", "reason")
+        words = _ended_words(code, reason, status, disruption)
+        return found("ended", code, words, is_oom=reason == "OOMKilled")
+    if isinstance(state.get("running"), dict):
         return found("running")
-    waiting = state.get("waiting", {})
-    reason = waiting.get("reason", "")
-    if reason:
-        return found(
-            "waiting",
-            words=_with_advice(reason, waiting.get("message", "")),
-            stuck=reason in _STUCK,
-            hopeless=reason in _HOPELESS,
+    return _waiting(found, state, status)
+
+
+def _waiting(found: "partial[Pod]", state: dict[str, Any], status: dict[str, Any]) -> Pod:
+    reason = text(state, "waiting", "reason")
+    if not reason:
+        return found("waiting", words=_why_not_scheduled(status))
+    return found(
+        "waiting",
+        words=_with_advice(reason, text(state, "waiting", "message")),
+        stuck=reason in _STUCK,
+        hopeless=reason in _HOPELESS,
+    )
+
+
+def _exit_code(state: dict[str, Any]) -> Optional[int]:
+    """Returns a container's exit code, 255 for an impossible one; None before its end."""
+    if not isinstance(state.get("terminated"), dict):
+        return None
+    code = state["terminated"].get("exitCode")
+    is_valid = isinstance(code, int) and not isinstance(code, bool) and 0 <= code <= 255
+    return code if is_valid else 255
+
+
+def _disruption(status: dict[str, Any]) -> tuple[Cause, str]:
+    """Returns the cause of a failure of the pod, and why Kubernetes ended it, in words."""
+    reason, message = text(status, "reason"), text(status, "message")
+    if reason not in _DISRUPTIONS:
+        for condition in sequence(status, "conditions"):
+            is_true = text(condition, "status") == "True"
+            if text(condition, "type") == "DisruptionTarget" and is_true:
+                reason = text(condition, "reason") or "DisruptionTarget"
+                message = text(condition, "message")
+                return _DISRUPTIONS.get(reason, Cause.PLATFORM), _with_advice(reason, message)
+        return Cause.TASK_FAILED, ""
+    cause = Cause.TASK_FAILED if _OWN_FAULT.search(message) else _DISRUPTIONS[reason]
+    return cause, _with_advice(reason, message)
+
+
+def _ended_words(code: Optional[int], reason: str, status: dict[str, Any], disruption: str) -> str:
+    if code is None:
+        return disruption or _with_advice(
+            text(status, "reason") or "Failed", text(status, "message")
         )
-    return found("waiting", words=_why_not_scheduled(status.get("conditions", [])))
-
-
-def _ended_words(code: int, reason: str) -> str:
     words = f"exit code {code}"
-    return words if reason in ("", "Error", "Completed") else f"{words}, {_with_advice(reason, '')}"
+    if reason not in ("", "Error", "Completed"):
+        words = f"{words}, {_with_advice(reason, '')}"
+    return f"{disruption}; {words}" if disruption else words
 
 
 def _with_advice(reason: str, message: str) -> str:
-    words = ": ".join(filter(None, (reason, " ".join(message.split()))))
+    words = ": ".join(filter(None, (reason, message)))
     return f"{words}; {_ADVICE[reason]}" if reason in _ADVICE else words
 
 
-def _why_not_scheduled(conditions: list[dict[str, Any]]) -> str:
-    for condition in conditions:
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            message = " ".join(condition.get("message", "").split())
-            return ": ".join(filter(None, (condition.get("reason", "not scheduled"), message)))
+def _why_not_scheduled(status: dict[str, Any]) -> str:
+    for condition in sequence(status, "conditions"):
+        is_false = text(condition, "status") == "False"
+        if text(condition, "type") == "PodScheduled" and is_false:
+            return _with_advice(
+                text(condition, "reason") or "not scheduled", text(condition, "message")
+            )
     return ""

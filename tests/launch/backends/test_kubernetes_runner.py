@@ -1,0 +1,153 @@
+"""What the launcher asks of the cluster before it deletes a job, and what it does with answers."""
+
+import queue
+from collections.abc import Iterator
+from typing import Any, Optional, cast
+
+import pytest
+
+from launch.backends.kubernetes.follow import Follower
+from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.objects import TFJobState
+from launch.backends.kubernetes.pods import read_pod
+from launch.backends.kubernetes.runner import Runner
+from launch.backends.kubernetes.tfjob import TFJob
+from launch.cluster.model import Limits
+from launch.cluster.tasks import make_job
+from launch.errors import HostError
+from launch.supervise.run_loop import RunLoop
+from tests.launch.backends.test_kubernetes_follow import (
+    RUNNING,
+    pod_status,
+    small,
+    terminated,
+)
+
+DOWN = HostError("the cluster does not answer")
+
+
+class Objects:
+    """A TFJob of which each request gets the answer that a test chooses."""
+
+    name = "job"
+
+    def __init__(self) -> None:
+        self.state: Any = TFJobState()  # an error is raised
+        self.exists: Any = True
+        self.asked: list[str] = []
+
+    def adopt(self, now: float) -> None:
+        """Does nothing."""
+
+    def look(self) -> Optional[TFJobState]:
+        self.asked.append("look")
+        if isinstance(self.state, HostError):
+            raise self.state
+        return cast(Optional[TFJobState], self.state)
+
+    def delete(self) -> bool:
+        self.asked.append("delete")
+        if isinstance(self.exists, HostError):
+            raise self.exists
+        return bool(self.exists)
+
+
+class Loop:
+    """A run loop without a loop."""
+
+    def __init__(self) -> None:
+        self.events: queue.Queue[Any] = queue.Queue()
+        self.notes: list[str] = []
+
+    def note(self, *texts: str) -> None:
+        self.notes += texts
+
+
+class Rig:
+    """A runner that follows a master, a worker and a ps, all of which run."""
+
+    def __init__(self) -> None:
+        kubectl = Kubectl(None, None)
+        kubectl.command = lambda *words: ["true"]  # type: ignore[method-assign]
+        self.objects, self.loop, self.now = Objects(), Loop(), 1000.0
+        self.follower = Follower(make_job(small()).tasks, Limits(), 0, self.now)
+        self.runner = Runner(
+            kubectl,
+            cast(TFJob, self.objects),
+            self.follower,
+            cast("RunLoop[Any]", self.loop),
+            [],
+        )
+        for task in ("master", "worker", "ps"):
+            self.pod("ADDED", task, RUNNING)
+
+    def pod(self, event: str, task: str, status: dict[str, Any], deleted: bool = False) -> None:
+        found = pod_status(status, (task, 0), task)
+        if deleted:
+            found["metadata"]["deletionTimestamp"] = "2026-01-31T09:00:00Z"
+        pod = read_pod(found)
+        assert pod is not None
+        self.runner._take_pod(event, pod, self.now)
+
+    def tick(self, secs: float = 0.0) -> None:
+        self.now += secs
+        self.runner.tick(self.now)
+
+    @property
+    def reason(self) -> str:
+        assert self.follower.verdict is not None
+        return self.follower.verdict.reason
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.runner.close()
+
+
+def test_a_job_that_fails_is_looked_at_and_deleted(rig: Rig) -> None:
+    rig.pod("MODIFIED", "worker", terminated(3))
+    rig.tick()
+    rig.tick(10)
+    assert rig.objects.asked == ["look", "delete"]
+    assert rig.reason == "worker/0 on n1 failed: exit code 3"
+
+
+@pytest.mark.parametrize(("state", "exists"), [(None, True), (DOWN, False)])
+def test_a_job_that_is_gone_by_then_was_deleted_by_someone(
+    rig: Rig, state: Any, exists: bool
+) -> None:
+    rig.objects.state, rig.objects.exists = state, exists
+    rig.pod("MODIFIED", "worker", terminated(143), deleted=True)
+    rig.tick()
+    assert rig.reason == "the TFJob was deleted by someone else"
+
+
+def test_a_job_that_is_done_by_then_is_done(rig: Rig) -> None:
+    rig.objects.state = TFJobState(succeeded=True)
+    rig.pod("MODIFIED", "worker", terminated(143), deleted=True)
+    rig.tick()
+    assert rig.reason == "master/0 is done"
+    assert rig.objects.asked == ["look"]  # the other tasks have time to end
+
+
+def test_a_deletion_that_gets_no_answer_is_tried_again_and_is_nobody_elses(rig: Rig) -> None:
+    rig.objects.state = rig.objects.exists = DOWN
+    rig.pod("MODIFIED", "worker", terminated(3))
+    rig.tick()
+    rig.objects.state, rig.objects.exists = None, False
+    rig.tick(1)
+    assert rig.objects.asked == ["look", "delete"]
+    rig.tick(5)
+    assert rig.reason == "worker/0 on n1 failed: exit code 3"
+    assert not rig.follower.wants_deletion(rig.now)
+    told = "the cluster does not answer; trying again to delete TFJob job"
+    assert rig.loop.notes.count(told) == 1
+
+
+def test_in_a_list_a_task_that_failed_counts_more_than_those_deleted_for_that(rig: Rig) -> None:
+    rig.pod("ADDED", "master", terminated(143), deleted=True)
+    rig.pod("ADDED", "worker", terminated(3))
+    rig.tick()
+    assert rig.reason == "worker/0 on n1 failed: exit code 3"
