@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system mutants clean
+.PHONY: help demo venv kernels check format test test-fast test-system test-faults soak mutants clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
@@ -25,6 +25,8 @@ help:
 	@echo 'make test         the tests; ARGS="-k name" picks some'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
+	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
+	@echo 'make soak         one job with many kills, its memory and descriptors; MINUTES=30 SEED=1'
 	@echo 'make mutants      whether the tests notice small faults: up to an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make clean        remove .venv, caches and the demo; data/ and output/ stay'
@@ -91,6 +93,16 @@ test-system: .venv/.installed-dev kernels
 	$(PY) -m pytest -m system --numprocesses 2 --dist loadfile $(ARGS) || { \
 	  echo 'Once more what failed: other load on the machine can be the reason.'; \
 	  $(PY) -m pytest -m system --last-failed --last-failed-no-failures none $(ARGS); }
+
+test-faults: .venv/.installed-dev kernels
+	testbeds/install_packages.sh
+	$(PY) -m tests.faults $(ARGS)
+
+MINUTES ?= 30
+SEED ?= 1
+
+soak: .venv/.installed-dev kernels
+	$(PY) -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 mutants: .venv/.installed-dev kernels
 	$(PY) -m tests.mutants $(ARGS)

@@ -1,0 +1,88 @@
+"""`python -m tests.faults`: breaks real jobs in many ways, and prints what comes of it."""
+
+import argparse
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Optional
+
+from testbeds import nodes as machines
+from testbeds.nodes import Nodes
+from tests.cifar10.program import make_records
+from tests.faults import cells, report
+from tests.faults.cells import Cell
+from tests.faults.experiment import Bench, Result, shape_of
+from tests.faults.runs import NIGHT, Size
+from tests.launch.launcher import ROOT
+
+_IMAGES = 200
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Runs the matrix; returns 1 if a cell failed."""
+    options = _parser().parse_args(argv)
+    names = [word for word in options.only if "/" in word]
+    chosen = cells.cover(cells.every_cell(), options.seed)
+    chosen = [cells.cell_named(name) for name in names] or cells.pick(chosen, options.only)
+    if options.list:
+        print("\n".join(cell.name for cell in chosen))
+        return 0
+    began = time.monotonic()
+    results = run(chosen, NIGHT if options.night else Size(), options.jobs, options.out)
+    report.write(results, options.out)
+    print(report.as_markdown(results))
+    print(f"{time.monotonic() - began:.0f} s; table: {options.out / 'matrix.md'}")
+    return 1 if any(result.wrong for result in results) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="cells with a fault, task, time or replication of this name; or cells by their names",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="which cells cover all pairs")
+    parser.add_argument("--jobs", type=int, default=2, help="cells that run at a time")
+    parser.add_argument("--night", action="store_true", help="faults that last a minute")
+    parser.add_argument("--list", action="store_true", help="print the cells; run nothing")
+    parser.add_argument("--out", type=Path, default=ROOT / "faults", help="folder of the tables")
+    return parser
+
+
+def run(chosen: Sequence[Cell], size: Size, jobs: int, out: Path) -> list[Result]:
+    """Carries out cells, a few at a time; those on hosts of their own come one after the other."""
+    on_nodes = [cell for cell in chosen if shape_of(cell).on_nodes]
+    here = [cell for cell in chosen if cell not in on_nodes]
+    with tempfile.TemporaryDirectory(prefix="faults-") as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        data = make_records(folder / "data", _IMAGES)
+        nodes = None
+        if on_nodes and machines.why_not() is None:
+            nodes = stack.enter_context(Nodes(folder / "ssh", count=3))
+        elif on_nodes:
+            print(f"left out, since {machines.why_not()}: {', '.join(c.name for c in on_nodes)}")
+        bench = Bench(folder / "jobs", data, size, out / "logs", nodes)
+
+        def carry_out(cell: Cell) -> Result:
+            result = bench.run(cell)
+            print(report.line_of(result), flush=True)
+            return result
+
+        for shape in dict.fromkeys(map(shape_of, [*here, *(on_nodes if nodes else [])])):
+            print(f"undisturbed, {shape}: {bench.undisturbed_secs(shape):.1f} s", flush=True)
+        with ThreadPoolExecutor(jobs) as pool:
+            waiting = [pool.submit(_in_turn, carry_out, on_nodes if nodes else [])]
+            waiting += [pool.submit(_in_turn, carry_out, [cell]) for cell in here]
+            found = [result for one in waiting for result in one.result()]
+    order = {cell.name: place for place, cell in enumerate(chosen)}
+    return sorted(found, key=lambda result: order[result.cell])
+
+
+def _in_turn(carry_out: Callable[[Cell], Result], chosen: Sequence[Cell]) -> list[Result]:
+    return [carry_out(cell) for cell in chosen]
