@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from tests.cifar10.program import make_records
 from tests.faults import cells, report
 from tests.faults.cells import Cell
 from tests.faults.experiment import Bench, Result, shape_of
-from tests.faults.runs import NIGHT, Size
+from tests.faults.runs import NIGHT, STOP, Size
 from tests.launch.launcher import ROOT
 
 _IMAGES = 200
@@ -30,6 +31,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if options.list:
         print("\n".join(cell.name for cell in chosen))
         return 0
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: STOP.set())
     began = time.monotonic()
     results = run(chosen, NIGHT if options.night else Size(), options.jobs, options.out)
     report.write(results, options.out)
@@ -74,8 +77,6 @@ def run(chosen: Sequence[Cell], size: Size, jobs: int, out: Path) -> list[Result
             print(report.line_of(result), flush=True)
             return result
 
-        for shape in dict.fromkeys(map(shape_of, [*here, *(on_nodes if nodes else [])])):
-            print(f"undisturbed, {shape}: {bench.undisturbed_secs(shape):.1f} s", flush=True)
         with ThreadPoolExecutor(jobs) as pool:
             waiting = [pool.submit(_in_turn, carry_out, on_nodes if nodes else [])]
             waiting += [pool.submit(_in_turn, carry_out, [cell]) for cell in here]

@@ -1,8 +1,10 @@
 """Carries out one cell: starts the job, breaks it once, and looks at what comes of it."""
 
+import collections
 import os
 import shutil
 import signal
+import threading
 import time
 import traceback
 from contextlib import suppress
@@ -64,6 +66,7 @@ class Bench:
         self._folder, self._data, self._size, self._kept = folder, data, size, kept
         self._nodes = nodes
         self._undisturbed: dict[Shape, float] = {}
+        self._locks: dict[Shape, threading.Lock] = collections.defaultdict(threading.Lock)
 
     def job(self, name: str, shape: Shape) -> Job:
         """Returns a job of a shape in a folder of its own, which has not started."""
@@ -76,24 +79,28 @@ class Bench:
         Raises:
           CellError: it fails.
         """
-        if shape not in self._undisturbed:
-            evaluator = "-evaluator" if shape.evaluator else ""
-            place = "-nodes" if shape.on_nodes else ""
-            job = self.job(f"undisturbed-{shape.replication}{evaluator}{place}", shape)
-            began = time.monotonic()
-            try:
-                job.start()
-                code = job.end()
-                secs = time.monotonic() - began
-                wrong = checks.complete(job) if code == 0 else [f"exit code {code}: {job.said()}"]
-                wrong += checks.nothing_left(job, 5)
-            finally:
-                job.kill()
-            if wrong:
-                raise CellError(f"without a fault: {'; '.join(wrong)}")
-            self._undisturbed[shape] = secs
-            shutil.rmtree(job.folder)
-        return self._undisturbed[shape]
+        with self._locks[shape]:
+            if shape not in self._undisturbed:
+                self._undisturbed[shape] = self._measure(shape)
+            return self._undisturbed[shape]
+
+    def _measure(self, shape: Shape) -> float:
+        evaluator = "-evaluator" if shape.evaluator else ""
+        place = "-nodes" if shape.on_nodes else ""
+        job = self.job(f"undisturbed-{shape.replication}{evaluator}{place}", shape)
+        began = time.monotonic()
+        try:
+            job.start()
+            code = job.end()
+            secs = time.monotonic() - began
+            wrong = checks.complete(job) if code == 0 else [f"exit code {code}: {job.said()}"]
+            wrong += checks.nothing_left(job, 5)
+        finally:
+            job.kill()
+        shutil.rmtree(job.folder)
+        if wrong:
+            raise CellError(f"without a fault: {'; '.join(wrong)}")
+        return secs
 
     def run(self, cell: Cell) -> Result:
         """Carries out a cell."""

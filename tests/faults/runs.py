@@ -1,11 +1,13 @@
 """A real job that a cell breaks: a tiny model, trained by `python -m launch up`."""
 
 import contextlib
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,10 +40,17 @@ _CLUSTER = """\
 backend: {backend}
 workdir: {root}
 python: {python}
-{ports}restarts: {restarts}
+ports: {ports}
+restarts: {restarts}
 limits: {{start_secs: 120, idle_secs: 60, grace_secs: 20, stop_secs: 20, lease_secs: {lease}}}
 hosts:
 {hosts}"""
+
+
+# Set to end all jobs early.
+STOP = threading.Event()
+_PORTS_A_JOB = 8
+_next_ports = itertools.count(10_000 + os.getpid() * 8 % 14_000, _PORTS_A_JOB)
 
 
 class CellError(Exception):
@@ -106,6 +115,7 @@ class Job:
       output: the output folder.
       state: the launcher's state folder.
       data: the folder of the records, which may be replaced by a copy before the start.
+      ports: the ports of its tasks.
       restarts: how often a task is started again.
       python: the training's Python.
       launcher_env: further variables of the launcher.
@@ -119,6 +129,9 @@ class Job:
         for path in (self.output, self.state):
             path.mkdir(parents=True)
         self.restarts = 3
+        # Not `free`: another process may take such a port while TensorFlow loads.
+        first = next(_next_ports)
+        self.ports = f"{first}-{first + _PORTS_A_JOB - 1}"
         self.python = sys.executable
         self.launcher_env: dict[str, str] = dict(nodes.env) if nodes is not None else {}
         self._launchers: list[subprocess.Popen[bytes]] = []
@@ -134,7 +147,7 @@ class Job:
         path = self.folder / "cluster.yaml"
         path.write_text(self._cluster())
         words = ["up", "--cluster", str(path), "--state-dir", str(self.state), "--lines"]
-        words += ["--no-check", "--", *self._arguments()]
+        words += ["--no-check", "--", *self.arguments()]
         with (self.folder / f"up-{len(self._launchers) + 1}.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "launch", *words],
@@ -147,11 +160,10 @@ class Job:
         self._launchers.append(process)
 
     def _cluster(self) -> str:
-        roles = [self.lead[:-2], "worker", "ps", *(["evaluator"] if self.shape.evaluator else [])]
         if self.nodes is None:
-            names = {"localhost": ", ".join(f"{role}: 1" for role in roles)}
+            names = {"localhost": ", ".join(self.roles())}
         else:
-            names = {f"node{i + 1}": f"{role}: 1" for i, role in enumerate(roles)}
+            names = {f"node{i + 1}": role for i, role in enumerate(self.roles())}
         hosts = ""
         for name, tasks in names.items():
             place = "" if self.nodes is None else f"    address: {self.nodes.address(name)}\n"
@@ -160,13 +172,19 @@ class Job:
             backend="local" if self.nodes is None else "ssh",
             root=ROOT,
             python=self.python,
-            ports="ports: free\n",
+            ports=self.ports,
             restarts=self.restarts,
             lease=self.size.lease_secs,
             hosts=hosts,
         )
 
-    def _arguments(self) -> list[str]:
+    def roles(self) -> list[str]:
+        """Returns the tasks of the cluster, each for a host of its own where there are several."""
+        evaluator = ["evaluator: 1"] if self.shape.evaluator else []
+        return [f"{self.lead[:-2]}: 1", "worker: 1", "ps: 1", *evaluator]
+
+    def arguments(self) -> list[str]:
+        """Returns the arguments of training."""
         return [
             f"--data-dir={self.data}",
             f"--output-dir={self.output}",
@@ -227,12 +245,7 @@ class Job:
 
     def steps_lost(self) -> int:
         """Returns how many steps were trained, and then trained again from a checkpoint."""
-        lost, reached = 0, 0
-        for step, again, _ in re.findall(_PLACES, self.log(self.lead)):
-            here = number(step or again or "0")
-            lost += max(0, reached - here)
-            reached = here
-        return lost
+        return lost_in(self.log(self.lead))
 
     def saved_step(self) -> int:
         """Returns the global step of the latest checkpoint; 0 if there is none."""
@@ -252,6 +265,7 @@ class Job:
         while not condition():
             if self.launcher.poll() is not None:
                 raise CellError(f"the job ended with {self.launcher.returncode} before {what}")
+            _heed_stop()
             if time.monotonic() > deadline:
                 raise CellError(f"no {what} within {self.size.limit_secs:g} s")
             time.sleep(_POLL_SECS)
@@ -300,6 +314,7 @@ class Job:
         """
         deadline = time.monotonic() + self.size.limit_secs
         while self.launcher.poll() is None:
+            _heed_stop()
             if time.monotonic() > deadline:
                 raise CellError(f"the job hangs: no end within {self.size.limit_secs:g} s")
             meanwhile()
@@ -326,9 +341,24 @@ class Job:
                 os.kill(pid, signal.SIGKILL)
 
 
+def _heed_stop() -> None:
+    if STOP.is_set():
+        raise CellError("stopped by a signal")
+
+
 def number(text: str) -> int:
     """Returns a number that may have commas between its thousands."""
     return int(text.replace(",", ""))
+
+
+def lost_in(log: str) -> int:
+    """Returns how many steps the log of a lead shows that were trained and then lost."""
+    lost, reached = 0, 0
+    for step, again, _ in re.findall(_PLACES, log):
+        here = number(step or again or "0")
+        lost += max(0, reached - here)
+        reached = here
+    return lost
 
 
 def run(words: Sequence[object]) -> None:
