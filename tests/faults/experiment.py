@@ -97,7 +97,7 @@ class Bench:
             wrong += checks.nothing_left(job, 5)
         finally:
             job.kill()
-        shutil.rmtree(job.folder)
+            shutil.rmtree(job.folder, ignore_errors=True)
         if wrong:
             raise CellError(f"without a fault: {'; '.join(wrong)}")
         return secs

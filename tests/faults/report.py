@@ -34,6 +34,13 @@ def as_markdown(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def read(folder: Path) -> list[Result]:
+    """Reads what `write` wrote; nothing if there is none."""
+    path = folder / "matrix.json"
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return [Result(**{name: row[name] for name in row if name != "secs_lost"}) for row in rows]
+
+
 def write(results: Sequence[Result], folder: Path) -> None:
     """Writes `matrix.json` and `matrix.md`."""
     folder.mkdir(parents=True, exist_ok=True)

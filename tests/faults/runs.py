@@ -323,7 +323,7 @@ class Job:
 
     def processes(self) -> dict[int, str]:
         """Returns every process of the job, by its marks or by its folder: pid -> command line."""
-        found = {pid: line for pid, line in processes_naming(str(self.folder)).items()}
+        found = {pid: line for pid, line in processes_naming(f"{self.folder}/").items()}
         for run_id in self.run_ids():
             found |= processes_of(run_id)
         found.pop(os.getpid(), None)
