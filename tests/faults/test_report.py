@@ -39,6 +39,7 @@ def test_the_json_has_every_figure(tmp_path: Path) -> None:
             "steps_lost": 200,
             "secs": 31.5,
             "undisturbed_secs": 20.0,
+            "missed": False,
             "secs_lost": 11.5,
         }
     ]
