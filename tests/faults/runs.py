@@ -58,7 +58,7 @@ class CellError(Exception):
 
 
 class MissedError(CellError):
-    """The job was never seen in the state in which the fault was to come; the job itself is fine."""
+    """The job was never seen in the state in which the fault comes; the job itself is fine."""
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ class Job:
 
 @contextlib.contextmanager
 def _first_in_line() -> Iterator[None]:
-    """Lets this thread run before other processes: the state that it waits for lasts milliseconds."""
+    """Lets this thread run before other processes: what it waits for lasts milliseconds."""
     thread = threading.get_native_id()
     before = os.getpriority(os.PRIO_PROCESS, thread)
     os.setpriority(os.PRIO_PROCESS, thread, -15)
