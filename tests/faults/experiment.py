@@ -16,7 +16,8 @@ from testbeds.nodes import Nodes
 from tests.faults import checks
 from tests.faults.cells import EVALUATOR, MASTER, SAVING, Cell
 from tests.faults.faults import Fault, fault_of, strikes_before_the_start, unmount_below
-from tests.faults.runs import CellError, Job, MissedError, Shape, Size
+from tests.faults.progress import lost_in
+from tests.faults.runs import LOG_STEPS, CellError, Job, MissedError, Shape, Size
 
 _TRIES = 3
 
@@ -133,9 +134,9 @@ class Bench:
             result.wrong.append(traceback.format_exc())
         result.secs = time.monotonic() - began
         try:
-            result.steps_lost = job.steps_lost()
+            result.steps_lost = lost_in(job.said(), LOG_STEPS)
             if not result.wrong:
-                result.wrong += checks.steps_kept(job) + checks.nothing_left(job, 5)
+                result.wrong += checks.steps_kept(job, fault.saved) + checks.nothing_left(job, 5)
         finally:
             job.kill()
             fault.repair(job)
@@ -150,6 +151,7 @@ class Bench:
         job.start()
         if not strikes_before_the_start(cell):
             job.wait_for_moment(cell.task, cell.time)
+            fault.saved = job.saved_step()
             fault.strike(job)
         if cell.time == SAVING and not _holds_lead(cell):
             with suppress(ProcessLookupError, AssertionError):

@@ -51,6 +51,7 @@ class Fault:
     Attributes:
       ending: how it ends the job; None if the job must end with 0.
       note: what the table says about it besides, e.g. that the task had ended already.
+      saved: the step of the last checkpoint when it struck.
       on_nodes: whether each task needs a host of its own.
     """
 
@@ -60,6 +61,7 @@ class Fault:
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         self.note = ""
+        self.saved = 0
 
     def prepare(self, job: Job) -> None:
         """Does what must be done before the job starts."""
@@ -219,7 +221,8 @@ class Cut(Fault):
         self._for_good = for_good
         self._cut = False
         if for_good:
-            self.ending = Ending([1], r"failed: (no message from its agent|lost|.*connect)")
+            reasons = "no message from its agent|there is no way to it|does not answer|lost"
+            self.ending = Ending([1], rf"on node\d failed: .*({reasons})")
 
     def strike(self, job: Job) -> None:
         assert job.nodes is not None

@@ -29,13 +29,12 @@ from tests.faults.cells import (
     SYNC,
     WORKER,
 )
+from tests.faults.progress import reached_in
 from tests.launch.launcher import ROOT, agent_pids, pid_of, processes_naming, processes_of
 
 STEPS, CHECKPOINT_STEPS, LOG_STEPS = 600, 150, 25
 _MODES = {ASYNC: ["--sync=false"], SYNC: [], IN_GRAPH: ["--replication=in-graph"]}
 _POLL_SECS = 0.01
-# Where training is: its progress lines, and what a lead says when it starts.
-_PLACES = r"  step ([\d,]+)/|continuing at step ([\d,]+)|(training to step)"
 _CLUSTER = """\
 backend: {backend}
 workdir: {root}
@@ -243,13 +242,10 @@ class Job:
             return agent_pids(run_id)[0]
         return pid_of(run_id, self.label(task))
 
-    def steps(self) -> list[int]:
-        """Returns the global steps of the lead's progress lines, in their order."""
-        return [number(step) for step in re.findall(r"  step ([\d,]+)/", self.log(self.lead))]
-
-    def steps_lost(self) -> int:
-        """Returns how many steps were trained, and then trained again from a checkpoint."""
-        return lost_in(self.log(self.lead))
+    def reached(self) -> int:
+        """Returns the highest step that a trainer has reported or that a checkpoint is of."""
+        saved = [int(path.stem[11:]) for path in self.output.glob("model.ckpt-*.index")]
+        return max([reached_in(self.said()), *saved])
 
     def saved_step(self) -> int:
         """Returns the global step of the latest checkpoint; 0 if there is none."""
@@ -267,8 +263,10 @@ class Job:
         """
         deadline = time.monotonic() + self.size.limit_secs
         while not condition():
-            if self.launcher.poll() is not None:
-                raise CellError(f"the job ended with {self.launcher.returncode} before {what}")
+            code = self.launcher.poll()
+            if code is not None:
+                kind = CellError if code else MissedError
+                raise kind(f"the job ended with {code} before {what}")
             _heed_stop()
             if time.monotonic() > deadline:
                 raise CellError(f"no {what} within {self.size.limit_secs:g} s")
@@ -281,12 +279,12 @@ class Job:
         elif moment == SAVING:
             self._stop_while_saving()
         elif moment == FIGURES and task in ("ps", WORKER):
-            self.wait_for(lambda: max(self.steps(), default=0) >= STEPS, "last step")
+            self.wait_for(lambda: self.reached() >= STEPS, "last step")
         elif moment == FIGURES:
             who = "evaluator/0" if self.shape.evaluator else self.lead
             self.wait_for(lambda: "\nevaluating " in self.log(who), "evaluation")
         else:
-            self.wait_for(lambda: max(self.steps(), default=0) > CHECKPOINT_STEPS, "mid-run")
+            self.wait_for(lambda: self.reached() >= CHECKPOINT_STEPS, "mid-run")
 
     def _has_begun(self, task: str) -> bool:
         if task in (LAUNCHER, AGENT):
@@ -361,21 +359,6 @@ def _first_in_line() -> Iterator[None]:
 def _heed_stop() -> None:
     if STOP.is_set():
         raise CellError("stopped by a signal")
-
-
-def number(text: str) -> int:
-    """Returns a number that may have commas between its thousands."""
-    return int(text.replace(",", ""))
-
-
-def lost_in(log: str) -> int:
-    """Returns how many steps the log of a lead shows that were trained and then lost."""
-    lost, reached = 0, 0
-    for step, again, _ in re.findall(_PLACES, log):
-        here = number(step or again or "0")
-        lost += max(0, reached - here)
-        reached = here
-    return lost
 
 
 def run(words: Sequence[object]) -> None:

@@ -20,7 +20,8 @@ from typing import Any, Optional
 
 from tests.cifar10.program import make_records
 from tests.faults import checks
-from tests.faults.runs import CellError, Job, Shape, Size, lost_in
+from tests.faults.progress import lost_in
+from tests.faults.runs import CellError, Job, Shape, Size
 from tests.faults.samples import Series, Settled
 from tests.launch.launcher import ROOT, agent_pids
 
@@ -30,6 +31,7 @@ DESCRIPTORS = 1024
 # What a settled process may grow by, a minute.
 MOST_MEMORY, MOST_DESCRIPTORS = 4.0, 1.0
 _SAMPLE_SECS = 1.0
+_LOG_STEPS = 20
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -88,7 +90,7 @@ class ManyTrainers(Job):
             f"--train-steps={self.train_steps}",
             f"--checkpoint-steps={self.checkpoint_steps}",
             "--keep-checkpoints=3",
-            "--log-steps=20",
+            f"--log-steps={_LOG_STEPS}",
             f"--cluster-timeout={self.size.cluster_timeout}",
         ]
 
@@ -114,7 +116,7 @@ class Soak:
         self._series: dict[int, Series] = {}
         self._began = time.monotonic()
         self._kills: list[str] = []
-        self._log = ""
+        self._log = self._said = ""
         self._code: Optional[int] = None
 
     def run(self, checkpoints: int, kills: int) -> list[str]:
@@ -128,7 +130,7 @@ class Soak:
                 if time.monotonic() - self._began > self._limit_secs:
                     raise CellError(f"the job hangs: no end within {self._limit_secs:g} s")
                 self._sample()
-                if due and max(job.steps(), default=0) >= due[0]:
+                if due and job.reached() >= due[0]:
                     due.pop(0)
                     self._kill_one()
                 time.sleep(_SAMPLE_SECS)
@@ -141,7 +143,7 @@ class Soak:
         except CellError as error:
             return [str(error)]
         finally:
-            self._log = job.log(job.lead)
+            self._log, self._said = job.log(job.lead), job.said()
             job.kill()
 
     def _pids(self) -> dict[int, str]:
@@ -177,7 +179,7 @@ class Soak:
             "exit_code": self._code,
             "kills": self._kills,
             "steps": self._job.train_steps,
-            "steps_lost": lost_in(self._log),
+            "steps_lost": lost_in(self._said, _LOG_STEPS),
             "checkpoints": self._job.train_steps // self._job.checkpoint_steps,
             "evaluations": len(re.findall("^validation accuracy", self._log, re.M)),
             "processes": [asdict(one) for one in self.settled()],
