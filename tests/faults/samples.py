@@ -48,13 +48,18 @@ class Series:
                 self.memory.append(pages * _PAGE / _MIB)
                 self.descriptors.append(count)
 
-    def settled(self, warm_up_secs: float) -> "Optional[Settled]":
-        """Returns what the process does after its warm-up; None if that is shorter than that."""
-        first = next(
-            (i for i, t in enumerate(self.times) if t - self.times[0] >= warm_up_secs), None
-        )
-        if first is None or self.times[-1] - self.times[first] < warm_up_secs:
+    def settled(self, shortest_secs: float) -> "Optional[Settled]":
+        """Returns what the process does in the second half of the time that it was watched.
+
+        In the first half, it loads TensorFlow, connects, trains and saves for the first time.
+
+        Args:
+          shortest_secs: how long that half must be; None is returned for a shorter one.
+        """
+        secs = self.times[-1] - self.times[0] if self.times else 0.0
+        if secs / 2 < shortest_secs:
             return None
+        first = next(i for i, t in enumerate(self.times) if t - self.times[0] >= secs / 2)
         times = self.times[first:]
         return Settled(
             self.name,
@@ -69,12 +74,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Settled:
-    """A process after its warm-up.
+    """The second half of the time that a process was watched.
 
     Attributes:
       name: the task, `launcher` or `agent`.
       pid: the process id.
-      secs: how long it was watched.
+      secs: how long that is.
       memory: resident memory at the end, MiB.
       memory_slope: MiB a minute.
       descriptors: open descriptors at the end.

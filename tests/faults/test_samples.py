@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from tests.faults.samples import Series, least_squares
+from tests.faults.samples import Series, Settled, least_squares
+from tests.faults.soak import grown
 
 
 def test_the_slope_of_a_line_is_found() -> None:
@@ -20,7 +21,7 @@ def test_one_point_has_no_slope() -> None:
     assert least_squares([4], [7]) == 0.0
 
 
-def test_what_comes_before_the_end_of_the_warm_up_does_not_count() -> None:
+def test_the_first_half_does_not_count() -> None:
     times = [0.0, 30.0, 60.0, 90.0, 120.0]
     series = Series("ps/0", 1, times, [0.0, 50.0, 100.0, 101.0, 102.0], [9.0, 40.0, 8.0, 8.0, 8.0])
     found = series.settled(60)
@@ -32,8 +33,9 @@ def test_what_comes_before_the_end_of_the_warm_up_does_not_count() -> None:
     assert found.descriptors_slope == pytest.approx(0.0)
 
 
-def test_a_process_that_ends_soon_after_its_warm_up_has_no_slope() -> None:
+def test_a_process_that_was_watched_for_too_short_has_no_slope() -> None:
     assert Series("ps/0", 1, [0.0, 60.0, 90.0], [1.0] * 3, [1.0] * 3).settled(60) is None
+    assert Series("ps/0", 1).settled(60) is None
 
 
 def test_a_sample_of_this_process_has_its_memory_and_descriptors() -> None:
@@ -48,3 +50,17 @@ def test_a_process_that_has_ended_gives_no_sample() -> None:
     series = Series("ps/0", 2**22 + 1)
     series.sample(1.5)
     assert series.times == []
+
+
+def settled(memory_slope: float, descriptors_slope: float, secs: float) -> Settled:
+    return Settled("ps/0", 1, secs, 500.0, memory_slope, 40, descriptors_slope)
+
+
+def test_a_process_that_grows_is_named() -> None:
+    assert grown(settled(5.0, 0.0, 300)) == ["ps/0: memory grows by 5.00 MiB a minute"]
+    assert grown(settled(0.0, 2.0, 300)) == ["ps/0: descriptors grow by 2.00 a minute"]
+
+
+def test_a_process_that_grows_slowly_or_by_little_is_not() -> None:
+    assert grown(settled(3.9, 0.9, 3000)) == []
+    assert grown(settled(5.0, 2.0, 60)) == []
