@@ -25,7 +25,7 @@ from tests.faults.runs import Job, run
 _SOURCE = Path(__file__).with_name("clock.c")
 _JUMP_SECS = 3600
 _JUMP_LASTS_SECS = 3.0
-_SMALL_MEMORY = 4 << 20
+_SMALL_MEMORY = 64 << 10
 _DEATH_SECS = 20.0
 
 

@@ -41,7 +41,7 @@ workdir: {root}
 python: {python}
 ports: {ports}
 restarts: {restarts}
-limits: {{start_secs: 120, idle_secs: 60, grace_secs: 20, stop_secs: 20, lease_secs: {lease}}}
+limits: {{start_secs: 300, idle_secs: 180, grace_secs: 20, stop_secs: 20, lease_secs: {lease}}}
 hosts:
 {hosts}"""
 
@@ -81,7 +81,7 @@ class Size:
     @property
     def limit_secs(self) -> float:
         """The sum of the limits that may pass one after the other until a job has ended."""
-        starts, idle, grace, stops, backoffs = 120, 60, 20, 3 * 20, 1 + 2 + 4
+        starts, idle, grace, stops, backoffs = 300, 180, 20, 3 * 20, 1 + 2 + 4
         waits = starts + idle + grace + stops + backoffs
         return waits + self.lease_secs + self.cluster_timeout + self.stopped_secs + self.slow_secs
 
