@@ -21,7 +21,7 @@ from typing import Any, Optional
 from tests.cifar10.program import make_records
 from tests.faults import checks
 from tests.faults.progress import lost_in
-from tests.faults.runs import CellError, Job, Shape, Size
+from tests.faults.runs import STOP, CellError, Job, Shape, Size
 from tests.faults.samples import Series, Settled
 from tests.launch.launcher import ROOT, agent_pids
 
@@ -45,6 +45,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--checkpoint-steps", type=int, default=100, help="steps per checkpoint")
     parser.add_argument("--out", type=Path, default=ROOT / "faults", help="folder of the tables")
     options = parser.parse_args(argv)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: STOP.set())
     share = options.minutes / FULL_MINUTES
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         soak = Soak(Path(name), options.minutes, options.checkpoint_steps, options.seed)
@@ -131,6 +133,8 @@ class Soak:
         job.start()
         try:
             while job.launcher.poll() is None:
+                if STOP.is_set():
+                    raise CellError("stopped by a signal")
                 if time.monotonic() - self._began > self._limit_secs:
                     raise CellError(f"the job hangs: no end within {self._limit_secs:g} s")
                 self._sample()
