@@ -1,6 +1,6 @@
 """Simulated hosts: network namespaces on one bridge, each with an sshd of its own.
 
-They share this machine's files and process list, in which the tests look for leftovers. The names of
+They share this machine's files and process list, in which the tests look for leftovers. Names of
 namespaces and devices contain the id of the process that made them, so that several processes can
 have such hosts at the same time. Needs root, and Debian's openssh-server and iproute2.
 """
