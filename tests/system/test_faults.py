@@ -11,7 +11,7 @@ from tests.faults.cells import cell_named
 from tests.faults.experiment import Bench
 from tests.faults.runs import Job, Shape, Size
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
