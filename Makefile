@@ -3,7 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system test-nfs mutants lock audit clean
+.PHONY: help demo venv kernels check format test test-fast test-system test-nfs test-faults soak \
+  mutants lock audit clean
 
 PY := .venv/bin/python
 NATIVE := $(wildcard cifar10/ops/kernels/*.h cifar10/ops/kernels/*.cc)
@@ -33,6 +34,8 @@ help:
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
 	@echo 'make test-nfs     the lock of an output folder, in an emulated machine with NFS: 5 minutes'
+	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
+	@echo 'make soak         one job with many kills, its memory and descriptors; MINUTES=30 SEED=1'
 	@echo 'make mutants      whether the tests notice small faults: up to an hour; docs/mutants.md'
 	@echo 'make format       let ruff mend format and lint'
 	@echo 'make lock         write the locks anew; ARGS=--upgrade takes newer versions, too'
@@ -105,6 +108,16 @@ test-system: .venv/.installed-dev kernels
 test-nfs: .venv/.installed-dev
 	testbeds/install_packages.sh nfs
 	$(PY) -m pytest -m nfs $(ARGS)
+
+test-faults: .venv/.installed-dev kernels
+	testbeds/install_packages.sh
+	$(PY) -m tests.faults $(ARGS)
+
+MINUTES ?= 30
+SEED ?= 1
+
+soak: .venv/.installed-dev kernels
+	$(PY) -m tests.faults.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 mutants: .venv/.installed-dev kernels
 	$(PY) -m tests.mutants $(ARGS)

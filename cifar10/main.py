@@ -68,6 +68,16 @@ def _run(
     config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
     # These imports load TensorFlow, which takes seconds; --help and a misspelt flag must not wait.
+    from cifar10.run.tf_errors import clear_errors
+
+    # A disk may fail wherever a file is written.
+    with clear_errors(config):
+        _run_mode(config, cluster, stop, started)
+
+
+def _run_mode(
+    config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
+) -> None:
     if cluster is not None and not cluster.is_single_process:
         _run_task(config, cluster, stop, started)
     elif config.mode == "train_and_evaluate":

@@ -157,7 +157,8 @@ def copy(checkpoint: str, to: str) -> None:
     Raises:
       tf.errors.NotFoundError: the checkpoint does not exist.
     """
-    data = tf.io.gfile.glob(f"{checkpoint}.data-*")
+    # Exactly such names: a process that was killed may have left files with further endings.
+    data = tf.io.gfile.glob(f"{checkpoint}.data-?????-of-?????")
     if not data:
         raise tf.errors.NotFoundError(None, None, f"{checkpoint} has no data file any more")
     for path in (*data, f"{checkpoint}.index"):

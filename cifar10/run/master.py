@@ -20,6 +20,7 @@ from cifar10.input.sample import sample_images
 from cifar10.output import checkpoints, folder_lock, model_settings, recovery, run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
+from cifar10.output.unfinished import remove_unfinished
 from cifar10.run import figures, results
 from cifar10.run.hooks import training
 from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
@@ -80,6 +81,7 @@ def _train_and_evaluate(
     check_owner: Callable[[], None],
 ) -> None:
     """Does the work of `train_and_evaluate` in a folder that this process has locked."""
+    remove_unfinished(config.output_place)
     checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
     start_step = checkpoints.read_counter(checkpoint, "global_step")
     if cluster:

@@ -1,6 +1,7 @@
 """Turns TensorFlow's errors about the user's data and settings into one clear line each."""
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -11,18 +12,25 @@ from cifar10.errors import DataError, TrainingError, UserError
 from cifar10.input.pipeline import BAD_RECORD
 from cifar10.tf_internals import error_messages
 
+_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
 
 @contextlib.contextmanager
 def clear_errors(config: TrainConfig) -> Iterator[None]:
-    """Translates what a session raises.
+    """Translates what a session or the writing of a file raises.
 
     Raises:
       DataError: a record is damaged or does not follow the schema.
-      UserError: disk space or memory is exhausted, or a checkpoint is damaged or of another model.
+      UserError: disk space or memory is exhausted, a disk is read-only, or a checkpoint is damaged
+        or of another model.
       TrainingError: the master does not begin a session.
     """
     try:
         yield
+    except OSError as error:
+        if error.errno not in _DISK_FAILS:
+            raise
+        raise _disk_error(str(error)) from error
     except tf.errors.OpError as error:
         if error_messages.is_session_timeout(error.message):
             raise TrainingError(
@@ -47,12 +55,20 @@ def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
             f"out of space or memory: {error_messages.reason(message)}; free some, or use a "
             "smaller --train-batch-size"
         )
+    if error_messages.is_read_only_disk(message):
+        return _disk_error(error_messages.reason(message))
     broken_rule = error_messages.failed_assertion(message, BAD_RECORD)
     if broken_rule:
         return _data_error(config, broken_rule)
     if error_messages.is_not_an_example(message):
         return _data_error(config, "a record is not an image with a label")
     return None
+
+
+def _disk_error(reason: str) -> UserError:
+    return UserError(
+        f"cannot write: {reason}; free or repair the disk, then run the same command to continue"
+    )
 
 
 def _checkpoint_error(config: TrainConfig, message: str) -> UserError:

@@ -38,6 +38,11 @@ def is_session_timeout(message: str) -> bool:
     return _NO_SESSION in message
 
 
+def is_read_only_disk(message: str) -> bool:
+    """Returns whether a file could not be written because its file system is read-only."""
+    return "Read-only file system" in message
+
+
 def failed_assertion(message: str, start: str) -> Optional[str]:
     """Returns the text of a failed assertion in the graph, from `start` on; None without it."""
     if start not in message:

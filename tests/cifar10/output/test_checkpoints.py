@@ -287,3 +287,15 @@ def test_the_best_checkpoint_is_on_disk_before_it_is_named(saved, tmp_path):
     assert synced == [
         f"{output}/best/model.ckpt-10.{ending}" for ending in ("data-00000-of-00001", "index")
     ]
+
+
+def test_what_a_kill_left_half_written_does_not_become_part_of_the_best(saved, tmp_path):
+    output = tmp_path / "run"
+    shutil.copytree(pathlib.Path(saved[10]).parent, output)
+    (output / "model.ckpt-10.data-00000-of-00001.tempstate42").touch()
+    checkpoints.keep_if_best(str(output), f"{output}/model.ckpt-10", 10, 0.5)
+    assert sorted(path.name for path in (output / "best").iterdir()) == [
+        "best.json",
+        "model.ckpt-10.data-00000-of-00001",
+        "model.ckpt-10.index",
+    ]

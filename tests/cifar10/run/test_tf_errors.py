@@ -89,6 +89,27 @@ def test_a_full_disk_is_named_with_a_way_out():
     assert message.startswith(f"out of space or memory: {text}; free some")
 
 
+READ_ONLY = "output/evaluator.json.part; Read-only file system"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (tf.errors.PermissionDeniedError(None, None, READ_ONLY), READ_ONLY),
+        (
+            OSError(30, "Read-only file system", "output"),
+            "[Errno 30] Read-only file system: 'output'",
+        ),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (OSError(122, "Disk quota exceeded"), "[Errno 122] Disk quota exceeded"),
+    ],
+)
+def test_a_disk_that_takes_no_more_is_named_with_a_way_out(error, reason):
+    assert message_of(UserError, fail, error) == (
+        f"cannot write: {reason}; free or repair the disk, then run the same command to continue"
+    )
+
+
 def test_a_master_that_begins_no_session_is_named_with_a_way_out():
     error = tf.errors.DeadlineExceededError(
         None, None, "Session was not ready after waiting 4 secs."
@@ -100,7 +121,13 @@ def test_a_master_that_begins_no_session_is_named_with_a_way_out():
 
 
 @pytest.mark.parametrize(
-    "error", [tf.errors.InvalidArgumentError(None, None, "shapes differ"), ValueError("a bug")]
+    "error",
+    [
+        tf.errors.InvalidArgumentError(None, None, "shapes differ"),
+        tf.errors.PermissionDeniedError(None, None, "output; Permission denied"),
+        ValueError("a bug"),
+        OSError(2, "gone"),
+    ],
 )
 def test_an_error_that_is_not_the_users_stays_what_it_is(error):
     with pytest.raises(type(error)) as raised, clear_errors(CONFIG):

@@ -21,13 +21,26 @@ def be_ssh(folder: Path, launcher: Launcher, script: str) -> None:
     launcher.env["PATH"] = f"{folder}:{os.environ['PATH']}"
 
 
+# A process that was forked counts the memory of the process that forked it, and pytest needs much.
+_MEASURE = """
+import os, subprocess, sys
+
+process = subprocess.Popen(sys.argv[2:])
+_, status, usage = os.wait4(process.pid, 0)
+with open(sys.argv[1], "w") as file:
+    file.write(str(usage.ru_maxrss / 1024))
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 def run(launcher: Launcher, *words: str) -> tuple[int, str, float]:
     """Runs a command of the launcher; returns its exit code, its output and its peak of memory.
 
     The peak is in megabytes, of the launcher alone.
     """
-    command = [sys.executable, "-m", "launch", *words]
-    process = subprocess.Popen(
+    peak = launcher.workdir.parent / "peak"
+    command = [sys.executable, "-c", _MEASURE, str(peak), sys.executable, "-m", "launch", *words]
+    done = subprocess.run(
         command,
         cwd=ROOT,
         env=launcher.env,
@@ -35,13 +48,9 @@ def run(launcher: Launcher, *words: str) -> tuple[int, str, float]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        check=False,
     )
-    assert process.stdout is not None
-    with process.stdout:
-        output = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, output, usage.ru_maxrss / 1024
+    return done.returncode, done.stdout, float(peak.read_text())
 
 
 def up(launcher: Launcher) -> tuple[int, str, float]:

@@ -1,0 +1,23 @@
+"""Files of checkpoints that a killed process left half written, under temporary names."""
+
+import re
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.output.checkpoints import BEST_DIR
+
+_UNFINISHED = re.compile(r"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+")
+
+
+def remove_unfinished(output_dir: str) -> None:
+    """Removes such files from an output folder and its best/.
+
+    No other process may write checkpoints there meanwhile.
+
+    Args:
+      output_dir: path of the output folder.
+    """
+    for folder in (output_dir, tf.io.gfile.join(output_dir, BEST_DIR)):
+        for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+            if _UNFINISHED.fullmatch(name):
+                tf.io.gfile.remove(tf.io.gfile.join(folder, name))

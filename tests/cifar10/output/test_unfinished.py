@@ -1,0 +1,34 @@
+"""What a kill in the middle of a checkpoint leaves is removed, and nothing else is."""
+
+from pathlib import Path
+
+from cifar10.output.unfinished import remove_unfinished
+
+
+def test_half_written_files_of_checkpoints_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    kept = [
+        "checkpoint",
+        "model.ckpt-150.data-00000-of-00001",
+        "model.ckpt-150.index",
+        "model.ckpt-75.index.damaged",
+        "notes.tempstate1",
+        "best/model.ckpt-150.index",
+    ]
+    unfinished = [
+        "checkpoint.tmp0a1b2c3d4e5f",
+        "model.ckpt-150.data-00000-of-00001.tempstate18402367563360792711",
+        "model.ckpt-300.index.tempstate7",
+        "best/model.ckpt-150.data-00000-of-00001.tempstate18402367563360792711",
+    ]
+    for name in kept + unfinished:
+        (tmp_path / name).touch()
+    remove_unfinished(str(tmp_path))
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == set(kept)
+
+
+def test_a_folder_without_checkpoints_stays_as_it_is(tmp_path: Path) -> None:
+    remove_unfinished(str(tmp_path))
+    remove_unfinished(str(tmp_path / "missing"))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,111 @@
+"""What must hold after a cell: the job is complete, nothing is lost, and nothing is left."""
+
+import json
+import re
+import socket
+import time
+from pathlib import Path
+
+from tests.faults.cells import ASYNC
+from tests.faults.faults import Ending
+from tests.faults.progress import lost_in, starts_in
+from tests.faults.runs import CHECKPOINT_STEPS, LOG_STEPS, STEPS, Job
+
+_MORE_STEPS = 3  # asynchronous trainers may each add a step after the last
+_EVAL_IMAGES = 40
+# The temporary names of checkpoints, of atomic writes, of exports and of data_prep.
+_TEMPORARY = re.compile(r"tempstate|\.partial|\.part$|\.tmp$|-probe$|\.damaged|^temp-")
+
+
+def complete(job: Job) -> list[str]:
+    """Returns what is wrong with the figures of a job that has ended with 0."""
+    try:
+        result = json.loads((job.output / "result.json").read_text())
+    except (OSError, ValueError) as error:
+        return [f"no valid result.json: {error}"]
+    wrong = []
+    step, images = result["figures"]["global_step"], result["figures"]["eval_examples"]
+    if result["status"] != "completed":
+        wrong.append(f"result.json says {result['status']}")
+    if not STEPS <= step <= STEPS + _MORE_STEPS:
+        wrong.append(f"result.json says step {step}, not {STEPS}")
+    if images != _EVAL_IMAGES:
+        wrong.append(f"evaluated on {images} images")
+    if job.saved_step() != step:
+        wrong.append(f"the last checkpoint is of step {job.saved_step()}")
+    if not list(job.output.glob("export/*/saved_model.pb")):
+        wrong.append("no export")
+    if not (job.output / "report.html").exists():
+        wrong.append("no report")
+    return wrong
+
+
+def ended_as_told(job: Job, ending: Ending, code: int) -> list[str]:
+    """Returns what is wrong with the end of a job that its fault has ended."""
+    wrong = []
+    if code not in ending.codes:
+        wrong.append(f"exit code {code}, not {' or '.join(map(str, ending.codes))}")
+    if ending.line and not re.search(ending.line, job.said()):
+        wrong.append(f"no line {ending.line!r}")
+    if "Traceback (most recent call last)" in job.said():
+        wrong.append("a traceback")
+    return wrong
+
+
+def steps_kept(job: Job, saved: int) -> list[str]:
+    """Returns whether more was lost than the steps since the last checkpoint.
+
+    Args:
+      job: the job.
+      saved: the step of the last checkpoint at the time of the fault.
+    """
+    wrong = []
+    lost, starts = lost_in(job.said(), LOG_STEPS), starts_in(job.said())
+    if len(starts) > 1 and starts[-1] < saved:
+        wrong.append(f"training began again at step {starts[-1]}, but {saved} had been saved")
+    # While an asynchronous master validates, the others train on.
+    most = CHECKPOINT_STEPS + LOG_STEPS + _MORE_STEPS
+    if lost > most and job.shape.replication != ASYNC:
+        wrong.append(f"{lost} steps lost, more than {most}")
+    return wrong
+
+
+def nothing_left(job: Job, secs: float) -> list[str]:
+    """Returns which processes, ports, locks and temporary files are left after `secs` at most."""
+    deadline = time.monotonic() + secs
+    while job.processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    wrong = [f"process {pid} is left: {line[:120]}" for pid, line in job.processes().items()]
+    if job.nodes is None:
+        wrong += [f"port {port} is in use" for port in _ports(job) if _is_in_use(port)]
+    wrong += [f"{path} is left" for path in _leftovers(job.output)]
+    return wrong
+
+
+def mounts_left(folder: Path) -> list[str]:
+    """Returns which mounts are left below a folder."""
+    places = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    return [f"{place} is mounted" for place in places if place.startswith(f"{folder}/")]
+
+
+def _leftovers(output: Path) -> list[str]:
+    names = [str(path.relative_to(output)) for path in output.rglob("*")]
+    locks = [name for name in names if name.endswith(".lock") or name == "evaluator.json"]
+    return locks + [name for name in names if _TEMPORARY.search(Path(name).name)]
+
+
+def _ports(job: Job) -> list[int]:
+    found = []
+    for run_id in job.run_ids():
+        try:
+            record = json.loads((job.state / run_id / "run.json").read_text())
+        except (OSError, ValueError):
+            continue
+        found += [task["port"] for task in record["tasks"] if task["port"]]
+    return found
+
+
+def _is_in_use(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,199 @@
+"""Carries out one cell: starts the job, breaks it once, and looks at what comes of it."""
+
+import collections
+import os
+import shutil
+import signal
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from testbeds.nodes import Nodes
+from tests.faults import checks
+from tests.faults.cells import EVALUATOR, MASTER, SAVING, Cell
+from tests.faults.faults import Fault, fault_of, strikes_before_the_start, unmount_below
+from tests.faults.progress import lost_in
+from tests.faults.runs import LOG_STEPS, CellError, Job, MissedError, Shape, Size
+
+_TRIES = 3
+
+
+@dataclass
+class Result:
+    """What a cell has shown.
+
+    Attributes:
+      cell: the cell's name.
+      outcome: how the job ended, in words.
+      wrong: what is wrong; empty if the cell has passed.
+      steps_lost: steps that were trained twice.
+      secs: wall time of all runs of the job.
+      undisturbed_secs: wall time of a job of the same shape without a fault.
+      missed: whether the moment for the fault was missed, so that the cell shows nothing.
+    """
+
+    cell: str
+    outcome: str = ""
+    wrong: list[str] = field(default_factory=list)
+    steps_lost: int = 0
+    secs: float = 0.0
+    undisturbed_secs: float = 0.0
+    missed: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields, with the seconds lost."""
+        return {**asdict(self), "secs_lost": round(self.secs - self.undisturbed_secs, 1)}
+
+
+def shape_of(cell: Cell) -> Shape:
+    """Returns the shape of a cell's job."""
+    return Shape(cell.replication, cell.task == EVALUATOR, fault_of(cell).on_nodes)
+
+
+class Bench:
+    """Runs jobs, and keeps the times of those without a fault.
+
+    Args:
+      folder: the folder for all jobs.
+      data: the folder of the records.
+      size: how long faults last.
+      kept: the folder for the logs of cells that fail.
+      nodes: the hosts for cells that cut links.
+    """
+
+    def __init__(
+        self, folder: Path, data: Path, size: Size, kept: Path, nodes: Optional[Nodes] = None
+    ) -> None:
+        self._folder, self._data, self._size, self._kept = folder, data, size, kept
+        self._nodes = nodes
+        self._undisturbed: dict[Shape, float] = {}
+        self._locks: dict[Shape, threading.Lock] = collections.defaultdict(threading.Lock)
+
+    def job(self, name: str, shape: Shape) -> Job:
+        """Returns a job of a shape in a folder of its own, which has not started."""
+        nodes = self._nodes if shape.on_nodes else None
+        return Job(self._folder / name, self._data, shape, self._size, nodes)
+
+    def undisturbed_secs(self, shape: Shape) -> float:
+        """Returns how long a job of this shape takes without a fault, measured once.
+
+        Raises:
+          CellError: it fails.
+        """
+        with self._locks[shape]:
+            if shape not in self._undisturbed:
+                self._undisturbed[shape] = self._measure(shape)
+            return self._undisturbed[shape]
+
+    def _measure(self, shape: Shape) -> float:
+        evaluator = "-evaluator" if shape.evaluator else ""
+        place = "-nodes" if shape.on_nodes else ""
+        job = self.job(f"undisturbed-{shape.replication}{evaluator}{place}", shape)
+        began = time.monotonic()
+        try:
+            job.start()
+            code = job.end()
+            secs = time.monotonic() - began
+            wrong = checks.complete(job) if code == 0 else [f"exit code {code}: {job.said()}"]
+            wrong += checks.nothing_left(job, 5)
+        finally:
+            job.kill()
+            shutil.rmtree(job.folder, ignore_errors=True)
+        if wrong:
+            raise CellError(f"without a fault: {'; '.join(wrong)}")
+        return secs
+
+    def run(self, cell: Cell) -> Result:
+        """Carries out a cell; again if the moment for its fault was missed."""
+        for _ in range(_TRIES):
+            result = self._try(cell)
+            if not result.missed:
+                break
+        return result
+
+    def _try(self, cell: Cell) -> Result:
+        result = Result(cell.name)
+        fault = fault_of(cell)
+        try:
+            result.undisturbed_secs = self.undisturbed_secs(shape_of(cell))
+        except CellError as error:
+            result.wrong.append(str(error))
+            return result
+        job = self.job(cell.name.replace("/", "-"), shape_of(cell))
+        began = time.monotonic()
+        try:
+            result.outcome, result.wrong = self._carry_out(cell, fault, job)
+        except CellError as error:
+            result.missed = isinstance(error, MissedError)
+            result.wrong.append(str(error))
+        except Exception:
+            result.wrong.append(traceback.format_exc())
+        result.secs = time.monotonic() - began
+        try:
+            result.steps_lost = lost_in(job.said(), LOG_STEPS)
+            if not result.wrong:
+                result.wrong += checks.steps_kept(job, fault.saved) + checks.nothing_left(job, 5)
+        finally:
+            job.kill()
+            fault.repair(job)
+            unmount_below(job.folder)
+            result.wrong += checks.mounts_left(job.folder)
+        self._put_away(job, result)
+        return result
+
+    def _carry_out(self, cell: Cell, fault: Fault, job: Job) -> tuple[str, list[str]]:
+        """Returns the outcome, and what is wrong."""
+        fault.prepare(job)
+        job.start()
+        if not strikes_before_the_start(cell):
+            job.wait_for_moment(cell.task, cell.time)
+            fault.saved = job.saved_step()
+            fault.strike(job)
+        if cell.time == SAVING and not _holds_lead(cell):
+            with suppress(ProcessLookupError, AssertionError):
+                os.kill(job.pid(MASTER), signal.SIGCONT)
+        code = job.end(lambda: fault.go_on(job))
+        words = f"exit code {code}"
+        if code == 0:
+            fault.repair(job)
+            note = f" ({fault.note})" if fault.note else ""
+            return f"0, by itself{note}", checks.complete(job)
+        if fault.ending is None:
+            return words, [f"the job ended with {code}: {_last_line(job)}"]
+        wrong = checks.ended_as_told(job, fault.ending, code)
+        secs = 2 * self._size.lease_secs + 20
+        processes = [one for one in checks.nothing_left(job, secs) if "process" in one]
+        saved = job.saved_step()
+        fault.repair(job)
+        job.start()
+        again = job.end()
+        if again:
+            wrong.append(f"the same command ended with {again}: {_last_line(job)}")
+            return f"{words}, then {again}", wrong + processes
+        if saved and job.saved_step() < saved:
+            wrong.append(f"checkpoint {saved} is lost")
+        return f"{words}, then 0", wrong + processes + checks.complete(job)
+
+    def _put_away(self, job: Job, result: Result) -> None:
+        """Keeps the logs of a job that failed, and removes everything else."""
+        if result.wrong:
+            kept = self._kept / result.cell.replace("/", "-")
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.mkdir(parents=True)
+            for path in [*job.folder.glob("up-*.log"), *job.state.glob("*/logs/*.log*")]:
+                run_id = "" if path.parent == job.folder else f"{path.parent.parent.name}-"
+                shutil.copy(path, kept / f"{run_id}{path.name}")
+        shutil.rmtree(job.folder, ignore_errors=True)
+
+
+def _holds_lead(cell: Cell) -> bool:
+    """Returns whether the lead, which stands still in a checkpoint, is left so by the fault."""
+    return cell.fault == "sigstop" and cell.task == MASTER
+
+
+def _last_line(job: Job) -> str:
+    return next(reversed(job.said().strip().splitlines()), "no line")

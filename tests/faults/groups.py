@@ -1,0 +1,71 @@
+"""Control groups with which a process runs out of memory, or is slow: version 2 or 1 of them."""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Optional
+
+from tests.faults.runs import CellError
+
+_ROOT = Path("/sys/fs/cgroup")
+_FILES = {
+    "memory": ("memory.max", "memory.limit_in_bytes"),
+    "cpu": ("cpu.max", "cpu.cfs_quota_us"),
+}
+_PERIOD_US = 100_000
+
+
+class Group:
+    """A control group of one controller, which `remove` removes.
+
+    Args:
+      controller: `memory` or `cpu`.
+      name: the group's name.
+
+    Raises:
+      CellError: this machine has no such controller, or not for this user.
+    """
+
+    def __init__(self, controller: str, name: str) -> None:
+        self._unified = (_ROOT / "cgroup.controllers").exists()
+        parent = _ROOT if self._unified else _ROOT / controller
+        self.path = parent / name
+        try:
+            if self._unified:
+                (parent / "cgroup.subtree_control").write_text(f"+{controller}")
+            self.path.mkdir()
+        except OSError as error:
+            raise CellError(f"no control group {self.path}: {error.strerror}") from None
+        self._limit = self.path / _FILES[controller][0 if self._unified else 1]
+
+    def limit_memory(self, size: int) -> None:
+        """Limits the memory that the group's processes may newly take, in bytes."""
+        self._limit.write_text(str(size))
+
+    def limit_cpu(self, share: Optional[float]) -> None:
+        """Limits the group to a share of one core; None ends the limit."""
+        quota = int(share * _PERIOD_US) if share is not None else None
+        if self._unified:
+            self._limit.write_text(f"{'max' if quota is None else quota} {_PERIOD_US}")
+        else:
+            self._limit.write_text(str(-1 if quota is None else quota))
+
+    def add(self, pids: Iterable[int]) -> None:
+        """Moves processes into the group; those that have ended meanwhile are left out."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                (self.path / "cgroup.procs").write_text(str(pid))
+
+    def remove(self) -> None:
+        """Moves the group's processes to its parent, and removes it."""
+        for _ in range(100):
+            for pid in (self.path / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (self.path.parent / "cgroup.procs").write_text(pid)
+            with contextlib.suppress(OSError):
+                os.rmdir(self.path)
+                return
+            time.sleep(0.05)
+        raise CellError(f"{self.path} cannot be removed")

@@ -1,0 +1,49 @@
+"""The matrix as a table: on the terminal, as markdown and as JSON."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults.experiment import Result
+
+_HEAD = ("fault", "task", "time", "replication", "outcome", "steps lost", "seconds lost")
+
+
+def row_of(result: Result) -> list[str]:
+    """Returns the row of a cell."""
+    outcome = f"FAILED: {result.wrong[0]}" if result.wrong else result.outcome
+    outcome = " ".join(outcome.replace("|", "/").split())[:160]
+    secs = f"{result.secs - result.undisturbed_secs:.1f}"
+    return [*result.cell.split("/"), outcome, str(result.steps_lost), secs]
+
+
+def line_of(result: Result) -> str:
+    """Returns a cell's line on the terminal."""
+    *cell, outcome, steps, secs = row_of(result)
+    return f"{'/'.join(cell):42s} {steps:>5s} steps {secs:>6s} s  {outcome}"
+
+
+def as_markdown(results: Sequence[Result]) -> str:
+    """Returns the table in markdown."""
+    lines = ["| " + " | ".join(row) + " |" for row in (_HEAD, ("---",) * len(_HEAD))]
+    lines += ["| " + " | ".join(row_of(result)) + " |" for result in results]
+    failed = [result for result in results if result.wrong]
+    lines += ["", f"{len(results)} cells, {len(failed)} failed."]
+    for result in failed:
+        lines += ["", f"`{result.cell}`:", *(f"- {one}" for one in result.wrong)]
+    return "\n".join(lines) + "\n"
+
+
+def read(folder: Path) -> list[Result]:
+    """Reads what `write` wrote; nothing if there is none."""
+    path = folder / "matrix.json"
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return [Result(**{name: row[name] for name in row if name != "secs_lost"}) for row in rows]
+
+
+def write(results: Sequence[Result], folder: Path) -> None:
+    """Writes `matrix.json` and `matrix.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = [result.as_json() for result in results]
+    (folder / "matrix.json").write_text(json.dumps(found, indent=2) + "\n")
+    (folder / "matrix.md").write_text(as_markdown(results))

@@ -1,0 +1,372 @@
+"""A real job that a cell breaks: a tiny model, trained by `python -m launch up`."""
+
+import contextlib
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from testbeds.nodes import Nodes
+from testbeds.process_list import stop_process
+from tests.faults.cells import (
+    AGENT,
+    ASYNC,
+    EVALUATOR,
+    FIGURES,
+    IN_GRAPH,
+    LAUNCHER,
+    MASTER,
+    SAVING,
+    START,
+    SYNC,
+    WORKER,
+)
+from tests.faults.progress import reached_in
+from tests.launch.launcher import ROOT, agent_pids, pid_of, processes_naming, processes_of
+
+STEPS, CHECKPOINT_STEPS, LOG_STEPS = 600, 150, 25
+_MODES = {ASYNC: ["--sync=false"], SYNC: [], IN_GRAPH: ["--replication=in-graph"]}
+_POLL_SECS = 0.01
+_CLUSTER = """\
+backend: {backend}
+workdir: {root}
+python: {python}
+ports: {ports}
+restarts: {restarts}
+limits: {{start_secs: 300, idle_secs: 180, grace_secs: 20, stop_secs: 20, lease_secs: {lease}}}
+hosts:
+{hosts}"""
+
+
+# Set to end all jobs early.
+STOP = threading.Event()
+_PORTS_A_JOB = 8
+_next_ports = itertools.count(10_000 + os.getpid() * 8 % 14_000, _PORTS_A_JOB)
+
+
+class CellError(Exception):
+    """What a cell shows to be wrong, in a line."""
+
+
+class MissedError(CellError):
+    """The job was never seen in the state in which the fault comes; the job itself is fine."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long faults last, and the limits that fit.
+
+    Attributes:
+      stopped_secs: how long a process stands still.
+      cut_secs: how long a link is cut that heals.
+      slow_secs: how long a host is slow.
+      lease_secs: the launcher's limit.
+      cluster_timeout: the training's limit.
+    """
+
+    stopped_secs: float = 6
+    cut_secs: float = 5
+    slow_secs: float = 15
+    lease_secs: int = 15
+    cluster_timeout: int = 40
+
+    @property
+    def limit_secs(self) -> float:
+        """The sum of the limits that may pass one after the other until a job has ended."""
+        starts, idle, grace, stops, backoffs = 300, 180, 20, 3 * 20, 1 + 2 + 4
+        waits = starts + idle + grace + stops + backoffs
+        return waits + self.lease_secs + self.cluster_timeout + self.stopped_secs + self.slow_secs
+
+
+NIGHT = Size(stopped_secs=60, cut_secs=5, slow_secs=60, lease_secs=90, cluster_timeout=120)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What decides how long an undisturbed job takes.
+
+    Attributes:
+      replication: one of REPLICATIONS.
+      evaluator: whether there is a separate evaluator.
+      on_nodes: whether each task has a host of its own, reached over ssh.
+    """
+
+    replication: str
+    evaluator: bool = False
+    on_nodes: bool = False
+
+
+class Job:
+    """One job, which may be started again by the same command.
+
+    Args:
+      folder: an empty folder of its own.
+      data: the folder of the records.
+      shape: its shape.
+      size: its limits.
+      nodes: the hosts, where the shape needs them.
+
+    Attributes:
+      output: the output folder.
+      state: the launcher's state folder.
+      data: the folder of the records, which may be replaced by a copy before the start.
+      ports: the ports of its tasks.
+      restarts: how often a task is started again.
+      python: the training's Python.
+      launcher_env: further variables of the launcher.
+    """
+
+    def __init__(
+        self, folder: Path, data: Path, shape: Shape, size: Size, nodes: Optional[Nodes] = None
+    ) -> None:
+        self.folder, self.data, self.shape, self.size, self.nodes = folder, data, shape, size, nodes
+        self.output, self.state = folder / "output", folder / "state"
+        for path in (self.output, self.state):
+            path.mkdir(parents=True)
+        self.restarts = 3
+        # Not `free`: another process may take such a port while TensorFlow loads.
+        first = next(_next_ports)
+        self.ports = f"{first}-{first + _PORTS_A_JOB - 1}"
+        self.python = sys.executable
+        self.launcher_env: dict[str, str] = dict(nodes.env) if nodes is not None else {}
+        self._launchers: list[subprocess.Popen[bytes]] = []
+        self.lead = "chief/0" if shape.evaluator else "master/0"
+
+    @property
+    def launcher(self) -> "subprocess.Popen[bytes]":
+        """The launcher that was started last."""
+        return self._launchers[-1]
+
+    def start(self) -> None:
+        """Starts the job, or lets it go on after a repair: always by the same command."""
+        path = self.folder / "cluster.yaml"
+        path.write_text(self._cluster())
+        words = ["up", "--cluster", str(path), "--state-dir", str(self.state), "--lines"]
+        words += ["--no-check", "--", *self.arguments()]
+        with (self.folder / f"up-{len(self._launchers) + 1}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "launch", *words],
+                cwd=ROOT,
+                env={**os.environ, **self.launcher_env},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self._launchers.append(process)
+
+    def _cluster(self) -> str:
+        if self.nodes is None:
+            names = {"localhost": ", ".join(self.roles())}
+        else:
+            names = {f"node{i + 1}": role for i, role in enumerate(self.roles())}
+        hosts = ""
+        for name, tasks in names.items():
+            place = "" if self.nodes is None else f"    address: {self.nodes.address(name)}\n"
+            hosts += f"  - name: {name}\n{place}    roles: {{{tasks}}}\n"
+        return _CLUSTER.format(
+            backend="local" if self.nodes is None else "ssh",
+            root=ROOT,
+            python=self.python,
+            ports=self.ports,
+            restarts=self.restarts,
+            lease=self.size.lease_secs,
+            hosts=hosts,
+        )
+
+    def roles(self) -> list[str]:
+        """Returns the tasks of the cluster, each for a host of its own where there are several."""
+        evaluator = ["evaluator: 1"] if self.shape.evaluator else []
+        return [f"{self.lead[:-2]}: 1", "worker: 1", "ps: 1", *evaluator]
+
+    def arguments(self) -> list[str]:
+        """Returns the arguments of training."""
+        return [
+            f"--data-dir={self.data}",
+            f"--output-dir={self.output}",
+            "--model=mlp",
+            "--hidden-units=8",
+            "--optimizer=adam",
+            "--learning-rate=0.001",
+            "--schedule=constant",
+            "--train-batch-size=50",
+            f"--checkpoint-steps={CHECKPOINT_STEPS}",
+            f"--log-steps={LOG_STEPS}",
+            f"--train-steps={STEPS}",
+            f"--cluster-timeout={self.size.cluster_timeout}",
+            *_MODES[self.shape.replication],
+        ]
+
+    def node_of(self, task: str) -> str:
+        """Returns the name of the node of a task's type."""
+        roles = [MASTER, WORKER, "ps", EVALUATOR]
+        return f"node{roles.index(task) + 1}"
+
+    def run_ids(self) -> list[str]:
+        """Returns the ids of the job's runs, the oldest first."""
+        return sorted(path.parent.name for path in self.state.glob("*/run.json"))
+
+    def said(self) -> str:
+        """Returns what the launchers have printed, and with it what the tasks have."""
+        paths = sorted(self.folder.glob("up-*.log"))
+        return "\n".join(path.read_text(errors="replace") for path in paths)
+
+    def log(self, task: str) -> str:
+        """Returns the logs of a task, of all runs one after the other."""
+        name = f"{task.replace('/', '-')}.log"
+        found = []
+        for run_id in self.run_ids():
+            with contextlib.suppress(FileNotFoundError):
+                found.append((self.state / run_id / "logs" / name).read_text(errors="replace"))
+        return "\n".join(found)
+
+    def label(self, task: str) -> str:
+        """Returns the label of a task's type: `master` is `chief/0` beside an evaluator."""
+        return self.lead if task == MASTER else f"{task}/0"
+
+    def pid(self, task: str) -> int:
+        """Waits until a task, the launcher or an agent runs, and returns its process id."""
+        if task == LAUNCHER:
+            return self.launcher.pid
+        self.wait_for(lambda: bool(self.run_ids()), "a run")
+        run_id = self.run_ids()[-1]
+        if task == AGENT:
+            self.wait_for(lambda: bool(agent_pids(run_id)), "an agent")
+            return agent_pids(run_id)[0]
+        return pid_of(run_id, self.label(task))
+
+    def reached(self) -> int:
+        """Returns the highest step that a trainer has reported or that a checkpoint is of."""
+        saved = [int(path.stem[11:]) for path in self.output.glob("model.ckpt-*.index")]
+        return max([reached_in(self.said()), *saved])
+
+    def saved_step(self) -> int:
+        """Returns the global step of the latest checkpoint; 0 if there is none."""
+        try:
+            found = re.search(r'"model\.ckpt-(\d+)"', (self.output / "checkpoint").read_text())
+        except OSError:
+            return 0
+        return int(found[1]) if found else 0
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits for a state of the job.
+
+        Raises:
+          CellError: the job ended first, or it took longer than the job's limits.
+        """
+        deadline = time.monotonic() + self.size.limit_secs
+        while not condition():
+            code = self.launcher.poll()
+            if code is not None:
+                kind = CellError if code else MissedError
+                raise kind(f"the job ended with {code} before {what}")
+            _heed_stop()
+            if time.monotonic() > deadline:
+                raise CellError(f"no {what} within {self.size.limit_secs:g} s")
+            time.sleep(_POLL_SECS)
+
+    def wait_for_moment(self, task: str, moment: str) -> None:
+        """Waits for one of TIMES; at SAVING, the lead is stopped in the middle of a checkpoint."""
+        if moment == START:
+            self.wait_for(lambda: self._has_begun(task), f"first line of {task}")
+        elif moment == SAVING:
+            self._stop_while_saving()
+        elif moment == FIGURES and task in ("ps", WORKER):
+            self.wait_for(lambda: self.reached() >= STEPS, "last step")
+        elif moment == FIGURES:
+            who = "evaluator/0" if self.shape.evaluator else self.lead
+            self.wait_for(lambda: "\nevaluating " in self.log(who), "evaluation")
+        else:
+            self.wait_for(lambda: self.reached() >= CHECKPOINT_STEPS, "mid-run")
+
+    def _has_begun(self, task: str) -> bool:
+        if task in (LAUNCHER, AGENT):
+            return bool(self.run_ids()) and bool(agent_pids(self.run_ids()[-1]))
+        return bool(self.log(self.label(task)))
+
+    def _stop_while_saving(self) -> None:
+        pid = self.pid(MASTER)
+        with _first_in_line():
+            while self.launcher.poll() is None:
+                _heed_stop()
+                if self._is_half_written():
+                    stop_process(pid)
+                    if self._is_half_written():
+                        return
+                    os.kill(pid, signal.SIGCONT)
+                time.sleep(0.0005)
+        if self.launcher.returncode:
+            raise CellError(f"the job ended with {self.launcher.returncode} before a checkpoint")
+        raise MissedError("no checkpoint was seen half written")
+
+    def _is_half_written(self) -> bool:
+        return any("temp" in path.name for path in self.output.glob("model.ckpt-[1-9]*"))
+
+    def end(self, meanwhile: Callable[[], None] = lambda: None) -> int:
+        """Waits for the end of the launcher and returns its exit code.
+
+        Raises:
+          CellError: it has not ended within the job's limits.
+        """
+        deadline = time.monotonic() + self.size.limit_secs
+        while self.launcher.poll() is None:
+            _heed_stop()
+            if time.monotonic() > deadline:
+                raise CellError(f"the job hangs: no end within {self.size.limit_secs:g} s")
+            meanwhile()
+            time.sleep(0.05)
+        return self.launcher.returncode
+
+    def processes(self) -> dict[int, str]:
+        """Returns every process of the job, by its marks or by its folder: pid -> command line."""
+        found = {pid: line for pid, line in processes_naming(f"{self.folder}/").items()}
+        for run_id in self.run_ids():
+            found |= processes_of(run_id)
+        found.pop(os.getpid(), None)
+        return found
+
+    def kill(self) -> None:
+        """Kills what is left of the job."""
+        for process in self._launchers:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def _first_in_line() -> Iterator[None]:
+    """Lets this thread run before other processes: what it waits for lasts milliseconds."""
+    thread = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, thread)
+    os.setpriority(os.PRIO_PROCESS, thread, -15)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, thread, before)
+
+
+def _heed_stop() -> None:
+    if STOP.is_set():
+        raise CellError("stopped by a signal")
+
+
+def run(words: Sequence[object]) -> None:
+    """Runs a command of the system.
+
+    Raises:
+      CellError: it failed; with what it says.
+    """
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CellError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
