@@ -16,6 +16,7 @@ _MODULES = (
     "log_file",
     "sockets",
     "task_process",
+    "machine",
     "containers",
     "host_facts",
     "main",

@@ -24,6 +24,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
         "stragglers": (int,),
         "code": (int, type(None)),
         "reason": (str,),
+        "signals": (list,),
     },
     "orphaned": {"by_platform": (bool,), "reason": (str,)},
     "note": {"text": (str,)},
