@@ -1,5 +1,6 @@
 """The agent's main loop: executes orders, reports output and exit codes, and ends the tasks."""
 
+import math
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -46,6 +47,7 @@ class Agent:
         self._orphan_secs = _ORPHAN_SECS
         self._alone = False
         self._orphaned: Optional[float] = None
+        self._asked = -math.inf  # when it last asked a task to end that ends after the others
         self._send_guard_home: Optional[Callable[[], None]] = None
         self._containers: Optional[Containers] = None
         self._is_successor = False
@@ -200,21 +202,23 @@ class Agent:
         for task in self._tasks.values():
             task.send(signal.SIGKILL)
             self._settled_at = self._machine.now() + _SETTLE_SECS
-        marks = {processes.RUN: self._run_id, processes.HOST: self._host}
-        self._machine.end_marked(0, **marks)
+        self._machine.end_marked(0, **self._own_marks())
         settle_secs = max(0.0, self._settled_at - self._machine.now())
         self._remove_containers(settle_secs)
         self._over_at = self._machine.now()
 
     def _remove_containers(self, settle_secs: float, task: Optional[str] = None) -> None:
         """Removes the containers of one task or of all; sends the launcher a note on failure."""
-        marks = {processes.RUN: self._run_id}
-        marks |= {processes.HOST: self._host} if task is None else {processes.TASK: task}
+        marks = self._own_marks() | ({} if task is None else {processes.TASK: task})
         if self._containers is not None:
             try:
                 self._containers.remove(settle_secs, **marks)
             except OSError as error:
                 self._say("note", text=f"{error}; see `clean`")
+
+    def _own_marks(self) -> dict[str, str]:
+        """Returns the marks of all that this agent has started, and no other agent of the run."""
+        return {processes.RUN: self._run_id, processes.HOST: self._host}
 
     def _listen(self, order: Message) -> None:
         self._listening = host_facts.answer(order["ports"], order["token"])
@@ -232,7 +236,8 @@ class Agent:
         self._forward(task, task.finish(code))
         del self._tasks[task.name]
         patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
-        marks = {processes.RUN: self._run_id, processes.TASK: task.name}
+        # With HOST: a successor may have started the same task here.
+        marks = self._own_marks() | {processes.TASK: task.name}
         left = self._machine.end_marked(patience, **marks)
         reason = ""
         if self._containers is not None:
@@ -272,9 +277,6 @@ class Agent:
         if self._orphaned is None or self._over_at is not None:
             return
         left = self._orphaned + self._orphan_secs - now
-        if left < -_LAST_WORDS_SECS or not self._tasks:
-            self._end({})
-            return
         saved = self._alone and all(task.last for task in self._tasks.values())
         for task in self._tasks.values():
             if left < 0 and not task.last:
@@ -282,4 +284,8 @@ class Agent:
             # With several hosts, the ps stay for trainers elsewhere that may still be saving.
             elif task.last and (left < 0 or saved) and not task.asked_to_end:
                 task.asked_to_end = True
+                self._asked = now
                 task.send(signal.SIGTERM)
+        # The second condition counts if this process stood still in between, as its machine may.
+        if not self._tasks or (left < -_LAST_WORDS_SECS and now > self._asked + _LAST_WORDS_SECS):
+            self._end({})

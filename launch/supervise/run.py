@@ -142,6 +142,7 @@ class _Agents:
       loop: the run loop, which takes the tasks' lines and notes for the user.
       connections: the connections to the agents.
       orders: task's name -> the order that starts the task.
+      clock: returns the time in seconds.
     """
 
     def __init__(
@@ -150,9 +151,10 @@ class _Agents:
         loop: RunLoop[Event],
         connections: Connections,
         orders: Mapping[str, Message],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
-        self._orders = orders
+        self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
         # Whether the SIGTERM of a platform that the agents report is still to come to this process.
         self._is_sigterm_due: Optional[bool] = None
@@ -184,7 +186,7 @@ class _Agents:
             self._is_sigterm_due = False  # one request: Slurm signals the agents and this process
             return
         self._loop.note(f"{signal.Signals(signum).name}: stopping all tasks")
-        self._carry_out(self._supervisor.stop(signum, time.monotonic()))
+        self._carry_out(self._supervisor.stop(signum, self._clock()))
 
     def tick(self, now: float) -> None:
         """Carries out what is due, sends heartbeats, and gives up hosts with silent agents."""
@@ -199,7 +201,7 @@ class _Agents:
         return False
 
     def _take_from_task(self, name: str, host: str, message: Message) -> None:
-        event, now = message["event"], time.monotonic()
+        event, now = message["event"], self._clock()
         if event == "lines":
             lines = list(message["lines"])
             if message["dropped"]:
@@ -230,7 +232,7 @@ class _Agents:
 
     def _told(self, reason: str) -> None:
         """Stops all tasks for the platform; as every agent says so, only the first word is news."""
-        before, now = self._supervisor.verdict, time.monotonic()
+        before, now = self._supervisor.verdict, self._clock()
         if self._is_sigterm_due is None:
             self._is_sigterm_due = before is None or before.cause is not Cause.USER
         actions = self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM)
@@ -245,7 +247,7 @@ class _Agents:
         self._connections.drop(host)
         for name, state in self._supervisor.states.items():
             if state.task.host.name == host:
-                now = time.monotonic()
+                now = self._clock()
                 self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
@@ -253,7 +255,7 @@ class _Agents:
             self._connections.use(host, link)
         for order in self._waiting.pop(host):
             if not self._connections.send(host, order):
-                name, now = order["task"], time.monotonic()
+                name, now = order["task"], self._clock()
                 reason = message["reason"]
                 self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
 
@@ -285,4 +287,4 @@ class _Agents:
         names = [order["task"] for orders in self._waiting.values() for order in orders]
         self._waiting = {host: [] for host in self._waiting}
         for name in names:
-            self._carry_out(self._supervisor.withdrawn(name, time.monotonic()))
+            self._carry_out(self._supervisor.withdrawn(name, self._clock()))
