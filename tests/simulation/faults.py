@@ -16,7 +16,7 @@ def draw_faults(run: "AgentRun") -> None:
         _task_exits, _task_exits, _task_exits, _task_is_killed, _task_is_killed, _user_stops,
         _platform_stops, _platform_stops, _link_breaks, _host_is_cut_off, _host_hangs,
         _host_crashes, _agent_is_killed, _start_is_refused, _links_are_slow, _launcher_pauses,
-        _launcher_dies,
+        _launcher_dies, _platform_ends_a_ps_first,
     ]  # fmt: skip
     moment = rng.choice((rng.uniform(0.1, 35), run.training.done, run.training.done + 1))
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4))):
@@ -67,6 +67,15 @@ def _platform_stops(run: "AgentRun") -> None:
             host.later(rng.uniform(0, 0.3), machine.sigterm)
     if run.is_slurm and rng.random() < 0.7:
         world.later(rng.uniform(0, 0.3), run.signal, signal.SIGTERM)
+
+
+def _platform_ends_a_ps_first(run: "AgentRun") -> None:
+    """Ends a ps by a SIGTERM, whose report comes before the word that the platform stops all."""
+    for host in run.hosts.values():
+        for process in host.processes:
+            if process.name == "ps/0" and process.code is None:
+                process.end(-signal.SIGTERM)
+    run.world.later(run.world.rng.choice((0.0, 0.1, 1.0, 4.0)), _platform_stops, run)
 
 
 def _platforms_sigterm(process: Process) -> None:

@@ -80,13 +80,13 @@ class Ledger:
         if self.end_began is not None:
             self.breach("nothing is started after the end begins", task)
 
-    def sent_signal(self, task: str, signum: int, saves_without_ps: bool) -> None:
+    def sent_signal(self, task: str, signum: int, leaves_time: bool) -> None:
         """Checks a signal that the launcher sends to a task.
 
         Args:
           task: the task's name.
           signum: the signal.
-          saves_without_ps: whether the job's end leaves tasks their whole time to save.
+          leaves_time: whether the job's end must leave tasks their whole time to save.
         """
         now, grace = self.world.now, self.limits.grace_secs
         in_grace = self.succeeded is not None and now < self.succeeded + grace - 1e-6
@@ -98,9 +98,11 @@ class Ledger:
             asked = self.sigterm_sent.get(task)
             if asked is None:
                 self.breach("SIGTERM comes before SIGKILL", task)
-            elif saves_without_ps and not task.startswith("ps"):
-                if now < asked + self.limits.stop_secs - 1e-6:
-                    self.breach("a task has its time to save", f"{task} after {now - asked:g} s")
+            elif self._is_early(asked) and leaves_time and not task.startswith("ps"):
+                self.breach("a task has its time to save", f"{task} after {now - asked:g} s")
+
+    def _is_early(self, asked: float) -> bool:
+        return self.world.now < asked + self.limits.stop_secs - 1e-6
 
     def signalled(self, process: Process, signum: int, sender: str) -> None:
         """Checks a signal that reaches a process."""

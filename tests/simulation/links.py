@@ -4,6 +4,7 @@ A stream neither reorders nor doubles. It delays, it stops for a while, and it b
 way is lost then. The messages of different hosts overtake each other.
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Optional
 
@@ -24,6 +25,8 @@ class SimLink:
         self._hear = hear
         self._agent: Optional[SimMachine] = None
         self._last_up = self._last_down = 0.0
+        self._up: deque[Message] = deque()
+        self._down: deque[Optional[Message]] = deque()  # None is the end of the stream
         self._is_closed = self._is_cut = False
         self.is_slow = False
 
@@ -38,15 +41,21 @@ class SimLink:
         """Sends an order."""
         if message["do"] == "start":
             message = {**message, "env": dict(message["env"])}
-        if not self._is_closed and not self._is_cut:
+        if not self._is_closed:
+            self._put_down(message)
+
+    def _put_down(self, message: Optional[Message]) -> None:
+        if not self._is_cut:
+            self._down.append(message)
             self._last_down = max(self._last_down, self.world.now + self._secs())
-            self.world.later(self._last_down - self.world.now, self._arrive_down, message)
+            self.world.later(self._last_down - self.world.now, self._arrive_down)
 
     def send_up(self, message: Message) -> None:
         """Sends a message of the agent."""
         if not self._is_cut:
+            self._up.append(message)
             self._last_up = max(self._last_up, self.world.now + self._secs())
-            self.world.later(self._last_up - self.world.now, self._arrive_up, message)
+            self.world.later(self._last_up - self.world.now, self._arrive_up)
 
     def why(self) -> str:
         """Says why the connection has ended."""
@@ -56,16 +65,16 @@ class SimLink:
         """Closes the launcher's end."""
         if not self._is_closed:
             self._is_closed = True
-            self._last_down = max(self._last_down, self.world.now + self._secs())
-            self.world.later(self._last_down - self.world.now, self._arrive_down, None)
+            self._put_down(None)
 
     def cut(self) -> None:
         """Breaks, for both sides."""
         if not self._is_cut:
             self.world.say(self.host.name, "its connection breaks")
             self._is_cut = True
-            self.world.later(self._secs(), self._arrive_up, {"event": "lost"}, True)
-            self.world.later(self._secs(), self._arrive_down, None, True)
+            self._up, self._down = deque([{"event": "lost"}]), deque([None])
+            self.world.later(self._secs(), self._take_up)
+            self.world.later(self._secs(), self._arrive_down)
 
     def agent_has_ended(self) -> None:
         """Tells the launcher that the agent is gone."""
@@ -75,26 +84,31 @@ class SimLink:
         rng = self.world.rng
         return rng.uniform(0.5, 3.0) if self.is_slow else rng.choice((0.001, 0.01, 0.1, 0.3))
 
-    def _arrive_up(self, message: Message, is_after_cut: bool = False) -> None:
+    def _arrive_up(self) -> None:
         waits = self.host.cut_off_until - self.world.now
-        if self._is_cut and not is_after_cut:
+        if self.host.is_down or self._is_cut:
             return
-        if self.host.is_down and not is_after_cut:
-            return
-        if waits > 0 and not is_after_cut:
-            self.world.later(waits, self._arrive_up, message)
-        elif not self._is_closed:
-            self.heard = self.world.now
-            self._hear(self, message)
-
-    def _arrive_down(self, message: Optional[Message], is_after_cut: bool = False) -> None:
-        waits = self.host.cut_off_until - self.world.now
-        if (self._is_cut and not is_after_cut) or self._agent is None:
-            return
-        if waits > 0 and not is_after_cut:
-            self.world.later(waits, self._arrive_down, message)
+        if waits > 0:
+            self.world.later(waits, self._arrive_up)
         else:
-            self.host.later(0.0, self._agent.hear, message)
+            self._take_up()
+
+    def _take_up(self) -> None:
+        """Takes the message that was sent first, whichever has arrived: it is a stream."""
+        if self._up and not self._is_closed:
+            self.heard = self.world.now
+            self._hear(self, self._up.popleft())
+
+    def _arrive_down(self) -> None:
+        waits = self.host.cut_off_until - self.world.now
+        if waits > 0 and not self._is_cut:
+            self.world.later(waits, self._arrive_down)
+        else:
+            self.host.later(0.0, self._take_down)
+
+    def _take_down(self) -> None:
+        if self._down and self._agent is not None:
+            self._agent.hear(self._down.popleft())
 
 
 class SimTransport:
@@ -129,9 +143,7 @@ class SimConnections(Connections):
             try:
                 link = self._open(self._hosts[host_name])
             except HostError as error:
-                self._events.put(
-                    (host_name, None, {"event": "unreachable", "reason": str(error)})
-                )
+                self._events.put((host_name, None, {"event": "unreachable", "reason": str(error)}))
             else:
                 self._events.put((host_name, link, {"event": "connected"}))
 

@@ -93,10 +93,7 @@ class Program:
             self.process.end(1)
 
     def _exit(self, code: int) -> None:
-        if self.process.code is None and (code or not self._is_asked or self.is_lead):
-            self.process.end(code)
-        elif self._is_asked:
-            self.process.end(code)
+        self.process.end(code)
 
     def _write(self) -> None:
         if self.process.code is None:

@@ -8,7 +8,7 @@ from launch.agent.protocol import Message
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause
-from launch.supervise.actions import Action, Signal
+from launch.supervise.actions import Action
 from launch.supervise.run import _Agents
 from launch.supervise.supervisor import Supervisor
 from tests.simulation import invariants
@@ -203,12 +203,12 @@ class AgentRun:
 
     def _handle(self, event: Any) -> None:
         host, link, message = event
-        self.supervisor.truth = None
         if message["event"] == "exit":
             self.supervisor.truth = self._ended_by_itself(host, message["task"], message["code"])
         if message["event"] not in ("lines", "beat"):
             self.world.say("launcher hears", host, message)
         self.agents.handle(event)
+        self.supervisor.truth = None
 
     def _ended_by_itself(self, host: str, task: str, code: Optional[int]) -> bool:
         """Returns what really happened to the newest process of a task that has ended."""
@@ -273,6 +273,3 @@ class AgentRun:
 def _order(task: Task) -> Message:
     order = {"do": "start", "task": task.name, "env": {}, "last": task.task_type == "ps"}
     return {**order, "argv": [], "log": ""}
-
-
-__all__ = ["AgentRun", "Signal"]
