@@ -8,6 +8,10 @@ import pytest
 
 from launch.agent import processes
 from launch.agent.main import Agent
+from launch.backends.slurm import commands
+from launch.backends.slurm.commands import JobState
+from launch.backends.slurm.follow import Follower
+from launch.backends.slurm.pursuit import Pursuit, Request
 from launch.supervise import ending, supervisor
 from launch.supervise.ending import Ending, _ask_then_kill, _Stage
 from launch.supervise.run import _Agents
@@ -135,6 +139,53 @@ def agents_do_not_ask_the_ps(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Agent, "_look_at_the_clock", ends)
 
+
+def slurm_status_is_replaced(patch: pytest.MonkeyPatch) -> None:
+    """Does not look whether the job has written its status since it was known to wait."""
+    patch.setattr(Follower, "_has_written", lambda self: False)
+
+
+def slurm_stop_forgets_a_requeue(patch: pytest.MonkeyPatch) -> None:
+    """Makes each request once, whatever becomes of the job."""
+    due = Pursuit.due
+
+    def once(self: Pursuit, state: JobState, now: float, *, has_written: bool = False) -> Any:
+        made = vars(self).setdefault("made", [])
+        request = due(self, state, now) if len(made) < self.wish else None
+        made += [request] * (request is not None)
+        return request
+
+    patch.setattr(Pursuit, "due", once)
+
+
+def slurm_stop_cancels(patch: pytest.MonkeyPatch) -> None:
+    """Cancels also a job that runs."""
+    due = Pursuit.due
+
+    def cancels(self: Pursuit, state: JobState, now: float, *, has_written: bool = False) -> Any:
+        return due(self, state, now) and Request.CANCEL
+
+    patch.setattr(Pursuit, "due", cancels)
+
+
+def slurm_hangup_stops(patch: pytest.MonkeyPatch) -> None:
+    """Stops the job when the terminal is lost."""
+    left = Follower._left
+
+    def stops(self: Follower) -> Any:
+        commands.ask_to_end("7")
+        return left(self)
+
+    patch.setattr(Follower, "_left", stops)
+
+
+# What is broken -> words of the invariant that it breaks in jobs of Slurm.
+BROKEN_IN_SLURM: dict[Break, str] = {
+    slurm_status_is_replaced: "the status of a job that has started is kept",
+    slurm_stop_forgets_a_requeue: "a stop ends the job soon",
+    slurm_stop_cancels: "a job that runs may save at the first signals",
+    slurm_hangup_stops: "a lost terminal leaves the job alone",
+}
 
 # What is broken -> words of the invariant that it breaks.
 BROKEN: dict[Break, str] = {

@@ -1,7 +1,8 @@
 import pytest
 
-from tests.simulation.broken import BROKEN, Break
+from tests.simulation.broken import BROKEN, BROKEN_IN_SLURM, Break
 from tests.simulation.runs import AgentRun
+from tests.simulation.slurm import SlurmRun
 
 SEEDS = 2000
 
@@ -44,5 +45,20 @@ def test_a_machine_that_breaks_an_invariant_is_noticed(
     wrong(monkeypatch)
     for seed in range(SEEDS):
         if any(BROKEN[wrong] in line for line in broken(seed)):
+            return
+    pytest.fail(f"{SEEDS} seeds did not notice: {wrong.__doc__}")
+
+
+def test_a_job_of_slurm_is_followed_through_whatever_becomes_of_it() -> None:
+    assert [(seed, one) for seed in range(SEEDS) for one in SlurmRun(seed).run().broken] == []
+
+
+@pytest.mark.parametrize("wrong", BROKEN_IN_SLURM, ids=lambda wrong: wrong.__name__)
+def test_a_follower_that_breaks_an_invariant_is_noticed(
+    wrong: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong(monkeypatch)
+    for seed in range(SEEDS):
+        if any(BROKEN_IN_SLURM[wrong] in one[0] for one in SlurmRun(seed).run().broken):
             return
     pytest.fail(f"{SEEDS} seeds did not notice: {wrong.__doc__}")
