@@ -80,6 +80,7 @@ EVENTS: Mapping[str, Mapping[str, Fits]] = {
         "code": _maybe(_whole(-64, 255)),
         "reason": _text,
         "stragglers": _count,
+        "signals": _list_of(_whole(1, 64)),
         "port_taken": _flag,
     },
     "note": {"text": _text},

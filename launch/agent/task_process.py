@@ -40,6 +40,7 @@ class Running:
       fd: the file descriptor of the pipe with the task's output.
       log: the task's log on this host.
       dropped: the number of lines not sent because the launcher was too slow; the log has them.
+      signals: the signals that the agent has sent to the task.
       last: whether the task ends after the others, as a ps does.
       asked_to_end: whether the agent has sent SIGTERM to a task with `last`, because the launcher
         is lost.
@@ -52,6 +53,7 @@ class Running:
         self.name: str = order["task"]
         self.last: bool = order["last"]
         self.dropped = 0
+        self.signals: list[int] = []
         self.asked_to_end = False
         self._contained = order.get("contained", False)
         self._has_written = False
@@ -120,6 +122,7 @@ class Running:
             # The client ignores a signal while it creates the container. A task that has not
             # written a line yet has nothing to save.
             signum = signal.SIGKILL
+        self.signals.append(int(signum))
         processes.send(self.pid, signum, group=True)
 
     def _split(self, data: bytes) -> list[str]:

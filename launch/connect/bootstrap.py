@@ -20,6 +20,7 @@ _MODULES = (
     "sockets",
     "free_ports",
     "task_process",
+    "machine",
     "containers",
     "addresses",
     "host_facts",

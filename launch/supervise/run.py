@@ -24,8 +24,9 @@ from launch.errors import HostError, LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
+from launch.supervise.actions import Action, Note, Start
 from launch.supervise.run_loop import RunLoop, stop_signals
-from launch.supervise.supervisor import Action, Note, Start, Supervisor
+from launch.supervise.supervisor import Supervisor
 
 _UNREAD = 64  # messages of hosts, which may have a megabyte each
 _MORE_PORTS = 3  # how often a job starts again because another program took a port
@@ -170,6 +171,7 @@ class _Agents:
       loop: the run loop, which takes the tasks' lines and notes for the user.
       connections: the connections to the agents.
       orders: task's name -> the order that starts the task.
+      clock: returns the time in seconds.
 
     Attributes:
       without_port: the tasks that ended because another process had their port.
@@ -181,11 +183,13 @@ class _Agents:
         loop: RunLoop[Event],
         connections: Connections,
         orders: Mapping[str, Message],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
-        self._orders = orders
-        self._waiting: dict[str, list[Message]] = {}  # host's name -> orders for the reconnection
-        self._was_told = False
+        self._orders, self._clock = orders, clock
+        self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
+        # Whether the SIGTERM of a platform that the agents report is still to come to this process.
+        self._is_sigterm_due: Optional[bool] = None
         self.without_port: list[str] = []
 
     def start(self) -> None:
@@ -211,11 +215,11 @@ class _Agents:
 
     def stop(self, signum: int, count: int) -> None:
         """Stops all tasks in order at the first signal, and kills them at the second one."""
-        if self._was_told and signum == signal.SIGTERM:
-            self._was_told = False  # one request: Slurm signals the agents and this process
+        if self._is_sigterm_due and signum == signal.SIGTERM:
+            self._is_sigterm_due = False  # one request: Slurm signals the agents and this process
             return
         self._loop.note(f"{signal.Signals(signum).name}: stopping all tasks")
-        self._carry_out(self._supervisor.stop(signum, time.monotonic()))
+        self._carry_out(self._supervisor.stop(signum, self._clock()))
 
     def tick(self, now: float) -> None:
         """Carries out what is due, sends heartbeats, and gives up hosts with silent agents."""
@@ -230,7 +234,7 @@ class _Agents:
         return False
 
     def _take_from_task(self, name: str, host: str, message: Message) -> None:
-        event, now = message["event"], time.monotonic()
+        event, now = message["event"], self._clock()
         if event == "lines":
             lines = list(message["lines"])
             if message["dropped"]:
@@ -245,7 +249,8 @@ class _Agents:
                 self.without_port.append(name)
             # The code is None if the task was not started.
             code, reason = message["code"], message["reason"]
-            self._carry_out(self._supervisor.ended(name, code, now, reason))
+            signals = message["signals"]
+            self._carry_out(self._supervisor.ended(name, code, now, reason, signals=signals))
 
     def _take_from_agent(self, host: str, link: Link, message: Message) -> None:
         event = message["event"]
@@ -257,12 +262,18 @@ class _Agents:
             self._lose(host, link, reason, cause)
         elif event == "note":
             self._loop.note(f"{host}: {message['text']}")
-        elif event == "told" and not self._supervisor.ending:
-            self._was_told = True
-            reason = f"{host}: {message['reason']}"
+        elif event == "told":
+            self._told(f"{host}: {message['reason']}")
+
+    def _told(self, reason: str) -> None:
+        """Stops all tasks for the platform; as every agent says so, only the first word is news."""
+        before, now = self._supervisor.verdict, self._clock()
+        if self._is_sigterm_due is None:
+            self._is_sigterm_due = before is None or before.cause is not Cause.USER
+        actions = self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM)
+        if self._supervisor.verdict is not before:
             self._loop.note(f"{reason}; stopping all tasks")
-            now = time.monotonic()
-            self._carry_out(self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM))
+        self._carry_out(actions)
 
     def _lose(self, host: str, link: Link, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
         """Drops a host's connection, and records its tasks as ended: the agent will end them."""
@@ -271,7 +282,7 @@ class _Agents:
         self._connections.drop(host)
         for name, state in self._supervisor.states.items():
             if state.task.host.name == host:
-                now = time.monotonic()
+                now = self._clock()
                 self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
 
     def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
@@ -279,7 +290,7 @@ class _Agents:
             self._connections.use(host, link)
         for order in self._waiting.pop(host):
             if not self._connections.send(host, order):
-                name, now = order["task"], time.monotonic()
+                name, now = order["task"], self._clock()
                 reason = message["reason"]
                 self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
 
@@ -290,13 +301,25 @@ class _Agents:
                 continue
             host = self._supervisor.states[action.task].task.host.name
             if isinstance(action, Start):
-                order = self._orders[action.task]
+                self._send_start(host, self._orders[action.task])
             else:
                 order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
-            if self._connections.send(host, order):
-                continue
-            if isinstance(action, Start) and host not in self._waiting:
-                self._waiting[host] = []
-                self._connections.reopen(host)
-            if host in self._waiting:  # a signal must follow the order that starts its task
-                self._waiting[host].append(order)
+                self._connections.send(host, order)
+        if self._supervisor.ending:
+            self._withdraw_starts()
+
+    def _send_start(self, host: str, order: Message) -> None:
+        """Sends the order to start a task, now or when its host is connected again."""
+        if self._connections.send(host, order):
+            return
+        if host not in self._waiting:
+            self._waiting[host] = []
+            self._connections.reopen(host)
+        self._waiting[host].append(order)
+
+    def _withdraw_starts(self) -> None:
+        """Takes back the orders that wait for a host: nothing is started after the end begins."""
+        names = [order["task"] for orders in self._waiting.values() for order in orders]
+        self._waiting = {host: [] for host in self._waiting}
+        for name in names:
+            self._carry_out(self._supervisor.withdrawn(name, self._clock()))

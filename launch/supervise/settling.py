@@ -6,6 +6,7 @@ that the job ends. For a moment, later reports may replace its cause and its wor
 """
 
 import enum
+import signal
 from typing import Optional
 
 from launch.record.outcome import Cause, Outcome
@@ -16,20 +17,22 @@ SETTLE_SECS = 2.0
 class _Rank(enum.IntEnum):
     """How near to the first cause a report is; the smallest is nearest."""
 
-    USER = 0
-    PLATFORM = 1
-    HOST_LOST = 2
-    SIGNAL = 3
-    EXIT_CODE = 4
+    DONE = 0  # before any of this launcher's signals reached the lead
+    USER = 1  # or a time limit, by which the user has asked for the end beforehand
+    PLATFORM = 2
+    TERMINATED = 3  # SIGTERM to the launcher: by the user, or by a platform that says so, too
+    HOST_LOST = 4
+    SIGNAL = 5
+    EXIT_CODE = 6
 
 
 _RANKS = {
-    Cause.DONE: _Rank.USER,
+    Cause.DONE: _Rank.DONE,
     Cause.USER: _Rank.USER,
+    Cause.TIME_LIMIT: _Rank.USER,
     Cause.CANCELLED: _Rank.PLATFORM,
     Cause.PREEMPTED: _Rank.PLATFORM,
     Cause.PLATFORM: _Rank.PLATFORM,
-    Cause.TIME_LIMIT: _Rank.PLATFORM,
     Cause.LAUNCHER: _Rank.PLATFORM,
     Cause.HOST_LOST: _Rank.HOST_LOST,
 }
@@ -75,6 +78,8 @@ class Settling:
 
 
 def _rank(outcome: Outcome) -> _Rank:
+    if outcome.cause is Cause.USER and outcome.exit_code == 128 + signal.SIGTERM:
+        return _Rank.TERMINATED
     if outcome.cause in _RANKS:
         return _RANKS[outcome.cause]
     return _Rank.SIGNAL if outcome.exit_code > 128 else _Rank.EXIT_CODE

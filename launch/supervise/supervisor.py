@@ -7,41 +7,18 @@ The supervisor's methods take an event and the time, and return actions, which
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Optional
 
 from launch.cluster.model import Limits
 from launch.cluster.tasks import Task
 from launch.record.outcome import Cause, Outcome, exit_code_of, words_for
+from launch.supervise.actions import Action, Note, Signal, Start
+from launch.supervise.ending import KILL_SECS, Ending
 from launch.supervise.progress_watch import ProgressWatch
+from launch.supervise.settling import Settling
 
-_KILL_SECS = 5.0  # after SIGKILL, for the kernel and for the connection to the host
 _LONGEST_BACKOFF_SECS = 30.0
 _USERS_MISTAKE = 2  # the exit code for errors of the user, which a restart would only repeat
-
-
-@dataclass(frozen=True)
-class Start:
-    """The action that starts a task."""
-
-    task: str
-
-
-@dataclass(frozen=True)
-class Signal:
-    """The action that sends a signal to a task."""
-
-    task: str
-    signum: int
-
-
-@dataclass(frozen=True)
-class Note:
-    """The action that shows a line of text to the user."""
-
-    text: str
-
-
-Action = Union[Start, Signal, Note]
 
 
 @dataclass
@@ -57,6 +34,7 @@ class TaskState:
       code: the last exit code, -n for signal n; None if there is none.
       last: why the task ended or waits, in words; "" if neither is known.
       cause: the cause of the task's last end, if that was a failure.
+      signals: the signals that this launcher has sent to the task since its last start.
     """
 
     task: Task
@@ -66,37 +44,12 @@ class TaskState:
     code: Optional[int] = None
     last: str = ""
     cause: Cause = Cause.TASK_FAILED
+    signals: tuple[int, ...] = ()
 
     @property
     def alive(self) -> bool:
         """Whether the task may have a process."""
         return self.status in ("starting", "running")
-
-
-@dataclass
-class _Stage:
-    """A stage of the job's end: the tasks that are to end next.
-
-    Attributes:
-      tasks: the names of the tasks.
-      signum: the signal to send to the tasks; None if they end by themselves.
-      secs: the seconds that the tasks have to end; those left are for the next stage.
-      why: words to tell the user about the tasks that get the signal; "" to say nothing.
-      since: the time at which the stage began; None before.
-    """
-
-    tasks: Sequence[str]
-    signum: Optional[int]
-    secs: float
-    why: str = ""
-    since: Optional[float] = None
-
-
-def _ask_then_kill(tasks: Sequence[str], secs: float) -> list[_Stage]:
-    return [
-        _Stage(tasks, signal.SIGTERM, secs),
-        _Stage(tasks, signal.SIGKILL, _KILL_SECS, "did not end in time: killed"),
-    ]
 
 
 class Supervisor:
@@ -119,14 +72,19 @@ class Supervisor:
         self._limits = limits
         self._restarts = restarts
         self._progress = ProgressWatch(limits, now)
-        self._stages: Optional[list[_Stage]] = None
-        self._verdict: Optional[Outcome] = None
+        self._settling = Settling()
+        self._end: Optional[Ending] = None
         self._stop_signals = 0
 
     @property
     def ending(self) -> bool:
         """Whether the job is ending."""
-        return self._stages is not None
+        return self._end is not None
+
+    @property
+    def verdict(self) -> Optional[Outcome]:
+        """How the job ends, as far as that is known; None while it goes on."""
+        return self._settling.verdict
 
     def start(self) -> list[Action]:
         """Starts all tasks, the ps first."""
@@ -149,6 +107,7 @@ class Supervisor:
         now: float,
         reason: str = "",
         cause: Cause = Cause.TASK_FAILED,
+        signals: Optional[Sequence[int]] = None,
     ) -> list[Action]:
         """Records that a task has ended, and decides what to do.
 
@@ -158,6 +117,8 @@ class Supervisor:
           now: the time.
           reason: why the task ended, in words; "" if its exit code says it.
           cause: the cause of the job's end, if this failure ends it.
+          signals: the launcher's signals that the task got before its end; None if that is not
+            known, so that all that were sent count.
         """
         state = self.states[name]
         if not state.alive:
@@ -165,11 +126,12 @@ class Supervisor:
         has_run = state.status == "running" or state.restarts > 0
         state.status, state.code = "ended", code
         state.last, state.cause = reason or words_for(code), cause
+        by_itself = ended_by_itself(code, state.signals if signals is None else signals)
+        if code == 0 and state.task.is_lead and by_itself:
+            return self._lead_is_done(state, now)
         if self.ending:
-            return [*self._late_failure(state), *self._advance(now)]
-        if code == 0 and state.task.is_lead:
-            self._verdict = Outcome(0, f"{name} is done", cause=Cause.DONE)
-            return self._end_after_the_lead(now)
+            late = self._fail(state, now) if by_itself and code != 0 else []
+            return [*late, *self._advance(now)]
         if code == 0 and state.task.task_type != "ps":
             return [Note(f"{name} is done")]
         if code == 0:
@@ -178,12 +140,18 @@ class Supervisor:
             return []
         return [*self._judge_quitters(now, late=True), *self._restart_or_fail(state, now, has_run)]
 
-    def _late_failure(self, state: TaskState) -> list[Action]:
-        """Reports a task that failed by itself after the lead has ended with success."""
-        done = self._verdict is not None and self._verdict.exit_code == 0
-        if state.code == 0 or not done or not self._stages or self._stages[0].signum is not None:
-            return []
-        return [Note(f"{state.task.name} on {state.task.host.name}: {state.last}; see its log")]
+    def withdrawn(self, name: str, now: float) -> list[Action]:
+        """Records that a task was not started, because the job has ended before it could be."""
+        self.states[name].status = "ended"
+        return self._advance(now)
+
+    def _lead_is_done(self, state: TaskState, now: float) -> list[Action]:
+        """Ends the job with success, unless its end has another cause that is settled."""
+        done = Outcome(0, f"{state.task.name} is done", cause=Cause.DONE)
+        if self._settling.report(done, now) and self._stop_signals < 2:
+            limits = self._limits
+            self._end = Ending.after_the_lead(self._names, limits.grace_secs, limits.stop_secs)
+        return self._advance(now)
 
     def _judge_quitters(self, now: float, *, late: bool = False) -> list[Action]:
         """Counts a ps that ended by itself as failed, if training goes on without it.
@@ -207,33 +175,39 @@ class Supervisor:
         return actions
 
     def _restart_or_fail(self, state: TaskState, now: float, has_run: bool) -> list[Action]:
-        if self.ending:
-            return []
         # A task that never ran would only fail again in the same way.
         can_restart = has_run and state.code != _USERS_MISTAKE and state.restarts < self._restarts
-        return [self._restart_later(state, now)] if can_restart else self._fail(state, now)
+        if can_restart and not self.ending:
+            return [self._restart_later(state, now)]
+        return self._fail(state, now)
 
     def stop(
         self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
     ) -> list[Action]:
-        """Ends the job in order; at the second call, kills all tasks.
+        """Ends the job in order; at the user's second call, kills all tasks.
 
-        If the job is already ending after a failure, the first call changes nothing.
+        If the job is already ending after a failure, the first call may change the verdict, but
+        sends no signal again: a second signal would keep tasks from saving.
 
         Args:
           signum: the signal that asked for the end.
           now: the time.
           reason: why the job ends, in words; "" if the signal's name says it.
-          cause: the cause of the job's end.
+          cause: the cause of the job's end; only the calls of the user are counted.
         """
-        self._stop_signals += 1
-        if self._stop_signals == 1:
-            if self._verdict is not None and self._verdict.exit_code:
-                return []  # the job ends already; a second signal would keep tasks from saving
-            words = reason or f"stopped by {signal.Signals(signum).name}"
-            self._verdict = Outcome(128 + signum, words, cause=cause)
-            return self._stop_all(self._limits.stop_secs, now)
-        self._stages = [_Stage(list(self.states), signal.SIGKILL, 2 * _KILL_SECS)]
+        self._stop_signals += cause is Cause.USER
+        words = reason or f"stopped by {signal.Signals(signum).name}"
+        is_done = self.verdict is not None and self.verdict.exit_code == 0
+        took = self._settling.report(Outcome(128 + signum, words, cause=cause), now)
+        if took and cause is Cause.PLATFORM:
+            self._stop_signals = 0  # a SIGTERM that this replaces came from the platform, too
+        if self._stop_signals == 2 and cause is Cause.USER:
+            self._end = Ending.at_once(list(self.states))
+        elif self._end is None or (is_done and cause is Cause.USER and self._stop_signals == 1):
+            self._end = Ending.in_order(self._names, self._limits.stop_secs)
+        elif took and cause is Cause.PLATFORM:
+            # What the first report said of a ps is explained: the ps serves while others save.
+            self._end.allow(self._limits.stop_secs)
         return self._advance(now)
 
     def tick(self, now: float) -> list[Action]:
@@ -248,7 +222,7 @@ class Supervisor:
         return [*quitters, *(self._start(state) for state in due)]
 
     def _start(self, state: TaskState) -> Action:
-        state.status, state.last = "starting", ""
+        state.status, state.last, state.signals = "starting", "", ()
         return Start(state.task.name)
 
     def _restart_later(self, state: TaskState, now: float) -> Action:
@@ -261,70 +235,69 @@ class Supervisor:
         )
 
     def _fail(self, state: TaskState, now: float) -> list[Action]:
-        again = f", after {state.restarts} restarts" if state.restarts else ""
+        """Names a task that has failed by itself; ends the job if it is not ending."""
         name, host = state.task.name, state.task.host.name
         state.status = "failed"
-        self._verdict = Outcome(
-            exit_code_of(state.code),
-            f"{name} on {host} failed: {state.last}{again}",
-            name,
-            cause=state.cause,
+        again = f", after {state.restarts} restarts" if state.restarts else ""
+        reason = f"{name} on {host} failed: {state.last}{again}"
+        is_first = self.verdict is None
+        took = self._settling.report(
+            Outcome(exit_code_of(state.code), reason, name, cause=state.cause), now
         )
-        # Without a ps the others cannot save, so they get only a short time to end.
-        saves = state.task.task_type != "ps"
-        return [
-            Note(f"{self._verdict.reason}; stopping the others"),
-            *self._stop_all(self._limits.stop_secs if saves else _KILL_SECS, now),
-        ]
+        if is_first:
+            # Without a ps the others cannot save, so they get only a short time to end.
+            saves = state.task.task_type != "ps" or state.cause is Cause.PLATFORM
+            secs = self._limits.stop_secs if saves else KILL_SECS
+            self._end = Ending.in_order(self._names, secs)
+            return [Note(f"{reason}; stopping the others"), *self._advance(now)]
+        if took and state.cause is Cause.PLATFORM and self._end is not None:
+            self._end.allow(self._limits.stop_secs)
+        if self.verdict is not None and self.verdict.exit_code == 0:
+            return [Note(f"{name} on {host}: {state.last}; see its log")]
+        return [Note(reason)] if took else []
 
     def _time_out(self, reason: str, now: float) -> list[Action]:
         quitters = self._judge_quitters(now, late=True)
         if quitters:
             return quitters
         words = f"{reason}; the limits are start_secs and idle_secs"
-        self._verdict = Outcome(124, words, cause=Cause.TIME_LIMIT)
-        return [Note(f"{reason}; stopping"), *self._stop_all(self._limits.stop_secs, now)]
-
-    def _stop_all(self, secs: float, now: float) -> list[Action]:
-        """Ends the lead first, so that it saves while the others still run, and the ps last."""
-        self._stages = [
-            *_ask_then_kill(self._names("master", "chief"), secs),
-            *_ask_then_kill(self._names("worker", "evaluator"), secs),
-            *_ask_then_kill(self._names("ps"), min(secs, _KILL_SECS)),
-        ]
-        return self._advance(now)
-
-    def _end_after_the_lead(self, now: float) -> list[Action]:
-        others = self._names("worker", "evaluator")
-        self._stages = [
-            _Stage(others, None, self._limits.grace_secs),
-            *_ask_then_kill(others, self._limits.stop_secs),
-            *_ask_then_kill(self._names("ps"), _KILL_SECS),
-        ]
-        return self._advance(now)
+        self._settling.report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
+        self._end = Ending.in_order(self._names, self._limits.stop_secs)
+        return [Note(f"{reason}; stopping"), *self._advance(now)]
 
     def _names(self, *task_types: str) -> list[str]:
         return [name for name, s in self.states.items() if s.task.task_type in task_types]
 
     def _advance(self, now: float) -> list[Action]:
-        """Starts the stages of the end, up to the first one whose tasks still run."""
-        actions: list[Action] = []
+        """Carries on with the end of the job; nothing if the job goes on."""
+        if self._end is None:
+            return []
         for state in self.states.values():
             if state.status in ("waiting", "restarting", "quit"):
                 state.status = "ended"
-        while self._stages:
-            stage = self._stages[0]
-            alive = [name for name in stage.tasks if self.states[name].alive]
-            if stage.since is None:
-                stage.since = now
-                if stage.signum is not None:
-                    actions += [Signal(name, stage.signum) for name in alive]
-                if alive and stage.why:
-                    actions.append(Note(f"{', '.join(alive)} {stage.why}"))
-            if alive and now < stage.since + stage.secs:
-                return actions
-            if alive and stage.signum == signal.SIGKILL:
-                actions.append(Note(f"{', '.join(alive)}: end not confirmed; run `clean`"))
-            self._stages.pop(0)
-        self.outcome = self._verdict
+        actions = self._end.advance(now, lambda name: self.states[name].alive)
+        for action in actions:
+            if isinstance(action, Signal):
+                self.states[action.task].signals += (int(action.signum),)
+        if self._end.is_over and not self._may_be_explained(now):
+            self.outcome = self.verdict
         return actions
+
+    def _may_be_explained(self, now: float) -> bool:
+        """Returns whether word of who has sent a SIGTERM to a task may still be on its way."""
+        is_sigterm = self.verdict is not None and self.verdict.exit_code == 128 + signal.SIGTERM
+        is_failure = self.verdict is not None and self.verdict.cause is Cause.TASK_FAILED
+        return is_sigterm and is_failure and not self._settling.is_settled(now)
+
+
+def ended_by_itself(code: Optional[int], signals: Sequence[int]) -> bool:
+    """Returns whether a task ended by itself rather than by signals that it got.
+
+    Args:
+      code: its exit code, -n for signal n; None if it was lost or not started.
+      signals: the signals that the launcher has sent to it.
+    """
+    if not signals or code is None:
+        return True
+    signum = -code if code < 0 else code - 128
+    return signum > 0 and signum not in signals

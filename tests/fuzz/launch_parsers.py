@@ -90,7 +90,8 @@ _AGENT = b"\n".join(
         b'{"event":"started","task":"worker/0"}',
         b'{"event":"lines","task":"worker/0","lines":["step 1/2"],"dropped":0}',
         b'{"event":"ports","ports":[2222]}',
-        b'{"event":"exit","task":"worker/0","code":-9,"reason":"","stragglers":0,"port_taken":false}',
+        b'{"event":"exit","task":"worker/0","code":-9,"reason":"","stragglers":0,'
+        b'"signals":[9],"port_taken":false}',
         b'{"event":"note","text":"x"}\n',
     ]
 )

@@ -46,14 +46,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor(
         _SUPERVISOR,
-        "Supervisor._late_failure",
-        "done = self._verdict is not None and self._verdict.exit_code == 0",
-        "self._verdict is not None and self._verdict.exit_code == 0"
-        " -> (self._verdict is not None) or (self._verdict.exit_code == 0)",
-        "the first stage is without a signal only after the lead's success",
-    ),
-    Survivor(
-        _SUPERVISOR,
         "Supervisor._judge_quitters",
         'state.status = "ended"',
         'state.status = "ended" -> pass',
@@ -65,13 +57,6 @@ SURVIVORS: tuple[Survivor, ...] = (
         'state.status = "ended"',
         '"ended" -> "ended_"',
         "of the quitters: `_restart_or_fail` gives them another status at once",
-    ),
-    Survivor(
-        _SUPERVISOR,
-        "Supervisor.stop",
-        "self._stages = [_Stage(list(self.states), signal.SIGKILL, 2 * _KILL_SECS)]",
-        "list(self.states) -> (self.states)",
-        "a dict gives its keys, too, and none is added or removed; the list is for the type",
     ),
     Survivor(
         "launch/record/outcome.py",

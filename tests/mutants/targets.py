@@ -45,6 +45,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "cifar10/step/metrics.py": ("tests/cifar10/step/test_metrics.py",),
     "cifar10/step/losses.py": ("tests/cifar10/step/test_losses.py",),
     "launch/supervise/progress_watch.py": ("tests/launch/supervise/test_supervisor.py",),
+    "launch/supervise/ending.py": ("tests/launch/supervise/test_supervisor.py",),
+    "launch/supervise/settling.py": ("tests/launch/supervise/test_settling.py",),
     "launch/supervise/supervisor.py": ("tests/launch/supervise/test_supervisor.py",),
     "launch/record/outcome.py": ("tests/launch/record/test_outcome.py",),
 }

@@ -4,18 +4,22 @@ The launcher submits the job, follows it, and ends it when the user asks for tha
 expect, the job goes on without the launcher.
 """
 
+import contextlib
 import os
 import tempfile
 import time
+from collections.abc import Mapping
 
 from launch.backends.base import Backend
 from launch.backends.slurm import commands
+from launch.backends.slurm.commands import JobState
 from launch.backends.slurm.follow import Follower
 from launch.backends.slurm.output import output_path
+from launch.backends.slurm.pursuit import Pursuit, Request, Wish
 from launch.backends.slurm.script import NAME, options, script
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
-from launch.errors import HostError
+from launch.errors import HostError, LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
@@ -59,34 +63,49 @@ class Slurm(Backend):
 
     def going_on(self, record: Record) -> str:
         """Returns the id and state of the run's job in words; an empty string once it is over."""
-        jobs = commands.jobs_named(_name(record["run"]))
-        return ", ".join(f"Slurm job {job_id}: {state.words}" for job_id, state in jobs.items())
+        return _words(commands.jobs_named(_name(record["run"])))
 
     def stop(self, record: Record, *, now: bool) -> None:
         """Ends the run's job, and waits for its end; with `now`, tasks get no time to save."""
-        for job_id, state in commands.jobs_named(_name(record["run"])).items():
-            if state.is_pending:
-                commands.cancel(job_id)
-                continue
-            for _ in range(2 if now else 1):
-                commands.ask_to_end(job_id)
-                time.sleep(_LOOK_SECS)  # two signals at once would count as one
-        self._wait_for_the_end(record)
+        self._end(record, Wish.KILL if now else Wish.SAVE)
 
     def clean(self, record: Record) -> list[str]:
         """Cancels the run's job if it is not over, and waits for its end."""
         jobs = commands.jobs_named(_name(record["run"]))
         for job_id in jobs:
-            commands.cancel(job_id)
-        self._wait_for_the_end(record)
+            with contextlib.suppress(LaunchError):  # then it is cancelled whenever it comes back
+                commands.forbid_requeue(job_id)
+        self._end(record, Wish.CANCEL)
         return [f"Slurm job {job}: cancelled; it was {state.words}" for job, state in jobs.items()]
 
-    def _wait_for_the_end(self, record: Record) -> None:
+    def _end(self, record: Record, wish: Wish) -> None:
+        """Asks for the end of the run's job until it is over, also if it is requeued meanwhile.
+
+        Raises:
+          HostError: it is not over in time.
+        """
         deadline = time.monotonic() + _END_SECS
-        while left := self.going_on(record):
-            if time.monotonic() > deadline:
-                raise HostError(f"{left}: not over after {_END_SECS:g} s")
+        pursuits: dict[str, Pursuit] = {}
+        refusal, num_absent = "", 0
+        while num_absent < 2:  # a job that is being requeued could be missing once
+            jobs = commands.jobs_named(_name(record["run"]))
+            num_absent = 0 if jobs else num_absent + 1
+            for job_id, state in jobs.items():
+                request = pursuits.setdefault(job_id, Pursuit(wish)).due(state, time.monotonic())
+                try:
+                    if request is Request.CANCEL:
+                        commands.cancel(job_id)
+                    elif request is Request.SIGTERM:
+                        commands.ask_to_end(job_id)
+                except LaunchError as error:  # it may have ended or begun since `jobs_named`
+                    refusal = f"; {error}"
+            if jobs and time.monotonic() > deadline:
+                raise HostError(f"{_words(jobs)}: not over after {_END_SECS:g} s{refusal}")
             time.sleep(_LOOK_SECS)
+
+
+def _words(jobs: Mapping[str, JobState]) -> str:
+    return ", ".join(f"Slurm job {job_id}: {state.words}" for job_id, state in jobs.items())
 
 
 def _submit(job: Job, folder: RunFolder) -> str:

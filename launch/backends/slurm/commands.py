@@ -201,6 +201,11 @@ def cancel(job: str) -> None:
     _run(["scancel", job])
 
 
+def forbid_requeue(job: str) -> None:
+    """Makes Slurm refuse to return a job to the queue."""
+    _run(["scontrol", "update", f"JobId={job}", "Requeue=0"])
+
+
 def requeue(job: str) -> None:
     """Returns a job to the queue, which ends the job's processes."""
     _run(["scontrol", "requeue", job])

@@ -9,6 +9,7 @@ from typing import Optional
 from launch.backends.slurm import commands
 from launch.backends.slurm.commands import JobState
 from launch.backends.slurm.output import JobOutput, output_path
+from launch.backends.slurm.pursuit import Pursuit, Request, Wish
 from launch.backends.slurm.settings import settings_of
 from launch.backends.slurm.watch import JobWatch
 from launch.cluster.tasks import Job
@@ -44,6 +45,13 @@ class Follower:
         self._output = JobOutput(output_path(folder), self._waiting, display)
         self._watch = JobWatch(job_id, display)
         self._verdict: Optional[Outcome] = None
+        self._pursuit = Pursuit()
+        self._num_answered = 0  # of the user's signals
+        self._next_show = 0.0
+        self._pending_since: Optional[float] = None
+        self._ended: Optional[float] = None  # when the job wrote its exit code
+        self._waits = True  # Slurm's last answer says so
+        self._known = folder.status().get("time")  # of the last status that no running job wrote
 
     def run(self, stops: list[int]) -> Outcome:
         """Follows the job until it has ended; returns how it ended.
@@ -53,64 +61,104 @@ class Follower:
             the tasks so that they save, the second kills them, and further ones cancel the job in
             Slurm; a pending job is cancelled at once. SIGHUP ends only the following.
         """
-        answered, next_show = 0, 0.0
-        pending_since: Optional[float] = time.monotonic()
-        ended: Optional[float] = None
         while True:
-            now = time.monotonic()
-            if self._output.show_new() and self._watch.state.is_pending:
-                self._watch.ask_soon()
-            if len(stops) > answered:
-                if stops[answered] == signal.SIGHUP:
-                    words = f"not followed any more; Slurm job {self._job_id} goes on"
-                    return Outcome(129, words, cause=Cause.USER)
-                self._end(stops[answered], answered)
-                answered += 1
-            if self._has_ended() != (ended is not None):
-                ended = now if ended is None else None
-                self._watch.ask_soon()
-            if self._watch.look(now):
-                if self._watch.state.is_over or self._clears_up_for_long(ended, now):
-                    break
-                if not self._watch.state.is_pending:
-                    pending_since = None  # if the job is requeued, its wait begins anew
-                elif pending_since is None:
-                    pending_since = now
-                elif now > pending_since + self._pending_secs and self._verdict is None:
-                    self._give_up()
-            if now >= next_show:
-                next_show = now + _SHOW_SECS
-                self._show()
+            outcome = self.step(time.monotonic(), stops)
+            if outcome is not None:
+                return outcome
             time.sleep(_LOOK_SECS)
+
+    def step(self, now: float, stops: Sequence[int]) -> Optional[Outcome]:
+        """Does what is due at the time `now`; returns how the job ended, once that is known."""
+        if self._pending_since is None and self._waits:
+            self._pending_since = now
+        if self._output.show_new() and self._watch.state.is_pending:
+            self._watch.ask_soon()
+        if len(stops) > self._num_answered:
+            signum = stops[self._num_answered]
+            if signum == signal.SIGHUP:
+                return self._left()
+            self._end(signum)
+        if self._has_ended() != (self._ended is not None):
+            self._ended = now if self._ended is None else None
+            self._watch.ask_soon()
+        if self._watch.look(now) and self._is_over(now):
+            return self._over()
+        if now >= self._next_show:
+            self._next_show = now + _SHOW_SECS
+            self._show()
+        return None
+
+    def _is_over(self, now: float) -> bool:
+        """Judges Slurm's new answer; returns whether the job is over."""
+        state = self._watch.state
+        if state.is_over or self._clears_up_for_long(now):
+            return True
+        if not self._watch.answers:
+            return False
+        if state.is_pending and not self._waits:
+            self._known = self._folder.status().get("time")  # by the run before the requeue
+            self._pending_since = now  # if the job is requeued, its wait begins anew
+        self._waits = state.is_pending
+        limit = (self._pending_since or now) + self._pending_secs
+        if self._is_pending() and now > limit and self._verdict is None:
+            self._give_up()
+        self._pursue(now)
+        return False
+
+    def _is_pending(self) -> bool:
+        """Returns whether the job waits, by Slurm's last answer and by what the job has written."""
+        return self._watch.state.is_pending and not self._has_written()
+
+    def _has_written(self) -> bool:
+        """Returns whether the job has written its status since it was last known to wait."""
+        return bool(self._folder.status().get("time") != self._known)
+
+    def _left(self) -> Outcome:
+        goes_on = "is asked to end" if self._pursuit.wish else "goes on"
+        words = f"not followed any more; Slurm job {self._job_id} {goes_on}"
+        return Outcome(129, words, cause=Cause.USER)
+
+    def _over(self) -> Outcome:
         while self._output.show_new():
             continue
         outcome = self._outcome()
         self._folder.write_status({**self._folder.status(), **end_record(outcome)})
-        self._show()
+        self._display.table(saved_rows(self._folder.status().get("tasks", [])))
         return outcome
 
     def _has_ended(self) -> bool:
         """Returns whether the job has written its exit code into the status file."""
         return self._folder.status().get("exit_code") is not None
 
-    def _clears_up_for_long(self, ended: Optional[float], now: float) -> bool:
+    def _clears_up_for_long(self, now: float) -> bool:
         """Returns whether the job is COMPLETING long after its end, as when a node is down."""
-        if ended is None or self._watch.state.state != "COMPLETING" or now < ended + _CLEAR_UP_SECS:
+        is_late = self._ended is not None and now >= self._ended + _CLEAR_UP_SECS
+        if not is_late or self._watch.state.state != "COMPLETING":
             return False
         self._display.note(f"Slurm job {self._job_id}: still COMPLETING {self._watch.state.nodes}")
         return True
 
-    def _end(self, signum: int, answered: int) -> None:
-        """Stops the job at the user's signal, after `answered` earlier signals."""
+    def _end(self, signum: int) -> None:
+        """Begins to stop the job at a signal of the user."""
         name = signal.Signals(signum).name
-        if answered == 0:
+        if self._num_answered == 0:
             self._verdict = Outcome(128 + signum, f"stopped by {name}", cause=Cause.USER)
+        self._num_answered += 1
+        self._pursuit.wish = Wish(min(self._num_answered, Wish.CANCEL))
         self._display.note(f"{name}: stopping Slurm job {self._job_id}")
+        self._watch.ask_soon()  # the last answer may be old; `_pursue` follows the new one
+
+    def _pursue(self, now: float) -> None:
+        """Makes the request that is due, and asks Slurm soon for what has become of it."""
+        state, has_written = self._watch.state, self._has_written()
+        request = self._pursuit.due(state, now, has_written=has_written)
+        if request is None:
+            return
         try:
-            if answered < 2 and not self._watch.state.is_pending:
-                commands.ask_to_end(self._job_id)
-            else:
+            if request is Request.CANCEL:
                 commands.cancel(self._job_id)
+            else:
+                commands.ask_to_end(self._job_id)
         except LaunchError as error:
             self._display.note(str(error))
         self._watch.ask_soon()
@@ -119,15 +167,17 @@ class Follower:
         reason = self._watch.state.reason or "PENDING"
         words = f"no nodes within {self._pending_secs:g} s ({reason}); the limit is pending_secs"
         self._verdict = Outcome(124, words, cause=Cause.TIME_LIMIT)
-        commands.cancel(self._job_id)
-        self._watch.ask_soon()
+        self._pursuit.wish = max(self._pursuit.wish, Wish.SAVE)
 
     def _show(self) -> None:
         """Shows the table from the status file; for a pending job, first writes that tasks wait."""
-        if self._watch.state.is_pending:
+        if self._is_pending():
             for state in self._waiting.values():
                 state.last = self._watch.words
-            self._folder.write_status(TaskStatusTable(self._waiting).status())
+            status = TaskStatusTable(self._waiting).status()
+            if not self._has_written():
+                self._folder.write_status(status)
+                self._known = status["time"]
         self._display.table(saved_rows(self._folder.status().get("tasks", [])))
 
     def _outcome(self) -> Outcome:

@@ -18,6 +18,7 @@ class JobWatch:
     Attributes:
       state: Slurm's last answer; PENDING before the first one.
       words: the same as text; "" before the first answer.
+      answers: whether Slurm has answered the last question.
     """
 
     def __init__(self, job_id: str, display: Display) -> None:
@@ -25,7 +26,7 @@ class JobWatch:
         self.words = ""
         self._job_id = job_id
         self._display = display
-        self._answers = True
+        self.answers = True
         self._next_ask, self._wait_secs = 0.0, _FIRST_WAIT_SECS
 
     def ask_soon(self) -> None:
@@ -45,11 +46,11 @@ class JobWatch:
         try:
             self.state = commands.show(self._job_id)
         except HostError as error:
-            if self._answers:
+            if self.answers:
                 self._display.note(f"{error}; the job goes on")
-            self._answers = False
+            self.answers = False
             return True
-        self._answers = True
+        self.answers = True
         is_news = self.state.words != self.words and self.state.state != "COMPLETING"
         if is_news and not self.state.is_over:
             self._display.note(f"Slurm job {self._job_id}: {self.state.words}")

@@ -16,6 +16,7 @@ EXIT = {
     "code": 1,
     "reason": "",
     "stragglers": 0,
+    "signals": [15],
     "port_taken": False,
 }
 START = {
@@ -82,6 +83,7 @@ def test_a_field_of_another_type_or_range_is_no_message(name: str, value: Any) -
         "reason": isinstance(value, str),
         "code": value == -1,
         "stragglers": False,
+        "signals": value == [],
         "port_taken": value is True,
     }
     found = read_event(encode({**EXIT, name: value}))

@@ -45,6 +45,7 @@ MESSAGES = st.one_of(
             "code": st.none() | st.integers(-64, 255),
             "reason": TEXTS,
             "stragglers": st.integers(0, 9),
+            "signals": st.lists(st.integers(1, 64), max_size=3),
             "port_taken": st.booleans(),
         }
     ),

@@ -55,3 +55,28 @@ def test_a_success_is_final():
     assert settling.is_settled(10)
     assert not settling.report(USER, 10)
     assert settling.verdict is DONE
+
+
+def test_a_sigterm_to_the_launcher_may_be_explained_by_the_platform():
+    terminated = Outcome(143, "stopped by SIGTERM", cause=Cause.USER)
+    for order in itertools.permutations([PLATFORM, terminated, HOST, SIGNAL]):
+        settling = Settling(secs=2)
+        for outcome in order:
+            settling.report(outcome, 10)
+        assert settling.verdict is PLATFORM
+
+
+def test_a_lead_that_was_done_in_time_is_a_success_whatever_was_reported_before():
+    for first in (USER, PLATFORM, HOST, SIGNAL, EXIT_CODE):
+        settling = Settling(secs=2)
+        settling.report(first, 10)
+        assert settling.report(DONE, 11)
+
+
+def test_a_time_limit_is_the_users_word_too():
+    late = Outcome(124, "no training step within 600 s", cause=Cause.TIME_LIMIT)
+    settling = Settling(secs=2)
+    settling.report(late, 10)
+    assert not settling.report(USER, 10)
+    assert not settling.report(PLATFORM, 10)
+    assert settling.verdict is late

@@ -9,7 +9,8 @@ import pytest
 from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause
-from launch.supervise.supervisor import Action, Note, Signal, Start, Supervisor
+from launch.supervise.actions import Action, Note, Signal, Start
+from launch.supervise.supervisor import Supervisor
 
 HOST = Host("node0", "node0", (), workdir="/data")
 LIMITS = Limits(start_secs=100, idle_secs=50, grace_secs=10, stop_secs=20)
@@ -247,8 +248,150 @@ def test_the_exit_code_is_that_of_the_first_failure(code: Optional[int], exit_co
     supervisor = running("master/0", "worker/0")
     supervisor.ended("worker/0", code, 1)
     supervisor.ended("master/0", 1, 2)
+    supervisor.tick(3)
     assert supervisor.outcome is not None
     assert supervisor.outcome.exit_code == exit_code
+
+
+def word_of_the_platform(supervisor: Supervisor, now: float) -> list[Action]:
+    return supervisor.stop(signal.SIGTERM, now, "node0: the agent got SIGTERM", Cause.PLATFORM)
+
+
+def test_a_ps_that_the_platform_ended_does_not_cost_the_master_its_time_to_save() -> None:
+    supervisor = running(*ALL)
+    assert signals(supervisor.ended("ps/0", -15, 10)) == [("master/0", signal.SIGTERM)]
+    assert signals(word_of_the_platform(supervisor, 10.1)) == []
+    assert signals(supervisor.tick(29.9)) == []
+    supervisor.ended("master/0", 143, 29.95)
+    supervisor.ended("worker/0", 143, 29.95)
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.cause is Cause.PLATFORM
+    assert supervisor.outcome.exit_code == 143
+    assert supervisor.outcome.reason == "node0: the agent got SIGTERM"
+    assert supervisor.states["ps/0"].status == "failed"
+
+
+def test_the_platforms_word_is_waited_for_when_a_sigterm_has_ended_the_last_task() -> None:
+    supervisor = running("master/0")
+    supervisor.ended("master/0", -15, 10)
+    assert supervisor.tick(10.5) == []
+    assert supervisor.outcome is None
+    word_of_the_platform(supervisor, 10.6)
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.cause is Cause.PLATFORM
+
+
+def test_a_sigterm_that_nobody_explains_is_the_tasks_failure() -> None:
+    supervisor = running("master/0")
+    supervisor.ended("master/0", -15, 10)
+    supervisor.tick(12)
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.reason == "master/0 on node0 failed: killed by SIGTERM"
+
+
+def test_the_master_that_was_killed_is_named_though_word_of_its_worker_came_first() -> None:
+    supervisor = running(*ALL)
+    assert signals(supervisor.ended("worker/0", 1, 10)) == [("master/0", signal.SIGTERM)]
+    assert notes(supervisor.ended("master/0", -9, 10.3)) == [
+        "master/0 on node0 failed: killed by SIGKILL"
+    ]
+    supervisor.ended("ps/0", -15, 11)
+    assert supervisor.outcome is not None
+    assert (supervisor.outcome.exit_code, supervisor.outcome.task) == (137, "master/0")
+    assert {name: state.status for name, state in supervisor.states.items()} == {
+        "master/0": "failed",
+        "worker/0": "failed",
+        "ps/0": "ended",
+    }
+
+
+@pytest.mark.parametrize("code", [143, -15, 1])
+def test_the_end_of_a_task_that_this_launcher_has_signalled_says_nothing(code: int) -> None:
+    supervisor = running(*ALL)
+    supervisor.ended("worker/0", 3, 10)
+    assert notes(supervisor.ended("master/0", code, 10.5)) == []
+    supervisor.ended("ps/0", -15, 11)
+    assert supervisor.outcome is not None
+    assert (supervisor.outcome.exit_code, supervisor.outcome.task) == (3, "worker/0")
+    assert supervisor.states["master/0"].status == "ended"
+
+
+def test_a_signal_that_came_too_late_to_the_host_explains_nothing() -> None:
+    supervisor = running(*ALL)
+    supervisor.ended("worker/0", 1, 10)
+    supervisor.ended("master/0", 143, 10.5, signals=())
+    supervisor.ended("ps/0", -15, 11, signals=[15])
+    assert supervisor.states["master/0"].status == "failed"
+    assert supervisor.tick(12) == []
+    assert supervisor.outcome is not None
+    assert (supervisor.outcome.exit_code, supervisor.outcome.task) == (143, "master/0")
+
+
+def test_a_master_that_was_done_before_its_worker_failed_is_a_success() -> None:
+    supervisor = running("master/0", "worker/0", "worker/1", "ps/0")
+    assert signals(supervisor.ended("worker/0", 1, 10)) == [("master/0", signal.SIGTERM)]
+    assert signals(supervisor.ended("master/0", 0, 10.1, signals=())) == []
+    assert signals(supervisor.tick(20)) == []
+    assert signals(supervisor.ended("worker/1", 0, 20.05)) == [("ps/0", signal.SIGTERM)]
+    supervisor.ended("ps/0", -15, 21)
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.exit_code == 0
+    assert supervisor.states["worker/0"].status == "failed"
+
+
+def test_a_master_that_ends_with_0_because_it_was_asked_to_is_not_done() -> None:
+    supervisor = running("master/0")
+    supervisor.stop(signal.SIGINT, 1)
+    supervisor.ended("master/0", 0, 1.5)
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.reason == "stopped by SIGINT"
+
+
+def test_a_sigterm_to_the_launcher_is_the_platforms_if_the_platform_says_so_too() -> None:
+    supervisor = running(*ALL)
+    assert signals(supervisor.stop(signal.SIGTERM, 10)) == [("master/0", signal.SIGTERM)]
+    assert word_of_the_platform(supervisor, 10.2) == []
+    # So the user's first signal still lets the tasks save.
+    assert supervisor.stop(signal.SIGINT, 15) == []
+    assert ("master/0", signal.SIGKILL) in signals(supervisor.stop(signal.SIGINT, 16))
+    for name in ALL:
+        supervisor.ended(name, -9, 17)
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.cause is Cause.PLATFORM
+
+
+def test_words_of_several_agents_are_one() -> None:
+    supervisor = running(*ALL)
+    assert signals(word_of_the_platform(supervisor, 10)) == [("master/0", signal.SIGTERM)]
+    assert word_of_the_platform(supervisor, 10) == []
+    assert word_of_the_platform(supervisor, 15) == []
+
+
+def test_a_stop_after_a_time_limit_does_not_hide_it() -> None:
+    supervisor = running("master/0")
+    supervisor.tick(101)
+    supervisor.stop(signal.SIGINT, 101.5)
+    supervisor.ended("master/0", 143, 102)
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.exit_code == 124
+
+
+def test_a_stop_in_the_grace_after_a_success_ends_the_others_now_and_stays_a_success() -> None:
+    supervisor = running(*ALL)
+    supervisor.ended("master/0", 0, 1)
+    assert signals(supervisor.stop(signal.SIGINT, 2)) == [("worker/0", signal.SIGTERM)]
+    supervisor.ended("worker/0", 143, 3)
+    supervisor.ended("ps/0", 143, 4)
+    assert supervisor.outcome is not None
+    assert supervisor.outcome.exit_code == 0
+
+
+def test_a_third_signal_does_not_lengthen_the_end() -> None:
+    supervisor = running("master/0")
+    for now in (1, 2, 11):
+        supervisor.stop(signal.SIGINT, now)
+    supervisor.tick(12)
+    assert supervisor.outcome is not None
 
 
 def test_restarts_wait_longer_each_time_up_to_half_a_minute() -> None:

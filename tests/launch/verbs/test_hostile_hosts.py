@@ -90,7 +90,8 @@ def test_doubled_events_and_those_of_unknown_tasks_do_no_harm(
     launcher: Launcher, tmp_path: Path
 ) -> None:
     end = (
-        '{"event":"exit","task":"master/0","code":0,"reason":"","stragglers":0,"port_taken":false}'
+        '{"event":"exit","task":"master/0","code":0,"reason":"","stragglers":0,'
+        '"signals":[],"port_taken":false}'
     )
     other = '{"event":"started","task":"worker/7"}'
     sent = [other, '{"event":"started","task":"master/0"}', '{"event":"hello"}']
@@ -132,7 +133,8 @@ def test_messages_without_end_need_no_memory(launcher: Launcher, tmp_path: Path)
     file.write_text(line + "\n")
     flood = f"for i in $(seq 1000); do cat {file}; done"
     end = (
-        '{"event":"exit","task":"master/0","code":0,"reason":"","stragglers":0,"port_taken":false}'
+        '{"event":"exit","task":"master/0","code":0,"reason":"","stragglers":0,'
+        '"signals":[],"port_taken":false}'
     )
     script = f"{_GREETING} read order; {flood}; echo '{end}'; exec sleep 300"
     be_ssh(tmp_path / "bin", launcher, script)

@@ -1,0 +1,1 @@
+"""A seeded simulation of jobs: real deciders, on simulated hosts, links, clocks and kills."""

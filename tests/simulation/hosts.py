@@ -1,0 +1,278 @@
+"""Simulated hosts: the tasks that run there, and the machine that a real agent sees."""
+
+import signal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Optional
+
+from launch.agent.main import Agent
+from launch.agent.protocol import Message, encode
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.links import SimLink
+    from tests.simulation.programs import Program
+
+_TICK_SECS = 0.5
+
+
+class Process:
+    """A task's process; `launch.agent.task_process.Running` for the agent.
+
+    Attributes:
+      got: the signals that reached the process before its end.
+      code: how it ended, -n for signal n; None before.
+    """
+
+    class Log:
+        """A log that never fails."""
+
+        def new_error(self) -> None:
+            """Returns no error."""
+
+    def __init__(self, host: "SimHost", machine: "SimMachine", order: Message, pid: int) -> None:
+        self.name: str = order["task"]
+        self.last: bool = order["last"]
+        self.pid = self.fd = pid
+        self.port: Optional[int] = None
+        self.log = self.Log()
+        self.dropped, self.asked_to_end = 0, False
+        self.signals: list[int] = []
+        self.got: list[tuple[int, float]] = []
+        self.code: Optional[int] = None
+        self.host, self.machine = host, machine
+        self.lines: list[str] = []
+        self.program: Optional[Program] = None
+
+    def send(self, signum: int) -> None:
+        """Takes a signal of the agent."""
+        self.signals.append(int(signum))
+        self.deliver(signum, "its agent")
+
+    def deliver(self, signum: int, sender: str) -> None:
+        """Takes a signal of anybody."""
+        if self.code is not None:
+            return
+        self.host.world.say(self.host.name, self.name, "gets", signal.Signals(signum).name, sender)
+        self.host.on_signal(self, signum, sender)
+        self.got.append((int(signum), self.host.world.now))
+        if signum == signal.SIGKILL:
+            self.end(-9)
+        elif self.program is not None:
+            self.program.take(signum)
+
+    def end(self, code: int) -> None:
+        """Ends, and makes the kernel tell the agent."""
+        if self.code is None:
+            self.code = code
+            self.host.world.say(self.host.name, self.name, "ends", code)
+            self.machine.zombies.append(self)
+            self.host.later(0.0, self.machine.turn)
+            self.host.on_end(self)
+
+    def write(self, line: str) -> None:
+        """Writes a line, which the agent reads at once."""
+        self.lines.append(line)
+        self.machine.ready(self.fd)
+
+    def read(self) -> list[str]:
+        """Returns the lines."""
+        lines, self.lines = self.lines, []
+        return lines
+
+    def finish(self, code: int) -> list[str]:
+        """Returns the last lines."""
+        return self.read()
+
+
+class SimHost:
+    """A host.
+
+    Args:
+      world: the world that it is in.
+      name: its name.
+      is_slurm: whether agents are steps of Slurm.
+      program: makes the program of a task's process.
+    """
+
+    def __init__(
+        self, world: World, name: str, is_slurm: bool, program: "Callable[[Process], Program]"
+    ) -> None:
+        self.world, self.name, self.is_slurm = world, name, is_slurm
+        self.make_program = program
+        self.is_down = False
+        self.frozen_until = self.cut_off_until = 0.0
+        self.clock_offset = world.rng.uniform(0, 1e5)  # monotonic clocks begin with the machine
+        self.machines: list[SimMachine] = []
+        self.processes: list[Process] = []
+        self.refuses_starts = False
+        self.on_signal: Callable[[Process, int, str], None] = lambda *_: None
+        self.on_end: Callable[[Process], None] = lambda _: None
+
+    def later(self, secs: float, do: Callable[..., object], *arguments: Any) -> None:
+        """Makes something happen on this host: not while it hangs, and never once it is down."""
+
+        def happen() -> None:
+            if self.is_down:
+                return
+            if self.world.now < self.frozen_until:
+                self.world.later(self.frozen_until - self.world.now, happen)
+            else:
+                do(*arguments)
+
+        self.world.later(secs, happen)
+
+    def agent(self, link: "SimLink") -> "SimMachine":
+        """Starts an agent for a connection."""
+        machine = SimMachine(self, link)
+        self.machines.append(machine)
+        machine.begin()
+        return machine
+
+    def crash(self) -> None:
+        """Loses its power: nobody says anything any more."""
+        self.world.say(self.name, "loses its power")
+        self.is_down = True
+        for process in self.processes:
+            process.code = -9 if process.code is None else process.code
+
+
+class SimMachine:
+    """A host as one agent sees it, with the agent; see `launch.agent.machine.Machine`."""
+
+    def __init__(self, host: SimHost, link: "SimLink") -> None:
+        self.host, self.link, self.is_slurm_step = host, link, host.is_slurm
+        self.zombies: list[Process] = []
+        self.orders: list[Message] = []
+        self.is_eof = self.is_over = False
+        self._watched: dict[int, Callable[[], object]] = {}
+        self._asked_to_end: Callable[[], None] = lambda: None
+        self._marks: dict[int, dict[str, str]] = {}
+        stream: Any = self
+        self.agent = Agent("run", stream, stream, stream)
+
+    def begin(self) -> None:
+        """Starts the agent."""
+        self.agent.begin()
+        self.host.later(_TICK_SECS, self._tick)
+
+    def _tick(self) -> None:
+        if not self.is_over:
+            self.turn()
+            self.host.later(_TICK_SECS, self._tick)
+
+    def turn(self) -> None:
+        """Lets the agent do what is due."""
+        if self.is_over:
+            return
+        self.agent.turn()
+        if not self.agent.has_work():
+            self.kill("its agent has ended")
+
+    def kill(self, why: str = "its agent is killed") -> None:
+        """Ends the agent, which ends its tasks: by the kernel and by the guard."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.host.world.say(self.host.name, why)
+        for process in self.host.processes:
+            if process.machine is self:
+                process.deliver(signal.SIGKILL, "the kernel")
+        self.link.agent_has_ended()
+
+    def sigterm(self) -> None:
+        """Takes a SIGTERM of the platform."""
+        if not self.is_over:
+            self.host.world.say(self.host.name, "its agent gets SIGTERM")
+            self._asked_to_end()
+            self.turn()
+
+    def hear(self, order: Optional[Message]) -> None:
+        """Takes an order, or the end of the connection."""
+        if self.is_over:
+            return
+        if order is None:
+            self.is_eof = True
+        else:
+            self.orders.append(order)
+        self.ready(0)
+        self.turn()
+
+    def ready(self, fd: int) -> None:
+        """Lets the agent read from a file descriptor that it watches."""
+        if not self.is_over and fd in self._watched:
+            self._watched[fd]()
+
+    # What follows is `Incoming` and `Outgoing` for the agent.
+
+    waiting = False
+
+    def read(self) -> list[bytes]:
+        """Returns the orders that have arrived."""
+        if not self.orders and self.is_eof:
+            raise EOFError
+        orders, self.orders = self.orders, []
+        return [encode(order) for order in orders]
+
+    def put(self, message: Message, *, droppable: bool = False) -> bool:
+        """Sends a message to the launcher."""
+        self.link.send_up(message)
+        return True
+
+    def flush(self) -> None:
+        """Does nothing: `put` sends at once."""
+
+    # What follows is `Machine` for the agent.
+
+    def now(self) -> float:
+        """Returns the time by the host's clock."""
+        return self.host.world.now + self.host.clock_offset
+
+    def watch(self, fd: int, ready: Callable[[], object]) -> None:
+        """Remembers what to call."""
+        self._watched[fd] = ready
+
+    def unwatch(self, fd: int) -> None:
+        """Forgets what to call."""
+        self._watched.pop(fd, None)
+
+    def watch_signals(self, asked_to_end: Callable[[], None]) -> None:
+        """Remembers what to call at SIGTERM."""
+        self._asked_to_end = asked_to_end
+
+    def spawn(self, order: Message) -> Process:
+        """Starts a task."""
+        if self.host.refuses_starts:
+            raise OSError("port 2222 is in use")
+        pid = 100 + len(self.host.processes)
+        process = Process(self.host, self, order, pid)
+        self._marks[pid] = dict(order["env"])
+        self.host.processes.append(process)
+        self.host.world.say(self.host.name, process.name, "starts")
+        process.program = self.host.make_program(process)
+        return process
+
+    def is_port_taken(self, port: int) -> bool:
+        """Returns that no other process listens."""
+        return False
+
+    def ended_children(self) -> Iterator[tuple[int, int]]:
+        """Yields the children that have ended."""
+        while self.zombies:
+            process = self.zombies.pop(0)
+            assert process.code is not None
+            yield process.pid, process.code
+
+    def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
+        """Kills the processes with these marks, at once."""
+        found = []
+        for process in self.host.processes:
+            theirs = process.machine._marks[process.pid]
+            if process.code is None and all(theirs.get(n) == v for n, v in marks.items()):
+                is_own = process.machine is self
+                process.deliver(signal.SIGKILL, "the end of its agent" if is_own else "a successor")
+                found.append(process.pid)
+        return found
+
+    def guard(self, run_id: str, host: str, finish: Callable[[], None]) -> Callable[[], None]:
+        """Returns what dismisses the guard; `kill` is the guard's work."""
+        return lambda: None

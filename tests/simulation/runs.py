@@ -1,0 +1,276 @@
+"""One run of a job under agents: the real supervisor and agents in a simulated world."""
+
+import signal
+from types import SimpleNamespace
+from typing import Any, Optional
+
+from launch.agent.protocol import Message
+from launch.cluster.model import Host, Limits
+from launch.cluster.tasks import Devices, Task
+from launch.record.outcome import Cause
+from launch.supervise.actions import Action
+from launch.supervise.run import _Agents
+from launch.supervise.supervisor import Supervisor
+from tests.simulation import invariants
+from tests.simulation.faults import draw_faults
+from tests.simulation.hosts import SimHost
+from tests.simulation.invariants import Ledger, Report
+from tests.simulation.links import SimConnections, SimLink, SimTransport
+from tests.simulation.programs import Training
+from tests.simulation.world import World
+
+_TICK_SECS = 0.5
+_LONGEST_SECS = 400.0
+_ORPHAN_SECS = 15.0
+
+
+class WatchedSupervisor(Supervisor):
+    """The real supervisor, whose decisions are written into a ledger."""
+
+    ledger: Ledger
+    truth: Optional[bool] = None  # whether the task whose end is told of now ended by itself
+
+    def ended(self, name: str, code: Optional[int], now: float, *rest: Any, **more: Any) -> Any:
+        """Records what the end of a task says about the end of the job."""
+        state, truth = self.states[name], self.truth is not False
+        was_alive, before = state.alive, self._failed()
+        actions = super().ended(name, code, now, *rest, **more)
+        if not was_alive:
+            return actions
+        ledger = self.ledger
+        for other in sorted(self._failed() - before - {name}):  # ps that have quit before
+            ledger.reports.append(invariants.failure(now, 0, other))
+        if code == 0 and state.task.is_lead and truth:
+            ledger.reports.append(Report(now, invariants.DONE, 0, name))
+        elif code != 0 and truth:
+            ledger.failed.add(name)
+            if state.status != "restarting":
+                ledger.reports.append(self._failure(state.cause, code, name, now))
+        self._note_end()
+        return actions
+
+    def _failure(self, cause: Cause, code: Optional[int], name: str, now: float) -> Report:
+        report = invariants.failure(now, code, name)
+        ranks = {Cause.HOST_LOST: invariants.HOST_LOST, Cause.PLATFORM: invariants.PLATFORM}
+        return Report(now, ranks.get(cause, report.rank), report.exit_code, name)
+
+    def stop(
+        self, signum: int, now: float, reason: str = "", cause: Cause = Cause.USER
+    ) -> list[Action]:
+        """Records a request for the end."""
+        ledger = self.ledger
+        rank = invariants.PLATFORM
+        if cause is Cause.USER:
+            ledger.num_user_stops += 1
+            rank = invariants.TERMINATED if signum == signal.SIGTERM else invariants.USER
+        ledger.reports.append(Report(now, rank, 128 + signum))
+        actions = super().stop(signum, now, reason, cause)
+        self._note_end()
+        return actions
+
+    def tick(self, now: float) -> list[Action]:
+        """Records a time limit, or a ps whose absence is a failure."""
+        before, is_first = self._failed(), self.verdict is None
+        actions = super().tick(now)
+        for name in sorted(self._failed() - before):
+            self.ledger.failed.add(name)
+            self.ledger.reports.append(invariants.failure(now, 0, name))
+        if is_first and self.verdict is not None and self.verdict.exit_code == 124:
+            self.ledger.reports.append(Report(now, invariants.USER, 124))
+        self._note_end()
+        return actions
+
+    def _failed(self) -> set[str]:
+        return {name for name, state in self.states.items() if state.status == "failed"}
+
+    def _note_end(self) -> None:
+        ledger, now = self.ledger, self.ledger.world.now
+        if self.ending and ledger.end_began is None:
+            ledger.end_began = now
+        if self.verdict is not None and not self.verdict.exit_code and ledger.succeeded is None:
+            ledger.succeeded = now
+
+
+class AgentRun:
+    """One run of a job with an agent on each host."""
+
+    def __init__(self, seed: int, *, traces: bool = False) -> None:
+        self.world = world = World(seed, traces=traces)
+        rng = world.rng
+        self.is_slurm = rng.random() < 0.4
+        self.training = Training(world)
+        self.limits = Limits(
+            start_secs=20, idle_secs=15, grace_secs=3, stop_secs=rng.choice((2, 8)), lease_secs=6
+        )
+        names = [f"n{i}" for i in range(rng.choice((1, 2, 2, 3)))]
+        self.hosts = {
+            name: SimHost(world, name, self.is_slurm, self.training.program) for name in names
+        }
+        self.ledger = Ledger(world, self.limits)
+        for host in self.hosts.values():
+            host.on_signal = self.ledger.signalled
+        tasks = self._tasks(names)
+        self.supervisor = WatchedSupervisor(tasks, self.limits, rng.choice((0, 0, 0, 1, 2)), 0.0)
+        self.supervisor.ledger = self.ledger
+        cluster: Any = SimpleNamespace(
+            hosts=[task.host for task in {task.host.name: task for task in tasks}.values()],
+            limits=self.limits,
+        )
+        events: Any = SimpleNamespace(put=self._arrive)
+        transport: Any = SimTransport(self.hosts)
+        self.connections = SimConnections(cluster, "run", transport, events)
+        self.connections.world = world
+        orders = {task.name: _order(task) for task in tasks}
+        loop: Any = self
+        self.agents = _Agents(
+            self.supervisor, loop, self.connections, orders, lambda: self.world.now
+        )
+        self._queue: list[Any] = []
+        self.paused_until = 0.0
+        self.is_dead = False
+        self._stops: list[int] = []
+        self._num_heeded = 0
+        self._watch_orders()
+        draw_faults(self)
+
+    def _tasks(self, names: list[str]) -> list[Task]:
+        rng = self.world.rng
+        types = [rng.choice(("master", "chief")), *["worker"] * rng.randint(0, 3)]
+        types += ["ps"] * rng.randint(1, 2) + ["evaluator"] * rng.choice((0, 0, 1))
+        tasks, counts = [], dict.fromkeys(types, 0)
+        for i, one in enumerate(types):
+            name = names[i % len(names)]
+            host = Host(name, name, (), workdir="/data")
+            tasks.append(Task(one, counts[one], host, None, Devices(), "{}", ()))
+            counts[one] += 1
+        return tasks
+
+    def _watch_orders(self) -> None:
+        """Makes the ledger check each order that leaves the launcher."""
+        send, ledger = self.connections.send, self.ledger
+
+        def watched(host_name: str, message: Message) -> bool:
+            is_sent = send(host_name, message)
+            if is_sent and message["do"] == "start":
+                self.world.say("launcher: start", message["task"])
+                ledger.sent_start(message["task"])
+            elif message["do"] == "signal":
+                self.world.say("launcher: signal", message["task"], message["signal"])
+                ledger.sent_signal(message["task"], message["signal"], self._leaves_time())
+            return is_sent
+
+        self.connections.send = watched  # type: ignore[method-assign]
+
+    def _leaves_time(self) -> bool:
+        """Whether the end must leave the tasks their time: unless a ps has failed first."""
+        first = invariants.first_cause(self.ledger.reports)
+        is_ps = self.ledger.reports and self.ledger.reports[0].task.startswith("ps")
+        return first is not None and (not is_ps or first.rank == invariants.PLATFORM)
+
+    # What follows is `RunLoop` for the agents.
+
+    def note(self, *texts: str) -> None:
+        """Takes notes for the user."""
+        for text in texts:
+            self.world.say("note:", text)
+            self.ledger.notes.append(text)
+
+    def take_lines(self, task: str, host: str, lines: Any) -> None:
+        """Takes the lines of a task."""
+        self.supervisor.heard(self.world.now, stepped=True)
+
+    def _arrive(self, event: Any) -> None:
+        self._queue.append(event)
+        self._work()
+
+    def signal(self, signum: int) -> None:
+        """Takes a signal for the launcher."""
+        self.world.say("launcher gets", signal.Signals(signum).name)
+        self._stops.append(signum)
+
+    def _work(self) -> None:
+        """Does what the launcher's loop does, unless it stands still."""
+        if self.world.now < self.paused_until or self.is_over or self.is_dead:
+            return
+        while self._queue and not self.is_over:
+            self._handle(self._queue.pop(0))
+        for signum in self._stops[self._num_heeded :]:
+            self._num_heeded += 1
+            if not self.is_over:
+                self.agents.stop(signum, self._num_heeded)
+        if not self.is_over:
+            self.agents.tick(self.world.now)
+
+    def _handle(self, event: Any) -> None:
+        host, link, message = event
+        if message["event"] == "exit":
+            self.supervisor.truth = self._ended_by_itself(host, message["task"], message["code"])
+        if message["event"] not in ("lines", "beat"):
+            self.world.say("launcher hears", host, message)
+        self.agents.handle(event)
+        self.supervisor.truth = None
+
+    def _ended_by_itself(self, host: str, task: str, code: Optional[int]) -> bool:
+        """Returns what really happened to the newest process of a task that has ended."""
+        ended = [p for p in self.hosts[host].processes if p.name == task and p.code == code]
+        if code is None or not ended:
+            return True
+        got = [signum for signum, _ in ended[-1].got]
+        signum = -code if code < 0 else code - 128
+        return not got or (signum > 0 and signum not in got)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the launcher knows the outcome."""
+        return self.supervisor.outcome is not None
+
+    def _tick(self) -> None:
+        self._work()
+        self.world.later(_TICK_SECS, self._tick)
+
+    def run(self) -> Ledger:
+        """Runs the job to its end, and what is left of it; returns what was wrong."""
+        self.connections.open_here()
+        self.agents.start()
+        self.world.later(_TICK_SECS, self._tick)
+        self.world.run(_LONGEST_SECS, lambda: self.is_over or self.is_dead)
+        outcome = self.supervisor.outcome
+        self.world.say("outcome:", outcome)
+        if not self.is_dead:
+            named = {n for n, state in self.supervisor.states.items() if state.status == "failed"}
+            self.ledger.check_outcome(outcome, named, self._limit_secs())
+            self.connections.finish()
+        self._check_that_nothing_is_left()
+        return self.ledger
+
+    def _limit_secs(self) -> float:
+        limits, kill = self.limits, invariants.KILL_SECS
+        before_a_success = invariants.SETTLE_SECS
+        in_order = 2 * (limits.stop_secs + kill) + min(limits.stop_secs, kill) + kill
+        after = limits.grace_secs + limits.stop_secs + 3 * kill
+        return before_a_success + max(in_order, after) + 2 * kill + 2 * _TICK_SECS
+
+    def _check_that_nothing_is_left(self) -> None:
+        """Lets the agents end without the launcher, and checks that they do."""
+        patience = self.limits.lease_secs + min(_ORPHAN_SECS, self.limits.stop_secs) + 8
+        until = self.world.now + patience
+        while self.world.now < until and not self._is_empty():  # more may go wrong meanwhile
+            self.world.run(self.world.now + 1, self._is_empty)
+            for host in self.hosts.values():
+                until = max(until, host.frozen_until + patience, host.cut_off_until + patience)
+        if not self._is_empty():
+            left = [p.name for h in self.hosts.values() for p in h.processes if p.code is None]
+            self.ledger.breach("no task is left after the end", ", ".join(left))
+
+    def _is_empty(self) -> bool:
+        return all(p.code is not None for h in self.hosts.values() for p in h.processes)
+
+    def link_of(self, host: str) -> Optional[SimLink]:
+        """Returns the current connection to a host."""
+        return self.connections.current(host)
+
+
+def _order(task: Task) -> Message:
+    order = {"do": "start", "task": task.name, "env": {}, "last": task.task_type == "ps"}
+    order |= {"argv": ["train"], "script": None, "cwd": "/", "masked": [], "gpus": None}
+    return {**order, "share": None, "port": None, "log": "log"}
