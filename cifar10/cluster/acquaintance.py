@@ -14,7 +14,7 @@ from cifar10.cluster.spec import MASTER, Cluster
 from cifar10.errors import ConfigError
 
 _SILENCE_SECS = 30.0  # after which a server that does not say who it is counts as another program
-_CLOSING_SECS = 6.0  # longer than a server may take to answer
+_CLOSING_SECS = 30.0  # longer than the requests of one question may take on a busy machine
 _MASTER = f"{MASTER}/0"
 
 

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.identity import Identity, Owner
 
-_ANSWER_SECS = 5.0  # for each request to a server
+_ANSWER_SECS = 5.0  # for each request to another task's server
 _IDENTITY_SECS = 1.0  # for a task that has just started its server to introduce itself
 _POLL_SECS = 0.02
 _NO_TASK = "/job:nobody"
@@ -62,12 +62,13 @@ class Conversation:
 
     Args:
       target: session target of the task's server.
+      answer_secs: time limit for each request to the server; 0: none.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, answer_secs: float = 0) -> None:
         with tf.Graph().as_default() as graph:
             self._identity, self._owner = _Note("job_identity"), _Note("job_owner")
-        config = tf.ConfigProto(operation_timeout_in_ms=int(1000 * _ANSWER_SECS))
+        config = tf.ConfigProto(operation_timeout_in_ms=int(1000 * answer_secs))
         config.device_filters.append(_NO_TASK)
         self._session = tf.Session(target, graph, config=config)
 
@@ -107,7 +108,8 @@ def conversation(address: str) -> Iterator[Conversation]:
       NoAnswerError: the server does not answer.
       StrangerError: what answers is no server of TensorFlow, or holds something else.
     """
-    with _errors_named(), contextlib.closing(Conversation(f"grpc://{address}")) as found:
+    target = f"grpc://{address}"
+    with _errors_named(), contextlib.closing(Conversation(target, _ANSWER_SECS)) as found:
         yield found
 
 

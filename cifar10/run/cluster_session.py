@@ -130,7 +130,7 @@ class ClusterSession:
         self._monitor.start()
         try:
             self._monitor.wait_for(self._needed, check, say)
-        except ConfigError:
+        except BaseException:
             self.close()
             raise
         self._monitor.end_process_without(self._needed, is_over=lambda: _is_over(check))

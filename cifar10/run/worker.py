@@ -35,7 +35,11 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     try:
         check = functools.partial(_check, config, cluster, records, stop)
         check()
-        steps = _train(join_job(config, records, cluster, check), stop)
+        job = join_job(config, records, cluster, check)
+        try:
+            steps = _train(job, stop)
+        finally:
+            job.close()
         ending = "training is over"
     except TrainingOver as over:
         ending = str(over)

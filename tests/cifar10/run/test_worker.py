@@ -118,6 +118,9 @@ class Place:
     def tell_end(self) -> None:
         self.ends_told += 1
 
+    def close(self) -> None:
+        """No thread asks other tasks."""
+
 
 class Trainer:
     """Counts steps under the hooks, as an Estimator would; `after_step` is told of each."""
