@@ -18,7 +18,8 @@ from tests.system import hanging_trainer
 pytestmark = pytest.mark.system
 
 TIMEOUT_SECS = 20
-PATIENT = "--cluster-timeout=150"  # for tasks that start before the master
+LIMITED = f"--cluster-timeout={TIMEOUT_SECS}"  # for the master
+PATIENT = "--cluster-timeout=150"  # for tasks that start before it
 IN_GRAPH = ("--replication=in-graph",)
 SETTINGS = (
     "--output-dir=output",
@@ -29,7 +30,6 @@ SETTINGS = (
     "--use-distortion-for-training=false",
     "--train-batch-size=50",
     "--log-steps=20",
-    f"--cluster-timeout={TIMEOUT_SECS}",
 )
 
 
@@ -51,7 +51,7 @@ def start(tasks: ClusterOfProcesses) -> None:
     others = [label for label in tasks.labels if label != "master/0"]
     tasks.start(*others, more=[PATIENT])
     wait_until(lambda: set(others) <= set(tasks.listening()), 120)
-    tasks.start("master/0")
+    tasks.start("master/0", more=[LIMITED])
 
 
 def saved_step(tasks: ClusterOfProcesses) -> int:
@@ -163,7 +163,7 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
         assert f"training failed: {words} (--stall-timeout)" in tasks.output("worker/0")
         assert "Current thread" in tasks.output("worker/0")
         assert tasks.processes["master/0"].poll() is None, tasks.all_output()
-        tasks.start("worker/0")
+        tasks.start("worker/0", more=[PATIENT])
         tasks.wait()
     assert checkpoints.latest_step(str(tmp_path / "output")) == 150
 
@@ -174,7 +174,7 @@ def test_a_master_without_input_saves_and_ends_and_workers_do_not(data, tmp_path
         tasks.start("ps/0", "worker/0", more=[PATIENT])
         wait_until(lambda: {"ps/0", "worker/0"} <= set(tasks.listening()), 120)
         monkeypatch.setenv("HANG", "input")
-        tasks.start("master/0")
+        tasks.start("master/0", more=[LIMITED])
         monkeypatch.delenv("HANG")
         assert tasks.exit_code("master/0", 150) == 1
         assert "a training step, which waits for its input," in tasks.output("master/0")
