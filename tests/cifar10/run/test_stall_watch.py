@@ -137,9 +137,19 @@ def test_a_process_that_waits_for_another_ends_after_that_one(ends, capfd) -> No
 def test_a_worker_that_waits_for_its_master_does_not_end(ends, capfd) -> None:
     noted = Activity()
     noted.begin(STEP)
-    with StallWatch(noted, LIMIT, lambda: Stall(STEP, "master/0 to end the step", may_end=False)):
+    looks = threading.Semaphore(0)
+
+    def look() -> Stall:
+        looks.release()
+        return Stall(STEP, "master/0 to end the step", may_end=False)
+
+    with StallWatch(noted, LIMIT, look):
+        for _ in range(5):
+            assert looks.acquire(timeout=WAIT_SECS)
         assert not ends.happened.wait(QUIET_SECS)
-    assert capfd.readouterr().err.count("has waited for master/0 to end the step") == 1
+    said = capfd.readouterr().err
+    words = "a training step has waited for master/0 to end the step for 0.2 s (--stall-timeout)"
+    assert said == f"{words}\n"
 
 
 class State(StepProbe):
