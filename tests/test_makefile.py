@@ -16,7 +16,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the Makefile, empty requirements, and a complete .venv."""
     folder = tmp_path_factory.mktemp("makefile")
     (folder / "Makefile").write_bytes((shell.ROOT / "Makefile").read_bytes())
-    for name in ("requirements.lock", "requirements.txt", "requirements-gpu.txt"):
+    for name in ("requirements.lock", "requirements.txt", "requirements-gpu.lock"):
         (folder / name).touch()
     assert "Setting up .venv from requirements.lock" in shell.run("make venv", folder).stdout
     return folder
@@ -56,12 +56,12 @@ def test_other_requirements_make_another_venv(made: Path, quick: Mapping[str, st
     assert "Setting up" in shell.run("make venv", made, env=quick).stdout
 
 
-@pytest.mark.readme("make venv REQUIREMENTS=requirements-gpu.txt")
+@pytest.mark.readme("make venv REQUIREMENTS=requirements-gpu.lock")
 def test_the_gpu_variant_replaces_the_venv_and_stays(
     made: Path, quick: Mapping[str, str], readme_command: str
 ) -> None:
     # The file is empty here, since the real requirements are gigabytes.
-    assert "from requirements-gpu.txt" in shell.run(readme_command, made, env=quick).stdout
+    assert "from requirements-gpu.lock" in shell.run(readme_command, made, env=quick).stdout
     assert "Setting up" not in shell.run("make venv", made).stdout
     back = shell.run("make venv REQUIREMENTS=requirements.lock", made, env=quick)
     assert "from requirements.lock" in back.stdout

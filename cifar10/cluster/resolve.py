@@ -125,7 +125,8 @@ def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
 
 def _check_settings_alone(config: TrainConfig) -> None:
     for name in ("sync", "replication", "ps_transfer"):
-        if config.is_set(name):
+        # A process alone is synchronous, so --sync changes nothing there.
+        if config.is_set(name) and not (name == "sync" and config.sync):
             raise ConfigError(
                 f"{flag_name(name)} is for several workers; this process trains alone: leave it "
                 "out, or give TF_CONFIG or --worker-hosts"

@@ -51,12 +51,16 @@ def refusal_of_flags(**settings: Any) -> str:
 # No cluster.
 
 
-@pytest.mark.parametrize(
-    "flag", ["--sync=true", "--replication=between-graph", "--ps-transfer=fp32"]
-)
+@pytest.mark.parametrize("flag", ["--replication=between-graph", "--ps-transfer=fp32"])
 def test_a_setting_of_several_workers_is_refused_alone_even_with_its_default(flag):
     with pytest.raises(ConfigError, match="is for several workers; this process trains alone"):
         resolve(parse([flag]), {})
+
+
+def test_a_process_alone_is_synchronous():
+    assert resolve(parse(["--sync"]), {}) is None
+    with pytest.raises(ConfigError, match="^--sync is for several workers"):
+        resolve(parse(["--sync=false"]), {})
 
 
 @pytest.mark.parametrize(
