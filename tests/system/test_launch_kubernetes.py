@@ -415,7 +415,7 @@ def test_events_that_cannot_be_read_end_no_job(
         cluster.slow.add("events")
     cluster.unschedulable["ps-0"] = "0/3 nodes are available: 3 Insufficient cpu."
     process = launcher.start_up(ON, "--", "steps=300")
-    launcher.wait_for_log("master/0", "step 150/")  # 7.5 s: the events have been asked for
+    launcher.wait_for_log("master/0", "step 240/")  # 12 s: the events have been asked for
     del cluster.unschedulable["ps-0"]
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 0, output
