@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from launch.backends.kubernetes import hold, manifests
-from launch.backends.kubernetes.kubectl import Kubectl
+from launch.backends.kubernetes.kubectl import Kubectl, connect
 from launch.backends.kubernetes.pod_end import grace_secs, hold_secs, overdue_secs
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.registry import KINDS, backend_named
@@ -443,3 +443,27 @@ def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LaunchError, match="kubectl: No such file or directory; install it"):
         Kubectl(None, None)("get", "pods")
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("Warning: old", "kubectl config view printed 'Warning: old\\n', which is not JSON"),
+        ("{}", "kubectl config view names no context; see: kubectl config get-contexts"),
+        ('{"contexts": null}', "kubectl config view names no context"),
+        ('{"contexts": [7]}', "kubectl config view names no context"),
+        ('{"contexts": [{"name": ["x"]}]}', "kubectl config view names no context"),
+        ("\\xff", "which is not JSON"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, words: str
+) -> None:
+    tool = tmp_path / "kubectl"
+    tool.write_text(f"#!/bin/bash\nprintf '%b\\n' '{printed}'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(LaunchError) as raised:
+        connect(KubernetesSettings())
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
