@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from typing import Optional
 
@@ -112,6 +113,8 @@ def best(output_dir: str) -> Optional[Best]:
     entry = read_json(path)
     try:
         name = str(entry["name"])
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+            raise ValueError(f"no file has the name {name[:40]!r}")
         found = Best(
             int(entry["step"]),
             float(entry["accuracy"]),
