@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from launch.agent.messages import ORDERS, read_order
 from launch.agent.protocol import MAGIC
 from launch.backends import tool_errors
 from launch.backends.registry import KINDS
@@ -111,6 +112,23 @@ def _hear_agent(data: bytes, folder: Path) -> None:
         assert all(isinstance(message["event"], str) for message in heard)
 
 
+_ORDERS = b"\n".join(
+    [
+        b'{"do":"start","task":"worker/0","argv":["python3"],"script":null,"cwd":"/","env":{},'
+        b'"masked":[],"gpus":null,"share":[0,2],"port":2222,"log":"log","last":false}',
+        b'{"do":"signal","task":"worker/0","signal":15}',
+        b'{"do":"ports","count":4}',
+        b'{"do":"beat"}\n',
+    ]
+)
+
+
+def _hear_orders(data: bytes, _: Path) -> None:
+    for line in data.splitlines():
+        order = read_order(line)
+        assert order is None or order.keys() == {"do", *ORDERS[order["do"]]}
+
+
 _LINES = [
     b"epoch 2.9/4  step 1,207/2,282  loss 0.328  accuracy 0.922  lr 0.0169  1,553.5 images/s",
     b"step 12  loss 2.3  24.5 img/s",
@@ -206,6 +224,7 @@ PARSERS = [
     ),
     Parser("host-list", lambda: [b"ip0,ip1", b"a@b"], _host_list, (LaunchError,), mutate.of_text),
     Parser("launch-flags", lambda: _PLANS, _plan, (), mutate.of_words),
+    Parser("agent-orders", lambda: [_ORDERS], _hear_orders, (), mutate.of_lines),
     Parser("agent-events", lambda: [_AGENT], _hear_agent, (HostError,), mutate.of_lines),
     Parser("progress", lambda: _LINES, _progress, (), mutate.of_text),
     Parser("scontrol", lambda: [_SCONTROL], _show_job, (HostError,), mutate.of_text),

@@ -30,7 +30,7 @@ _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 _USER = 1000  # the user of the image
 _TMP_SIZE = "1Gi"  # HOME is there; a pod that writes more is evicted
-# Requests and limits where the settings name none. On two cores, the fast recipe has reached 5.1 GiB.
+# Requests and limits where the settings name none. The fast recipe has reached 5.1 GiB on 2 cores.
 _CPU, _MEMORY = "2", "8Gi"
 _PS_CPU, _PS_MEMORY = "1", "2Gi"
 
