@@ -14,6 +14,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.run.job import make_job
 from cifar10.run.modes import export
 from cifar10.schema import CLASS_NAMES
+from tests.failing_disk import every_rename_is_synced, failures_of
 
 CLIENT = """
 import json, sys
@@ -106,3 +107,25 @@ def test_an_export_is_bound_to_no_device(answer):
 def test_an_export_appears_whole_under_a_number(answer):
     assert [path.name for path in answer["exported"].parent.iterdir()] == [answer["exported"].name]
     assert answer["exported"].name.isdigit()
+
+
+def test_whatever_fails_an_export_is_whole_or_not_there(tmp_path):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint = save_untrained(config)
+    job, parent, failed = make_job(config), tmp_path / "output" / "export", 0
+    for _ in failures_of(lambda: export.export(job, checkpoint)):
+        failed += 1
+        for folder in parent.glob("[0-9]*"):
+            with tf.Graph().as_default(), tf.Session() as session:
+                tf.saved_model.load(session, ["serve"], str(folder))
+    assert failed >= 4  # sync of files and folders, rename, sync
+    assert len(list(parent.glob("[0-9]*"))) >= 1
+    assert not (parent / ".part").exists()
+
+
+def test_an_export_is_on_disk_before_it_is_named(tmp_path):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint = save_untrained(config)
+    with every_rename_is_synced() as renamed:
+        exported = export.export(make_job(config), checkpoint)
+    assert exported in renamed
