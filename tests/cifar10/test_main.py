@@ -109,7 +109,7 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
 def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     unnamed, unused = check_files("docs/outputs.md", "The output folder", folder / "output")
     assert unnamed == []
-    assert unused == ["history_validation.json", "evaluator.json"]
+    assert unused == ["owner.json", "history_validation.json", "evaluator.json"]
 
 
 def test_tensorboard_gets_scalars_samples_and_the_confusion_matrix(trained, folder):
@@ -300,12 +300,12 @@ def test_after_a_loss_that_is_not_finite_the_next_start_continues_from_finite_we
         return forks.run("--model=mlp", "--train-batch-size=16", *words, *more, cwd=folder)
 
     assert train("nan", 4).returncode == 0
-    failed = train("nan", 8, "--learning-rate=1e30")
+    failed = train("nan", 8, "--learning-rate=1e9")
     assert failed.returncode == 1
     assert failed.stderr.startswith(
-        "training failed: the loss is nan at step 6, with learning rate"
+        "training failed: the loss is nan at step 7, with learning rate"
     )
-    assert "on the images 81 to 96 of this training; nothing of that was saved" in failed.stderr
+    assert "on the images 97 to 112 of this training; nothing of that was saved" in failed.stderr
     assert "and the next start continues from step 4: give it a lower" in failed.stderr
     assert failed.stderr.count("\n") == 1
     assert train("nan", 8).returncode == 0

@@ -106,8 +106,9 @@ class Place:
     """Stands in for the worker's place in a cluster, which takes servers."""
 
     def __init__(self) -> None:
-        self.master_is_here = True
+        self.master_is_here = self.hears_all = True
         self.ends_told = 0
+        self.cluster = CLUSTER
 
     def describe(self, replication: Any) -> str:
         return "worker/1"
