@@ -137,6 +137,7 @@ class Trainer:
             figures = (counted, 10 * counted, 0.1, tf.greater_equal(counted, self._over_at))
             tf.stack([tf.cast(one, tf.float64) for one in figures], name=training_step.REPORT)
             tf.constant(False, name=training_step.OVER)
+            tf.constant(0, name=training_step.TAKEN)
             with tf.train.MonitoredSession(hooks=hooks) as session:
                 for number in itertools.count(1):
                     if session.should_stop():
