@@ -19,6 +19,7 @@ from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
+from cifar10.host.console import one_line
 from cifar10.host.signals import StopRequest
 from cifar10.tf_internals import native_log
 
@@ -48,11 +49,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(error, file=sys.stderr)
         return 128 + error.signum
     return 0
-
-
-def one_line(message: str) -> str:
-    """Returns a message as one printable line, since names and files may hold any character."""
-    return "".join(c if c.isprintable() else " " for c in message)
 
 
 def _find_cluster(config: TrainConfig) -> Optional[Cluster]:

@@ -165,6 +165,7 @@ LIGHT = (
     "cifar10.host.console",
     "cifar10.host.cpu",
     "cifar10.host.lock_file",
+    "cifar10.host.process_end",
     "cifar10.host.signals",
     "cifar10.ops.kernels.build",
     "cifar10.output.progress.display",

@@ -1,4 +1,4 @@
-"""Prints lines on standard output; a closed pipe does not end the run."""
+"""Lines for people; a closed pipe does not end the run. Standard library only."""
 
 import os
 import sys
@@ -10,3 +10,8 @@ def say(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def one_line(message: str) -> str:
+    """Returns a message as one printable line, since names and files may hold any character."""
+    return "".join(c if c.isprintable() else " " for c in message)

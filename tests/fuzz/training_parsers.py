@@ -10,7 +10,7 @@ from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host import lock_file
-from cifar10.main import one_line
+from cifar10.host.console import one_line
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
 

@@ -1,0 +1,41 @@
+"""How a thread ends its process, with real processes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from testbeds.processes import ROOT
+
+PROGRAM = """
+import sys, threading
+from cifar10.host.process_end import end_process
+
+def words():
+    if sys.argv[1] == "fail":
+        raise OSError("the last work failed")
+    return sys.argv[1]
+
+threading.Thread(target=end_process, args=(words, 3)).start()
+threading.Event().wait()
+"""
+
+
+def end(words: str, errors: str) -> "subprocess.CompletedProcess[str]":
+    command = f"exec {sys.executable} -c '{PROGRAM}' \"$0\" {errors}"
+    return subprocess.run(
+        ["bash", "-c", command, words], cwd=ROOT, capture_output=True, text=True, timeout=20
+    )
+
+
+@pytest.mark.parametrize("errors", ["2> /dev/full", "2>&-", ">&- 2> /dev/full"])
+def test_a_process_whose_last_line_cannot_be_printed_ends_all_the_same(errors):
+    assert end("training failed", errors).returncode == 3
+
+
+def test_a_process_whose_last_work_fails_ends_all_the_same():
+    assert end("fail", "").returncode == 3
+
+
+def test_the_last_line_is_one_printable_line_whatever_names_are_in_it():
+    assert end("ps/0 is\n\x1b[2Jother", "").stderr == "ps/0 is  [2Jother\n"
