@@ -105,9 +105,13 @@ class LivenessMonitor:
         return self._tasks[label].is_here and self.is_silent(label, secs)
 
     def is_silent(self, label: str, secs: float = _SAY_AFTER_SECS) -> bool:
-        """Returns whether the task has not answered for so many seconds, whatever the reason."""
+        """Returns whether the task has not answered for so many seconds, whatever the reason.
+
+        After `stop`, nothing is known any more, and no task is.
+        """
         task = self._tasks[label]
-        return not task.answered and time.monotonic() - task.seen > secs
+        is_late = not task.answered and time.monotonic() - task.seen > secs
+        return is_late and not self._ended.is_set()
 
     def say_who_is_silent(
         self,
@@ -202,6 +206,7 @@ class LivenessMonitor:
         labels: Sequence[str],
         at_least: Optional[int] = None,
         is_over: Callable[[], bool] = lambda: False,
+        is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
         """Starts a thread that ends this process with exit code 1 if too many tasks are missing.
 
@@ -215,7 +220,12 @@ class LivenessMonitor:
           at_least: number of these tasks that are needed; None: all.
           is_over: function that returns whether training is over; called when a task does not
             answer. If it returns true, the process ends with exit code 0 instead.
+          is_needed: function that returns whether the tasks are needed at the moment; those that
+            are missing at other times do not end the process.
         """
+
+        def missing() -> Optional[str]:
+            return self.missing(labels, at_least) if is_needed() else None
 
         def guard() -> None:
             while not self._ended.wait(_PERIOD_SECS):
@@ -225,10 +235,10 @@ class LivenessMonitor:
                     self.refuse_wrong(labels)
                 except ConfigError as wrong:
                     self._end_process(functools.partial(str, wrong), _USERS_MISTAKE)
-                if self.missing(labels, at_least):
+                if missing():
                     # A task that answers again meanwhile is not missing any more. So this process
                     # goes on after it was stopped itself, when all answers seem old at first.
-                    self._end_process(lambda: self.missing(labels, at_least), 1)
+                    self._end_process(missing, 1)
 
         threading.Thread(target=guard, daemon=True).start()
 

@@ -15,7 +15,7 @@ from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, TrainingOver
+from cifar10.errors import ConfigError, Stopped, TrainingOver, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import STAY_SECS, Stay, StopRequest
 from cifar10.output import run_owner
@@ -110,6 +110,11 @@ class ClusterSession:
         return self._replicas_to_aggregate is not None and self.cluster.is_master
 
     @property
+    def _least_workers(self) -> int:
+        """The number of workers whose gradients each update of this master waits for."""
+        return (self._replicas_to_aggregate or 1) - 1
+
+    @property
     def _workers(self) -> list[str]:
         return [f"{WORKER}/{index}" for index in range(self.cluster.num_trainers - 1)]
 
@@ -135,12 +140,11 @@ class ClusterSession:
             raise
         self._monitor.end_process_without(self._needed, is_over=lambda: _is_over(check))
         self._monitor.say_who_is_silent(self._needed, say)
-        if self._waits_for_workers:
-            least = (self._replicas_to_aggregate or 1) - 1
-            self._monitor.end_process_without(self._workers, least)
 
     def watch_steps(self, is_in_step: Callable[[], bool], save: Callable[[], str]) -> None:
-        """Says which workers this master's steps wait for, and saves before the process is ended.
+        """Watches the workers that this master's steps wait for, and saves before an end.
+
+        It says which workers do not answer, and ends the process if too many stay away.
 
         Args:
           is_in_step: function that returns whether the main thread is inside a training step.
@@ -158,14 +162,21 @@ class ClusterSession:
 
         self._monitor.last_work = save_or_explain
         if self._waits_for_workers:
-            # Before and after training, and during validation, workers come and go.
+            # Before and after training, and during validation, workers come and go. A master that
+            # saves does not need them, and its checkpoint must become whole.
             self._monitor.say_who_is_silent(self._workers, say, is_in_step)
+            self._monitor.end_process_without(
+                self._workers, self._least_workers, is_needed=is_in_step
+            )
 
     @property
     def hears_all(self) -> bool:
         """Whether all tasks answer that this trainer's steps need."""
-        labels = self._needed + (self._workers if self._waits_for_workers else [])
-        return not any(self._monitor.is_silent(one) for one in labels)
+        if not self.trains:
+            return True
+        if any(self._monitor.is_silent(one) for one in self._needed):
+            return False
+        return not self._waits_for_workers or not self._too_many(self._monitor.is_silent)
 
     def meet_serving(self) -> None:
         """Checks that the tasks that serve belong to this run; waits while one does not answer.
@@ -192,14 +203,19 @@ class ClusterSession:
         self._monitor.end_process_when(stay.check)
         return stay
 
-    def heed_signals(self, stop: StopRequest) -> None:
-        """Ends this master after a signal if a task that its step needs hangs or is gone.
+    def heed_signals(self, stop: StopRequest, is_in_step: Callable[[], bool]) -> None:
+        """Ends this master after a signal if a task that it needs hangs or is gone.
 
-        Otherwise the master ends its step and saves, however long that takes.
+        Otherwise the master ends its step and saves, however long that takes. To save, it needs the
+        parameter servers, but no worker.
+
+        Args:
+          stop: knows whether a signal has arrived.
+          is_in_step: function that returns whether the main thread is inside a training step.
         """
 
         def check() -> None:
-            if stop.requested and self._waits_in_vain():
+            if stop.requested and self._waits_in_vain(is_in_step()):
                 stop.check()
 
         if self.trains:
@@ -312,18 +328,26 @@ class ClusterSession:
             serving += [task for task in self.cluster.trainers if task[0] == WORKER]
         shutdown.tell(self.cluster, serving, self.target, self._acquaintance.identity)
 
-    def _waits_in_vain(self) -> bool:
-        """Returns whether a task that this master's step needs has been silent for some seconds.
+    def _waits_in_vain(self, is_in_step: bool) -> bool:
+        """Returns whether a task that this master needs has been silent for some seconds.
 
-        A worker that has gone does not count: after a signal, it has left in good order.
+        If workers have only gone, they do not count: after a signal, they leave in good order.
         """
         if self._monitor.missing(self._servers, timeout_secs=STAY_SECS):
             return True
+        if not is_in_step:
+            return False
         if self.in_graph:
             return self._monitor.missing(self._needed, timeout_secs=_WORKER_STAY_SECS) is not None
-        return self._waits_for_workers and any(
-            self._monitor.hangs(one, _WORKER_STAY_SECS) for one in self._workers
+        return (
+            self._waits_for_workers
+            and any(self._monitor.hangs(one, _WORKER_STAY_SECS) for one in self._workers)
+            and self._too_many(lambda one: self._monitor.is_silent(one, _WORKER_STAY_SECS))
         )
+
+    def _too_many(self, is_lost: Callable[[str], bool]) -> bool:
+        """Returns whether updates wait for a worker that is lost."""
+        return sum(not is_lost(one) for one in self._workers) < self._least_workers
 
     def _session_config(self) -> Any:
         filters = [] if self.in_graph else [f"/job:{PS}", self.cluster.device]
@@ -380,11 +404,16 @@ def _owner(config: TrainConfig, cluster: Cluster) -> Owner:
 
 
 def _is_over(check: Callable[[], None]) -> bool:
-    """Returns whether `check` raises TrainingOver; the main thread handles signals itself."""
+    """Returns whether `check` raises TrainingOver; the main thread handles signals itself.
+
+    A file that cannot be read at the moment says nothing.
+    """
     try:
         check()
-    except (TrainingOver, Stopped) as error:
-        return isinstance(error, TrainingOver)
+    except TrainingOver:
+        return True
+    except (Stopped, UserError, OSError, tf.errors.OpError):
+        return False
     return False
 
 

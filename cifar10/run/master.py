@@ -108,7 +108,7 @@ def _run_job(
     config = job.config
     start_step = checkpoints.read_counter(checkpoint, "global_step")
     if job.cluster_session:
-        job.cluster_session.heed_signals(stop)
+        job.cluster_session.heed_signals(stop, lambda: job.activity.is_in_step)
     if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)
     model_settings.write(config, job.class_names)

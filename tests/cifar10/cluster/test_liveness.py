@@ -237,6 +237,36 @@ def test_what_is_done_before_the_end_is_added_to_the_message(nobody, monkeypatch
     assert ends[0].endswith("; step 7 is saved")
 
 
+def test_tasks_that_are_missing_while_they_are_not_needed_end_nothing(nobody, monkeypatch) -> None:
+    monkeypatch.setattr("cifar10.cluster.liveness._LAST_WORDS_SECS", 0.0)
+    monkeypatch.setattr("cifar10.cluster.liveness._PERIOD_SECS", 0.01)
+    ends, looks = [], []
+    monkeypatch.setattr("cifar10.cluster.liveness.end_process", lambda _, code: ends.append(code))
+    needed = threading.Event()
+
+    def is_needed() -> bool:
+        looks.append(needed.is_set())
+        return needed.is_set()
+
+    monitor = LivenessMonitor({"worker/0": nobody}, timeout_secs=0.01)
+    monitor.start()
+    wait_until(lambda: monitor.missing(["worker/0"]) is not None)
+    monitor.end_process_without(["worker/0"], is_needed=is_needed)
+    wait_until(lambda: len(looks) > 3)
+    assert ends == []
+    needed.set()
+    wait_until(lambda: bool(ends))
+    monitor.stop()
+    assert ends[0] == 1
+
+
+def test_nobody_is_silent_once_the_monitor_has_stopped(nobody) -> None:
+    monitor = LivenessMonitor({"worker/0": nobody}, timeout_secs=300.0)
+    wait_until(lambda: monitor.is_silent("worker/0", 0.01))
+    monitor.stop()
+    assert not monitor.is_silent("worker/0", 0.01)
+
+
 # The process that a guard ends cannot be the test's.
 GUARDED = """
 import sys, time

@@ -18,7 +18,8 @@ from cifar10.cluster.identity import Identity
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver
+from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver, UserError
+from cifar10.host.signals import StopRequest
 from cifar10.run import cluster_session
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.tf_internals import session_wait
@@ -86,12 +87,18 @@ class Guards:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.found: list[tuple[list[str], Any]] = []
         self.is_over: Any = None
+        self.is_needed: Any = None
 
         def note(
-            watch: LivenessMonitor, labels: list[str], at_least: Any = None, is_over: Any = None
+            watch: LivenessMonitor,
+            labels: list[str],
+            at_least: Any = None,
+            is_over: Any = None,
+            is_needed: Any = None,
         ) -> None:
             self.found.append((list(labels), at_least))
             self.is_over = is_over or self.is_over
+            self.is_needed = is_needed
 
         monkeypatch.setattr(LivenessMonitor, "end_process_without", note)
 
@@ -137,10 +144,83 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
     session = job.session("master", replicas_to_aggregate=aggregate, cluster_timeout=20.0)
     with job.answering("ps"):
         session.join(no_check)
+    session.watch_steps(lambda: True, lambda: "")
     assert guards.found == [
         (["ps/0", "ps/1"], None),
         (["worker/0", "worker/1"], workers),
     ]
+
+
+def test_a_master_that_saves_or_validates_needs_no_worker(job, guards):
+    phase = ["step"]
+    job.session("master").watch_steps(lambda: phase == ["step"], lambda: "")
+    assert guards.is_needed()
+    phase[0] = "saving"
+    assert not guards.is_needed()
+
+
+def lose(session: ClusterSession, label: str, is_here: bool) -> None:
+    """A task of a session, whose monitor does not run, has been silent for a long time."""
+    task = session._monitor._tasks[label]
+    task.seen, task.is_here = time.monotonic() - 1000.0, is_here
+
+
+@pytest.mark.parametrize(
+    ("settings", "gone", "hanging", "ends"),
+    [
+        ({}, [], ["worker/0"], True),
+        ({}, ["worker/0"], [], False),
+        ({"replication": "in-graph"}, ["worker/0"], [], True),
+        ({"sync": False}, [], ["worker/0"], False),
+        # An update takes two gradients of three, so a worker is to spare.
+        ({"replicas_to_aggregate": 2}, [], ["worker/0"], False),
+        ({"replicas_to_aggregate": 2}, ["worker/1"], ["worker/0"], True),
+    ],
+)
+def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(
+    job, monkeypatch, settings, gone, hanging, ends
+):
+    checks: list[Any] = []
+    monkeypatch.setattr(LivenessMonitor, "end_process_when", lambda _, check: checks.append(check))
+    session, stop = job.session("master", **settings), StopRequest()
+    phase = ["step"]
+    session.heed_signals(stop, lambda: phase == ["step"])
+    for label in (*gone, *hanging):
+        lose(session, label, label in hanging)
+    checks[0]()
+    stop._note(15)
+    with pytest.raises(Stopped) if ends else contextlib.nullcontext():
+        checks[0]()
+    phase[0] = "saving"
+    checks[0]()
+    lose(session, "ps/1", True)  # Without the weights, nothing can be saved.
+    with pytest.raises(Stopped):
+        checks[0]()
+
+
+@pytest.mark.parametrize(
+    ("settings", "lost", "hears"),
+    [
+        ({}, [], True),
+        ({}, ["worker/1"], False),
+        ({"replicas_to_aggregate": 2}, ["worker/1"], True),
+        ({"replicas_to_aggregate": 2}, ["worker/0", "worker/1"], False),
+        ({"sync": False}, ["worker/0", "worker/1"], True),
+        ({"sync": False}, ["ps/0"], False),
+    ],
+)
+def test_a_master_hears_all_whom_its_steps_need(job, settings, lost, hears):
+    session = job.session("master", **settings)
+    for label in lost:
+        lose(session, label, False)
+    assert session.hears_all is hears
+
+
+def test_a_master_with_nothing_left_to_train_needs_to_hear_nobody(job):
+    config = TrainConfig(train_batch_size=12, output_dir=job.output_dir)
+    session = ClusterSession(config, job.cluster("master"), make_plan(1, 1), "", trains=False)
+    lose(session, "ps/0", False)
+    assert session.hears_all
 
 
 def test_a_synchronous_worker_needs_no_other_worker(job, guards):
@@ -163,6 +243,14 @@ def test_others_that_have_gone_are_no_loss_once_training_is_over(job, guards):
     assert guards.is_over() is True
     raised[0] = Stopped(15)  # The main thread sees the signal by itself.
     assert guards.is_over() is False
+    # A file of the end that cannot be read at the moment must not end the thread that watches.
+    for error in (
+        UserError("training.json is damaged"),
+        tf.errors.UnknownError(None, None, "training.json; Stale file handle"),
+        OSError("it is away"),
+    ):
+        raised[0] = error
+        assert guards.is_over() is False
 
 
 def test_asynchronous_trainers_share_the_parameter_servers(job):
