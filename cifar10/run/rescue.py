@@ -4,9 +4,11 @@ The main thread waits in TensorFlow for a machine that does not answer, so anoth
 variables are on the parameter servers, or in this process, and nothing changes them as long as the
 step waits. `StepProbe.quiet_state` is read before and after the files are written; a checkpoint
 during which it changed is removed. The file that names the newest checkpoint is replaced last, so
-that a process that is killed meanwhile leaves the checkpoint before as the newest.
+that a process that is killed meanwhile leaves the checkpoint before as the newest. If the step ends
+after all, the main thread waits until this has saved, so that the two never save at the same time.
 """
 
+import threading
 import time
 from typing import Any, Callable, Optional
 
@@ -44,12 +46,18 @@ class Rescue(tf.train.SessionRunHook):
         self._output_dir, self._activity, self._probe = output_dir, noted, probe
         self._check_owner, self._keep = check_owner, keep
         self._saver: Any = None
+        self._saving = threading.Lock()
 
     def begin(self) -> None:
         """Finds the saver of the graph that is about to run."""
         (self._saver,) = tf.get_collection(tf.GraphKeys.SAVERS)
         (self._are_finite,) = tf.get_collection(training_step.FINITE)
         self._step = tf.train.get_global_step()
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Keeps the main thread from going on while another thread saves and ends the process."""
+        with self._saving:
+            pass
 
     def save(self) -> str:
         """Saves if the main thread is inside a training step.
@@ -64,11 +72,18 @@ class Rescue(tf.train.SessionRunHook):
             step = within(_SAVE_SECS, self._save, "saving")
         except NoAnswer as error:
             return f"; nothing was saved, since {error}"
+        if step is None:
+            return ""
         return f"; step {step:,} is saved, and the next start continues from it"
 
-    def _save(self) -> int:
-        """Saves the last complete step, and returns it."""
+    def _save(self) -> Optional[int]:
+        """Saves the last complete step, and returns it; None if the main thread goes on itself."""
         self._check_owner()
+        with self._saving:
+            return self._save_alone() if self._activity.is_in_step else None
+
+    def _save_alone(self) -> int:
+        """Saves the last complete step, while the main thread is kept from going on."""
         for _ in range(_TRIES):
             before = self._probe.quiet_state()
             if before is not None:

@@ -123,10 +123,11 @@ class StepProbe(tf.train.SessionRunHook):
         if self._updates is not None:
             mark, step = self._ask(self._updates).tolist()
             return None if mark % 2 else (mark, step)
-        # No update of this process runs as long as its step waits for a batch. Those of other
-        # processes, which are asynchronous, run during any other save, too.
+        # No update of this process runs as long as its step waits for a batch, or between steps.
+        # Those of other processes, which are asynchronous, run during any other save, too.
+        is_between = not self._activity.is_in_step
         taken = self._num_taken()
-        return (taken,) if taken < self._begun else None
+        return (taken,) if taken < self._begun or is_between else None
 
     def _num_taken(self) -> int:
         return int(self._ask(self._taken)) - self._taken_before

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingError
-from cifar10.host.activity import STEP, Activity
+from cifar10.host.activity import BETWEEN, STEP, Activity
 from cifar10.output import checkpoints
 from cifar10.output.recovery import checkpoint_to_continue
 from cifar10.run.hooks import step_probe
@@ -173,6 +173,68 @@ def test_a_main_thread_that_is_not_in_a_step_saves_by_itself(tmp_path) -> None:
     noted = Activity()
     rescue = Rescue(str(tmp_path), noted, StepProbe(noted), lambda: None, lambda: None)
     assert rescue.save() == ""
+
+
+def test_a_step_that_ends_while_another_thread_saves_waits_for_that(target, tmp_path) -> None:
+    chief, worker = Chief(target, tmp_path), Worker(target)
+    saving, released = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def keep() -> None:
+        saving.set()
+        released.wait(WAIT_SECS)
+        order.append("saved")
+
+    def train() -> None:
+        chief.train()
+        order.append("went on")
+
+    chief.rescue._keep = keep
+    with at_the_same_time(train):
+        chief.wait_until_it_waits(0)
+        for number in range(3):
+            worker.step(number)
+        chief.wait_until_it_waits(3)
+        saver = threading.Thread(target=chief.rescue.save)
+        saver.start()
+        assert saving.wait(WAIT_SECS)
+        worker.step(3)
+        until = time.monotonic() + WAIT_SECS
+        while chief.activity.phase != BETWEEN:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        time.sleep(0.5)  # Time to go on, which it must not use.
+        released.set()
+        saver.join(WAIT_SECS)
+    assert order == ["saved", "went on"]
+    assert checkpoints.latest_step(str(tmp_path)) == 3
+
+
+def test_a_step_that_ends_before_another_thread_saves_is_saved_by_the_main_thread(tmp_path) -> None:
+    noted, begun, told = Activity(), threading.Event(), []
+    noted.begin(STEP)
+    rescue = Rescue(str(tmp_path), noted, StepProbe(noted), begun.set, lambda: None)
+    with rescue._saving:  # The other thread has found a step, and not begun to save.
+        saver = threading.Thread(target=lambda: told.append(rescue.save()))
+        saver.start()
+        assert begun.wait(WAIT_SECS)
+        noted.begin(BETWEEN)
+    saver.join(WAIT_SECS)
+    assert told == [""]
+
+
+def test_a_process_alone_is_quiet_while_it_waits_for_a_batch_and_between_steps(monkeypatch) -> None:
+    noted = Activity()
+    probe = StepProbe(noted)
+    monkeypatch.setattr(probe, "_updates", None, raising=False)
+    monkeypatch.setattr(probe, "_num_taken", lambda: 2)
+    noted.begin(STEP)
+    probe._begun = 3
+    assert probe.quiet_state() == (2,)
+    probe._begun = 2
+    assert probe.quiet_state() is None
+    noted.begin(BETWEEN)
+    assert probe.quiet_state() == (2,)
 
 
 def test_variables_that_cannot_be_read_end_the_saving_in_time(tmp_path, monkeypatch) -> None:
