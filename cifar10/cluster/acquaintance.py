@@ -24,8 +24,8 @@ class Acquaintance:
     Args:
       cluster: the cluster and this process's task in it.
       labels: labels of the tasks to check, e.g. `ps/0`; others are taken as they are.
-      serving: labels of those among them that serve a run. The master claims them; a worker uses
-        them only if their owner is its master.
+      serving: labels of those among them that serve a run. The master claims them, see
+        `start_claiming`; a worker uses them only if their owner is its master.
       owner: the owner of this task's run; None if this task learns it from the master, or does not
         need it.
     """
@@ -41,6 +41,7 @@ class Acquaintance:
         self._labels, self._serving = frozenset(labels), frozenset(serving)
         self._silent_since: dict[str, float] = {}
         self._met: set[str] = set()
+        self._claims = False
         self._asking, self._is_closed = 0, False
         self._changed = threading.Condition()
 
@@ -48,6 +49,13 @@ class Acquaintance:
     def identity(self) -> Identity:
         """This task's identity, with the owner of its run as far as it is known."""
         return Identity.of(self._cluster, self._owner)
+
+    def start_claiming(self) -> None:
+        """From now on, a master claims serving tasks when it meets them; before, it only looks.
+
+        So a master that one task refuses has claimed no other one, which another run may need.
+        """
+        self._claims = self._cluster.is_master
 
     def meet(self, label: str) -> bool:
         """Asks a task who it is.
@@ -139,10 +147,10 @@ class Acquaintance:
         return label not in self._serving or self._check_owner(label, task)
 
     def _check_owner(self, label: str, task: Conversation) -> bool:
-        """Checks that a serving task has the same owner as this one; the master claims the task."""
+        """Checks that a serving task has the same owner as this one, or none; may claim it."""
         if self._owner is None:
             return True  # A worker that has not met its master yet; it asks again before its use.
-        holder = task.claim(self._owner) if self._cluster.is_master else task.owner()
+        holder = task.claim(self._owner) if self._claims else task.owner()
         if holder is None or holder.digest == self._owner.digest:
             return True
         if not self._cluster.is_master:

@@ -181,12 +181,14 @@ class ClusterSession:
     def meet_serving(self) -> None:
         """Checks that the tasks that serve belong to this run; waits while one does not answer.
 
-        It is called for each new session, since one of them may have been replaced meanwhile.
+        It is called for each new session, since one of them may have been replaced meanwhile. A
+        master claims them, always in the same order, so that of two masters one gets them all.
 
         Raises:
           ConfigError: one of these tasks belongs to another job or run.
           TrainingError: one of these tasks does not answer in time.
         """
+        self._acquaintance.start_claiming()
         while True:
             # While it waits, other threads handle signals and the end of training.
             self._monitor.wait_for(self._serving, lambda: None, lambda _: None)

@@ -41,7 +41,13 @@ class Job:
         return introduction.own_owner(self._targets[job])
 
     def seen_by(self, job: str, owner: Optional[Owner] = None) -> Acquaintance:
-        """How a task sees the master and the ps."""
+        """How a task sees the master and the ps while a session begins."""
+        seen = self.looking(job, owner)
+        seen.start_claiming()
+        return seen
+
+    def looking(self, job: str, owner: Optional[Owner] = None) -> Acquaintance:
+        """How a task sees them before its first session."""
         return Acquaintance(self.task(job), ["master/0", "worker/0", "ps/0"], ["ps/0"], owner)
 
 
@@ -59,6 +65,23 @@ def test_a_master_claims_a_ps_of_its_job_and_meets_it_again_when_it_has_started_
     assert job.seen_by("master", MINE).meet("ps/0")
     assert job.seen_by("master", MINE).meet("ps/0")
     assert job.owner() == MINE
+
+
+def test_a_master_claims_nothing_before_its_first_session():
+    job = Job()
+    job.serve("ps")
+    seen = job.looking("master", MINE)
+    assert seen.meet("ps/0")
+    assert job.owner() is None
+    job.seen_by("master", OTHER).meet("ps/0")
+    assert "serves another run: that of there:/other" in refused(seen, "ps/0")
+
+
+def test_a_worker_never_claims():
+    job = Job()
+    job.serve("ps")
+    assert job.seen_by("worker", MINE).meet("ps/0")
+    assert job.owner() is None
 
 
 def test_of_two_masters_with_one_cluster_the_second_is_refused_and_changes_nothing():

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cluster import server, shutdown
+from cifar10.cluster import introduction, server, shutdown
 from cifar10.cluster.acquaintance import Acquaintance
-from cifar10.cluster.identity import Identity
+from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
@@ -452,6 +452,25 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(job, monke
     monkeypatch.setattr(LivenessMonitor, "wait_for", lambda *_: None)
     session_wait.MODULE.SessionManager.keywords["check"]()
     assert met == ["ps/0", "ps/0", "ps/1"]
+
+
+def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
+    monkeypatch.undo()  # These servers say who they are.
+    monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)
+    targets = []
+    for index in range(2):
+        task = job.cluster("ps", index)
+        targets.append(server.start(task, tf.ConfigProto()).target)
+        introduction.introduce(targets[index], Identity.of(task))
+    first = introduction.Conversation(targets[0])
+    first.claim(Owner("0" * 64, "there:/other"))
+    first.close()
+    session = job.session("master", cluster_timeout=60.0)
+    session._monitor.start()
+    session._monitor.wait_for(["ps/1"], no_check, lambda _: None)
+    with pytest.raises(ConfigError, match="^ps/0 .* serves another run: that of there:/other, "):
+        session.meet_serving()
+    assert introduction.own_owner(targets[1]) is None
 
 
 def test_a_master_with_its_output_folder_remains_the_owner(job, tmp_path_factory):
