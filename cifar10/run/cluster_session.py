@@ -44,6 +44,9 @@ class ClusterSession:
       target: the address of this trainer's server, for sessions.
       trains: whether there is anything left to train; otherwise no other task is needed.
       owner: the owner of the master's run; None for a worker, which learns it from the master.
+
+    Attributes:
+      session_begins: function that is called before each new session of training is made.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class ClusterSession:
         owner: Optional[Owner] = None,
     ) -> None:
         self.trains = trains
+        self.session_begins: Callable[[], None] = lambda: None
         self.config, self.cluster, self.plan, self.target = config, cluster, plan, target
         others = {
             f"{job}/{index}": address
@@ -188,6 +192,7 @@ class ClusterSession:
           ConfigError: one of these tasks belongs to another job or run.
           TrainingError: one of these tasks does not answer in time.
         """
+        self.session_begins()
         self._acquaintance.start_claiming()
         while True:
             # While it waits, other threads handle signals and the end of training.

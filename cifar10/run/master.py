@@ -276,6 +276,11 @@ def watch_for_stalls(
         did as the end of a message.
     """
     session = job.cluster_session
+    if session:
+        # A session that a ps has ended is made anew; the step that it was in is over. A worker
+        # waits for its master's session, for which there is a time limit of its own.
+        phase = activity.START if session.cluster.is_master else None
+        session.session_begins = functools.partial(job.activity.begin, phase)
     labels = [f"{task}/{index}" for task, index in session.cluster.trainers] if session else [""]
     return StallWatch(
         job.activity,

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import socket
 import threading
@@ -441,17 +442,17 @@ def test_a_session_asks_the_tasks_that_it_needs_who_they_are(job, task, settings
 
 def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(job, monkeypatch):
     monkeypatch.setattr(cluster_session, "_MEET_AGAIN_SECS", 0.01)
-    job.session("master")
     met: list[str] = []
+    job.session("master").session_begins = functools.partial(met.append, "begins")
 
     def meet(_: Acquaintance, label: str) -> bool:
         met.append(label)
-        return met != ["ps/0"]
+        return met != ["begins", "ps/0"]
 
     monkeypatch.setattr(Acquaintance, "meet", meet)
     monkeypatch.setattr(LivenessMonitor, "wait_for", lambda *_: None)
     session_wait.MODULE.SessionManager.keywords["check"]()
-    assert met == ["ps/0", "ps/0", "ps/1"]
+    assert met == ["begins", "ps/0", "ps/0", "ps/1"]
 
 
 def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):

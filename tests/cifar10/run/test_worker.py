@@ -12,11 +12,14 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, Stopped, TrainingError
+from cifar10.host import activity
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_status
 from cifar10.run import worker
+from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.job import Job, make_job
+from cifar10.run.master import watch_for_stalls
 from cifar10.step import training_step
 from tests.cifar10 import record_files
 
@@ -165,6 +168,21 @@ def train(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         worker.train(changed, CLUSTER, stop)
 
     return trained
+
+
+@pytest.mark.parametrize(
+    ("task", "index", "phase"), [("master", 0, activity.START), ("worker", 1, None)]
+)
+def test_the_time_between_two_sessions_is_no_step(config, task, index, phase):
+    place: Any = Place()
+    place.cluster = dataclasses.replace(CLUSTER, task_type=task, task_index=index)
+    job = make_job(config, open_records(config.data_place))
+    job = dataclasses.replace(job, cluster_session=place)
+    watch_for_stalls(job, StepProbe(job.activity))
+    job.activity.begin(activity.STEP)
+    place.session_begins()
+    assert job.activity.phase == phase
+    assert not job.activity.is_in_step
 
 
 @pytest.mark.parametrize(("over_at", "steps"), [(1000, 30), (7, 7)], ids=["last step", "master's"])
