@@ -91,10 +91,15 @@ class LivenessMonitor:
 
     def refuse_wrong(self, labels: Sequence[str]) -> None:
         """Raises ConfigError if one of the tasks belongs to another job."""
-        for label in labels:
-            wrong = self._tasks[label].wrong
-            if wrong:
-                raise ConfigError(wrong)
+        wrong = self._wrong(labels)
+        if wrong:
+            raise ConfigError(wrong)
+
+    def _wrong(self, labels: Sequence[str], at_least: Optional[int] = None) -> Optional[str]:
+        """Describes a task of another job; None if enough tasks, by default all, may be of ours."""
+        found = [wrong for one in labels if (wrong := self._tasks[one].wrong)]
+        is_enough = at_least is not None and len(labels) - len(found) >= at_least
+        return found[0] if found and not is_enough else None
 
     def is_here(self, label: str) -> bool:
         """Returns whether the task's process existed at the latest check, though it may hang."""
@@ -210,7 +215,7 @@ class LivenessMonitor:
     ) -> None:
         """Starts a thread that ends this process with exit code 1 if too many tasks are missing.
 
-        The exit code is 2 if a task belongs to another job.
+        The exit code is 2 if they are missing since their addresses lead to another job.
 
         A thread does it because the main thread may wait inside TensorFlow, where nothing can
         interrupt it. A run that ends this way can continue from its last checkpoint.
@@ -231,10 +236,8 @@ class LivenessMonitor:
             while not self._ended.wait(_PERIOD_SECS):
                 if not all(self._tasks[one].answered for one in labels) and is_over():
                     self._end_process(lambda: "training is over; the others have gone", 0)
-                try:
-                    self.refuse_wrong(labels)
-                except ConfigError as wrong:
-                    self._end_process(functools.partial(str, wrong), _USERS_MISTAKE)
+                if self._wrong(labels, at_least):
+                    self._end_process(lambda: self._wrong(labels, at_least), _USERS_MISTAKE)
                 if missing():
                     # A task that answers again meanwhile is not missing any more. So this process
                     # goes on after it was stopped itself, when all answers seem old at first.

@@ -260,6 +260,36 @@ def test_tasks_that_are_missing_while_they_are_not_needed_end_nothing(nobody, mo
     assert ends[0] == 1
 
 
+@pytest.mark.parametrize(("at_least", "code"), [(2, 2), (1, None), (None, 2)])
+def test_a_task_of_another_job_ends_this_process_only_if_it_is_needed(
+    monkeypatch, at_least, code
+) -> None:
+    monkeypatch.setattr("cifar10.cluster.liveness._LAST_WORDS_SECS", 0.0)
+    monkeypatch.setattr("cifar10.cluster.liveness._PERIOD_SECS", 0.01)
+    ends: list[int] = []
+    looked = threading.Semaphore(0)
+    monkeypatch.setattr("cifar10.cluster.liveness.end_process", lambda _, code: ends.append(code))
+
+    def meet(label: str) -> bool:
+        if label == "worker/1":
+            looked.release()
+            raise ConfigError("worker/1 belongs to another job")
+        return True
+
+    with answering() as one, answering() as other:
+        monitor = LivenessMonitor({"worker/0": one, "worker/1": other}, 300.0, meet)
+        monitor.start()
+        monitor.wait_for(["worker/0"], no_check, lambda _: None)
+        assert looked.acquire(timeout=WAIT_SECS)
+        monitor.end_process_without(["worker/0", "worker/1"], at_least)
+        for _ in range(10):
+            assert looked.acquire(timeout=WAIT_SECS)
+        if code:
+            wait_until(lambda: bool(ends))
+        monitor.stop()
+    assert set(ends) == ({code} if code else set())
+
+
 def test_nobody_is_silent_once_the_monitor_has_stopped(nobody) -> None:
     monitor = LivenessMonitor({"worker/0": nobody}, timeout_secs=300.0)
     wait_until(lambda: monitor.is_silent("worker/0", 0.01))
