@@ -5,6 +5,7 @@ its own, even if the process's main thread hangs: in a disk that blocks, in an i
 library. So each trainer watches its own progress, too.
 """
 
+import contextlib
 import faulthandler
 import sys
 import threading
@@ -107,12 +108,14 @@ class StallWatch:
             return self._end(f"{waits} {_seconds(_FOR_OTHERS_FACTOR * self.limit)}")
         if not said:
             said_limit = f"{_seconds(self.limit)} (--stall-timeout)"
-            print(f"{waits} {said_limit}", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # For example, the disk of the log is full.
+                print(f"{waits} {said_limit}", file=sys.stderr, flush=True)
         return True
 
     def _end(self, what: str) -> bool:
         def words() -> str:
-            faulthandler.dump_traceback(all_threads=True)
+            with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: stderr is closed.
+                faulthandler.dump_traceback(all_threads=True)
             return (
                 f"training failed: {what} (--stall-timeout); above is the stack of each thread; "
                 f"start this task again{self._save()}"

@@ -1,6 +1,8 @@
 """A process without progress ends by itself, unless it waits for another one."""
 
 import contextlib
+import errno
+import io
 import subprocess
 import sys
 import threading
@@ -132,6 +134,32 @@ def test_a_process_that_waits_for_another_ends_after_that_one(ends, capfd) -> No
     assert first == (
         "a training step has waited for the gradients of worker/1 for 0.2 s (--stall-timeout)"
     )
+
+
+class FullLog(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_log_that_takes_no_more_keeps_nothing_from_being_saved(ends, monkeypatch) -> None:
+    noted = Activity()
+    noted.begin(STEP)
+    look = Stall(STEP, "the gradients of worker/1")
+    monkeypatch.setattr(sys, "stderr", FullLog())
+    with StallWatch(noted, LIMIT, lambda: look, save=lambda: "; step 7 is saved"):
+        assert ends.happened.wait(WAIT_SECS)
+    assert ends.words[0].endswith("; step 7 is saved")
+
+
+def test_a_closed_standard_error_keeps_nothing_from_being_saved(ends, monkeypatch) -> None:
+    noted = Activity()
+    noted.begin(STEP)
+    monkeypatch.setattr(sys, "stderr", None)
+    with StallWatch(noted, LIMIT, save=lambda: "; step 7 is saved"):
+        assert ends.happened.wait(WAIT_SECS)
+    assert ends.words[0].endswith("; step 7 is saved")
 
 
 def test_a_worker_that_waits_for_its_master_does_not_end(ends, capfd) -> None:
