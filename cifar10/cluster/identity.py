@@ -9,14 +9,18 @@ Tokens and random numbers are only known by their SHA-256, so that no message ca
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from typing import Any, Optional
 
 from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster, split_address
+from cifar10.errors import ConfigError
 
 TOKEN = "CIFAR10_JOB_TOKEN"
 _SHOWN_CHARS = 8  # of a digest, in messages
+_MAX_CHARS = 1 << 20  # of an identity; an address takes some 20
+_MAX_ADDRESS_CHARS = 300  # A host's name has at most 253.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +83,11 @@ class Identity:
           ValueError: the text is something else.
         """
         found = _object(text)
-        jobs, owner = found.get("jobs"), found.get("owner")
-        if not isinstance(jobs, dict):
-            raise ValueError(f"jobs must be an object, got {jobs!r}")
+        owner = found.get("owner")
         return cls(
             _text(found, "label"),
             None if found.get("token") is None else _text(found, "token"),
-            {str(job): tuple(map(str, addresses)) for job, addresses in jobs.items()},
+            _jobs(found.get("jobs")),
             None if owner is None else Owner(_text(owner, "digest"), _text(owner, "place")),
         )
 
@@ -132,6 +134,8 @@ def _unlike(own: Mapping[str, tuple[str, ...]], other: Mapping[str, tuple[str, .
 
 
 def _object(text: str) -> dict[str, Any]:
+    if len(text) > _MAX_CHARS:
+        raise ValueError(f"it has {len(text):,} characters, more than {_MAX_CHARS:,}")
     try:
         found = json.loads(text)
     except RecursionError:
@@ -141,8 +145,22 @@ def _object(text: str) -> dict[str, Any]:
     return found
 
 
+def _jobs(found: Any) -> dict[str, tuple[str, ...]]:
+    """Returns the addresses of all tasks by job."""
+    if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
+        raise ValueError(f"jobs must be an object of lists, got {str(found)[:100]!r}")
+    for address in itertools.chain(*found.values()):
+        if not isinstance(address, str) or len(address) > _MAX_ADDRESS_CHARS:
+            raise ValueError(f"an address must be host:port, got {str(address)[:100]!r}")
+        try:
+            split_address(address)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+    return {job: tuple(addresses) for job, addresses in found.items()}
+
+
 def _text(found: Any, name: str) -> str:
     value = found.get(name) if isinstance(found, dict) else None
     if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, got {value!r}")
+        raise ValueError(f"{name} must be text, got {str(value)[:100]!r}")
     return value

@@ -79,11 +79,26 @@ def test_an_identity_is_read_as_it_was_written():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "master/0", "{}", '{"label": "ps/0"}', '{"label": 1, "jobs": {}}', "[" * 100_000],
+    [
+        "",
+        "[]",
+        "master/0",
+        "{}",
+        '{"label": "ps/0"}',
+        '{"label": 1, "jobs": {}}',
+        '{"label": "ps/0", "jobs": {"ps": 5}}',
+        '{"label": "ps/0", "jobs": {"ps": "ip0:2222"}}',
+        '{"label": "ps/0", "jobs": {"ps": [5]}}',
+        '{"label": "ps/0", "jobs": {"ps": ["nowhere"]}}',
+        '{"label": "ps/0", "jobs": {}, "owner": 5}',
+        pytest.param(f'{{"label": "{2_000_000 * "x"}", "jobs": {{}}}}', id="too long"),
+        pytest.param("[" * 100_000, id="too deep"),
+    ],
 )
 def test_what_is_no_identity_is_refused(text):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=".") as error:
         Identity.from_text(text)
+    assert len(str(error.value)) < 1000
 
 
 def test_a_token_is_known_only_by_its_sha_256():

@@ -110,10 +110,18 @@ def test_the_end_of_another_job_is_not_heard(tasks, listener):
     assert heard(listener) == ({"master/0", "worker/0"}, False, False)
 
 
-def test_what_is_no_report_is_not_heard(tasks, listener):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "master/0",
+        '{"label": "master/0", "jobs": {"ps": 5}}',
+        '{"label": "master/0", "jobs": {"master": ["a"], "worker": ["b"], "ps": ["c"]}}',
+    ],
+)
+def test_what_is_no_report_is_not_heard(tasks, listener, text):
     class Text(Identity):
         def as_text(self) -> str:
-            return "master/0"
+            return str(text)
 
     tasks.tell("master", identity=Text("master/0", None, {}))
     assert heard(listener) == ({"master/0", "worker/0"}, False, False)
