@@ -14,6 +14,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
 
+_STALE, _STALE_ATTEMPTS = os.strerror(errno.ESTALE), 5
+
 
 def write_text(path: str, text: str) -> None:
     """Writes a file under a temporary name, then renames it to `path`."""
@@ -66,10 +68,21 @@ def read_json(path: str) -> Any:
       UserError: the content is not JSON.
     """
     try:
-        with tf.io.gfile.GFile(path) as file:
-            return json.load(file)
+        return json.loads(_read_text(path))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); move it away or mend it") from error
+
+
+def _read_text(path: str) -> str:
+    """Reads a file; again if NFS calls it stale, since another machine has just replaced it."""
+    for attempts_left in reversed(range(_STALE_ATTEMPTS)):
+        try:
+            with tf.io.gfile.GFile(path) as file:
+                return str(file.read())
+        except tf.errors.OpError as error:
+            if not attempts_left or _STALE not in str(error):
+                raise
+    raise AssertionError("unreachable")
 
 
 def _finite(value: Any) -> Any:

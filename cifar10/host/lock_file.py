@@ -123,6 +123,7 @@ class LockFile:
             if now is None:
                 return
             if (waited > _ENDING_SECS) if here else (now != renewed):
+                owner = _read(self._path) or owner  # Another process may have taken it meanwhile.
                 raise LockHeld(
                     f"process {owner['pid']} on {owner['host']}, which started {owner['started']}"
                 )

@@ -15,7 +15,7 @@ from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, TrainingOver, UserError
+from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import STAY_SECS, Stay, StopRequest
 from cifar10.output import run_owner
@@ -194,11 +194,19 @@ class ClusterSession:
         """
         self.session_begins()
         self._acquaintance.start_claiming()
+        timeout_secs, began = self.config.cluster_timeout, time.monotonic()
         while True:
             # While it waits, other threads handle signals and the end of training.
             self._monitor.wait_for(self._serving, lambda: None, lambda _: None)
-            if all(self._acquaintance.meet(label) for label in self._serving):
+            silent = next((one for one in self._serving if not self._acquaintance.meet(one)), None)
+            if silent is None:
                 return
+            if time.monotonic() - began > timeout_secs:
+                raise TrainingError(
+                    f"{silent} answers, but has not said for {timeout_secs:g} s "
+                    "(--cluster-timeout) which job it belongs to; start it again, and then this "
+                    "task"
+                )
             time.sleep(_MEET_AGAIN_SECS)
 
     def stay_for_the_master(self, stop: StopRequest) -> Stay:

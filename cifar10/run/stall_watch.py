@@ -20,7 +20,9 @@ from cifar10.run.hooks.step_probe import NoAnswer, StepProbe
 _PERIOD_SECS = 1.0
 _FIRST_FACTOR = 3.0  # for phases that come first, which also build and compile
 _SEEN_FACTOR = 3.0  # times the longest time that a phase has taken before
-_FOR_OTHERS_FACTOR = 2.0  # for a process that waits for another, which is to end first
+# For a process that waits for another one. That one ends after one limit, and the first step after
+# its restart may take three.
+_FOR_OTHERS_FACTOR = 4.0
 
 
 class Stall(NamedTuple):

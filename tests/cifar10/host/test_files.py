@@ -76,6 +76,24 @@ def test_whatever_fails_the_file_is_the_old_or_the_new_one(tmp_path):
     assert read_json(path) == "new"
 
 
+def test_a_file_that_nfs_calls_stale_is_read_again(tmp_path, monkeypatch):
+    path = str(tmp_path / "training.json")
+    write_json(path, {"status": "completed"})
+    stale, gfile = [1, 1], tf.io.gfile.GFile
+
+    def on_nfs(*arguments: str) -> object:
+        if stale:
+            stale.pop()
+            raise tf.errors.AbortedError(None, None, f"{path}; Stale file handle")
+        return gfile(*arguments)
+
+    monkeypatch.setattr(tf.io.gfile, "GFile", on_nfs)
+    assert read_json(path) == {"status": "completed"}
+    stale[:] = [1] * 9
+    with pytest.raises(tf.errors.AbortedError):
+        read_json(path)
+
+
 def test_a_folder_and_a_path_with_a_scheme_can_be_synced(tmp_path):
     sync(str(tmp_path))
     sync("gs://bucket/absent")

@@ -455,6 +455,14 @@ def test_each_new_session_meets_the_tasks_that_serve_until_all_answer(job, monke
     assert met == ["begins", "ps/0", "ps/0", "ps/1"]
 
 
+def test_a_ps_that_answers_but_never_says_who_it_is_ends_the_wait(job, monkeypatch):
+    session = job.session("master", cluster_timeout=0.3)
+    monkeypatch.setattr(session._monitor, "wait_for", lambda *_: None)
+    monkeypatch.setattr(session._acquaintance, "meet", lambda label: label == "ps/0")
+    with pytest.raises(TrainingError, match=r"^ps/1 answers, but has not said for 0\.3 s"):
+        session.meet_serving()
+
+
 def test_a_master_that_one_ps_refuses_has_claimed_no_other(job, monkeypatch):
     monkeypatch.undo()  # These servers say who they are.
     monkeypatch.setattr(session_wait.MODULE, "SessionManager", tf.train.SessionManager)

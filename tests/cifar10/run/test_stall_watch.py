@@ -127,7 +127,7 @@ def test_a_process_that_waits_for_another_ends_after_that_one(ends, capfd) -> No
         assert ends.happened.wait(WAIT_SECS)
     (words,) = ends.words
     assert words.startswith(
-        "training failed: a training step has waited for the gradients of worker/1 for 0.4 s "
+        "training failed: a training step has waited for the gradients of worker/1 for 0.8 s "
         "(--stall-timeout); "
     )
     first = capfd.readouterr().err.splitlines()[0]
