@@ -97,6 +97,7 @@ EVENTS: Mapping[str, Mapping[str, Fits]] = {
         "image": _maybe(_text),
         "data": _maybe(_text),
         "ports": _list_of(_tuple_of(_port, _maybe(_text))),
+        "public": _list_of(_text),
         "gpus": _list_of(_text),
         "disk_free": _count,
     },

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _CHUNK = 1 << 16
 _LONGEST = 1 << 16  # bytes of a line to wait for; of a longer one, only the beginning is sent
 _SHOWN = 4096  # characters of a line that are sent to the launcher
-_AT_ONCE = 1 << 17  # characters of a message's lines; JSON has at most six bytes for each
+_AT_ONCE = 1 << 16  # characters of a message's lines; JSON has at most twelve bytes for each
 _LAST_CHUNKS = 16  # to read of an ended task: a pipe holds 1 MiB, and others may still write
 _MAKING_SECS = 10.0  # maximum time until a container runs
 

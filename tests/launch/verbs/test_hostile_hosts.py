@@ -1,15 +1,19 @@
 """Hosts that send anything but messages of an agent: one clear line, and no more memory."""
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from launch.agent import host_facts
 from tests.launch.launcher import ROOT, Launcher
 
 _GREETING = 'printf "launch-agent 1\\n"; printf \'{"event":"hello"}\\n\'; '
+_QUESTIONS = {"python": "python3", "code": ["main.py"], "data": None, "ports": [], "engine": None}
 _MEGABYTES = 100  # that a launcher may need; about 30 are its modules
 
 
@@ -149,6 +153,20 @@ def test_escape_codes_of_a_host_reach_no_terminal(launcher: Launcher, tmp_path: 
     assert "problem: node1: a[2Jb (ssh exit code 255)" in output
     _, output, _ = up(launcher)
     assert "error: node1: a[2Jb (ssh exit code 255)" in output
+
+
+def test_escape_codes_in_an_address_reach_no_terminal(launcher: Launcher, tmp_path: Path) -> None:
+    facts = host_facts.look({**_QUESTIONS, "cwd": str(tmp_path)})
+    answers = (
+        {"event": "looked", **facts, "public": ["\x1b[2J8.8.4.4"]},
+        {"event": "listening"},
+        {"event": "dialled", "failures": []},
+    )
+    lines = " ".join(shlex.quote(json.dumps(answer)) for answer in answers)
+    be_ssh(tmp_path / "bin", launcher, f"{_GREETING} printf '%s\\n' {lines}; exec cat >/dev/null")
+    for verb in ("check", "up"):
+        _, output, _ = run(launcher, verb, "--hosts", "node1,node2")
+        assert "warning: node1: [2J8.8.4.4 may be reached from the internet" in output
 
 
 @pytest.mark.slow
