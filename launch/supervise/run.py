@@ -62,7 +62,7 @@ def run_with_agents(
     connections = Connections(job.cluster, folder.run_id, transport, events, containers)
 
     def attempt(ready: Job) -> tuple[Outcome, Sequence[str]]:
-        """Runs the job; returns its outcome, and the tasks whose ports were taken too early."""
+        """Runs the job; returns its outcome, and the tasks that failed early for their ports."""
         cluster = ready.cluster
         supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
         loop = RunLoop(supervisor, folder, display, events, signals, not transport.keeps_logs)
@@ -77,7 +77,8 @@ def run_with_agents(
         }
         agents = _Agents(supervisor, loop, connections, orders)
         outcome = loop.run(agents)
-        return outcome, [] if loop.has_stepped else agents.without_port
+        is_early = outcome.cause is Cause.TASK_FAILED and not loop.has_stepped
+        return outcome, agents.without_port if is_early else []
 
     with stop_signals() as signals:
         try:
@@ -130,9 +131,11 @@ def _with_free_ports(job: Job, connections: Connections, events: Inbox[Event]) -
         except queue.Empty:
             missing = [host.name for host in job.cluster.hosts if host.name not in found]
             raise HostError(f"{', '.join(missing)}: did not report free ports") from None
+        if link is None or not connections.is_current(name, link):
+            continue  # from a connection of an earlier attempt
         if message["event"] == "ports":
             found[name] = message["ports"]
-        elif message["event"] == "lost" and link is not None:
+        elif message["event"] == "lost":
             raise HostError(f"{name}: {link.why()}")
     for host in job.cluster.hosts:
         if len(set(found[host.name])) != num_ports(host):
