@@ -165,6 +165,8 @@ class Agent:
         try:
             if self._containers is not None and self._is_successor:
                 self._containers.remove(0, **marks)
+            if self._is_successor and order["port"] is not None:
+                self._held_ports = free_ports.hold_with(order["port"], self._held_ports)
             marks[processes.HOST] = self._host
             order["env"].update(marks)
             if self._containers is not None:
