@@ -28,8 +28,8 @@ class Link:
       command: the command that starts the agent, through ssh for another host.
       explain: a function of (exit code, standard error) that returns why the connection ended, and
         the way out.
-      hear: a function that the reading thread calls with this link and each message; the last
-        message is `{"event": "lost"}`.
+      hear: a function that the reading thread calls with this link and each message except
+        heartbeats; the last message is `{"event": "lost"}`.
 
     Attributes:
       heard: the time of the last message, by time.monotonic.
@@ -166,7 +166,8 @@ class Link:
                 return
             self._ready = True
             self._greeted.set()  # the first message is `hello`
-            self._hear(self, message)
+            if message["event"] != "beat":  # `heard` has told of it
+                self._hear(self, message)
 
     def _drain(self, stream: IO[bytes]) -> None:
         with stream:

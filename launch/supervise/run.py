@@ -29,6 +29,7 @@ from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Supervisor
 
 _UNREAD = 64  # messages of hosts, which may have a megabyte each
+_LOOK_SECS = 0.25
 _MORE_PORTS = 3  # how often a job starts again because another program took a port
 
 
@@ -126,9 +127,12 @@ def _with_free_ports(job: Job, connections: Connections, events: Inbox[Event]) -
         connections.send(host.name, {"do": "ports", "count": num_ports(host)})
     deadline = time.monotonic() + OPEN_SECS
     while len(found) < len(job.cluster.hosts):
+        connections.beat(time.monotonic())
         try:
-            name, link, message = events.get(timeout=max(0, deadline - time.monotonic()))
+            name, link, message = events.get(timeout=_LOOK_SECS)
         except queue.Empty:
+            if time.monotonic() < deadline:
+                continue
             missing = [host.name for host in job.cluster.hosts if host.name not in found]
             raise HostError(f"{', '.join(missing)}: did not report free ports") from None
         if link is None or not connections.is_current(name, link):

@@ -84,3 +84,20 @@ def test_a_message_without_an_end_is_bounded(tmp_path: Path) -> None:
         link.open(60)
     link.close(0)
     assert heard == [{"event": "lost"}]
+
+
+def test_heartbeats_fill_no_queue_but_are_heard(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    send = (
+        f'echo "launch-agent 1"; echo \'{{"event":"hello"}}\'; '
+        f'until [ -e {go} ]; do sleep 0.05; done; echo \'{{"event":"beat"}}\''
+    )
+    heard: list[Message] = []
+    link = Link(["sh", "-c", send], lambda *_: "", lambda _, message: heard.append(message))
+    link.open(60)
+    before = link.heard
+    go.touch()
+    wait_for(lambda: {"event": "lost"} in heard, "the end")
+    link.close(0)
+    assert heard == [{"event": "hello"}, {"event": "lost"}]
+    assert link.heard > before
