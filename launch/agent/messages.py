@@ -9,11 +9,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
-from launch.agent.protocol import Message
+from launch.agent.protocol import SHOWN, Message
 
 Fits = Callable[[Any], bool]
-
-_SHOWN = 4096  # characters of an event's text; a task's lines are no longer, either
 
 
 def _text(value: Any) -> bool:
@@ -178,4 +176,4 @@ def _shown(value: Any) -> Any:
     """Shortens texts, and replaces halves of characters, which no file or terminal can take."""
     if isinstance(value, list):
         return [_shown(part) for part in value]
-    return value[:_SHOWN].encode(errors="replace").decode() if isinstance(value, str) else value
+    return value[:SHOWN].encode(errors="replace").decode() if isinstance(value, str) else value
