@@ -151,7 +151,7 @@ def read_event(line: bytes) -> Optional[Message]:
     message = _read(line, "event", EVENTS)
     if message is None:
         return None
-    return {name: _shown(value) for name, value in message.items()}
+    return {name: shown(value) for name, value in message.items()}
 
 
 def read_order(line: bytes) -> Optional[Message]:
@@ -172,8 +172,8 @@ def _read(line: bytes, key: str, table: Mapping[str, Mapping[str, Fits]]) -> Opt
     return {key: message[key], **{name: message[name] for name in fields}}
 
 
-def _shown(value: Any) -> Any:
+def shown(value: Any) -> Any:
     """Shortens texts, and replaces halves of characters, which no file or terminal can take."""
     if isinstance(value, list):
-        return [_shown(part) for part in value]
+        return [shown(part) for part in value]
     return value[:SHOWN].encode(errors="replace").decode() if isinstance(value, str) else value

@@ -209,3 +209,16 @@ def test_the_agent_that_follows_another_one_holds_the_ports_of_its_tasks(
         agent.next("exit")
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("", port))
+
+
+def test_a_program_that_complains_at_length_fits_into_a_message(
+    agent: Agent, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n")
+    python.chmod(0o755)
+    look = {"do": "look", "cwd": str(tmp_path), "python": str(python), "code": ["main.py"]}
+    agent.send(encode({**look, "engine": None, "image": None, "data": None, "ports": []}))
+    found = agent.next("looked")["python_error"]
+    assert found.startswith(f"{python}: xxx")
+    assert len(found) == 4096
