@@ -1,6 +1,7 @@
 """A connection to an agent: a child process, and threads that read and write."""
 
 import contextlib
+import errno
 import os
 import queue
 import subprocess
@@ -86,8 +87,11 @@ class Link:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-        except OSError as error:
+        except FileNotFoundError as error:
             raise HostError(f"{self._command[0]}: {error.strerror}; is it installed?") from None
+        except OSError as error:
+            way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
+            raise HostError(f"{self._command[0]}: {error.strerror}{way_out}") from None
         self._to_write.put(bootstrap.payload())
         for work, stream in (
             (self._read, self._process.stdout),
