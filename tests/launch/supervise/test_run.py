@@ -18,7 +18,8 @@ from launch.connect.inbox import Inbox
 from launch.connect.link import Link
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.run import _Agents, _order_to_start, _with_free_ports
+from launch.supervise.agents import Agents
+from launch.supervise.run import _order_to_start, _with_free_ports
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Supervisor
 from testbeds.processes import free_ports
@@ -37,7 +38,7 @@ def test_a_task_whose_host_is_not_reached_yet_is_not_started_after_a_stop(tmp_pa
     loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=False)
     log = str(folder.log_path("master/0"))
     orders = {"master/0": _order_to_start(job.tasks[0], {}, masked=[], log=log)}
-    agents = _Agents(supervisor, loop, connections, orders)
+    agents = Agents(supervisor, loop, connections, orders)
     try:
         agents.start()  # without a connection: it is made now, which takes a while
         agents.stop(signal.SIGTERM, 1)
@@ -66,7 +67,7 @@ def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(task: str, tmp_
     supervisor.started("master/0")
     shown = io.StringIO()
     display = Display(shown, live=False)
-    agents = _Agents(
+    agents = Agents(
         supervisor, RunLoop(supervisor, folder, display, events, [], False), connections, {}
     )
     failed = {
