@@ -1,6 +1,5 @@
 """Runs a job with one agent on each host, over any transport, and again if its ports were taken."""
 
-import itertools
 import os
 import queue
 import time
@@ -78,22 +77,30 @@ def run_with_agents(
     with stop_signals() as signals:
         try:
             if not connections.open_all(lambda: bool(signals)):
-                return Outcome(128 + signals[0], "stopped before the start", cause=Cause.USER)
+                return _not_started(signals)
             finds_ports = job.cluster.ports.low is None
-            for number in itertools.count(1):
-                ready = _with_free_ports(job, connections, events) if finds_ports else job
+            outcome: Optional[Outcome] = None
+            number = 0
+            while True:
+                ready = _with_free_ports(job, connections, events, signals) if finds_ports else job
+                if ready is None:
+                    return outcome or _not_started(signals)
                 outcome, taken = attempt(ready if adapt is None else adapt(ready))
+                number += 1
                 is_last = number > _MORE_PORTS or not finds_ports
                 if is_last or signals or not taken or not connections.has_all():
-                    break
+                    return outcome
                 display.note(
                     f"another program took the port of {', '.join(taken)}: starting the job again "
                     f"with other ports ({number} of {_MORE_PORTS})"
                 )
-            return outcome
         finally:
             events.close()
             connections.close_all()
+
+
+def _not_started(signals: Sequence[int]) -> Outcome:
+    return Outcome(128 + signals[0], "stopped before the start", cause=Cause.USER)
 
 
 def passed_values(names: Sequence[str]) -> dict[str, str]:
@@ -110,8 +117,10 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _with_free_ports(job: Job, connections: Connections, events: Inbox[Event]) -> Job:
-    """Asks every host for free ports; returns the job with these ports.
+def _with_free_ports(
+    job: Job, connections: Connections, events: Inbox[Event], signals: Sequence[int]
+) -> Optional[Job]:
+    """Asks every host for free ports; returns the job with these ports, or None after a signal.
 
     Raises:
       HostError: a host was lost, did not answer in time, or has too few free ports.
@@ -121,6 +130,8 @@ def _with_free_ports(job: Job, connections: Connections, events: Inbox[Event]) -
         connections.send(host.name, {"do": "ports", "count": num_ports(host)})
     deadline = time.monotonic() + OPEN_SECS
     while len(found) < len(job.cluster.hosts):
+        if signals:
+            return None
         connections.beat(time.monotonic())
         try:
             name, link, message = events.get(timeout=_LOOK_SECS)

@@ -94,5 +94,6 @@ def test_the_search_for_ports_does_not_heed_a_connection_that_was_dropped(tmp_pa
     events.put(("localhost", dropped, {"event": "ports", "ports": [20001]}))
     events.put(("localhost", dropped, {"event": "lost"}))
     events.put(("localhost", current, {"event": "ports", "ports": [20002]}))
-    ready = _with_free_ports(make_job(cluster, []), connections, events)
+    ready = _with_free_ports(make_job(cluster, []), connections, events, [])
+    assert ready is not None
     assert [task.port for task in ready.tasks] == [20002]
