@@ -1,5 +1,6 @@
 """Chooses free ports for tasks, and holds them until the tasks are over."""
 
+import contextlib
 import errno
 import random
 import socket
@@ -34,25 +35,46 @@ def hold(count: int) -> list[socket.socket]:
     return held
 
 
-def _hold(port: int) -> socket.socket:
+def hold_with(port: int, held: Sequence[socket.socket]) -> list[socket.socket]:
+    """Holds the port of a task whose host had another agent before, which may still hold it, too.
+
+    Args:
+      port: the port that the earlier agent has chosen.
+      held: the sockets that are open already.
+
+    Returns:
+      The sockets with that of the port; without, if another process listens there.
+    """
+    if port not in (each.getsockname()[1] for each in held):
+        with contextlib.suppress(OSError):
+            return [*held, _hold(port, shared=True)]
+    return list(held)
+
+
+def _hold(port: int, *, shared: bool = False) -> socket.socket:
     """Binds a port for IPv6 and IPv4 together, or for IPv4 if there is no IPv6.
 
+    Args:
+      port: the port.
+      shared: whether another agent may hold it, too.
+
     Raises:
-      OSError: a socket of any process has the port.
+      OSError: a socket of any process has the port; if `shared`, one that listens.
     """
     try:
-        return _bind(socket.AF_INET6, port)
+        return _bind(socket.AF_INET6, port, shared)
     except OSError as error:
         if error.errno not in _NO_IPV6:
             raise
-    return _bind(socket.AF_INET, port)
+    return _bind(socket.AF_INET, port, shared)
 
 
-def _bind(family: int, port: int) -> socket.socket:
+def _bind(family: int, port: int, shared: bool) -> socket.socket:
     held = socket.socket(family)
     try:
         if family == socket.AF_INET6:
             held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
         held.bind(("", port))
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets the task in
     except OSError:

@@ -42,14 +42,22 @@ class Machine:
             key.data()
 
     def watch_signals(self, asked_to_end: Callable[[], None]) -> None:
-        """Makes SIGTERM call `asked_to_end`; SIGTERM and the end of a child also end `wait`."""
+        """Makes `wait` call `asked_to_end` after SIGTERM, and end at that and the end of a child.
+
+        A signal may come in the middle of the writing of a message, so its handler does nothing.
+        """
         waking, woken = os.pipe()
         for fd in (waking, woken):
             os.set_blocking(fd, False)
-        self.watch(waking, lambda: os.read(waking, 4096))
+
+        def wake_up() -> None:
+            if signal.SIGTERM in os.read(waking, 4096):  # a byte for each signal, its number
+                asked_to_end()
+
+        self.watch(waking, wake_up)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: asked_to_end())
+        for signum in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(signum, lambda *_: None)
         for signum in (signal.SIGHUP, signal.SIGINT):
             signal.signal(signum, signal.SIG_IGN)
 

@@ -10,7 +10,7 @@ from typing import Any, Optional
 from launch.agent import free_ports, host_facts, old_logs, processes, sockets
 from launch.agent.containers import Containers
 from launch.agent.machine import Machine
-from launch.agent.messages import read_order
+from launch.agent.messages import read_order, shown
 from launch.agent.protocol import MAGIC, Incoming, Message, Outgoing
 from launch.agent.task_process import Running, portions
 
@@ -112,7 +112,8 @@ class Agent:
             self._orphan(reason, by_platform=True)
 
     def _say(self, event: str, **content: Any) -> None:
-        self._outgoing.put({"event": event, **content})
+        """Sends a message, whose texts may come from programs and be longer than any message."""
+        self._outgoing.put({"event": event, **{name: shown(one) for name, one in content.items()}})
 
     def _hear(self) -> None:
         try:
@@ -165,6 +166,8 @@ class Agent:
         try:
             if self._containers is not None and self._is_successor:
                 self._containers.remove(0, **marks)
+            if self._is_successor and order["port"] is not None:
+                self._held_ports = free_ports.hold_with(order["port"], self._held_ports)
             marks[processes.HOST] = self._host
             order["env"].update(marks)
             if self._containers is not None:

@@ -9,11 +9,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
-from launch.agent.protocol import Message
+from launch.agent.protocol import SHOWN, Message
 
 Fits = Callable[[Any], bool]
-
-_SHOWN = 4096  # characters of an event's text; a task's lines are no longer, either
 
 
 def _text(value: Any) -> bool:
@@ -97,6 +95,7 @@ EVENTS: Mapping[str, Mapping[str, Fits]] = {
         "image": _maybe(_text),
         "data": _maybe(_text),
         "ports": _list_of(_tuple_of(_port, _maybe(_text))),
+        "public": _list_of(_text),
         "gpus": _list_of(_text),
         "disk_free": _count,
     },
@@ -152,7 +151,7 @@ def read_event(line: bytes) -> Optional[Message]:
     message = _read(line, "event", EVENTS)
     if message is None:
         return None
-    return {name: _shown(value) for name, value in message.items()}
+    return {name: shown(value) for name, value in message.items()}
 
 
 def read_order(line: bytes) -> Optional[Message]:
@@ -173,8 +172,8 @@ def _read(line: bytes, key: str, table: Mapping[str, Mapping[str, Fits]]) -> Opt
     return {key: message[key], **{name: message[name] for name in fields}}
 
 
-def _shown(value: Any) -> Any:
+def shown(value: Any) -> Any:
     """Shortens texts, and replaces halves of characters, which no file or terminal can take."""
     if isinstance(value, list):
-        return [_shown(part) for part in value]
-    return value[:_SHOWN].encode(errors="replace").decode() if isinstance(value, str) else value
+        return [shown(part) for part in value]
+    return value[:SHOWN].encode(errors="replace").decode() if isinstance(value, str) else value

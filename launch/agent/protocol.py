@@ -6,6 +6,8 @@ from typing import Any
 
 MAGIC = b"launch-agent 1\n"  # a login shell may print other text before this line
 
+SHOWN = 4096  # characters of a text, and of a task's line, that the launcher shows
+
 Message = dict[str, Any]
 
 _BACKLOG = 1 << 20  # bytes queued for a slow launcher; beyond that, droppable messages are dropped

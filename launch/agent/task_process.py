@@ -10,15 +10,14 @@ from typing import Optional, TypeVar
 
 from launch.agent import processes
 from launch.agent.log_file import LogFile
-from launch.agent.protocol import Message
+from launch.agent.protocol import SHOWN, Message
 from launch.agent.sockets import PortTaken, why_not
 
 T = TypeVar("T")
 
 _CHUNK = 1 << 16
 _LONGEST = 1 << 16  # bytes of a line to wait for; of a longer one, only the beginning is sent
-_SHOWN = 4096  # characters of a line that are sent to the launcher
-_AT_ONCE = 1 << 17  # characters of a message's lines; JSON has at most six bytes for each
+_AT_ONCE = 1 << 16  # characters of a message's lines; JSON has at most twelve bytes for each
 _LAST_CHUNKS = 16  # to read of an ended task: a pipe holds 1 MiB, and others may still write
 _MAKING_SECS = 10.0  # maximum time until a container runs
 
@@ -144,12 +143,12 @@ class Running:
             begun, self._partial = masked[:keep], masked[keep:]
             block += begun
             if not self._is_cut:
-                shown.append(begun[: 4 * _SHOWN])
+                shown.append(begun[: 4 * SHOWN])
             self._is_cut = True
         if block:
             self._has_written = True
             self.log.write(block)
-        return [line.decode(errors="replace").rstrip("\r")[:_SHOWN] for line in shown]
+        return [line.decode(errors="replace").rstrip("\r")[:SHOWN] for line in shown]
 
     def _masked(self, block: bytes) -> bytes:
         for secret in self._secrets:

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Optional, Union
 
@@ -56,6 +57,8 @@ class Connections:
     def open_all(self, is_stopped: Callable[[], bool]) -> bool:
         """Connects to all hosts; returns False if `is_stopped` became true meanwhile.
 
+        Agents that wait for those of other hosts get heartbeats.
+
         Args:
           is_stopped: a function that returns whether to give up; called ten times a second.
 
@@ -63,15 +66,20 @@ class Connections:
           HostError: a host cannot be reached; the message names each such host.
         """
 
-        def heed_stop() -> None:
-            if is_stopped():
-                for _, link in list(self._all):
-                    link.close(0)
+        def open_one(host: Host) -> None:
+            self._links[host.name] = self._open(host)
 
-        answers = everywhere(self._cluster.hosts, self._open, meanwhile=heed_stop)
+        def meanwhile() -> None:
+            if not is_stopped():
+                self.beat(time.monotonic())
+                return
+            for _, link in list(self._all):
+                link.close(0)
+
+        answers = everywhere(self._cluster.hosts, open_one, meanwhile=meanwhile)
         if is_stopped():
             return False
-        self._links = answers.of_all()
+        answers.of_all()
         return True
 
     def reopen(self, host_name: str) -> None:
@@ -118,10 +126,11 @@ class Connections:
         # If the launcher itself was suspended (Ctrl-Z), the agents' messages are still unread.
         was_away = now > self._next_beat + 1 and self._next_beat > 0
         self._next_beat = now + self.lease_secs / 6
-        for link in self._links.values():
+        links = list(self._links.items())  # other threads may add some
+        for _, link in links:
             link.send({"do": "beat"})
         late = 0.0 if was_away else now - self.lease_secs
-        return [(name, link) for name, link in self._links.items() if link.heard < late]
+        return [(name, link) for name, link in links if link.heard < late]
 
     def has_all(self) -> bool:
         """Returns whether every host has a current connection."""

@@ -1,6 +1,7 @@
 """A connection to an agent: a child process, and threads that read and write."""
 
 import contextlib
+import errno
 import os
 import queue
 import subprocess
@@ -28,8 +29,8 @@ class Link:
       command: the command that starts the agent, through ssh for another host.
       explain: a function of (exit code, standard error) that returns why the connection ended, and
         the way out.
-      hear: a function that the reading thread calls with this link and each message; the last
-        message is `{"event": "lost"}`.
+      hear: a function that the reading thread calls with this link and each message except
+        heartbeats; the last message is `{"event": "lost"}`.
 
     Attributes:
       heard: the time of the last message, by time.monotonic.
@@ -86,8 +87,11 @@ class Link:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-        except OSError as error:
+        except FileNotFoundError as error:
             raise HostError(f"{self._command[0]}: {error.strerror}; is it installed?") from None
+        except OSError as error:
+            way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
+            raise HostError(f"{self._command[0]}: {error.strerror}{way_out}") from None
         self._to_write.put(bootstrap.payload())
         for work, stream in (
             (self._read, self._process.stdout),
@@ -166,7 +170,8 @@ class Link:
                 return
             self._ready = True
             self._greeted.set()  # the first message is `hello`
-            self._hear(self, message)
+            if message["event"] != "beat":  # `heard` has told of it
+                self._hear(self, message)
 
     def _drain(self, stream: IO[bytes]) -> None:
         with stream:

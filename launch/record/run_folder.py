@@ -149,8 +149,9 @@ def _forget_old(parent: Path) -> None:
     for folder in all_runs(parent)[:-_KEPT]:
         has_ended = folder.status().get("exit_code") is not None
         is_over = has_ended or (folder.path / "clean").exists()
-        if is_over and folder.launcher_pid() is None:
-            shutil.rmtree(folder.path, ignore_errors=True)  # Another launcher may remove it, too.
+        with contextlib.suppress(HostError):  # Of a damaged one, it is not known; it stays.
+            if is_over and folder.launcher_pid() is None:
+                shutil.rmtree(folder.path, ignore_errors=True)  # Another launcher may do so, too.
 
 
 def _describe(run_id: str, job: Job) -> Record:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Generic, Optional, Protocol, TypeVar, Union
 
 from launch.agent.log_file import LogFile
+from launch.agent.protocol import SHOWN
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -23,7 +24,6 @@ from launch.supervise.task_status import TaskStatusTable
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
 _LAST_LINES_SECS = 5.0  # the longest wait for missing lines after the job is over
-_SHOWN = 4096  # characters of a line that are shown
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 E = TypeVar("E")
@@ -108,7 +108,7 @@ class RunLoop(Generic[E]):
         """Logs and shows lines that a task has written."""
         if self._keeps_logs:
             self._keep(task, lines)
-        shown = [line[:_SHOWN] for line in lines]
+        shown = [line[:SHOWN] for line in lines]
         stepped = self._task_status.take(task, shown)
         self.has_stepped = self.has_stepped or stepped
         self._decider.heard(time.monotonic(), stepped=stepped)

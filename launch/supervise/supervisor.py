@@ -1,7 +1,7 @@
 """Decides which tasks of a job to start, signal or give up, and when the job is over.
 
 The supervisor's methods take an event and the time, and return actions, which
-`launch.supervise.run` carries out. They change nothing but the supervisor itself.
+`launch.supervise.agents` carries out. They change nothing but the supervisor itself.
 """
 
 import signal

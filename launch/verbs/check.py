@@ -74,7 +74,7 @@ def refuse_problems(job: Job, backend: AgentBackend) -> None:
     containers = _containers(backend, job)
     facts = gather(job, backend.transport, containers)
     for warning in warnings(job, facts):
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"warning: {plain_lines(warning)}", file=sys.stderr)
     wrong = problems(job, facts, containers)
     if wrong:
         raise HostError(below_each_other([*wrong, "to start anyway: --no-check"]))

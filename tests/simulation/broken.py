@@ -13,8 +13,8 @@ from launch.backends.slurm.commands import JobState
 from launch.backends.slurm.follow import Follower
 from launch.backends.slurm.pursuit import Pursuit, Request
 from launch.supervise import ending, supervisor
+from launch.supervise.agents import Agents
 from launch.supervise.ending import Ending, _ask_then_kill, _Stage
-from launch.supervise.run import _Agents
 from launch.supervise.settling import Settling
 from launch.supervise.supervisor import Supervisor
 
@@ -23,7 +23,7 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 def starts_after_the_end(patch: pytest.MonkeyPatch) -> None:
     """Leaves the orders that wait for a host where they are."""
-    patch.setattr(_Agents, "_withdraw_starts", lambda self: None)
+    patch.setattr(Agents, "_withdraw_starts", lambda self: None)
 
 
 def restarts_after_the_end(patch: pytest.MonkeyPatch) -> None:

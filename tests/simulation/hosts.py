@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Optional
 
 from launch.agent.main import Agent
+from launch.agent.messages import read_event
 from launch.agent.protocol import Message, encode
 from tests.simulation.world import World
 
@@ -214,8 +215,10 @@ class SimMachine:
         return [encode(order) for order in orders]
 
     def put(self, message: Message, *, droppable: bool = False) -> bool:
-        """Sends a message to the launcher."""
-        self.link.send_up(message)
+        """Sends a message to the launcher, which reads it as from a real connection."""
+        event = read_event(encode(message))
+        assert event is not None, message
+        self.link.send_up(event)
         return True
 
     def flush(self) -> None:

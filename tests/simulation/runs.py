@@ -9,7 +9,7 @@ from launch.cluster.model import Host, Limits
 from launch.cluster.tasks import Devices, Task
 from launch.record.outcome import Cause
 from launch.supervise.actions import Action
-from launch.supervise.run import _Agents
+from launch.supervise.agents import Agents
 from launch.supervise.supervisor import Supervisor
 from tests.simulation import invariants
 from tests.simulation.faults import draw_faults
@@ -122,7 +122,7 @@ class AgentRun:
         self.connections.world = world
         orders = {task.name: _order(task) for task in tasks}
         loop: Any = self
-        self.agents = _Agents(
+        self.agents = Agents(
             self.supervisor, loop, self.connections, orders, lambda: self.world.now
         )
         self._queue: list[Any] = []

@@ -1,6 +1,7 @@
 """Builds the `docker run` command of each task; all roles use one image and entry point."""
 
 import posixpath
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Optional
 from launch.agent.containers import DATA, OUTPUT, gpu_words, mount
 from launch.agent.processes import RUN
 from launch.agent.protocol import Message
-from launch.backends.docker.settings import settings_of
+from launch.backends.docker.settings import DockerSettings, settings_of
 from launch.cluster.model import Cluster, Host
 from launch.cluster.show import Document, reached, refuse_free_ports, shell_command, variables
 from launch.cluster.tasks import SCRIPT, Job, Task
@@ -23,8 +24,10 @@ _RESTRICTIONS = (
     "--cap-drop=ALL",
     "--security-opt=no-new-privileges",
     "--read-only",
-    "--tmpfs=/tmp:rw,nosuid,nodev,noexec,mode=1777,size=1g",  # HOME in the image
 )
+_TMP = "--tmpfs=/tmp:rw,nosuid,nodev,noexec,mode=1777,size=1g"  # HOME in the image
+# Engines refuse a second one.
+_OTHER_TMP = re.compile(r"--(tmpfs=|volume=.*:|mount=(.*,)?(target|dst|destination)=)/tmp([:,].*)?")
 _MOUNTING = ("--mount=", "--volume=", "--volumes-from=")
 
 
@@ -147,7 +150,7 @@ def _with_commands(job: Job, prefix: str, words: Callable[[Task], list[str]]) ->
             "--network=host",
             "--pull=never",  # a public registry may hold another image of this name
             "--log-driver=none",  # the client gets the output; another copy would fill the disk
-            *(_RESTRICTIONS if settings.restricted else ()),
+            *_restrictions(settings),
             *settings.options,
             settings.image,
             f"{_CODE}/{SCRIPT}",
@@ -155,6 +158,14 @@ def _with_commands(job: Job, prefix: str, words: Callable[[Task], list[str]]) ->
         )
 
     return replace(job, tasks=tuple(replace(task, argv=command(task)) for task in job.tasks))
+
+
+def _restrictions(settings: DockerSettings) -> tuple[str, ...]:
+    """Returns the options that restrict a container; a `/tmp` of the user's replaces this one."""
+    if not settings.restricted:
+        return ()
+    has_other = any(_OTHER_TMP.fullmatch(option) for option in settings.options)
+    return _RESTRICTIONS if has_other else (*_RESTRICTIONS, _TMP)
 
 
 def _details(job: Job, task: Task) -> list[str]:

@@ -1,7 +1,7 @@
 """Decides how a TFJob ends, from the states of its pods and from the time.
 
 Nothing here has side effects outside its objects: the operator starts and restarts pods, and
-`launch.backends.kubernetes.run` reports their states.
+`launch.backends.kubernetes.runner` reports their states.
 """
 
 import math

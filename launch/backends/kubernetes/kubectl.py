@@ -42,8 +42,8 @@ class Kubectl:
           HostError: kubectl is not installed, failed, or did not answer in time; the message says
             why, and the way out.
         """
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-            try:
+        try:
+            with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
                 done = subprocess.run(
                     self.command(*words),
                     input=(given or "").encode(),
@@ -53,17 +53,17 @@ class Kubectl:
                     start_new_session=True,  # so that Ctrl-C reaches only the launcher
                     check=False,
                 )
-            except OSError as error:
-                raise HostError(
-                    f"kubectl: {error.strerror}; install it: https://kubernetes.io/docs/tasks/tools"
-                ) from None
-            except subprocess.TimeoutExpired:
-                raise HostError(
-                    f"kubectl {words[0]}: no answer within {timeout_secs:g} s"
-                ) from None
-            if done.returncode:
-                raise HostError(self.explain(_start_of(errors)))
-            return _start_of(output)
+                if done.returncode:
+                    raise HostError(self.explain(_start_of(errors)))
+                return _start_of(output)
+        except FileNotFoundError as error:
+            raise HostError(
+                f"kubectl: {error.strerror}; install it: https://kubernetes.io/docs/tasks/tools"
+            ) from None
+        except OSError as error:
+            raise HostError(f"kubectl could not be started: {error.strerror}") from None
+        except subprocess.TimeoutExpired:
+            raise HostError(f"kubectl {words[0]}: no answer within {timeout_secs:g} s") from None
 
     def explain(self, errors: str) -> str:
         """Returns what kubectl's standard error means, in one line."""

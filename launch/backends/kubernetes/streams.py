@@ -40,31 +40,37 @@ class Stream:
         self.closed = self.has_items = False
         self._hear = hear
         self._unreadable = ""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            start_new_session=True,
-            preexec_fn=lambda: die_with(launcher),
-        )
-        reads = (self._process.stdout, split)
-        self._thread = threading.Thread(target=self._read, args=reads, daemon=True)
+        self._errors: Optional[IO[bytes]] = None
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        try:
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+                preexec_fn=lambda: die_with(launcher),
+            )
+        except OSError as error:  # such as too many open files, which may pass
+            self._unreadable = f"kubectl could not be started: {error.strerror}"
+        self._thread = threading.Thread(target=self._read, args=(split,), daemon=True)
         self._thread.start()
 
     @property
     def unreadable(self) -> str:
-        """What in the output could not be read, and ended the stream; "" if nothing."""
+        """Why the stream has ended, if not as kubectl's output does; "" otherwise."""
         return self._unreadable
 
     @property
     def code(self) -> Optional[int]:
-        """The exit code of kubectl; None before its end."""
-        return self._process.poll()
+        """The exit code of kubectl; None before its end, and if it could not be started."""
+        return None if self._process is None else self._process.poll()
 
     def last_words(self) -> str:
         """Returns the end of kubectl's standard error, at most 4,000 bytes."""
+        if self._errors is None:
+            return ""
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - _LAST_WORDS))
         return self._errors.read(_LAST_WORDS).decode(errors="replace")
@@ -72,12 +78,21 @@ class Stream:
     def close(self) -> None:
         """Kills kubectl, and waits for its end."""
         self.closed = True
-        self._process.kill()
-        self._process.wait()
+        self._end()
         self._thread.join(5)
-        self._errors.close()
+        if self._errors is not None:
+            self._errors.close()
 
-    def _read(self, output: IO[bytes], split: Split) -> None:
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _read(self, split: Split) -> None:
+        if self._process is None or self._process.stdout is None:
+            self._hear(self, None)
+            return
+        output = self._process.stdout
         try:
             with output:
                 for item in split(iter(lambda: output.readline(LONGEST_PART), b"")):
@@ -85,7 +100,7 @@ class Stream:
                     self._hear(self, item)
         except HostError as error:
             self._unreadable = str(error)
-            self._process.kill()
+            self._end()
         finally:
             self._process.wait()
             self._hear(self, None)

@@ -72,6 +72,21 @@ def test_the_task_can_listen_at_a_held_port_and_another_server_cannot(
             socket.create_connection(("127.0.0.1", port), 5).close()
 
 
+def test_a_later_agent_holds_a_port_together_with_the_one_before_and_after_it(
+    held: list[socket.socket],
+) -> None:
+    port = held[0].getsockname()[1]
+    with contextlib.ExitStack() as stack:
+        later = [stack.enter_context(each) for each in free_ports.hold_with(port, [])]
+        assert ports_of(later) == [port]
+        assert free_ports.hold_with(port, later) == later
+        held[0].close()
+        assert refusal(port, reuse=False) == errno.EADDRINUSE
+        assert sockets.why_not(port) is None
+        with socket.create_server(("", port)):
+            assert free_ports.hold_with(port, []) == []
+
+
 def test_a_port_that_another_holds_or_uses_is_not_chosen(
     held: list[socket.socket], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

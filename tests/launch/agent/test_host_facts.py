@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from launch.agent import host_facts
+from launch.agent.messages import read_event
+from launch.agent.protocol import encode
 
 
 def look(python: str, folder: Path) -> dict[str, Any]:
@@ -51,3 +53,10 @@ def test_a_python_that_never_answers_is_given_up(
 def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python does not exist"
     assert look("python", tmp_path / "no")["python_error"] == f"{tmp_path / 'no'} does not exist"
+
+
+def test_every_fact_reaches_the_launcher(tmp_path: Path) -> None:
+    facts = look(sys.executable, tmp_path)
+    assert "public" in facts
+    message = {"event": "looked", **facts}
+    assert read_event(encode(message)) == message

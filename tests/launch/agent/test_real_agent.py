@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from launch.agent.free_ports import hold
 from launch.agent.protocol import MAGIC, encode
 from launch.connect import bootstrap
-from tests.launch.launcher import assert_nothing_left
+from tests.launch.launcher import assert_nothing_left, wait_for
 
 RUN = "20260101-000000-ab12"
 _TASK = """\
@@ -57,18 +59,18 @@ class Agent:
                 return message
         raise AssertionError(f"no {event}")
 
-    def set_up(self, logs: "str | None" = None) -> None:
+    def set_up(self, logs: "str | None" = None, *, successor: bool = False) -> None:
         setup = {"do": "setup", "mark": "node.1", "lease_secs": 30, "stop_secs": 10, "alone": True}
-        self.send(encode({**setup, "successor": False, "containers": None, "logs": logs}))
+        self.send(encode({**setup, "successor": successor, "containers": None, "logs": logs}))
 
-    def start(self, log: Path, code: str = _TASK) -> None:
+    def start(self, log: Path, code: str = _TASK, port: "int | None" = None) -> None:
         order: dict[str, Any] = {
             "do": "start",
             "task": "master/0",
             "argv": [sys.executable, "-c", code],
         }
         order |= {"script": None, "cwd": "/", "env": {}, "masked": [], "gpus": None, "share": None}
-        self.send(encode({**order, "port": None, "log": str(log), "last": False}))
+        self.send(encode({**order, "port": port, "log": str(log), "last": False}))
 
 
 @pytest.fixture
@@ -134,6 +136,9 @@ def test_a_host_forgets_the_logs_of_old_runs_but_not_of_one_that_lives(
     env = {**os.environ, "LAUNCH_RUN_ID": lives.name}
     with subprocess.Popen(["sleep", "300"], env=env) as task:
         try:
+            # Popen returns a moment before the kernel shows the new program's variables.
+            environ = Path(f"/proc/{task.pid}/environ")
+            wait_for(lambda: lives.name.encode() in environ.read_bytes(), "the task's variables")
             agent.set_up(str(parent))
             agent.send(encode({"do": "beat"}))
             agent.next("beat")
@@ -182,11 +187,47 @@ def test_an_agent_of_an_old_run_keeps_its_logs(agent: Agent, tmp_path: Path) -> 
     assert len(list((tmp_path / "hosts").iterdir())) == 101
 
 
+def is_held(port: int) -> bool:
+    with socket.socket() as other:
+        try:
+            other.bind(("", port))
+        except OSError:
+            return True
+    return False
+
+
 def test_a_port_is_held_until_others_are_asked_for(agent: Agent) -> None:
     agent.set_up()
     found = []
-    for _ in range(3):
+    for _ in range(2):
         agent.send(encode({"do": "ports", "count": 4}))
         found.append(agent.next("ports")["ports"])
-    assert len({port for ports in found[:2] for port in ports}) == 8
-    assert not set(found[1]) & set(found[2])
+        assert [is_held(port) for port in found[-1]] == [True] * 4
+    assert len({port for ports in found for port in ports}) == 8
+    assert [is_held(port) for port in found[0]] == [False] * 4
+
+
+def test_the_agent_that_follows_another_one_holds_the_ports_of_its_tasks(
+    agent: Agent, tmp_path: Path
+) -> None:
+    agent.set_up(successor=True)
+    (chosen,) = hold(1)
+    port = chosen.getsockname()[1]
+    chosen.close()
+    for _ in range(2):  # the task is started again, too
+        agent.start(tmp_path / "log", "", port)
+        agent.next("exit")
+        assert is_held(port)
+
+
+def test_a_program_that_complains_at_length_fits_into_a_message(
+    agent: Agent, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' x >&2\nexit 1\n")
+    python.chmod(0o755)
+    look = {"do": "look", "cwd": str(tmp_path), "python": str(python), "code": ["main.py"]}
+    agent.send(encode({**look, "engine": None, "image": None, "data": None, "ports": []}))
+    found = agent.next("looked")["python_error"]
+    assert found.startswith(f"{python}: xxx")
+    assert len(found) == 4096

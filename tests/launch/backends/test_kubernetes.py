@@ -1,10 +1,12 @@
 """The TFJob that a description becomes: what it holds, and that Kubernetes would take it."""
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import from_hosts, on_chosen_hosts
 from launch.cluster.model import Cluster, Limits
 from launch.cluster.tasks import make_job
-from launch.errors import LaunchError
+from launch.errors import HostError, LaunchError
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
 
 FULL = """\
@@ -442,6 +444,17 @@ def test_what_kubectl_complains_of_is_said_in_one_line(errors: str, words: str) 
 def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LaunchError, match="kubectl: No such file or directory; install it"):
+        Kubectl(None, None)("get", "pods")
+
+
+def test_a_call_of_kubectl_that_cannot_be_made_is_no_mistake_of_the_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
+    with pytest.raises(HostError, match=r"^kubectl could not be started: Too many open files$"):
         Kubectl(None, None)("get", "pods")
 
 

@@ -339,6 +339,17 @@ def test_an_outage_is_told_once_and_tried_again_at_growing_intervals() -> None:
     assert waits == [1, 2, 4, 8, 8, 8, 1, 2]
 
 
+def test_a_watch_whose_kubectl_cannot_be_started_is_told_and_tried_again() -> None:
+    kubectl, watch = Kubectl(None, None), Watch(("pods",), pod_events)
+    kubectl.command = lambda *words: ["/nowhere/kubectl"]  # type: ignore[method-assign]
+    items: list[Any] = []
+    watch.open(kubectl, lambda stream, item: items.append(item), 0.0)
+    wait_for(lambda: items == [None], "end of the watch")
+    words = "kubectl could not be started: No such file or directory"
+    assert watch.ended(kubectl, 0.0) == ("", words)
+    assert (watch.stream, watch.due) == (None, 2.0)
+
+
 def test_a_watch_that_is_refused_from_the_start_ends_the_run() -> None:
     with pytest.raises(HostError, match="pods is forbidden: no"):
         ended_watch(Watch(("pods",), watch_events), FORBIDDEN, 0.0)

@@ -1,6 +1,8 @@
 """A connection to an agent that is closed before it is open."""
 
+import errno
 import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -84,3 +86,40 @@ def test_a_message_without_an_end_is_bounded(tmp_path: Path) -> None:
         link.open(60)
     link.close(0)
     assert heard == [{"event": "lost"}]
+
+
+def test_heartbeats_fill_no_queue_but_are_heard(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    send = (
+        f'echo "launch-agent 1"; echo \'{{"event":"hello"}}\'; '
+        f'until [ -e {go} ]; do sleep 0.05; done; echo \'{{"event":"beat"}}\''
+    )
+    heard: list[Message] = []
+    link = Link(["sh", "-c", send], lambda *_: "", lambda _, message: heard.append(message))
+    link.open(60)
+    before = link.heard
+    go.touch()
+    wait_for(lambda: {"event": "lost"} in heard, "the end")
+    link.close(0)
+    assert heard == [{"event": "hello"}, {"event": "lost"}]
+    assert link.heard > before
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (errno.ENOENT, "ssh: No such file or directory; is it installed?"),
+        (errno.EMFILE, "ssh: Too many open files; raise `ulimit -n`"),
+        (errno.ENOMEM, "ssh: Cannot allocate memory"),
+    ],
+)
+def test_a_command_that_cannot_be_started_is_named_with_the_way_out(
+    error: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    with pytest.raises(HostError) as raised:
+        make_link("ssh").open(1)
+    assert str(raised.value) == words

@@ -46,6 +46,19 @@ def test_as_many_runs_as_are_kept_stay(monkeypatch, tmp_path: Path) -> None:
     assert [run.path for run in all_runs(tmp_path)] == [*old, new.path]
 
 
+@pytest.mark.parametrize("record", ["", "{}", '{"launcher": 5}'])
+def test_an_old_run_with_a_damaged_record_hinders_no_new_one(
+    monkeypatch, tmp_path: Path, record: str
+) -> None:
+    monkeypatch.setattr(run_folder, "_KEPT", 1)
+    damaged = an_old_run(tmp_path, 0, exit_code=0)
+    (damaged / "run.json").write_text(record)
+    over = an_old_run(tmp_path, 1, exit_code=0)
+    new = RunFolder.create(tmp_path, JOB)
+    assert [run.path for run in all_runs(tmp_path)] == [damaged, new.path]
+    assert not over.exists()
+
+
 def test_only_the_owner_may_read_a_run(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "new" / "state", JOB)
     run.write_status({"exit_code": 0})

@@ -18,7 +18,7 @@ from launch.connect.inbox import Inbox
 from launch.connect.link import Link
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.run import _Agents
+from launch.supervise.agents import Agents
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Supervisor
 
@@ -70,7 +70,7 @@ def test_messages_in_any_order_and_number_are_handled(
     supervisor = Supervisor(JOB.tasks, JOB.cluster.limits, 0, time.monotonic())
     display = Display(io.StringIO(), live=False)
     loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=True)
-    agents = _Agents(supervisor, loop, connections, {task.name: {} for task in JOB.tasks})
+    agents = Agents(supervisor, loop, connections, {task.name: {} for task in JOB.tasks})
     agents.start()
     for one in sent:
         message = read_event(json.dumps(one).encode())

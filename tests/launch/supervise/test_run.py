@@ -14,10 +14,12 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.connect.connections import Connections, Event
+from launch.connect.inbox import Inbox
 from launch.connect.link import Link
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
-from launch.supervise.run import _Agents, _order_to_start
+from launch.supervise.agents import Agents
+from launch.supervise.run import _order_to_start, _with_free_ports
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Supervisor
 from testbeds.processes import free_ports
@@ -36,7 +38,7 @@ def test_a_task_whose_host_is_not_reached_yet_is_not_started_after_a_stop(tmp_pa
     loop = RunLoop(supervisor, folder, display, events, [], keeps_logs=False)
     log = str(folder.log_path("master/0"))
     orders = {"master/0": _order_to_start(job.tasks[0], {}, masked=[], log=log)}
-    agents = _Agents(supervisor, loop, connections, orders)
+    agents = Agents(supervisor, loop, connections, orders)
     try:
         agents.start()  # without a connection: it is made now, which takes a while
         agents.stop(signal.SIGTERM, 1)
@@ -65,7 +67,7 @@ def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(task: str, tmp_
     supervisor.started("master/0")
     shown = io.StringIO()
     display = Display(shown, live=False)
-    agents = _Agents(
+    agents = Agents(
         supervisor, RunLoop(supervisor, folder, display, events, [], False), connections, {}
     )
     failed = {
@@ -81,3 +83,17 @@ def test_a_host_is_not_believed_about_tasks_that_it_does_not_run(task: str, tmp_
     display.close()
     assert supervisor.states["master/0"].status == "running"
     assert f"node2: ignored a message about {task}, which it does not run" in shown.getvalue()
+
+
+def test_the_search_for_ports_does_not_heed_a_connection_that_was_dropped(tmp_path: Path) -> None:
+    cluster = on_this_machine(0, 0, workdir=str(tmp_path))
+    events: Inbox[Event] = Inbox(8)
+    connections = Connections(cluster, "run", TRANSPORT, events)
+    dropped, current = (Link(["true"], lambda code, _: str(code), lambda *_: None) for _ in "12")
+    connections.use("localhost", current)
+    events.put(("localhost", dropped, {"event": "ports", "ports": [20001]}))
+    events.put(("localhost", dropped, {"event": "lost"}))
+    events.put(("localhost", current, {"event": "ports", "ports": [20002]}))
+    ready = _with_free_ports(make_job(cluster, []), connections, events, [])
+    assert ready is not None
+    assert [task.port for task in ready.tasks] == [20002]

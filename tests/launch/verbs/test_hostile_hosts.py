@@ -1,15 +1,19 @@
 """Hosts that send anything but messages of an agent: one clear line, and no more memory."""
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launch.launcher import ROOT, Launcher
+from launch.agent import host_facts
+from tests.launch.launcher import ROOT, Launcher, interrupt, wait_for
 
 _GREETING = 'printf "launch-agent 1\\n"; printf \'{"event":"hello"}\\n\'; '
+_QUESTIONS = {"python": "python3", "code": ["main.py"], "data": None, "ports": [], "engine": None}
 _MEGABYTES = 100  # that a launcher may need; about 30 are its modules
 
 
@@ -143,12 +147,41 @@ def test_messages_without_end_need_no_memory(launcher: Launcher, tmp_path: Path)
     assert megabytes < _MEGABYTES
 
 
+def test_a_host_that_names_no_ports_does_not_delay_a_stop(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked"
+    wait = f'grep -m 1 \'"do":"ports"\' >/dev/null && touch {asked}; cat >/dev/null'
+    be_ssh(tmp_path / "bin", launcher, f"{_GREETING} {wait}")
+    cluster = tmp_path / "hosts.yaml"
+    cluster.write_text("hosts: [{name: node1, roles: {master: 1}}]\nports: free\n")
+    process = launcher.start_up(("--cluster", str(cluster)), "--no-check", "--")
+    wait_for(asked.exists, "the question for ports")
+    output = interrupt(process)
+    assert output.splitlines()[-1] == "exit code 130: stopped before the start"
+    assert process.returncode == 130
+
+
 def test_escape_codes_of_a_host_reach_no_terminal(launcher: Launcher, tmp_path: Path) -> None:
     be_ssh(tmp_path / "bin", launcher, "printf 'a\\033[2Jb\\n' >&2; exit 255")
     _, output, _ = run(launcher, "check", "--hosts", "node1")
     assert "problem: node1: a[2Jb (ssh exit code 255)" in output
     _, output, _ = up(launcher)
     assert "error: node1: a[2Jb (ssh exit code 255)" in output
+
+
+def test_escape_codes_in_an_address_reach_no_terminal(launcher: Launcher, tmp_path: Path) -> None:
+    facts = host_facts.look({**_QUESTIONS, "cwd": str(tmp_path)})
+    answers = (
+        {"event": "looked", **facts, "public": ["\x1b[2J8.8.4.4"]},
+        {"event": "listening"},
+        {"event": "dialled", "failures": []},
+    )
+    lines = " ".join(shlex.quote(json.dumps(answer)) for answer in answers)
+    be_ssh(tmp_path / "bin", launcher, f"{_GREETING} printf '%s\\n' {lines}; cat >/dev/null")
+    for verb in ("check", "up"):
+        _, output, _ = run(launcher, verb, "--hosts", "node1,node2")
+        assert "warning: node1: [2J8.8.4.4 may be reached from the internet" in output
 
 
 @pytest.mark.slow

@@ -1,0 +1,176 @@
+"""Sends the supervisor's decisions to the agents as orders, and reports their messages to it."""
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Optional
+
+from launch.agent.protocol import Message
+from launch.connect.connections import Connections, Event
+from launch.connect.link import Link
+from launch.record.outcome import Cause
+from launch.supervise.actions import Action, Note, Start
+from launch.supervise.run_loop import RunLoop
+from launch.supervise.supervisor import Supervisor
+
+
+class Agents:
+    """Sends the supervisor's decisions to the agents, and reports the agents' messages to it.
+
+    Args:
+      supervisor: the object that decides which tasks to start and to signal.
+      loop: the run loop, which takes the tasks' lines and notes for the user.
+      connections: the connections to the agents.
+      orders: task's name -> the order that starts the task.
+      clock: returns the time in seconds.
+
+    Attributes:
+      without_port: the tasks that ended because another process had their port.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        loop: RunLoop[Event],
+        connections: Connections,
+        orders: Mapping[str, Message],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._supervisor, self._loop, self._connections = supervisor, loop, connections
+        self._orders, self._clock = orders, clock
+        self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
+        # Whether the SIGTERM of a platform that the agents report is still to come to this process.
+        self._is_sigterm_due: Optional[bool] = None
+        self.without_port: list[str] = []
+
+    def start(self) -> None:
+        """Starts all tasks."""
+        self._carry_out(self._supervisor.start())
+
+    def handle(self, event: Event) -> None:
+        """Handles an agent's message, or the result of connecting to a host again."""
+        host, link, message = event
+        if message["event"] in ("connected", "unreachable"):
+            self._reconnected(host, link, message)
+        elif link is None or not self._connections.is_current(host, link):
+            return  # from a dropped connection
+        elif "task" in message:
+            name = message["task"]
+            state = self._supervisor.states.get(name)
+            if state is not None and state.task.host.name == host:
+                self._take_from_task(name, host, message)
+            else:
+                self._loop.note(f"{host}: ignored a message about {name}, which it does not run")
+        else:
+            self._take_from_agent(host, link, message)
+
+    def stop(self, signum: int, count: int) -> None:
+        """Stops all tasks in order at the first signal, and kills them at the second one."""
+        if self._is_sigterm_due and signum == signal.SIGTERM:
+            self._is_sigterm_due = False  # one request: Slurm signals the agents and this process
+            return
+        self._loop.note(f"{signal.Signals(signum).name}: stopping all tasks")
+        self._carry_out(self._supervisor.stop(signum, self._clock()))
+
+    def tick(self, now: float) -> None:
+        """Carries out what is due, sends heartbeats, and gives up hosts with silent agents."""
+        self._carry_out(self._supervisor.tick(now))
+        for name, link in self._connections.beat(now):
+            self._lose(
+                name, link, f"no message from its agent for {self._connections.lease_secs:g} s"
+            )
+
+    def has_lines_to_come(self) -> bool:
+        """Returns False: an agent sends a task's last lines before it reports the task's end."""
+        return False
+
+    def _take_from_task(self, name: str, host: str, message: Message) -> None:
+        event, now = message["event"], self._clock()
+        if event == "lines":
+            lines = list(message["lines"])
+            if message["dropped"]:
+                lines.insert(0, f"[{message['dropped']:,} lines are only in the log on {host}]")
+            self._loop.take_lines(name, host, lines)
+        elif event == "started":
+            self._supervisor.started(name)
+        elif event == "exit":
+            if message["stragglers"]:
+                self._loop.note(f"{name} left {message['stragglers']} processes behind: ended")
+            if message["port_taken"]:
+                self.without_port.append(name)
+            # The code is None if the task was not started.
+            code, reason = message["code"], message["reason"]
+            signals = message["signals"]
+            self._carry_out(self._supervisor.ended(name, code, now, reason, signals=signals))
+
+    def _take_from_agent(self, host: str, link: Link, message: Message) -> None:
+        event = message["event"]
+        if event == "lost":
+            self._lose(host, link, f"lost: {link.why()}")
+        elif event == "orphaned":
+            cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
+            reason = f"lost: its agent stopped: {message['reason']}"
+            self._lose(host, link, reason, cause)
+        elif event == "note":
+            self._loop.note(f"{host}: {message['text']}")
+        elif event == "told":
+            self._told(f"{host}: {message['reason']}")
+
+    def _told(self, reason: str) -> None:
+        """Stops all tasks for the platform; as every agent says so, only the first word is news."""
+        before, now = self._supervisor.verdict, self._clock()
+        if self._is_sigterm_due is None:
+            self._is_sigterm_due = before is None or before.cause is not Cause.USER
+        actions = self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM)
+        if self._supervisor.verdict is not before:
+            self._loop.note(f"{reason}; stopping all tasks")
+        self._carry_out(actions)
+
+    def _lose(self, host: str, link: Link, reason: str, cause: Cause = Cause.HOST_LOST) -> None:
+        """Drops a host's connection, and records its tasks as ended: the agent will end them."""
+        if not self._connections.is_current(host, link):
+            return
+        self._connections.drop(host)
+        for name, state in self._supervisor.states.items():
+            if state.task.host.name == host:
+                now = self._clock()
+                self._carry_out(self._supervisor.ended(name, None, now, reason, cause))
+
+    def _reconnected(self, host: str, link: Optional[Link], message: Message) -> None:
+        if link is not None:
+            self._connections.use(host, link)
+        for order in self._waiting.pop(host):
+            if not self._connections.send(host, order):
+                name, now = order["task"], self._clock()
+                reason = message["reason"]
+                self._carry_out(self._supervisor.ended(name, None, now, reason, Cause.HOST_LOST))
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Note):
+                self._loop.note(action.text)
+                continue
+            host = self._supervisor.states[action.task].task.host.name
+            if isinstance(action, Start):
+                self._send_start(host, self._orders[action.task])
+            else:
+                order = {"do": "signal", "task": action.task, "signal": int(action.signum)}
+                self._connections.send(host, order)
+        if self._supervisor.ending:
+            self._withdraw_starts()
+
+    def _send_start(self, host: str, order: Message) -> None:
+        """Sends the order to start a task, now or when its host is connected again."""
+        if self._connections.send(host, order):
+            return
+        if host not in self._waiting:
+            self._waiting[host] = []
+            self._connections.reopen(host)
+        self._waiting[host].append(order)
+
+    def _withdraw_starts(self) -> None:
+        """Takes back the orders that wait for a host: nothing is started after the end begins."""
+        names = [order["task"] for orders in self._waiting.values() for order in orders]
+        self._waiting = {host: [] for host in self._waiting}
+        for name in names:
+            self._carry_out(self._supervisor.withdrawn(name, self._clock()))
