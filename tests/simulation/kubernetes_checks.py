@@ -182,8 +182,9 @@ class Checks:
         if outcome.cause is Cause.TASK_FAILED and outcome.task and outcome.task not in failed:
             self.breach("who was deleted or drained has not failed", str(outcome))
         is_unknown = self.stopped is not None or self.kubectl.was_down is not None
-        is_named = outcome.cause in (Cause.CANCELLED, Cause.DONE) or is_unknown
-        if self.cluster.is_cancelled and not is_named:
+        disrupted = {p.task for p in self.cluster.pods.values() if p.why == "disrupted"}
+        is_named = outcome.cause in (Cause.CANCELLED, Cause.DONE) or outcome.task in disrupted
+        if self.cluster.is_cancelled and not is_named and not is_unknown:
             self.breach("a deletion by somebody is named", str(outcome))
         named = {name for name, state in follower.states.items() if state.status == "failed"}
         for name in sorted(follower.failed - named):
