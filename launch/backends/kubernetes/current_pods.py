@@ -18,6 +18,7 @@ class CurrentPods:
         self._live: dict[str, str] = {}  # uid of each pod that has not ended -> its task's name
         self._past: set[str] = set()  # uids of pods that do not exist any more
         self._stuck: dict[str, float] = {}  # task's name -> when its pod was first seen stuck
+        self._doubted: set[str] = set()  # stuck tasks whose pods no watch has shown since the last
         self._missing: dict[str, float] = {}  # task's name -> when its pod was found gone
 
     def take(self, pod: Pod, now: float) -> bool:
@@ -32,6 +33,7 @@ class CurrentPods:
             self._live.pop(pod.uid, None)
         else:
             self._live[pod.uid] = pod.task
+        self._doubted.discard(pod.task)
         if is_new or pod.state != "waiting":
             self._stuck.pop(pod.task, None)
         if pod.stuck:
@@ -67,10 +69,16 @@ class CurrentPods:
         """Returns the tasks whose pods have been missing since a time before `then`."""
         return [task for task, since in self._missing.items() if since < then]
 
+    def watch_ended(self) -> None:
+        """Records that a stuck pod may have started, until a watch shows it again."""
+        self._doubted.update(self._stuck)
+
     def stuck_since(self, then: float) -> list[str]:
         """Returns the tasks whose pods are stuck, and were first seen so before `then`."""
         return [
-            task for task, since in self._stuck.items() if since < then and self._newest[task].stuck
+            task
+            for task, since in self._stuck.items()
+            if since < then and self._newest[task].stuck and task not in self._doubted
         ]
 
     @property

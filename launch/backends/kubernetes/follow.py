@@ -24,6 +24,7 @@ _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # the report of the failed pod may come after that of the failed job
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
+_SUSPENDED = Outcome(1, "the TFJob was suspended by someone else", cause=Cause.PLATFORM)
 _CANCELLED = Outcome(1, "the TFJob was deleted by someone else", cause=Cause.CANCELLED)
 
 
@@ -39,6 +40,8 @@ class Follower:
     Attributes:
       states: task's name -> its state.
       outcome: the verdict, once it is final, and all pods have ended or are overdue; None before.
+      sees_tfjob: whether a watch shows the TFJob. Without it, a pod that is gone is not judged: the
+        operator removes pods of a TFJob that is done.
     """
 
     def __init__(self, tasks: Sequence[Task], limits: Limits, restarts: int, now: float) -> None:
@@ -46,12 +49,15 @@ class Follower:
             task.name: TaskState(replace(task, host=replace(task.host, name="-"))) for task in tasks
         }
         self.outcome: Optional[Outcome] = None
+        self.sees_tfjob = True
         self._limits, self._restarts = limits, restarts
         self._progress = ProgressWatch(limits, now)
         self._settling = Settling()
         self._pods = CurrentPods()
         self._failed: Optional[tuple[float, str]] = None  # time and reason of the TFJob's failure
+        self._suspended: Optional[float] = None  # since when the TFJob has been suspended
         self._decided = 0.0  # when the end was decided
+        self._is_stopped = False  # whether the user has stopped the job
         self._is_ours = False  # whether this launcher has asked for the TFJob's deletion
         self._deleted: Optional[float] = None  # when the TFJob was deleted
         self._warned: dict[str, str] = {}  # task's name -> time of its newest warning
@@ -73,10 +79,13 @@ class Follower:
         return self._pods.live
 
     def wants_deletion(self, now: float) -> bool:
-        """Returns whether to delete the job now; after a success, tasks have time to end."""
+        """Returns whether to delete the job now.
+
+        After a success, tasks have time to end, unless the user stops the job meanwhile.
+        """
         if self.verdict is None or self._deleted is not None:
             return False
-        in_grace = now < self._decided + self._limits.grace_secs
+        in_grace = not self._is_stopped and now < self._decided + self._limits.grace_secs
         return bool(self.verdict.exit_code) or not (in_grace and self._pods.live_tasks)
 
     def saw_pod(self, pod: Pod, now: float) -> list[str]:
@@ -94,6 +103,12 @@ class Follower:
                 state.status, state.last = "starting", ""
         if pod.node:
             state.task = replace(state.task, host=replace(state.task.host, name=pod.node))
+        is_done = state.task.is_lead and pod.state == "ended" and pod.code == 0
+        if is_done and state.status == "failed":  # an earlier pod of it failed
+            done = Outcome(0, f"{pod.task} is done", cause=Cause.DONE)
+            if self._report(done, now):
+                state.status, state.code, state.last = "ended", 0, pod.words
+            return notes
         if not state.alive:
             return notes
         if pod.state == "ended":
@@ -117,6 +132,10 @@ class Follower:
         if not self.verdict:
             state.last = _words_of_lost(pod)
             self._pods.misses(pod.task, now)
+
+    def watch_ended(self) -> None:
+        """Records that the watch of the pods has ended: what it has shown may be outdated."""
+        self._pods.watch_ended()
 
     def warned(self, warning: Warned, tfjob: str) -> list[str]:
         """Records a warning about the TFJob or a pod of it; returns what to tell the user.
@@ -148,9 +167,13 @@ class Follower:
             self._failed = self._failed or (now, job.failed)
         if job.deleted and not self._is_ours:
             self._report(_CANCELLED, now)
-        if job.suspended and self._pods.are_known:
-            words = "the TFJob was suspended by someone else"
-            self._report(Outcome(1, words, cause=Cause.PLATFORM), now)
+        if not (job.suspended and self._pods.are_known):  # a queue may hold a job back at first
+            self._suspended = None
+            return
+        # The pods of a job that the queue has let go may be known before that is.
+        self._suspended = self._suspended or now
+        if self.verdict is not None and self.verdict.task in self._taken:
+            self._report(_SUSPENDED, now)
 
     def tfjob_gone(self, now: float) -> None:
         """Records that the TFJob does not exist any more."""
@@ -164,6 +187,7 @@ class Follower:
 
     def stop(self, reason: str, exit_code: int, now: float) -> None:
         """Records that the user stopped the job."""
+        self._is_stopped = True
         self._report(Outcome(exit_code, reason, cause=Cause.USER), now)
 
     def asks_for_deletion(self) -> None:
@@ -196,13 +220,17 @@ class Follower:
     def _lead(self) -> str:
         return next(name for name, state in self.states.items() if state.task.is_lead)
 
-    def _report(self, outcome: Outcome, now: float) -> None:
+    def _report(self, outcome: Outcome, now: float) -> bool:
+        """Takes a report about the end; returns whether it is now the verdict."""
         if self.verdict is None:
             self._decided = now
             for state in self.states.values():
                 if state.status in ("waiting", "restarting"):
                     state.status = "ended"
-        self._settling.report(outcome, now)
+        took = self._settling.report(outcome, now)
+        if took and outcome.exit_code == 0:
+            self._decided = now  # the grace begins
+        return took
 
     def _waits(self, state: TaskState, pod: Pod, now: float) -> list[str]:
         is_news = pod.words != state.last and (":" in pod.words or pod.stuck)
@@ -216,9 +244,12 @@ class Follower:
         if self.verdict is not None:
             return []
         self._taken.discard(pod.task)
+        cause = pod.cause
         if pod.deleted and not self._is_ours:
             self._taken.add(pod.task)
-        return self._judge(state, None, _words_of_lost(pod), pod.cause, now)
+        elif cause is Cause.TASK_FAILED:  # nobody knows whether it failed by itself
+            cause = Cause.HOST_LOST
+        return self._judge(state, None, _words_of_lost(pod), cause, now)
 
     def _ended(self, state: TaskState, pod: Pod, now: float) -> list[str]:
         words = pod.words
@@ -228,14 +259,26 @@ class Follower:
             self._taken.add(pod.task)
         if self.verdict is None:
             return self._judge(state, pod.code, words, pod.cause, now)
-        state.code, state.last, state.status = pod.code, words, "ended"
+        state.status, state.code, state.last, state.cause = "ended", pod.code, words, pod.cause
         # Pods that end because this launcher has deleted them say nothing about the cause.
         is_own_end = not pod.deleted or pod.is_oom or pod.cause is not Cause.TASK_FAILED
         if pod.code != 0 and is_own_end:
-            self._report(self._failure(state, pod.cause), now)
-        elif pod.code == 0 and state.task.is_lead and not self._is_ours:
+            return self._fails_too(state, now)
+        # A lead that the deletion ends before it is done does not end with 0.
+        if pod.code == 0 and state.task.is_lead:
             self._report(Outcome(0, f"{pod.task} is done", cause=Cause.DONE), now)
         return []
+
+    def _fails_too(self, state: TaskState, now: float) -> list[str]:
+        """Names a task that fails while the job ends; returns what to tell the user."""
+        if state.cause is Cause.TASK_FAILED:
+            state.status = "failed"
+        failure = self._failure(state, state.cause)
+        if self._report(failure, now):
+            return [failure.reason]
+        where = f"{state.task.name} on {state.task.host.name}"
+        is_done = self.verdict is not None and self.verdict.exit_code == 0
+        return [f"{where}: {state.last}; see its log"] if is_done else []
 
     def _judge(
         self, state: TaskState, code: Optional[int], words: str, cause: Cause, now: float
@@ -273,11 +316,15 @@ class Follower:
         return Outcome(exit_code_of(state.code), reason, name, cause=cause)
 
     def _check_limits(self, now: float) -> list[str]:
+        suspended = self._suspended if self.sees_tfjob else None
+        if suspended is not None and now > suspended + _POD_SECS:
+            self._report(_SUSPENDED, now)
+            return []
         if self._failed is not None and now > self._failed[0] + _POD_SECS:
             words = f"the TFJob has failed: {self._failed[1]}"
             self._report(Outcome(1, words, cause=Cause.TASK_FAILED), now)
             return []
-        for name in self._pods.missing_since(now - _POD_SECS):
+        for name in self._pods.missing_since(now - _POD_SECS if self.sees_tfjob else -math.inf):
             pod = self._pods.newest(name)
             if self._pods.finds(name) and pod is not None:
                 return self._lost(self.states[name], pod, now)

@@ -1,4 +1,4 @@
-"""Lists a job's pods after a watch has ended, to find those that no further watch will mention."""
+"""Lists a job's pods, to find those that went unseen between two watches."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

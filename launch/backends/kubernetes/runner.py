@@ -66,6 +66,7 @@ class Runner:
         }
         self._watches[_EVENTS].due = time.monotonic() + _EVENTS_SECS
         self._list = PodList(kubectl, selector, self._put)
+        self._shown: set[str] = set()  # uids of the pods that the open watch has shown
         self._later: list[Pod] = []  # pods whose ends others may explain
         self._told: set[str] = set()  # errors that the user was told
         self._delete_due = 0.0
@@ -142,7 +143,9 @@ class Runner:
                 watch.open(self._kubectl, self._put, now)
             else:
                 watch.close()
-        if self._logs.wants_list and self._list.stream is None:
+        # A pod that went before the watch was opened is not in it, and may be in all earlier lists.
+        is_unsure = self._logs.wants_list or not self._follower.live_pods <= self._shown
+        if is_unsure and self._list.stream is None:
             self._list.ask()
         self._list.keep_asking(self._follower.live_pods, now)
         self._logs.keep_reading(now)
@@ -165,11 +168,13 @@ class Runner:
         elif kind == _PODS and item[1] is not None:
             self._take_pod(item[0], item[1], now)
         elif kind == _TFJOB:
+            self._follower.sees_tfjob = True
             self._follower.saw_tfjob(item[1], now)
             if item[0] == "DELETED":
                 self._follower.tfjob_gone(now)
 
     def _take_pod(self, event: str, pod: Pod, now: float) -> None:
+        self._shown.add(pod.uid)
         if event == "DELETED":
             self._loop.note(*self._follower.saw_pod(replace(pod, deleted=True), now))
             self._follower.pod_gone(pod.uid, now)
@@ -199,8 +204,11 @@ class Runner:
     def _watch_ended(self, kind: str, now: float) -> None:
         errors, words = self._watches[kind].ended(self._kubectl, now)
         if kind == _PODS:
+            self._follower.watch_ended()
             self._logs.watch_ended()
-            self._list.ask()
+            self._shown.clear()
+        if kind == _TFJOB:
+            self._follower.sees_tfjob = False
         if kind == _TFJOB and "(NotFound)" in errors:
             self._follower.tfjob_gone(now)
         elif words and self._follower.verdict is None:

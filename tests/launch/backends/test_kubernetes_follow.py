@@ -586,6 +586,117 @@ def test_a_deletion_that_never_works_does_not_hold_the_end_up_for_ever() -> None
     assert told.follower.outcome is not None
 
 
+# Ends that meet.
+
+
+def test_a_task_that_fails_while_the_job_ends_is_named() -> None:
+    told = Told()
+    told.all_run()
+    told.pod("worker/0", terminated(3))
+    told.pod("ps/0", terminated(2))
+    assert told.end == (3, "worker/0 on n1 failed: exit code 3")
+    assert told.follower.states["ps/0"].status == "failed"
+    told = Told()
+    told.all_run()
+    told.pod("master/0", terminated(0))
+    assert told.pod("worker/0", terminated(3)) == ["worker/0 on n1: exit code 3; see its log"]
+
+
+def test_a_user_who_stops_a_job_that_is_done_does_not_wait_for_the_grace() -> None:
+    told = Told(grace_secs=30)
+    told.all_run()
+    told.pod("master/0", terminated(0))
+    assert not told.follower.wants_deletion(told.now)
+    told.follower.stop("stopped by SIGINT", 130, told.now)
+    assert told.follower.wants_deletion(told.now)
+    assert told.end == (0, "master/0 is done")
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_master_that_is_done_before_the_deletion_reaches_it_is_done(is_deleted: bool) -> None:
+    told = Told()
+    told.all_run()
+    told.pod("worker/0", terminated(3))
+    told.follower.asks_for_deletion()
+    told.pod("master/0", terminated(0), deleted=is_deleted)
+    assert told.end == (0, "master/0 is done")
+
+
+def test_the_grace_begins_with_the_success_and_not_with_a_failure_before_it() -> None:
+    told = Told(grace_secs=30)
+    told.all_run()
+    told.pod("worker/0", terminated(3))
+    told.now += 1.5
+    told.pod("master/0", terminated(0))
+    assert not told.follower.wants_deletion(told.now + 29)
+    assert told.follower.wants_deletion(told.now + 30)
+
+
+def test_the_success_of_a_pod_that_replaced_a_lost_one_counts() -> None:
+    told = Told()
+    told.all_run()
+    told.pod("master/0", RUNNING, uid="2")
+    assert told.end == (1, "master/0 on n1 failed: its pod was lost")
+    told.pod("master/0", terminated(0), uid="2")
+    assert told.end == (0, "master/0 is done")
+    assert told.follower.states["master/0"].status == "ended"
+
+
+def test_a_pod_that_was_lost_is_not_a_task_that_failed() -> None:
+    told = Told()
+    told.all_run()
+    told.pod("worker/0", RUNNING, uid="2")
+    assert told.follower.verdict is not None
+    assert told.follower.verdict.cause is Cause.HOST_LOST
+
+
+def test_a_job_that_a_queue_has_let_go_is_not_suspended_though_its_pods_are_known_first() -> None:
+    told = Told()
+    told.all_run()
+    told.follower.saw_tfjob(TFJobState(suspended=True), told.now)
+    told.pass_secs(2)
+    told.follower.saw_tfjob(TFJobState(), told.now)
+    told.pass_secs(60)
+    assert told.follower.verdict is None
+    told.follower.saw_tfjob(TFJobState(suspended=True), told.now)
+    told.pass_secs(4)
+    assert told.end == (1, "the TFJob was suspended by someone else")
+
+
+def test_a_late_word_of_a_suspension_does_not_explain_a_task_that_failed() -> None:
+    told = Told()
+    told.all_run()
+    told.pod("worker/0", terminated(3))
+    told.follower.saw_tfjob(TFJobState(suspended=True), told.now)
+    assert told.end == (3, "worker/0 on n1 failed: exit code 3")
+
+
+# Watches that have ended.
+
+
+def test_a_pod_that_was_stuck_before_an_outage_may_run_by_now() -> None:
+    told = Told()
+    told.pod("worker/0", PULLING)
+    told.follower.watch_ended()
+    told.pass_secs(61)
+    assert told.follower.verdict is None
+    told.pod("worker/0", PULLING)
+    told.pass_secs(0)
+    assert told.end[1].startswith("worker/0 on n1 failed: ImagePullBackOff")
+
+
+def test_a_missing_pod_is_not_judged_while_no_watch_shows_the_job() -> None:
+    told = Told()
+    told.all_run()
+    told.follower.sees_tfjob = False
+    told.gone("ps/0")
+    told.pass_secs(60)
+    assert told.follower.verdict is None
+    told.follower.sees_tfjob = True
+    told.pass_secs(0)
+    assert told.end == (1, "ps/0 on n1 failed: its pod was lost")
+
+
 # A chief with an evaluator.
 
 

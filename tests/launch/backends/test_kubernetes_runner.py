@@ -151,3 +151,41 @@ def test_in_a_list_a_task_that_failed_counts_more_than_those_deleted_for_that(ri
     rig.pod("ADDED", "worker", terminated(3))
     rig.tick()
     assert rig.reason == "worker/0 on n1 failed: exit code 3"
+
+
+def test_lists_are_asked_for_until_the_next_watch_has_shown_all_pods_that_should_exist(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(rig.runner._list, "ask", lambda: asked.append("list"))
+    rig.tick()
+    assert asked == []
+    rig.runner._watch_ended("pods", rig.now)
+    for task in ("master", "worker"):
+        rig.pod("ADDED", task, RUNNING)
+    rig.tick()
+    rig.tick(2)
+    assert asked == ["list", "list"]
+    rig.pod("ADDED", "ps", RUNNING)
+    rig.tick(2)
+    assert asked == ["list", "list"]
+
+
+def test_the_follower_learns_whether_watches_show_the_job_and_its_pods(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(rig.follower, "watch_ended", lambda: ended.append("pods"))
+    rig.runner._take_watched("tfjob", ("ADDED", TFJobState()), rig.now)
+    assert rig.follower.sees_tfjob
+    rig.runner._watch_ended("events", rig.now)
+    assert rig.follower.sees_tfjob
+    rig.runner._watch_ended("tfjob", rig.now)
+    assert not rig.follower.sees_tfjob
+    rig.tick()  # the next watch is opened, and has not delivered an item
+    assert not rig.follower.sees_tfjob
+    rig.runner._take_watched("tfjob", ("ADDED", TFJobState()), rig.now)
+    assert rig.follower.sees_tfjob
+    assert ended == []
+    rig.runner._watch_ended("pods", rig.now)
+    assert ended == ["pods"]
