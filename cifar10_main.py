@@ -1,8 +1,7 @@
 """Trains CIFAR-10: `python cifar10_main.py --train-batch-size=16`; see --help."""
 
-import sys
-
+from cifar10.host.process_end import leave
 from cifar10.main import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
+from cifar10.host.process_end import leave
 from cifar10.main import main as train
 from launch.cluster.model import LEADS
 
@@ -81,4 +82,4 @@ def main(argv: Optional[list[str]] = None) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

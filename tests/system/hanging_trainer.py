@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.host.process_end import leave
 from cifar10.input import pipeline
 from cifar10.main import main
 from cifar10.run.hooks.finite import FiniteLossHook
@@ -51,4 +52,4 @@ if __name__ == "__main__":
         FiniteLossHook.after_run = _sleep_at_a_step  # type: ignore[method-assign, assignment]
     elif os.environ.get("HANG") == "input":
         pipeline.training_batches = _batches_that_end_coming  # type: ignore[assignment]
-    sys.exit(main())
+    leave(main())

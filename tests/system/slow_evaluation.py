@@ -10,6 +10,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
+from cifar10.host.process_end import leave
 from cifar10.main import main
 from cifar10.run.hooks.training import StopEvaluationHook
 
@@ -23,4 +24,4 @@ def _sleep(hook: StopEvaluationHook, run_context: Any, run_values: Any) -> None:
 
 if __name__ == "__main__":
     StopEvaluationHook.after_run = _sleep
-    sys.exit(main())
+    leave(main())

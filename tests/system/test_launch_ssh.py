@@ -159,7 +159,7 @@ def _listens(port: str, enter: Sequence[str] = ()) -> bool:
 def test_nothing_of_the_user_is_forwarded_whatever_the_ssh_configuration_says(
     launcher: Launcher, nodes: Nodes, lending: dict[str, str]
 ) -> None:
-    in_node1 = namespaces.enter("launch-node1")
+    in_node1 = namespaces.enter(nodes.namespace("node1"))
     # A plain ssh does forward all of it.
     plain = subprocess.Popen(
         ["ssh", "node1", "echo agent $SSH_AUTH_SOCK; exec sleep 60"],
@@ -358,7 +358,7 @@ def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
 
 def test_check_warns_of_ports_that_the_internet_may_reach(launcher: Launcher, nodes: Nodes) -> None:
     """Only the test's own network namespace has the public address, and nothing connects to it."""
-    in_node2 = ("-n", "launch-node2", "addr")
+    in_node2 = ("-n", nodes.namespace("node2"), "addr")
     ip(*in_node2, "add", "11.78.0.2/32", "dev", "eth0")
     try:
         output = launcher.verb_on(cluster(launcher, nodes), "check", exit_code=1)

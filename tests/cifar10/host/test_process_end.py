@@ -1,5 +1,6 @@
 """How a thread ends its process, with real processes."""
 
+import os
 import subprocess
 import sys
 
@@ -39,3 +40,34 @@ def test_a_process_whose_last_work_fails_ends_all_the_same():
 
 def test_the_last_line_is_one_printable_line_whatever_names_are_in_it():
     assert end("ps/0 is\n\x1b[2Jother", "").stderr == "ps/0 is  [2Jother\n"
+
+
+LEAVE = """
+import threading
+import time
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.host.process_end import leave
+
+begun = threading.Event()
+
+def use_tensorflow():
+    while True:
+        tf.Session(graph=tf.Graph()).close()
+        begun.set()
+
+for _ in range(3):
+    threading.Thread(target=use_tensorflow, daemon=True).start()
+begun.wait()
+print("the last line")
+leave(3)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_in_order_while_a_thread_is_inside_tensorflow():
+    command = [sys.executable, "-c", LEAVE]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert (done.returncode, done.stdout) == (3, "the last line\n")
