@@ -520,7 +520,8 @@ def test_clocks_of_nodes_decide_nothing(launcher: Launcher, cluster: Cluster, ho
     cluster.clock_secs = hours * 3600
     launcher.wait_for_log("master/0", "step 30/")
     cluster.end_watches()
-    launcher.wait_for_log("master/0", "step 60/")
+    for task in ("master/0", "worker/0"):
+        launcher.wait_for_log(task, "step 60/")
     cluster.clock_secs = -hours * 3600
     cluster.evict("worker-0")
     log = launcher.state / launcher.run_id() / "logs" / "worker-0.log"
