@@ -147,7 +147,7 @@ class Checks:
     def _check_notice(self) -> None:
         """Checks that what ends the job is known soon, if the API server answers."""
         sealed, down_until = self.cluster.sealed, self.kubectl.down_until
-        is_held = self.cluster.was_suspended and not self.follower._pods.are_known
+        is_held = self.cluster.was_suspended and not self.follower.knows_all_pods
         if sealed is not None and self.end_began is not None and not is_held:
             began = max(sealed, min(down_until, self.end_began))
             if self.end_began > began + _NOTICE_SECS + self.paused_secs:

@@ -47,6 +47,11 @@ class WatchedFollower(Follower):
         self.told_done: Any = None
         self._told_ends: set[str] = set()
 
+    @property
+    def knows_all_pods(self) -> bool:
+        """Whether it knows which pods exist."""
+        return self._pods.are_known
+
     def saw_pod(self, pod: Pod, now: float) -> list[str]:
         """Compares what a pod says with what the follower makes of it."""
         is_past = self._pods.is_past(pod.uid)
