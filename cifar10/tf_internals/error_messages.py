@@ -14,6 +14,7 @@ _NOT_AN_EXAMPLE = re.compile(r"Could not parse example|Feature: \w+ \(data type|
 _RESTORE_FAILED = re.compile(r"RestoreV2|Restoring from checkpoint failed")
 _MISSING_VARIABLE = re.compile(r"Key \S+ not found in checkpoint")
 _NO_SESSION = "Session was not ready after waiting"
+_FROM_SERVER = re.compile(r"From /job:\S+:")
 _AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
 
 
@@ -51,6 +52,12 @@ def failed_assertion(message: str, start: str) -> Optional[str]:
 
 
 def reason(message: str) -> str:
-    """Returns the line that states the cause: the one after the op's name, or else the first."""
+    """Returns the line that states the cause: the one after the op's name, or else the first.
+
+    An error of an op that a server ran begins with a line that names only the server.
+    """
     found = _AFTER_NODE.search(message)
-    return (found[1] if found else message.splitlines()[0]).strip()
+    if found:
+        return found[1].strip()
+    lines = [line for line in message.splitlines() if not _FROM_SERVER.fullmatch(line.strip())]
+    return (lines or message.splitlines())[0].strip()

@@ -84,7 +84,11 @@ class Signal(Fault):
         self._signum = signum
         if cell.task == LAUNCHER:
             gone = signum == signal.SIGKILL
-            self.ending = Ending([-signum]) if gone else Ending([143], "stopped by SIGTERM")
+            self.ending = (
+                Ending([-signum])
+                if gone
+                else Ending([143], "stopped (by SIGTERM|before the start)")
+            )
 
     def strike(self, job: Job) -> None:
         try:

@@ -114,6 +114,14 @@ def test_the_reason_is_the_line_after_the_ops_name():
     )
 
 
+def test_the_reason_of_an_op_that_a_server_ran_is_not_the_servers_name():
+    message = "From /job:master/replica:0/task:0:\noutput/model.ckpt-3; Read-only file system"
+    assert error_messages.reason(message) == "output/model.ckpt-3; Read-only file system"
+    assert (
+        error_messages.reason("From /job:ps/replica:0/task:0:") == "From /job:ps/replica:0/task:0:"
+    )
+
+
 def test_an_error_without_an_op_gives_its_first_line_as_the_reason():
     with pytest.raises(tf.errors.OpError) as raised:
         tf.io.gfile.GFile("/dev/null/model.ckpt", "wb").write(b"")
