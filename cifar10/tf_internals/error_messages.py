@@ -54,10 +54,8 @@ def failed_assertion(message: str, start: str) -> Optional[str]:
 def reason(message: str) -> str:
     """Returns the line that states the cause: the one after the op's name, or else the first.
 
-    An error of an op that a server ran begins with a line that names only the server.
+    An error of an op that a server ran has a line that names only the server.
     """
-    found = _AFTER_NODE.search(message)
-    if found:
-        return found[1].strip()
     lines = [line for line in message.splitlines() if not _FROM_SERVER.fullmatch(line.strip())]
-    return (lines or message.splitlines())[0].strip()
+    found = _AFTER_NODE.search("\n".join(lines))
+    return (found[1] if found else (lines or message.splitlines())[0]).strip()

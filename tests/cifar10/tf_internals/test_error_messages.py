@@ -115,11 +115,11 @@ def test_the_reason_is_the_line_after_the_ops_name():
 
 
 def test_the_reason_of_an_op_that_a_server_ran_is_not_the_servers_name():
-    message = "From /job:master/replica:0/task:0:\noutput/model.ckpt-3; Read-only file system"
-    assert error_messages.reason(message) == "output/model.ckpt-3; Read-only file system"
-    assert (
-        error_messages.reason("From /job:ps/replica:0/task:0:") == "From /job:ps/replica:0/task:0:"
-    )
+    server = "From /job:master/replica:0/task:0:"
+    cause = "output/model.ckpt-3; Read-only file system"
+    for message in (f"{server}\n{cause}", f"Node: 'save/SaveV2'\n{server}\n{cause}\n"):
+        assert error_messages.reason(message) == cause
+    assert error_messages.reason(server) == server
 
 
 def test_an_error_without_an_op_gives_its_first_line_as_the_reason():
