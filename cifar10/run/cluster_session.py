@@ -16,6 +16,7 @@ from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver, UserError
+from cifar10.host.activity import EVALUATION, SAVING, Activity
 from cifar10.host.console import say
 from cifar10.host.signals import STAY_SECS, Stay, StopRequest
 from cifar10.output import run_owner
@@ -74,6 +75,7 @@ class ClusterSession:
         asked = [*self._needed, *(self._workers if self._waits_for_workers else [])]
         self._acquaintance = Acquaintance(cluster, asked, self._serving, owner)
         self._monitor = LivenessMonitor(others, config.cluster_timeout, self._acquaintance.meet)
+        self._noted: Optional[Activity] = None
         self._teller: Optional[threading.Thread] = None
         self._closed = threading.Event()
 
@@ -142,16 +144,22 @@ class ClusterSession:
         except BaseException:
             self.close()
             raise
-        self._monitor.end_process_without(self._needed, is_over=lambda: _is_over(check))
+        always = [one for one in self._needed if one not in self._workers]
+        self._monitor.end_process_without(always, is_over=lambda: _is_over(check))
+        if self.in_graph:
+            # All machines take part in its steps, and in the beginning of its sessions.
+            self._monitor.end_process_without(
+                self._workers, is_needed=lambda: self._phase not in (SAVING, EVALUATION)
+            )
         self._monitor.say_who_is_silent(self._needed, say)
 
-    def watch_steps(self, is_in_step: Callable[[], bool], save: Callable[[], str]) -> None:
+    def watch_steps(self, noted: Activity, save: Callable[[], str]) -> None:
         """Watches the workers that this master's steps wait for, and saves before an end.
 
         It says which workers do not answer, and ends the process if too many stay away.
 
         Args:
-          is_in_step: function that returns whether the main thread is inside a training step.
+          noted: what the main thread does.
           save: function that saves the last complete step if that is possible, and returns what it
             did as the end of a message.
         """
@@ -165,12 +173,13 @@ class ClusterSession:
             return save()
 
         self._monitor.last_work = save_or_explain
+        self._noted = noted
         if self._waits_for_workers:
             # Before and after training, and during validation, workers come and go. A master that
             # saves does not need them, and its checkpoint must become whole.
-            self._monitor.say_who_is_silent(self._workers, say, is_in_step)
+            self._monitor.say_who_is_silent(self._workers, say, lambda: noted.is_in_step)
             self._monitor.end_process_without(
-                self._workers, self._least_workers, is_needed=is_in_step
+                self._workers, self._least_workers, is_needed=lambda: noted.is_in_step
             )
 
     @property
@@ -181,6 +190,11 @@ class ClusterSession:
         if any(self._monitor.is_silent(one) for one in self._needed):
             return False
         return not self._waits_for_workers or not self._too_many(self._monitor.is_silent)
+
+    @property
+    def _phase(self) -> Optional[str]:
+        """What the main thread does; None before training, when all machines are needed."""
+        return self._noted.phase if self._noted else None
 
     def meet_serving(self) -> None:
         """Checks that the tasks that serve belong to this run; waits while one does not answer.

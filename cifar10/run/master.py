@@ -38,7 +38,7 @@ from cifar10.run.job import (
     steps_of_cluster,
 )
 from cifar10.run.rescue import Rescue
-from cifar10.run.stall_watch import StallWatch, look_into_step
+from cifar10.run.stall_watch import StallWatch, watch_for_stalls
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.step import model_fn
@@ -164,7 +164,7 @@ class _Run:
         )
         self.stall_watch = watch_for_stalls(job, self._probe, self._rescue.save)
         if job.cluster_session:
-            job.cluster_session.watch_steps(lambda: job.activity.is_in_step, self._rescue.save)
+            job.cluster_session.watch_steps(job.activity, self._rescue.save)
         self._clock = training.StepClock(history.seconds)
         deadline = started + 60.0 * (job.config.max_minutes or math.inf)
         self._time_limit = training.TimeLimitHook(deadline, stop)
@@ -262,33 +262,6 @@ class _Run:
         """Validates a checkpoint if the run that saved it was killed before its validation."""
         if self._job.validates:
             self._recorder.validate_if_missing(checkpoint, self._stop)
-
-
-def watch_for_stalls(
-    job: Job, probe: StepProbe, save: Callable[[], str] = lambda: ""
-) -> StallWatch:
-    """Returns the watch of a trainer's progress, for a `with` statement.
-
-    Args:
-      job: the job that is trained.
-      probe: the hook that looks into its steps.
-      save: a function that saves the last complete step if that is possible, and returns what it
-        did as the end of a message.
-    """
-    session = job.cluster_session
-    if session:
-        # A session that a ps has ended is made anew; the step that it was in is over. A worker
-        # waits for its master's session, for which there is a time limit of its own.
-        phase = activity.START if session.cluster.is_master else None
-        session.session_begins = functools.partial(job.activity.begin, phase)
-    labels = [f"{task}/{index}" for task, index in session.cluster.trainers] if session else [""]
-    return StallWatch(
-        job.activity,
-        job.config.stall_timeout,
-        lambda: look_into_step(job.activity, probe, labels, job.params.place.replica),
-        lambda: job.hears_all,
-        save,
-    )
 
 
 def train_input(job: Job) -> Any:

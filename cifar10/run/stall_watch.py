@@ -7,15 +7,18 @@ library. So each trainer watches its own progress, too.
 
 import contextlib
 import faulthandler
+import functools
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
+from cifar10.host import activity
 from cifar10.host.activity import FIRST, Activity
 from cifar10.host.process_end import end_process
 from cifar10.run.hooks.step_probe import NoAnswer, StepProbe
+from cifar10.run.job import Job
 
 _PERIOD_SECS = 1.0
 _FIRST_FACTOR = 3.0  # for phases that come first, which also build and compile
@@ -157,3 +160,30 @@ def look_into_step(
         return Stall(phase, f"{trainers[0]} to end the step", may_end=False)
     late = [label for label, has in zip(trainers, arrived) if not has]
     return Stall(phase, f"the gradients of {', '.join(late)}") if late else Stall(phase)
+
+
+def watch_for_stalls(
+    job: Job, probe: StepProbe, save: Callable[[], str] = lambda: ""
+) -> StallWatch:
+    """Returns the watch of a trainer's progress, for a `with` statement.
+
+    Args:
+      job: the job that is trained.
+      probe: the hook that looks into its steps.
+      save: a function that saves the last complete step if that is possible, and returns what it
+        did as the end of a message.
+    """
+    session = job.cluster_session
+    if session:
+        # A session that a ps has ended is made anew; the step that it was in is over. A worker
+        # waits for its master's session, for which there is a time limit of its own.
+        phase = activity.START if session.cluster.is_master else None
+        session.session_begins = functools.partial(job.activity.begin, phase)
+    labels = [f"{task}/{index}" for task, index in session.cluster.trainers] if session else [""]
+    return StallWatch(
+        job.activity,
+        job.config.stall_timeout,
+        lambda: look_into_step(job.activity, probe, labels, job.params.place.replica),
+        lambda: job.hears_all,
+        save,
+    )

@@ -16,7 +16,8 @@ from cifar10.run.hooks.finite import FiniteLossHook
 from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.job import Job, join_job, make_trainer, steps_of_cluster
-from cifar10.run.master import say_what_trains, train_input, watch_for_stalls
+from cifar10.run.master import say_what_trains, train_input
+from cifar10.run.stall_watch import watch_for_stalls
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import TRAIN
 

@@ -20,6 +20,8 @@ from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver, UserError
+from cifar10.host import activity
+from cifar10.host.activity import Activity
 from cifar10.host.signals import StopRequest
 from cifar10.run import cluster_session
 from cifar10.run.cluster_session import ClusterSession
@@ -130,12 +132,19 @@ def test_a_parameter_server_that_stays_away_is_named(job, guards):
     assert str(missed.value).startswith(f"ps/0 ({one}), ps/1 ({other}) have not answered")
 
 
-def test_an_in_graph_master_needs_everybody(job, guards):
+def test_an_in_graph_master_needs_everybody_unless_it_saves_or_validates(job, guards):
+    session = job.session("master", replication="in-graph", cluster_timeout=20.0)
     with job.answering("ps"), job.answering("worker"):
-        job.session("master", replication="in-graph", cluster_timeout=20.0).join(no_check)
-    assert [(sorted(labels), least) for labels, least in guards.found] == [
-        (["ps/0", "ps/1", "worker/0", "worker/1"], None)
-    ]
+        session.join(no_check)
+    assert guards.found == [(["ps/0", "ps/1"], None), (["worker/0", "worker/1"], None)]
+    assert guards.is_needed()  # the beginning of a session, on all machines
+    noted = Activity()
+    session.watch_steps(noted, lambda: "")
+    needed = {}
+    for phase in (activity.START, activity.STEP, activity.SAVING, activity.EVALUATION):
+        noted.begin(phase)
+        needed[phase] = guards.is_needed()
+    assert list(needed.values()) == [True, True, False, False]
 
 
 @pytest.mark.parametrize(("aggregate", "workers"), [(None, 2), (3, 2), (2, 1), (1, 0)])
@@ -145,7 +154,7 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
     session = job.session("master", replicas_to_aggregate=aggregate, cluster_timeout=20.0)
     with job.answering("ps"):
         session.join(no_check)
-    session.watch_steps(lambda: True, lambda: "")
+    session.watch_steps(Activity(), lambda: "")
     assert guards.found == [
         (["ps/0", "ps/1"], None),
         (["worker/0", "worker/1"], workers),
@@ -153,10 +162,11 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
 
 
 def test_a_master_that_saves_or_validates_needs_no_worker(job, guards):
-    phase = ["step"]
-    job.session("master").watch_steps(lambda: phase == ["step"], lambda: "")
+    noted = Activity()
+    job.session("master").watch_steps(noted, lambda: "")
+    noted.begin(activity.STEP)
     assert guards.is_needed()
-    phase[0] = "saving"
+    noted.begin(activity.SAVING)
     assert not guards.is_needed()
 
 

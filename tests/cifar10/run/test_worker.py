@@ -19,7 +19,7 @@ from cifar10.output import run_status
 from cifar10.run import worker
 from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.job import Job, make_job
-from cifar10.run.master import watch_for_stalls
+from cifar10.run.stall_watch import watch_for_stalls
 from cifar10.step import training_step
 from tests.cifar10 import record_files
 
