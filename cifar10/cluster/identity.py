@@ -46,7 +46,11 @@ class Owner:
         Raises:
           ValueError: the text is something else.
         """
-        found = _object(text)
+        return cls.read(_object(text))
+
+    @classmethod
+    def read(cls, found: Any) -> "Owner":
+        """Reads an owner from JSON; ValueError if it is something else."""
         return cls(_text(found, "digest"), _text(found, "place"))
 
 
@@ -88,7 +92,7 @@ class Identity:
             _text(found, "label"),
             None if found.get("token") is None else _text(found, "token"),
             _jobs(found.get("jobs")),
-            None if owner is None else Owner(_text(owner, "digest"), _text(owner, "place")),
+            None if owner is None else Owner.read(owner),
         )
 
     def difference(self, other: "Identity") -> Optional[str]:
