@@ -177,6 +177,9 @@ class Agent:
             taken = isinstance(error, sockets.PortTaken)
             self._say_end(order["task"], None, str(error), port_taken=taken)
             return
+        earlier = self._tasks.get(task.name)
+        if earlier is not None:  # it outlived SIGKILL; nobody reads its output any more
+            self._machine.unwatch(earlier.fd)
         self._tasks[task.name] = task
         self._machine.watch(task.fd, lambda: self._read(task))
         self._say("started", task=task.name)

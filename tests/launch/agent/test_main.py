@@ -6,11 +6,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from launch.agent.protocol import Message
+from launch.agent.machine import Machine
+from launch.agent.main import Agent
+from launch.agent.protocol import Message, Outgoing
 from launch.backends.local.backend import TRANSPORT
 from launch.cluster.host_list import on_this_machine
 from launch.connect.connections import Connections, Event
@@ -86,3 +89,37 @@ def test_a_task_that_could_not_be_started_got_no_signal(scene: Scene) -> None:
     scene.send("start", **order, log=str(scene.folder / "log"), last=False)
     found = scene.wait("exit")
     assert (found["code"], found["signals"]) == (None, [])
+
+
+class Counting(Machine):
+    """A machine that starts nothing and notes what is watched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watched: list[int] = []
+
+    def watch(self, fd: int, ready: Any) -> None:
+        self.watched.append(fd)
+
+    def unwatch(self, fd: int) -> None:
+        self.watched.remove(fd)
+
+    def end_marked(self, patience_secs: float, **marks: str) -> list[int]:
+        return []
+
+    def spawn(self, order: Message) -> Any:
+        log = SimpleNamespace(new_error=lambda: None)
+        return SimpleNamespace(name=order["task"], fd=100 + len(self.watched), log=log)
+
+
+def test_the_output_of_a_task_that_outlived_its_kill_is_not_watched_beside_the_next_one() -> None:
+    reading, writing = os.pipe()
+    machine = Counting()
+    agent = Agent(RUN_ID, machine, outgoing=Outgoing(writing))
+    try:
+        for _ in range(2):
+            agent._start({"task": "worker/0", "env": {}, "port": None})
+            assert len(machine.watched) == 1
+    finally:
+        os.close(reading)
+        os.close(writing)
