@@ -13,8 +13,7 @@ from launch.backends.kubernetes.pod_list import PodList
 from launch.backends.kubernetes.runner import Runner
 from launch.backends.kubernetes.tfjob import TFJob
 from launch.record.outcome import Cause
-from launch.supervise.settling import Settling
-from tests.simulation.broken import Break
+from tests.simulation.broken import Break, believes_the_first_report, believes_the_last_report
 
 
 def names_only_the_first(patch: pytest.MonkeyPatch) -> None:
@@ -51,21 +50,6 @@ def blames_the_lost(patch: pytest.MonkeyPatch) -> None:
 def believes_old_news(patch: pytest.MonkeyPatch) -> None:
     """Fails a pod that was stuck before an outage, and whose state is not known any more."""
     patch.setattr(CurrentPods, "watch_ended", lambda self: None)
-
-
-def believes_the_first_report(patch: pytest.MonkeyPatch) -> None:
-    """Lets no report replace the first one."""
-    report = Settling.report
-    patch.setattr(
-        Settling,
-        "report",
-        lambda self, outcome, now: self.verdict is None and report(self, outcome, now),
-    )
-
-
-def believes_the_last_report(patch: pytest.MonkeyPatch) -> None:
-    """Never settles."""
-    patch.setattr(Settling, "is_settled", lambda self, now: False)
 
 
 def believes_every_suspension(patch: pytest.MonkeyPatch) -> None:

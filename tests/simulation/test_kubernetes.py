@@ -3,8 +3,9 @@ import pytest
 from tests.simulation.broken import Break
 from tests.simulation.broken_kubernetes import BROKEN_IN_KUBERNETES
 from tests.simulation.kubernetes import KubernetesRun
+from tests.simulation.seeds import assert_noticed, assert_repeats, broken
 
-SEEDS = 1000
+SEEDS = range(1000)
 
 # Seeds that have found a fault: the fault.
 FOUND = {
@@ -20,36 +21,21 @@ FOUND = {
 }
 
 
-def broken(seed: int) -> list[str]:
-    """Returns what a seed breaks; `python -m tests.simulation --kubernetes --seed N` traces it."""
-    return [f"seed {seed}: {': '.join(one)}" for one in KubernetesRun(seed).run().broken]
-
-
 def test_a_tfjob_is_followed_through_whatever_becomes_of_it() -> None:
-    assert [line for seed in range(SEEDS) for line in broken(seed)] == []
+    assert broken(KubernetesRun, SEEDS) == []
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_a_fault_that_a_seed_has_found_stays_mended(seed: int) -> None:
-    assert broken(seed) == []
+    assert broken(KubernetesRun, [seed]) == []
 
 
 def test_a_seed_repeats_its_run_exactly() -> None:
-    traces = []
-    for _ in range(2):
-        run = KubernetesRun(14, traces=True)
-        run.run()
-        traces.append(run.world.trace)
-    assert traces[0] == traces[1]
-    assert len(traces[0] or ()) > 10
+    assert_repeats(KubernetesRun, 14)
 
 
 @pytest.mark.parametrize("wrong", BROKEN_IN_KUBERNETES, ids=lambda wrong: wrong.__name__)
 def test_a_follower_that_breaks_an_invariant_is_noticed(
     wrong: Break, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong(monkeypatch)
-    for seed in range(SEEDS):
-        if any(BROKEN_IN_KUBERNETES[wrong] in line for line in broken(seed)):
-            return
-    pytest.fail(f"{SEEDS} seeds did not notice: {wrong.__doc__}")
+    assert_noticed(KubernetesRun, SEEDS, wrong, BROKEN_IN_KUBERNETES[wrong], monkeypatch)
