@@ -21,6 +21,8 @@ from tests.faults.runs import LOG_STEPS, CellError, Job, MissedError, Shape, Siz
 
 _TRIES = 3
 
+NOT_BROKEN = "not broken"  # an outcome that shows nothing: the fault could not be made
+
 
 @dataclass
 class Result:
@@ -160,8 +162,8 @@ class Bench:
         words = f"exit code {code}"
         if code == 0:
             fault.repair(job)
-            note = f" ({fault.note})" if fault.note else ""
-            return f"0, by itself{note}", checks.complete(job)
+            outcome = f"{NOT_BROKEN}: {fault.note}" if fault.note else "0, by itself"
+            return outcome, checks.complete(job)
         if fault.ending is None:
             return words, [f"the job ended with {code}: {_last_line(job)}"]
         wrong = checks.ended_as_told(job, fault.ending, code)

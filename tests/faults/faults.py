@@ -25,7 +25,7 @@ from tests.faults.runs import Job, run
 _SOURCE = Path(__file__).with_name("clock.c")
 _JUMP_SECS = 3600
 _JUMP_LASTS_SECS = 3.0
-_SMALL_MEMORY = 64 << 10
+_SMALL_MEMORY = 0  # bytes beyond what it has: its next page is one too many
 _DEATH_SECS = 20.0
 
 
@@ -50,7 +50,8 @@ class Fault:
 
     Attributes:
       ending: how it ends the job; None if the job must end with 0.
-      note: what the table says about it besides, e.g. that the task had ended already.
+      note: why the fault could not be made, e.g. since the task had ended already; then the cell
+        shows nothing.
       saved: the step of the last checkpoint when it struck.
       on_nodes: whether each task needs a host of its own.
     """

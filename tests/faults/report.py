@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.experiment import Result
+from tests.faults.experiment import NOT_BROKEN, Result
 
 _HEAD = ("fault", "task", "time", "replication", "outcome", "steps lost", "seconds lost")
 
@@ -28,7 +28,9 @@ def as_markdown(results: Sequence[Result]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in (_HEAD, ("---",) * len(_HEAD))]
     lines += ["| " + " | ".join(row_of(result)) + " |" for result in results]
     failed = [result for result in results if result.wrong]
-    lines += ["", f"{len(results)} cells, {len(failed)} failed."]
+    idle = [result.cell for result in results if result.outcome.startswith(NOT_BROKEN)]
+    nothing = f" {len(idle)} show nothing: {', '.join(idle)}." if idle else ""
+    lines += ["", f"{len(results)} cells, {len(failed)} failed.{nothing}"]
     for result in failed:
         lines += ["", f"`{result.cell}`:", *(f"- {one}" for one in result.wrong)]
     return "\n".join(lines) + "\n"

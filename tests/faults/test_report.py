@@ -25,6 +25,12 @@ def test_a_cell_that_failed_says_all_that_is_wrong() -> None:
     assert "2 cells, 1 failed.\n\n`oom/ps/start/sync`:\n- the job hangs\n- more\n" in text
 
 
+def test_a_cell_whose_job_was_not_broken_is_named_since_it_shows_nothing() -> None:
+    idle = Result("oom/worker/start/sync", "not broken: it took no memory", [], 0, 30.0, 20.0)
+    text = as_markdown([PASSED, idle])
+    assert "\n2 cells, 0 failed. 1 show nothing: oom/worker/start/sync.\n" in text
+
+
 def test_a_line_of_the_terminal_begins_with_the_cells_name() -> None:
     assert line_of(PASSED).startswith("sigkill/ps/start/sync ")
 
