@@ -25,8 +25,14 @@ TWO = (*LOCAL, "--workers", "1")
 
 @pytest.fixture
 def running(launcher: Launcher) -> "subprocess.Popen[str]":
+    """A job of three tasks, each of which has started a child."""
     process = launcher.start_up(TWO, "--", "steps=100000", "print=hello", "child")
     launcher.wait_for_log("worker/0", "step 3/")
+
+    def children() -> int:
+        return sum("time.sleep(300)" in words for words in processes_of(launcher.run_id()).values())
+
+    wait_for(lambda: children() == 3, "three children")
     return process
 
 
