@@ -30,6 +30,7 @@ _COMMANDS = (
 )
 _MODULES = ("virtio_pci", "9pnet_virtio", "9p", "nfsd", "nfsv3", "nfsv4")
 _BOOT_SECS = 600.0
+_BEGIN = "the program begins"
 _END = "the program ended with "
 
 _INIT = """\
@@ -60,6 +61,7 @@ rpc.mountd
 mount -t nfs -o vers=4.2,nosharecache 127.0.0.1:/ /run/a
 mount -t nfs -o vers=3,nosharecache,nolock 127.0.0.1:/run/export /run/b
 cd {root}
+echo "{begin}"
 {command}
 echo "{end}$?"
 """
@@ -89,7 +91,9 @@ def run(folder: Path, root: Path, program: Sequence[str]) -> str:
         raise TestbedError(reason)
     script = folder / "serve.sh"
     command = shlex.join([sys.executable, *program])
-    script.write_text(_SERVE.format(root=shlex.quote(str(root)), command=command, end=_END))
+    script.write_text(
+        _SERVE.format(root=shlex.quote(str(root)), command=command, begin=_BEGIN, end=_END)
+    )
     kernel = _kernel(folder / "kernel")
     _pack(folder, kernel, script)
     words = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1500", "-smp", "2"]
@@ -108,7 +112,7 @@ def run(folder: Path, root: Path, program: Sequence[str]) -> str:
     printed, found, code = lines.rpartition(_END)
     if not found or code.split()[0] != "0":
         raise TestbedError(f"the program failed in the machine: {lines[-2000:]}")
-    return printed
+    return printed.rpartition(f"{_BEGIN}\n")[2]
 
 
 def _kernel(folder: Path) -> Path:
