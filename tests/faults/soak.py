@@ -9,6 +9,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import sys
 import tempfile
@@ -48,6 +49,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     options = parser.parse_args(argv)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: STOP.set())
+    # The tasks inherit it, and cannot raise it.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
     share = options.minutes / FULL_MINUTES
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         soak = Soak(Path(name), options.minutes, options.checkpoint_steps, options.seed)
