@@ -36,7 +36,8 @@ class _Task:
       seen: the time of its latest answer (`time.monotonic`); at first, when monitoring began.
       answered: whether it answered the latest question.
       is_here: whether its process exists, though it may hang.
-      wrong: why it must not be used, if it belongs to another job; else None.
+      wrong: why it must not be used, if the process that is there belongs to another job; else
+        None.
     """
 
     address: str
@@ -284,6 +285,8 @@ class LivenessMonitor:
         while not self._ended.is_set():
             answered = probe.answers(_ANSWER_SECS)
             task.is_here = probe.is_here
+            if not task.is_here:
+                task.wrong = None  # What was said of a process that has ended is not true any more.
             if answered and not task.answered:
                 answered = self._may_be_used(label)
             task.answered = answered
@@ -300,6 +303,5 @@ class LivenessMonitor:
         except UserError as error:
             task.wrong = str(error)
             return False
-        if may_be_used:
-            task.wrong = None
+        task.wrong = None  # It may have been another process that had to be refused.
         return may_be_used

@@ -398,6 +398,35 @@ def test_who_waits_for_a_task_of_another_job_is_told_at_once():
         monitor.stop()
 
 
+def test_a_task_of_another_job_that_has_ended_is_wrong_no_more():
+    with answering() as address:
+        monitor = LivenessMonitor({"ps/0": address}, 60.0, refuse)
+        monitor.start()
+        wait_until(lambda: monitor._tasks["ps/0"].wrong == "ps/0 belongs to another job")
+    wait_until(lambda: monitor._tasks["ps/0"].wrong is None)
+    monitor.refuse_wrong(["ps/0"])
+    monitor.stop()
+
+
+def test_a_task_that_took_the_place_of_another_jobs_is_not_refused_for_that_one():
+    is_other, asked = threading.Event(), []
+    is_other.set()
+
+    def meet(label: str) -> bool:
+        asked.append(label)
+        return refuse(label) if is_other.is_set() else False  # it has not said who it is yet
+
+    with answering() as address:
+        monitor = LivenessMonitor({"ps/0": address}, 60.0, meet)
+        monitor.start()
+        wait_until(lambda: monitor._tasks["ps/0"].wrong is not None)
+        is_other.clear()
+        asked.clear()
+        wait_until(lambda: len(asked) > 2)
+        monitor.refuse_wrong(["ps/0"])
+        monitor.stop()
+
+
 def test_a_process_that_meets_another_job_ends_with_exit_code_2(tmp_path):
     code = (
         "import sys, time\n"
