@@ -10,7 +10,6 @@ import faulthandler
 import functools
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
@@ -86,12 +85,13 @@ class StallWatch:
     def _watch(self) -> None:
         count, silence, said = -1, 0.0, False
         period = min(_PERIOD_SECS, self._timeout_secs / 10)
-        before = time.monotonic()
+        clock = self._activity.time
+        before = clock.now()
+        # While this process is stopped (SIGSTOP), it can make no progress.
+        clock.longest_gap = 2 * period
         while not self._ended.wait(period):
-            now = time.monotonic()
-            # If this process was stopped (SIGSTOP), it could make no progress, so that time does
-            # not count.
-            passed, before = min(now - before, 2 * period), now
+            now = clock.now()
+            passed, before = now - before, now
             progresses = count != self._activity.count or self._activity.phase is None
             if progresses or not self._is_heard():
                 count, silence, said = self._activity.count, 0.0, False
@@ -99,6 +99,7 @@ class StallWatch:
             silence += passed
             if silence > self.limit:
                 said = self._judge(silence, said) or said
+        clock.longest_gap = None
 
     def _judge(self, silence: float, said: bool) -> bool:
         """Ends the process, or says once what it waits for; returns whether it has said that."""

@@ -46,6 +46,13 @@ def ends(monkeypatch) -> Iterator[Ends]:
     found.test_is_over.set()
 
 
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + WAIT_SECS
+    while not condition():
+        assert time.monotonic() < until, "it did not come true"
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def beating(noted: Activity, phase: Optional[str]) -> Iterator[None]:
     """Notes progress all the time."""
@@ -118,6 +125,13 @@ def test_the_limit_is_at_least_three_times_what_a_phase_has_taken_before(monkeyp
     assert watch.limit == 150.0
     noted.begin(START)
     assert watch.limit == 30.0
+
+
+def test_a_watch_makes_the_clock_leave_out_standstills_while_it_lasts() -> None:
+    noted = Activity()
+    with StallWatch(noted, 2.0):
+        wait_until(lambda: noted.time.longest_gap == 0.4)
+    wait_until(lambda: noted.time.longest_gap is None)
 
 
 def test_a_process_that_waits_for_another_ends_after_that_one(ends, capfd) -> None:
