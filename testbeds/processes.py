@@ -1,5 +1,6 @@
 """Runs real processes of cifar10_main.py: a single one, or a cluster on the loopback interface."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -254,6 +255,12 @@ def free_ports(count: int) -> list[int]:
         raise TestbedError(f"{len(held)} free ports, {count} are needed")
     _held_ports.extend(held)
     return [int(one.getsockname()[1]) for one in held]
+
+
+@atexit.register
+def _release_ports() -> None:
+    for held in _held_ports:
+        held.close()
 
 
 def _answers(address: str) -> bool:
