@@ -11,6 +11,7 @@ from cifar10.cluster import identity, introduction, server, shutdown
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.process_guard import ProcessGuard
 from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
@@ -71,6 +72,7 @@ class ClusterSession:
         asked = [*self._needed, *(self._workers if self._waits_for_workers else [])]
         self._acquaintance = Acquaintance(cluster, asked, self._serving, owner)
         self._monitor = LivenessMonitor(others, config.cluster_timeout, self._acquaintance.meet)
+        self._guard = ProcessGuard(self._monitor)
         self._noted: Optional[Activity] = None
         self._teller: Optional[threading.Thread] = None
         self._closed = threading.Event()
@@ -135,10 +137,10 @@ class ClusterSession:
             self.close()
             raise
         always = [one for one in self._needed if one not in self._workers]
-        self._monitor.end_process_without(always, is_over=lambda: _is_over(check))
+        self._guard.end_without(always, is_over=lambda: _is_over(check))
         if self.in_graph:
             # All machines take part in its steps, and in the beginning of its sessions.
-            self._monitor.end_process_without(
+            self._guard.end_without(
                 self._workers, is_needed=lambda: self._phase not in (SAVING, EVALUATION)
             )
         self._monitor.say_who_is_silent(self._needed, say)
@@ -162,13 +164,13 @@ class ClusterSession:
                 return f"; nothing was saved, since the weights are on {', '.join(gone)}"
             return save()
 
-        self._monitor.last_work = save_or_explain
+        self._guard.last_work = save_or_explain
         self._noted = noted
         if self._waits_for_workers:
             # Before and after training, and during validation, workers come and go. A master that
             # saves does not need them, and its checkpoint must become whole.
             self._monitor.say_who_is_silent(self._workers, say, lambda: noted.is_in_step)
-            self._monitor.end_process_without(
+            self._guard.end_without(
                 self._workers, self._least_workers, is_needed=lambda: noted.is_in_step
             )
 
@@ -219,7 +221,7 @@ class ClusterSession:
         The process is ended after that time.
         """
         stay = Stay(stop, lambda: self._monitor.is_here(f"{MASTER}/0"))
-        self._monitor.end_process_when(stay.check)
+        self._guard.end_when(stay.check)
         return stay
 
     def heed_signals(self, stop: StopRequest, is_in_step: Callable[[], bool]) -> None:
@@ -238,7 +240,7 @@ class ClusterSession:
                 stop.check()
 
         if self.trains:
-            self._monitor.end_process_when(check)
+            self._guard.end_when(check)
 
     def replication(self) -> Replication:
         """Returns this trainer's replication; see `cluster_replication.replication`."""
