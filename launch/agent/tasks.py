@@ -200,7 +200,9 @@ class Tasks:
                 words = f"{removal.error}; its container may still run: see `clean`"
                 self._say("note", text=f"{task.name}: {words}")
             reason = containers.reason(code, removal)
-            self._report_end(task, code, reason, left, has_ended=removal.error is None)
+            # The engine's own processes beside a container do not count as left behind.
+            others = 0 if code < 0 or removal.were_running else left
+            self._report_end(task, code, reason, others, has_ended=removal.error is None)
 
         self._remove(containers, go_on, marks)
 
