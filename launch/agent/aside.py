@@ -47,7 +47,7 @@ class Asides:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._children: dict[int, _Child] = {}  # file descriptor of a child's output -> the child
+        self._running: dict[int, _Child] = {}  # file descriptor of a child's output -> the child
 
     def run(self, work: Callable[[], Any], done: Done, secs: float) -> None:
         """Runs a function in a child process.
@@ -71,24 +71,24 @@ class Asides:
             _work_in_child(work, writing, agent)
         os.close(writing)
         os.set_blocking(reading, False)
-        self._children[reading] = _Child(pid, done, self._machine.now() + secs)
+        self._running[reading] = _Child(pid, done, self._machine.now() + secs)
         self._machine.watch(reading, lambda: self._read(reading))
 
     def turn(self) -> None:
         """Kills the child processes that are late."""
         now = self._machine.now()
-        for fd, child in list(self._children.items()):
+        for fd, child in list(self._running.items()):
             if now > child.deadline:
                 self._forget(fd)
                 child.done(None)
 
     def end(self) -> None:
         """Kills all child processes; what they would have returned is not taken any more."""
-        for fd in list(self._children):
+        for fd in list(self._running):
             self._forget(fd)
 
     def _read(self, fd: int) -> None:
-        child = self._children.get(fd)
+        child = self._running.get(fd)
         if child is None:  # it was forgotten a moment ago
             return
         try:
@@ -105,7 +105,7 @@ class Asides:
         child.done(found)
 
     def _forget(self, fd: int) -> None:
-        child = self._children.pop(fd)
+        child = self._running.pop(fd)
         self._machine.unwatch(fd)
         os.close(fd)
         # The first signal reaches its children, the second one a child that has no group yet.

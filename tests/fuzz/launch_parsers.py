@@ -26,7 +26,7 @@ from tests.fuzz.parser import Parser
 from tests.launch.cluster.full import FULL
 
 _CLUSTERS = [
-    FULL.encode(),
+    FULL.replace("gpus: 0", "gpus: 1").encode(),  # so that its tasks can be made
     b"hosts: [node0, alice@node1, &a node2]\nports: free\n",
     b"backend: slurm\ntasks: {master: 1, worker: 2, ps: 1}\nnodes: 2\n"
     b"slurm:\n  time: 1:00:00\n  partition: gpu\n",

@@ -18,12 +18,12 @@ def _answer(work: Callable[[], Any], secs: float = 60) -> Any:
     asides = Asides(machine)
     found: list[Any] = []
     asides.run(work, found.append, secs)
-    (child,) = asides._children.values()
+    (child,) = asides._running.values()
     while not found:
         machine.wait(0.05)
         asides.turn()
     os.waitpid(child.pid, 0)
-    assert not asides._children
+    assert not asides._running
     return found[0]
 
 
@@ -56,7 +56,7 @@ def test_the_end_takes_no_answer() -> None:
     asides = Asides(machine)
     found: list[Any] = []
     asides.run(lambda: time.sleep(300), found.append, 60)
-    (child,) = asides._children.values()
+    (child,) = asides._running.values()
     asides.end()
     assert os.waitpid(child.pid, 0)[1] == signal.SIGKILL
     machine.wait(0)

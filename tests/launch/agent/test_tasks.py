@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from launch.agent import tasks
+from launch.agent.aside import Asides
 from launch.agent.containers import Containers
 from launch.agent.machine import Machine
 from launch.agent.protocol import Outgoing
@@ -137,7 +138,8 @@ def test_a_silent_container_is_told_of_if_its_engine_does_not_work(
     made._running["worker/0"] = silent
     for _ in range(2):  # it is asked for once
         made._look_for_silence(Containers(str(engine)))
-    (child,) = made._asides._children.values()
+    asides: Asides = made._asides
+    (child,) = asides._running.values()
     while not said:
         machine.wait(60)
     os.waitpid(child.pid, 0)
