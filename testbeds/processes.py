@@ -192,6 +192,18 @@ class ClusterOfProcesses:
                 raise TestbedError(f"{label} did not print {text!r}\n{self.all_output()}")
             time.sleep(_POLL_SECS)
 
+    def wait_for_listening(self, *labels: str, timeout_secs: float = 120) -> None:
+        """Waits until the addresses of tasks accept connections.
+
+        Raises:
+          TestbedError: the time limit passed.
+        """
+        deadline = time.monotonic() + timeout_secs
+        while not set(labels) <= set(self.listening()):
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{', '.join(labels)} do not listen\n{self.all_output()}")
+            time.sleep(_POLL_SECS)
+
     def listening(self) -> list[str]:
         """Returns the labels of the tasks whose addresses accept connections."""
         addresses = {
