@@ -68,11 +68,17 @@ class StallWatch:
 
     def __enter__(self) -> "StallWatch":
         if self._timeout_secs:
-            threading.Thread(target=self._watch, daemon=True, name="stall watch").start()
+            period = min(_PERIOD_SECS, self._timeout_secs / 10)
+            # While this process is stopped (SIGSTOP), it can make no progress.
+            self._activity.time.count_gaps_up_to(2 * period)
+            threading.Thread(
+                target=self._watch, args=(period,), daemon=True, name="stall watch"
+            ).start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._ended.set()
+        self._activity.time.count_gaps_up_to(None)
 
     @property
     def limit(self) -> float:
@@ -82,13 +88,10 @@ class StallWatch:
         seen = self._activity.longest.get(phase, 0.0)
         return max(factor * self._timeout_secs, _SEEN_FACTOR * seen)
 
-    def _watch(self) -> None:
+    def _watch(self, period: float) -> None:
         count, silence, said = -1, 0.0, False
-        period = min(_PERIOD_SECS, self._timeout_secs / 10)
         clock = self._activity.time
         before = clock.now()
-        # While this process is stopped (SIGSTOP), it can make no progress.
-        clock.longest_gap = 2 * period
         while not self._ended.wait(period):
             now = clock.now()
             passed, before = now - before, now
@@ -99,7 +102,6 @@ class StallWatch:
             silence += passed
             if silence > self.limit:
                 said = self._judge(silence, said) or said
-        clock.longest_gap = None
 
     def _judge(self, silence: float, said: bool) -> bool:
         """Ends the process, or says once what it waits for; returns whether it has said that."""

@@ -23,7 +23,7 @@ def test_all_time_counts_while_nobody_watches(now: list[float]) -> None:
 
 def test_a_gap_between_two_questions_is_a_standstill(now: list[float]) -> None:
     clock = OwnTime()
-    clock.longest_gap = 2.0
+    clock.count_gaps_up_to(2.0)
     for secs in (1.0, 2.0, 600.0, 0.5):
         now[0] += secs
         clock.now()
@@ -34,7 +34,7 @@ def test_the_longest_phase_leaves_out_the_time_for_which_the_process_stood_still
     now: list[float],
 ) -> None:
     noted = Activity()
-    noted.time.longest_gap = 2.0
+    noted.time.count_gaps_up_to(2.0)
     noted.begin(STEP)
     now[0] += 1.0
     noted.time.now()  # the watch's thread
