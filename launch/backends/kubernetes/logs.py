@@ -34,7 +34,7 @@ class PodLog:
       pod: the pod's newest state.
       watch: number of the watch that showed the pod last.
       before: the log of the previous pod with this name, while its connection is open.
-      earlier: the place in the log of the previous pod with this name.
+      earlier: the log of the previous pod with this name, until this one's first line is there.
       stream: the open connection.
       place: the place in the log up to which lines were taken.
       due: when to open the next connection.
@@ -48,7 +48,7 @@ class PodLog:
     pod: Pod
     watch: int
     before: "Optional[PodLog]" = None
-    earlier: Optional[LogPlace] = None
+    earlier: "Optional[PodLog]" = None
     stream: Optional[Stream] = None
     place: LogPlace = field(default_factory=LogPlace)
     due: float = 0.0
@@ -60,10 +60,16 @@ class PodLog:
 
     def take(self, part: LogPart) -> Optional[bytes]:
         """Takes the next part of a line; returns its text, or None if it is old or cut."""
-        if self.earlier is not None and self.place.first is None and part == self.earlier.first:
-            self.place = self.earlier  # a connection for the previous pod has read this log
+        earlier = self.earlier
+        while earlier is not None and earlier.place.first is None:
+            earlier = earlier.earlier
+        if earlier is not None and self.place.first is None and part == earlier.place.first:
+            self.place = earlier.place  # a connection for the previous pod has read this log
             self.place.resume()
-        return self.place.take(part)
+        text = self.place.take(part)
+        if self.place.first is not None:
+            self.earlier = None
+        return text
 
     def ended(self, stream: Stream, now: float) -> Optional[bytes]:
         """Records the end of the connection; returns a last line without a line end."""
@@ -103,10 +109,7 @@ class PodLogs:
                 if log.place.is_doubtful:  # the connection is one to the new pod
                     self._end(log)
             before = log if log is not None and log.stream is not None else None
-            earlier = None
-            if log is not None:
-                earlier = log.place if log.place.first is not None else log.earlier
-            log = self._logs[pod.name] = PodLog(pod, self._watch, before, earlier)
+            log = self._logs[pod.name] = PodLog(pod, self._watch, before, log)
         if pod.state == "ended" and log.pod.state != "ended":
             log.due = 0.0
         log.pod, log.watch = pod, self._watch
