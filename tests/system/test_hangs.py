@@ -16,6 +16,7 @@ from tests.system import hanging_trainer, small
 pytestmark = pytest.mark.system
 
 PATIENT = "--cluster-timeout=150"  # where the limit is not reached
+HANGING = ("--train-steps=150", "--checkpoint-steps=150")  # an epoch would be two steps
 IN_GRAPH = ("--replication=in-graph",)
 SETTINGS = (
     "--output-dir=output",
@@ -141,7 +142,7 @@ def test_a_worker_that_runs_at_a_twentieth_of_the_speed_is_not_given_up(data, tm
 def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_again(
     data, tmp_path, monkeypatch, where, words
 ):
-    arguments = (data, *SETTINGS, "--train-steps=150", "--stall-timeout=15")
+    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=15")
     with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
         tasks.start("ps/0", more=[PATIENT])
         monkeypatch.setenv("HANG", where)
@@ -159,7 +160,7 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
 
 
 def test_a_master_without_input_saves_and_ends_and_workers_do_not(data, tmp_path, monkeypatch):
-    arguments = (data, *SETTINGS, "--train-steps=150", "--stall-timeout=10")
+    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=10")
     with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
         tasks.start("ps/0", "worker/0", more=[PATIENT])
         tasks.wait_for_listening("ps/0", "worker/0")
@@ -173,7 +174,7 @@ def test_a_master_without_input_saves_and_ends_and_workers_do_not(data, tmp_path
 
 
 def test_a_process_alone_without_input_saves_its_last_step(data, tmp_path, monkeypatch):
-    arguments = (data, *SETTINGS, "--train-steps=150", "--stall-timeout=10")
+    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=10")
     monkeypatch.setenv("HANG", "input")
     log = pathlib.Path(tmp_path / "master-0.log")
     with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
