@@ -15,7 +15,7 @@ from launch.connect.connections import Connections, Event
 from launch.connect.inbox import Inbox
 from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome
+from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.agents import Agents
@@ -86,7 +86,7 @@ def run_with_agents(
                     words = "" if number else "stopped before the start"
                     found = _with_free_ports(job, connections, events, signals, words)
                     if isinstance(found, Outcome):
-                        return found
+                        return _kept(found, folder) if number else found
                     ready = found
                 outcome, agents, is_early = attempt(ready if adapt is None else adapt(ready))
                 number += 1
@@ -95,9 +95,9 @@ def run_with_agents(
                     return outcome
                 # The job would start again, so it is a stop that ends it.
                 if agents.platforms_reason:
-                    return _stopped_by_platform(agents.platforms_reason)
+                    return _kept(_stopped_by_platform(agents.platforms_reason), folder)
                 if signals:
-                    return _stopped(signals)
+                    return _kept(_stopped(signals), folder)
                 if not connections.has_all():
                     return outcome
                 display.note(
@@ -112,6 +112,12 @@ def run_with_agents(
 def _stopped(signals: Sequence[int], words: str = "") -> Outcome:
     name = signal.Signals(signals[0]).name
     return Outcome(128 + signals[0], words or f"stopped by {name}", cause=Cause.USER)
+
+
+def _kept(outcome: Outcome, folder: RunFolder) -> Outcome:
+    """Writes an outcome into the status file in place of the last attempt's; returns it."""
+    folder.write_status({**folder.status(), "time": time.time(), **end_record(outcome)})
+    return outcome
 
 
 def _stopped_by_platform(reason: str) -> Outcome:
@@ -165,12 +171,12 @@ def _with_free_ports(
         try:
             name, link, message = events.get(timeout=_LOOK_SECS)
         except queue.Empty:
+            if not is_stopped and time.monotonic() > until:
+                missing = [host.name for host in job.cluster.hosts if host.name not in found]
+                raise HostError(f"{', '.join(missing)}: did not report free ports") from None
             link = None
-        if time.monotonic() > until and is_stopped:
+        if is_stopped and time.monotonic() > until:
             return _stopped(signals, words)
-        if time.monotonic() > until:
-            missing = [host.name for host in job.cluster.hosts if host.name not in found]
-            raise HostError(f"{', '.join(missing)}: did not report free ports")
         if link is None or not connections.is_current(name, link):
             continue  # nothing, or from a connection of an earlier attempt
         if message["event"] == "ports":

@@ -222,4 +222,6 @@ def test_a_stop_while_an_attempt_ends_whose_port_was_taken_is_the_outcome(
     folder = RunFolder.create(tmp_path / "state", job)
     with contextlib.closing(Display(io.StringIO(), live=False)) as display:
         assert run_with_agents(job, folder, TRANSPORT, display) == expected
+    status = folder.status()
+    assert (status["exit_code"], status["reason"]) == (expected.exit_code, expected.reason)
     assert_nothing_left(folder.run_id, timeout_secs=10)
