@@ -22,6 +22,8 @@ _MODULES = (
     "task_process",
     "machine",
     "containers",
+    "aside",
+    "tasks",
     "addresses",
     "host_facts",
     "main",

@@ -23,33 +23,10 @@ from launch.screen.plain import plain
 from launch.verbs import cli, runs
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
+from tests.launch.cluster.full import FULL
 
 _CLUSTERS = [
-    b"""\
-backend: ssh
-user: alice
-python: .venv/bin/python
-workdir: /data
-gpus: 2
-gpus_per_task: 1
-ports: 3000-3010
-restarts: 3
-sync: true
-hosts:
-  - name: node0
-    address: 10.0.0.1
-    roles: {chief: 1, ps: 1}
-  - name: node1
-    user: bob
-    gpus: 1
-    roles: {evaluator: 1}
-environment:
-  OMP_NUM_THREADS: 2
-limits:
-  start_secs: 30
-  idle_secs: off
-  lease_secs: 2.5
-""",
+    FULL.replace("gpus: 0", "gpus: 1").encode(),  # so that its tasks can be made
     b"hosts: [node0, alice@node1, &a node2]\nports: free\n",
     b"backend: slurm\ntasks: {master: 1, worker: 2, ps: 1}\nnodes: 2\n"
     b"slurm:\n  time: 1:00:00\n  partition: gpu\n",

@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import signal
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,6 @@ SETTINGS = (
 )
 FOREVER = ("--train-steps=1000000", "--checkpoint-steps=1000", "--log-steps=100")
 SHORT = ("--train-steps=300", "--checkpoint-steps=100")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
-    """The --data-dir flag of records with 180 training images; a step takes milliseconds."""
-    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
 def result(folder: pathlib.Path) -> dict:
@@ -158,8 +153,9 @@ def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_p
     folder = program.make_records(tmp_path / "data", 3_000)
     arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--cluster-timeout=15")
     arguments += ("--train-steps=4", "--checkpoint-steps=2")
-    assert 300 * slow_evaluation.BATCH_SECS > 15  # a validation
-    with cluster(tmp_path, *arguments, program=slow_evaluation.PROGRAM) as tasks:
+    slow = {"VALIDATION_BATCH_SECS": "0.06"}  # 18 s for 300 images
+    shape: dict[str, Any] = {"program": slow_evaluation.PROGRAM, "variables": slow}
+    with cluster(tmp_path, *arguments, **shape) as tasks:
         tasks.start()
         tasks.wait()
     # The other tasks do not wait for the master's last validation.

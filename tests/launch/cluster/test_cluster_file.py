@@ -9,39 +9,9 @@ from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host, Limits, Ports
 from launch.errors import LaunchError
+from tests.launch.cluster.full import FULL
 
 PAGE = Path(__file__).parents[3] / "docs" / "launch.md"
-
-FULL = """\
-backend: ssh
-user: alice
-python: .venv/bin/python
-workdir: /data
-gpus: 2
-gpus_per_task: 1
-ports: 3000-3010
-restarts: 3
-sync: true
-hosts:
-  - name: node0
-    address: 10.0.0.1
-    roles: {chief: 1, ps: 1}
-  - name: node1
-    user: bob
-    python: /opt/python
-    agent_python: python3.11
-    gpus: 0
-    roles: {evaluator: 1}
-environment:
-  OMP_NUM_THREADS: 2
-  SWITCH: on
-pass_environment: [API_TOKEN]
-limits:
-  start_secs: 30
-  idle_secs: off
-  lease_secs: 2.5
-"""
-
 
 ALL_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
 
