@@ -103,7 +103,7 @@ def _has_started(folder: RunFolder, *, is_agents: bool) -> bool:
     if not is_agents:
         return bool(tasks)
     return bool(tasks) and all(
-        str(row.get("state")).partition(" ")[0] not in ("waiting", "starting") for row in tasks
+        str(row.get("state")).partition(" ")[0] in ("running", "done") for row in tasks
     )
 
 

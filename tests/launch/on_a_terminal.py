@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -57,6 +58,11 @@ class Terminal:
             assert self._read() or words in self.shown, f"no {words!r} in {self.shown!r}"
         self.shown = self.shown.partition(words)[2]
 
+    @property
+    def last_line(self) -> str:
+        """The last line that was shown, without the codes that control the terminal."""
+        return re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", self.shown).splitlines()[-1]
+
     def end(self) -> int:
         """Reads until the command has ended; returns its exit code."""
         deadline = time.monotonic() + _DEADLINE_SECS
@@ -75,7 +81,7 @@ class Terminal:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
         if self._fd >= 0:
-            os.close(self._fd)
+            self.hang_up()
 
     def _read(self) -> bool:
         """Reads what is there; returns False at the end."""

@@ -1,5 +1,6 @@
 """The log file of a task."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def test_beside_a_log_stand_the_times_and_offsets_of_its_lines(
 ) -> None:
     now = [1_790_000_000.5]
     for clock in ("time", "monotonic"):
-        monkeypatch.setattr(log_file.time, clock, lambda: now[0])
+        monkeypatch.setattr(time, clock, lambda: now[0])
     log = LogFile(str(tmp_path / "a.log"))
     for secs, data in ((0.0, b"one\n"), (0.1, b"two\n"), (0.2, b"three\n")):
         now[0] += secs

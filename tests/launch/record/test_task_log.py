@@ -1,5 +1,6 @@
 """A task's log as the verbs read it: old lines with their times, and new ones as they come."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_790_000_000.0
-        monkeypatch.setattr(log_file.time, "time", lambda: self.now)
-        monkeypatch.setattr(log_file.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "time", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,6 +38,12 @@ def training_on_a_terminal(launcher: Launcher, on_terminal: OnTerminal, *words: 
     terminal = on_terminal("up", *launcher.up_words(TWO, "--", "steps=100000", *words))
     launcher.wait_for_log("worker/0", "step 3/")
     return terminal
+
+
+def read_until(process: "subprocess.Popen[str]", words: str) -> None:
+    """Reads a command's output up to the first line that contains `words`."""
+    assert process.stdout is not None
+    assert any(words in line for line in process.stdout), f"it ended without {words!r}"
 
 
 def launcher_pid(launcher: Launcher) -> int:
@@ -92,19 +99,23 @@ def test_a_start_that_fails_is_told_by_detach(launcher: Launcher, tmp_path: Path
 
 
 def test_attach_shows_a_run_to_its_end_and_ends_with_its_exit_code(launcher: Launcher) -> None:
-    launcher.up(TWO, "--detach", "--", "steps=100000", "worker/0:die=3", "worker/0:at=60")
-    output = launcher.verb("attach", exit_code=3)
-    lines = output.splitlines()
-    assert lines[:2] == [
-        f"run {launcher.run_id()}",
-        f"run folder: {launcher.state / launcher.run_id()}",
+    launcher.up(TWO, "--detach", "--", "steps=100000")
+    run = launcher.run_id()
+    process = launcher.start("attach", "--state-dir", str(launcher.state))
+    read_until(process, "[worker/0 localhost] epoch 0.1/1  step ")
+    os.kill(pid_of(run, "worker/0"), signal.SIGKILL)
+    lines = process.communicate(timeout=60)[0].splitlines()
+    assert process.returncode == 137
+    assert "worker/0 on localhost failed: killed by SIGKILL; stopping the others" in lines
+    assert "[master/0 localhost] saved" in lines
+    assert lines[-2:] == [
+        f"  log: {launcher.state / run / 'logs' / 'worker-0.log'}",
+        "exit code 137: worker/0 on localhost failed: killed by SIGKILL",
     ]
-    assert any(line.startswith("[worker/0 localhost] epoch 0.1/1  step ") for line in lines)
-    assert "worker/0 on localhost failed: exit code 3; stopping the others" in lines
-    assert lines[-1] == "exit code 3: worker/0 on localhost failed: exit code 3"
-    assert "  | about to fail" in lines
     # A run that is over says how it ended, as often as it is asked.
-    assert launcher.verb("attach", exit_code=3).splitlines()[-1] == lines[-1]
+    again = launcher.verb("attach", exit_code=137).splitlines()
+    assert again[:2] == [f"run {run}", f"run folder: {launcher.state / run}"]
+    assert again[-1] == lines[-1]
 
 
 def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(
@@ -144,7 +155,7 @@ def test_the_answer_decides_and_a_second_ctrl_c_stops(
     up.type("\x03")
     up.wait_for("SIGINT: stopping all tasks")
     assert up.end() == 130
-    assert up.shown.splitlines()[-1] == "exit code 130: stopped by SIGINT"
+    assert up.last_line == "exit code 130: stopped by SIGINT"
     log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
     assert log.read_text().endswith("saved\n")
     assert_nothing_left(launcher.run_id())
@@ -171,7 +182,7 @@ def test_a_question_does_not_keep_a_job_from_its_end(
     up.wait_for(QUESTION)
     launcher.verb("stop")
     assert up.end() == 143
-    assert up.shown.splitlines()[-1] == "exit code 143: stopped by SIGTERM"
+    assert up.last_line == "exit code 143: stopped by SIGTERM"
 
 
 def test_a_lost_terminal_ends_a_run_that_was_not_left(
@@ -217,16 +228,20 @@ def test_a_launcher_that_is_killed_is_named_on_its_terminal(
     assert up.end() == 137
     run = launcher.run_id()
     words = f"SIGKILL has ended the launcher; to end what is left: clean --run {run}"
-    assert up.shown.splitlines()[-1] == f"exit code 137: {words}"
+    assert up.last_line == f"exit code 137: {words}"
     assert_nothing_left(run, timeout_secs=60)
 
 
 def test_attach_shows_a_run_whose_launcher_has_another_terminal(launcher: Launcher) -> None:
-    process = launcher.start_up(TWO, "--", "steps=60")
+    process = launcher.start_up(TWO, "--", "steps=100000")
     launcher.wait_for_log("worker/0", "step 3/")
-    output = launcher.verb("attach")
-    assert "[master/0 localhost] epoch 0.1/1  step 60/60  loss 1.9  512 images/s\n" in output
-    assert output.splitlines()[-1] == "master/0 is done"
+    attached = launcher.start("attach", "--state-dir", str(launcher.state))
+    read_until(attached, "[master/0 localhost] epoch 0.1/1  step ")
+    launcher.verb("stop")
+    output, _ = attached.communicate(timeout=60)
+    assert attached.returncode == 143
+    assert "[master/0 localhost] saved\n" in output
+    assert output.splitlines()[-1] == "exit code 143: stopped by SIGTERM"
     process.communicate(timeout=60)
 
 

@@ -23,8 +23,9 @@ def a_run(parent: Path, number: int, **changes: object) -> RunFolder:
     made = RunFolder.create(parent, JOB)
     folder = RunFolder(made.path.with_name(f"20260131-00000{number}-abcd"))
     made.path.rename(folder.path)
+    now = {"began": time.time() - 180}
     gone = {"pid": 1, "started": "never", "boot": "", "machine": ""}
-    folder.add(**{"launcher": gone, **changes})
+    folder.add(**{"launcher": gone, **now, **changes})
     return folder
 
 
@@ -48,26 +49,14 @@ def test_runs_are_listed_with_the_newest_first(
     a_run(tmp_path / "runs", 5, launcher=RunFolder.create(tmp_path / "x", JOB).record()["launcher"])
     (tmp_path / "runs" / "20260131-000004-abcd" / "run.json").write_text("{")
     a_run(tmp_path / "runs", 0)
-    assert [line.split() for line in said(tmp_path / "runs", capsys).splitlines()] == [
-        ["run", "state", "age", "backend", "tasks", "step", "accuracy"],
-        ["20260131-000005-abcd", "starting", "0", "s", "local", "3"],
-        ["20260131-000004-abcd", "damaged"],
-        ["20260131-000003-abcd", "stopped", "0", "s", "local", "3"],
-        ["20260131-000002-abcd", "failed", "(exit", "code", "3)", "0", "s", "local", "3"],
-        [
-            "20260131-000001-abcd",
-            "done",
-            "2",
-            "h",
-            "05",
-            "min",
-            "local",
-            "3",
-            "282/282",
-            "91.32",
-            "%",
-        ],
-        ["20260131-000000-abcd", "not", "followed", "0", "s", "local", "3"],
+    assert [" ".join(line.split()) for line in said(tmp_path / "runs", capsys).splitlines()] == [
+        "run state age backend tasks step accuracy",
+        "20260131-000005-abcd starting 3 min local 3",
+        "20260131-000004-abcd damaged",
+        "20260131-000003-abcd stopped 3 min local 3",
+        "20260131-000002-abcd failed (exit code 3) 3 min local 3",
+        "20260131-000001-abcd done 2 h 05 min local 3 282/282 91.32 %",
+        "20260131-000000-abcd not followed 3 min local 3",
     ]
 
 
