@@ -115,7 +115,7 @@ class TaskLog:
     def _open(self, path: Path) -> None:
         try:
             self._file = path.open("rb")
-        except OSError:  # the task has not written yet, or the file has just got its new name
+        except (OSError, ValueError):  # nothing was written yet, or the name is damaged
             return
         # `.log.1` has its times in `.times.1`.
         self._times = Times(path.with_name(path.name.replace(".log", ".times")))

@@ -15,6 +15,7 @@ from launch.errors import LaunchError
 from launch.record.run_folder import RunFolder, find, state_dir
 from launch.record.task_log import Line, TaskLog
 from launch.screen.plain import plain
+from launch.screen.row import saved_rows
 from launch.verbs.going_on import ASK_SECS, LOOK_SECS, without_launcher
 
 
@@ -46,10 +47,9 @@ def logs(options: argparse.Namespace) -> int:
     folder = find(state_dir(options.state_dir), options.run)
     sources = _sources(folder, options.tasks, options.since)
     if not options.follow and not any(source.log.exists() for source in sources.values()):
-        raise LaunchError(
-            f"{', '.join(sources)} {'has' if len(sources) == 1 else 'have'} not written anything "
-            f"yet: {folder.path / 'logs'}"
-        )
+        who = ", ".join(map(plain, sources)) or "its tasks"
+        has = "has" if len(sources) == 1 else "have"
+        raise LaunchError(f"{who} {has} not written anything yet: {folder.path / 'logs'}")
     pattern: Optional[re.Pattern[bytes]] = options.grep
 
     def chosen(lines: Iterator[Line]) -> Iterator[Line]:
@@ -62,7 +62,7 @@ def logs(options: argparse.Namespace) -> int:
                 words = (
                     "the times of its earlier lines are not known; --since left none of them out"
                 )
-                print(f"note: {name}: {words}", file=sys.stderr)
+                print(f"note: {plain(name)}: {words}", file=sys.stderr)
         if options.follow:
             _follow(folder, list(sources.values()), chosen)
     finally:
@@ -92,10 +92,10 @@ def _sources(folder: RunFolder, asked: Sequence[str], since: float) -> dict[str,
         name for name in known if not asked or name in asked or name.partition("/")[0] in asked
     ]
     names.sort(key=lambda name: name.partition("/")[0] not in LEADS)
-    hosts = {row.get("task"): row.get("host") for row in folder.status().get("tasks", [])}
+    hosts = {row.task: row.host for row in saved_rows(folder.status().get("tasks", []))}
     return {
         name: _Source(
-            f"[{name} {hosts.get(name) or known[name]}] " if len(names) > 1 else "",
+            plain(f"[{name} {hosts.get(name) or known[name]}] ") if len(names) > 1 else "",
             TaskLog(folder.log_path(name), since),
         )
         for name in names
