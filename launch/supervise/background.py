@@ -56,10 +56,11 @@ class Background:
         return self._is_over
 
     def signal(self, signum: int) -> None:
-        """Sends a signal to the process, unless it has ended."""
+        """Passes on a signal that asks for the end of the run, unless the process has ended."""
         if not self._is_over:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pid, signum)
+            self.leave()  # a SIGHUP on top of it would keep tasks from saving
 
     def leave(self) -> None:
         """Lets the run go on when this process ends."""
@@ -98,11 +99,19 @@ def start(run: Run, folder: RunFolder) -> Background:
     """Runs a job in a process that has no terminal; call it while this process has one thread.
 
     What `run` shows goes to `folder.launcher_log`.
+
+    Raises:
+      HostError: this machine starts no more processes.
     """
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        raise HostError(
+            f"the launcher cannot be started: {error.strerror}; see ulimit -u"
+        ) from None
     if pid:
         theirs.close()
         return Background(folder, pid, ours)
@@ -137,12 +146,12 @@ def _give_up_the_terminal(folder: RunFolder, kept: int) -> None:
 
 def _work(run: Run, folder: RunFolder, channel: socket.socket) -> None:
     """Runs the job, and sends how it ended."""
-    folder.take_over()
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
     stream = cast(TextIO, _LogStream(str(folder.launcher_log)))
     display = Display(stream, live=False)
     error: Optional[str] = None
     try:
+        folder.take_over()
         outcome = run(display)
     except LaunchError as failure:
         error, outcome = str(failure), Outcome(failure.exit_code, "")

@@ -49,7 +49,7 @@ class Foreground:
     ) -> None:
         self._process, self._folder, self._view = process, folder, view
         self._signals, self._num_heeded = signals, 0
-        self._is_stopping = False
+        self._is_stopping = self._is_hung_up = False
 
     def follow(self, is_enough: Callable[[], bool] = lambda: False) -> Optional[Outcome]:
         """Shows the run; returns how it ended, or None if it goes on.
@@ -91,8 +91,11 @@ class Foreground:
                 return True
             if answer is not _Answer.STOP:
                 return False
+        # The shell and the kernel may both tell of the end of a terminal.
+        if signum != signal.SIGHUP or not self._is_hung_up:
+            self._process.signal(signum)
         self._is_stopping = True
-        self._process.signal(signum)
+        self._is_hung_up = self._is_hung_up or signum == signal.SIGHUP
         return False
 
     def _ask(self) -> Optional[_Answer]:

@@ -190,10 +190,14 @@ def test_a_lost_terminal_ends_a_run_that_was_not_left(
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal)
     up.hang_up()
+    shown = RunFolder(launcher.state / launcher.run_id()).launcher_log
+    wait_for(lambda: "SIGHUP: stopping all tasks" in shown.read_text(), "the first SIGHUP")
+    up.process.send_signal(signal.SIGHUP)  # the shell and the kernel may both tell of it
+    up.process.kill()
     wait_until_over(launcher)
-    assert up.process.wait(60) == 129
     assert "exit code 129: stopped by SIGHUP" in launcher.verb("status", exit_code=129)
-    assert "saved" in launcher.verb("logs", "master/0")
+    for task in ("master/0", "worker/0", "ps/0"):
+        assert launcher.verb("logs", task).endswith("saved\n")
     assert_nothing_left(launcher.run_id())
 
 
