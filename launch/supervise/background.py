@@ -6,6 +6,7 @@ SIGHUP. The process sends how the run ended.
 """
 
 import contextlib
+import fcntl
 import io
 import json
 import os
@@ -103,7 +104,9 @@ def start(run: Run, folder: RunFolder) -> Background:
     Raises:
       HostError: this machine starts no more processes.
     """
-    ours, theirs = socket.socketpair()
+    ours, first = socket.socketpair()
+    with first:  # which has the number of a standard stream if the user has closed one
+        theirs = socket.socket(fileno=fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, 3))
     sys.stdout.flush()
     sys.stderr.flush()
     try:

@@ -40,6 +40,7 @@ class Journal:
     def __init__(self, folder: RunFolder, states: Mapping[str, TaskState]) -> None:
         self._folder, self._states = folder, states
         self._seen = dict.fromkeys(states, _Seen())
+        self._names_lost_host = False
 
     def asked_to_stop(self, signum: int) -> None:
         """Writes that a signal asked for the job's end."""
@@ -61,6 +62,10 @@ class Journal:
                 if state.cause is Cause.HOST_LOST and state.status in (*_OVER, "restarting"):
                     lost[state.task.host.name] = state.last
         found = [event("host lost", why, host=host) for host, why in lost.items()]
+        is_lost = verdict is not None and verdict.cause is Cause.HOST_LOST
+        if verdict is not None and is_lost and not found and not self._names_lost_host:
+            found = [event("host lost", verdict.reason)]  # Kubernetes names a pod's node at most
+        self._names_lost_host = self._names_lost_host or bool(found)
         # A task that ended by itself comes before the tasks that were asked to end for that.
         for changes in sorted(of_tasks, key=lambda some: any(e.what == "signal" for e in some)):
             found += changes

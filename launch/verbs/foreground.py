@@ -31,7 +31,7 @@ class _Answer(enum.Enum):
 
 def can_ask() -> bool:
     """Returns whether a user at a terminal can be asked: not in CI, nor in a pipe."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+    return os.isatty(0) and sys.stdout.isatty() and not os.environ.get("CI")
 
 
 class Foreground:

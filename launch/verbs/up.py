@@ -46,26 +46,27 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         return _run(backend, job, folder, display)
 
     _say(f"run {folder.run_id}", f"run folder: {folder.path}")
-    if options.detach or foreground.can_ask():
-        process = background.start(run, folder)
-        if not options.detach:
-            left = foreground.follow(process, folder, live=live)
-        else:
-            is_agents = isinstance(backend, AgentBackend)
-            has_started = partial(_has_started, folder, is_agents=is_agents)
-            left = foreground.follow_start(process, folder, has_started)
-        if left is None:
-            ways_back(folder, options.state_dir)
-            return 0 if options.detach else 128 + signal.SIGINT
-        outcome = left
+    if options.detach:
+        is_agents = isinstance(backend, AgentBackend)
+        has_started = partial(_has_started, folder, is_agents=is_agents)
+        outcome = foreground.follow_start(background.start(run, folder), folder, has_started)
+    elif foreground.can_ask():
+        outcome = foreground.follow(background.start(run, folder), folder, live=live)
     else:
-        display = Display(live=live)
-        try:
-            outcome = run(display)
-        finally:
-            display.close()
+        outcome = _run_here(run, live=live)
+    if outcome is None:
+        ways_back(folder, options.state_dir)
+        return 0 if options.detach else 128 + signal.SIGINT
     show_end(outcome)
     return outcome.exit_code
+
+
+def _run_here(run: background.Run, *, live: Optional[bool]) -> Optional[Outcome]:
+    display = Display(live=live)
+    try:
+        return run(display)
+    finally:
+        display.close()
 
 
 def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Outcome:

@@ -10,7 +10,7 @@ from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.record import events
-from launch.record.outcome import Cause
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.supervise.journal import Journal
 from launch.supervise.supervisor import Supervisor
@@ -89,6 +89,13 @@ def test_a_lost_host_is_named_once_and_before_its_tasks(scene: Scene) -> None:
         ("worker/0", "n1", "end", "lost: the link is down"),
         ("ps/1", "n1", "end", "lost: the link is down"),
     ]
+
+
+def test_a_lost_host_of_which_no_task_tells_is_named_once(scene: Scene) -> None:
+    lost = Outcome(1, "the node is gone", cause=Cause.HOST_LOST)
+    for _ in range(2):
+        scene.journal.look(lost)
+    assert scene.news() == [(None, None, "host lost", "the node is gone")]
 
 
 def test_a_stop_and_the_end_of_the_run_are_written(scene: Scene) -> None:

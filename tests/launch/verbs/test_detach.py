@@ -4,13 +4,21 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from launch.cluster.host_list import on_this_machine
+from launch.cluster.tasks import make_job
+from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
-from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, pid_of, wait_for
+from launch.supervise.background import Background
+from launch.verbs.foreground import Foreground
+from launch.verbs.view import View
+from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left, pid_of, wait_for
 from tests.launch.on_a_terminal import Terminal
 
 TWO = (*LOCAL, "--workers", "1")
@@ -192,12 +200,47 @@ def test_a_lost_terminal_ends_a_run_that_was_not_left(
     up.hang_up()
     shown = RunFolder(launcher.state / launcher.run_id()).launcher_log
     wait_for(lambda: "SIGHUP: stopping all tasks" in shown.read_text(), "the first SIGHUP")
-    up.process.send_signal(signal.SIGHUP)  # the shell and the kernel may both tell of it
     up.process.kill()
     wait_until_over(launcher)
     assert "exit code 129: stopped by SIGHUP" in launcher.verb("status", exit_code=129)
     for task in ("master/0", "worker/0", "ps/0"):
         assert launcher.verb("logs", task).endswith("saved\n")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_a_terminal_that_ends_twice_asks_for_the_end_once(tmp_path: Path) -> None:
+    """The shell and the kernel may both tell of it, and a second signal ends tasks at once."""
+    passed: list[int] = []
+
+    class Process:
+        def __init__(self) -> None:
+            self.left = 3
+
+        def wait(self, secs: float) -> bool:
+            self.left -= 1
+            return self.left == 0
+
+        def outcome(self) -> Outcome:
+            return Outcome(129, "stopped by SIGHUP")
+
+        signal = staticmethod(passed.append)
+
+    folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
+    view = View(folder, live=False)
+    signals = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
+    shown = Foreground(cast(Background, Process()), folder, view, signals)
+    assert shown.follow() == Outcome(129, "stopped by SIGHUP")
+    assert passed == [signal.SIGHUP, signal.SIGTERM]
+
+
+def test_a_run_is_detached_by_a_shell_whose_streams_are_closed(launcher: Launcher) -> None:
+    words = launcher.up_words(TWO, "--detach", "--", "steps=100000")
+    command = [sys.executable, "-m", "launch", "up", *words]
+    closed = ["sh", "-c", 'exec 0<&- 3<&-; "$@" | cat', "sh", *command]
+    done = subprocess.run(closed, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    assert "the run goes on without this terminal:\n" in done.stdout
+    launcher.verb("stop")
+    assert "saved" in launcher.verb("logs", "master/0")
     assert_nothing_left(launcher.run_id())
 
 
