@@ -56,7 +56,10 @@ def logs(options: argparse.Namespace) -> int:
         return lines if pattern is None else (one for one in lines if pattern.search(one.data))
 
     try:
-        _print_old(list(sources.values()), chosen, options.tail, final=not options.follow)
+        show = _to_a_terminal if sys.stdout.isatty() else sys.stdout.buffer.write
+        for data in _old(list(sources.values()), chosen, options.tail, final=not options.follow):
+            show(data)
+        sys.stdout.flush()
         for name, source in sources.items():
             if source.log.is_untimed:
                 words = (
@@ -64,7 +67,8 @@ def logs(options: argparse.Namespace) -> int:
                 )
                 print(f"note: {plain(name)}: {words}", file=sys.stderr)
         if options.follow:
-            _follow(folder, list(sources.values()), chosen)
+            for data in _new(folder, list(sources.values()), chosen):
+                show(data)
     finally:
         for source in sources.values():
             source.log.close()
@@ -105,10 +109,10 @@ def _sources(folder: RunFolder, asked: Sequence[str], since: float) -> dict[str,
 _Filter = Callable[[Iterator[Line]], Iterator[Line]]
 
 
-def _print_old(
+def _old(
     sources: Sequence[_Source], chosen: _Filter, tail: Optional[int], *, final: bool
-) -> None:
-    """Prints what has been written so far, the lines of all tasks in the order of their times.
+) -> Iterator[bytes]:
+    """Yields what has been written so far, the lines of all tasks in the order of their times.
 
     Args:
       sources: the tasks.
@@ -126,28 +130,24 @@ def _print_old(
 
     streams = [of(index, source) for index, source in enumerate(sources)]
     for _, _, data in heapq.merge(*streams, key=lambda one: one[:2]):
-        _print(data)
-    sys.stdout.flush()
+        yield data
 
 
-def _follow(folder: RunFolder, sources: Sequence[_Source], chosen: _Filter) -> None:
-    """Prints new lines until the run ends."""
+def _new(folder: RunFolder, sources: Sequence[_Source], chosen: _Filter) -> Iterator[bytes]:
+    """Yields new lines until the run ends; before each wait, what was yielded is written."""
     running = True
     while running:
         launched = folder.launcher_pid() is not None
         running = launched or bool(without_launcher(folder))
         for source in sources:
             for line in chosen(source.log.lines(final=not running)):
-                _print(source.text(line))
+                yield source.text(line)
         sys.stdout.flush()
         if running:
             time.sleep(LOOK_SECS if launched else ASK_SECS)
 
 
-def _print(data: bytes) -> None:
-    """Prints bytes: as they are into a file or pipe, as plain text on a terminal."""
-    if not sys.stdout.isatty():
-        sys.stdout.buffer.write(data)
-    else:
-        text = data.decode(errors="replace")
-        sys.stdout.write(plain(text) + ("\n" if text.endswith("\n") else ""))
+def _to_a_terminal(data: bytes) -> int:
+    """Prints bytes as plain text, which cannot control the terminal."""
+    text = data.decode(errors="replace")
+    return sys.stdout.write(plain(text) + ("\n" if text.endswith("\n") else ""))
