@@ -60,10 +60,11 @@ class RunFolder:
         Raises:
           HostError: the folder cannot be written.
         """
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        folder = cls(parent / f"{stamp}-{secrets.token_hex(2)}")
+        folder = cls(parent / _new_id())
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            while folder.path.exists():  # of a run that began in the same second
+                folder = cls(parent / _new_id())
             folder.path.mkdir(mode=0o700)
             (folder.path / "logs").mkdir(mode=0o700)
             _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
@@ -203,6 +204,10 @@ def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
             {"task": t.name, "host": t.host.name, "port": t.port, "argv": t.argv} for t in job.tasks
         ],
     }
+
+
+def _new_id() -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
 
 
 def _this_process() -> Record:
