@@ -142,7 +142,7 @@ _LAUNCH = _rooms(
     (
         "verbs",
         "command line → a command → exit code",
-        "errors screen cluster record connect backends",
+        "errors screen cluster record connect supervise backends",
         NO_TENSORFLOW,
     ),
     ("__main__", "python -m launch", "verbs", STDLIB),

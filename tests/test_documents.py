@@ -87,6 +87,8 @@ def test_files_of_a_folder_and_of_a_page_are_compared_both_ways(tmp_path: Path) 
     (tmp_path / "logs").mkdir()
     for name in ("run.json", "status.json", "logs/ps-0.log", "slurm.out", "job.sbatch", "clean"):
         (tmp_path / name).touch()
+    for name in ("events.jsonl", "logs/ps-0.times", "launcher.log", "launcher.times"):
+        (tmp_path / name).touch()
     page, heading = "docs/outputs.md", "The launcher's run folder"
     assert documents.check_files(page, heading, tmp_path) == ([], [])
     (tmp_path / "clean").rename(tmp_path / "logs" / "clean")

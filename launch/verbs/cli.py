@@ -143,12 +143,12 @@ def _parser() -> argparse.ArgumentParser:
     }
     for name in ("plan", "check", "up"):
         _add_cluster(verbs[name])
-    for name in ("status", "logs", "stop", "clean"):
+    for name in ("attach", "status", "logs", "stop", "clean"):
         verbs[name].add_argument(
             "--run", type=_filled, metavar="ID", help="by default the newest one"
         )
     where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
-    for name in ("up", "status", "logs", "stop", "clean"):
+    for name in ("up", "attach", "list", "status", "logs", "stop", "clean"):
         verbs[name].add_argument("--state-dir", type=_filled, metavar="DIR", help=where)
     form = verbs["plan"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
@@ -156,13 +156,38 @@ def _parser() -> argparse.ArgumentParser:
     up, logs = verbs["up"], verbs["logs"]
     up.add_argument("--restarts", type=_count, metavar="N", help="start a failed task again")
     up.add_argument("--no-check", action="store_true", help="start without checking the hosts")
-    up.add_argument("--lines", action="store_true", help="print lines instead of the live table")
+    up.add_argument("--detach", action="store_true", help="return when the job has started")
+    for verb in (up, verbs["attach"]):
+        verb.add_argument("--lines", action="store_true", help="print lines, not the live table")
+    verbs["list"].add_argument("--json", action="store_true", help="for programs")
     logs.add_argument(
         "-f", "--follow", action="store_true", help="follow the log until the run ends"
     )
-    logs.add_argument("task", nargs="?", metavar="TASK", help="such as worker/0")
+    _add_choice_of_lines(logs)
     verbs["stop"].add_argument("--now", action="store_true", help="end the tasks without saving")
     return parser
+
+
+def _add_choice_of_lines(parser: argparse.ArgumentParser) -> None:
+    from launch.verbs.moments import moment, pattern
+
+    parser.add_argument("--tail", type=_count, metavar="N", help="the last N lines of each task")
+    parser.add_argument(
+        "--since",
+        type=moment,
+        default=0.0,
+        metavar="TIME",
+        help="lines of the last 30s, 10m, 1h30m or 2d, or since a date and time",
+    )
+    parser.add_argument(
+        "--grep", type=pattern, metavar="REGEX", help="lines in which this is found"
+    )
+    parser.add_argument(
+        "tasks",
+        nargs="*",
+        metavar="TASK",
+        help="such as worker/0, or worker for all workers (default: all tasks)",
+    )
 
 
 def _filled(text: str) -> str:
@@ -246,13 +271,33 @@ def _on_a_run(options: argparse.Namespace) -> int:
     return verb(options)
 
 
+def _attach(options: argparse.Namespace) -> int:
+    from launch.verbs.attach import attach
+
+    return attach(options)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from launch.verbs.listing import list_runs
+
+    return list_runs(options)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from launch.verbs.logs import logs
+
+    return logs(options)
+
+
 # verb -> (the function that runs it, its description in the help)
 _VERBS = {
     "plan": (_plan, "show every task's TF_CONFIG, command and devices"),
     "check": (_check, "check the hosts before a job"),
     "up": (_up, "run the job to its end"),
+    "attach": (_attach, "show a run again until it ends; Ctrl-C leaves it running"),
+    "list": (_list, "show all runs: state, age and accuracy"),
     "status": (_on_a_run, "show the state of each task of a run"),
-    "logs": (_on_a_run, "print the log of a task"),
+    "logs": (_logs, "print the logs of tasks"),
     "stop": (_on_a_run, "end a run; the master saves first"),
     "clean": (_on_a_run, "end what a run has left behind on any host"),
 }

@@ -20,7 +20,7 @@ from launch.connect.link import Link
 from launch.errors import HostError, LaunchError
 from launch.record.progress import read_progress
 from launch.screen.plain import plain
-from launch.verbs import cli, runs
+from launch.verbs import cli, listing, logs, moments, runs
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
 from tests.launch.cluster.full import FULL
@@ -182,13 +182,30 @@ def _run_file(name: str, data: bytes, folder: Path) -> None:
     (run / "status.json").write_text(json.dumps(_STATUS))
     (run / "logs" / "master-0.log").write_text("step 1/2\n")
     (run / name).write_bytes(data)
-    options = argparse.Namespace(state_dir=str(folder), run=None, task=None, follow=False)
+    options = argparse.Namespace(
+        state_dir=str(folder), run=None, tasks=[], follow=False, tail=None, since=1.0, grep=None,
+        json=name == "run.json",
+    )  # fmt: skip
     with mock.patch.object(sys, "stdout", (folder / "out").open("w", encoding="utf-8")) as out:
         try:
             assert isinstance(runs.status(options), int)
-            runs.logs(options)
+            listing.list_runs(options)
+            logs.logs(options)
         finally:
             out.close()
+
+
+_EVENTS = (
+    b'{"time": "2026-01-31T09:00:00.000Z", "task": "master/0", "host": "node0", "what": "start", '
+    b'"reason": ""}\n'
+    b'{"time": "2026-01-31T09:00:01.000Z", "task": null, "host": null, "what": "run ends", '
+    b'"reason": "master/0 is done"}\n'
+)
+_MOMENTS = [b"10m", b"1h30m", b"2d", b"2026-01-31T12:00:00+01:00", b"2026-01-31"]
+
+
+def _moment(data: bytes, _: Path) -> None:
+    assert moments.moment(data.decode(errors="replace")) < 1e12
 
 
 def _json(value: Any) -> list[bytes]:
@@ -216,4 +233,15 @@ PARSERS = [
         "status-json", lambda: _json(_STATUS),
         lambda data, folder: _run_file("status.json", data, folder), (LaunchError,), mutate.of_json,
     ),
+    Parser(
+        "events-jsonl", lambda: [_EVENTS],
+        lambda data, folder: _run_file("events.jsonl", data, folder), (LaunchError,),
+        mutate.of_lines,
+    ),
+    Parser(
+        "log-times", lambda: [b"1790000000.123 0\n1790000001.000 9\n"],
+        lambda data, folder: _run_file("logs/master-0.times", data, folder), (LaunchError,),
+        mutate.of_text,
+    ),
+    Parser("moment", lambda: _MOMENTS, _moment, (argparse.ArgumentTypeError,), mutate.of_text),
 ]  # fmt: skip

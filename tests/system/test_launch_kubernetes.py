@@ -487,6 +487,20 @@ def test_a_deletion_that_fails_is_tried_again(launcher: Launcher, cluster: Clust
     assert_nothing_left(cluster)
 
 
+def test_a_detached_job_is_followed_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
+    output = launcher.up(ON, "--detach", "--", "steps=100000")
+    assert "the run goes on without this terminal:\n" in output
+    attached = launcher.start("attach", "--state-dir", str(launcher.state))
+    launcher.wait_for_log("master/0", "step 3/")
+    assert "stopped by SIGTERM" in launcher.verb("stop")
+    output, _ = attached.communicate(timeout=60)
+    assert attached.returncode == 143
+    assert "[master/0 node-a] saved" in output
+    events = (launcher.state / launcher.run_id() / "events.jsonl").read_text()
+    assert events.count('"what": "start"') == 3
+    assert_nothing_left(cluster)
+
+
 def test_sighup_ends_the_launcher_and_not_the_job(launcher: Launcher, cluster: Cluster) -> None:
     process = start(launcher, text="environment: {API_TOKEN: secret}\n")
     output = interrupt(process, signal.SIGHUP)
