@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from cifar10_program import IS_INSTALLED
 from launch.cluster.model import LEADS, Cluster, Host
 from launch.cluster.ports import allot
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
+# What follows Python in a task's command. Without a checkout here, the hosts have the package, too.
+PROGRAM = ("-m", "cifar10") if IS_INSTALLED else (SCRIPT,)
 FREE = "free"  # stands in TF_CONFIG for a port that is chosen when the job starts
 
 # Ports, GPUs and cores are assigned in this order; an evaluator has no port.
@@ -132,7 +135,7 @@ def make_job(
     for task_type, index, host, port, devices in places:
         task = {"type": task_type, "index": index}
         tf_config = json.dumps({"cluster": spec, "task": task, "environment": "cloud"})
-        argv = (host.python, SCRIPT, *arguments)
+        argv = (host.python, *PROGRAM, *arguments)
         tasks.append(Task(task_type, index, host, port, devices, tf_config, argv))
     return Job(cluster, tuple(arguments), tuple(tasks))
 
