@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Optional
 
 from cifar10.errors import ConfigError
 
-_MOST_KIB = {True: 64 << 10, False: 256}  # is it JSON? The reader of YAML is slow.
+_MOST_KIB = {True: 16 << 10, False: 256}  # is it JSON? The reader of YAML is slow.
 _NULL = "tag:yaml.org,2002:null"
 
 
@@ -116,7 +116,9 @@ def load(source: str, flag: str) -> Table:
 def _text(path: str, flag: str, most_kib: int) -> str:
     try:
         with open(path, "rb") as file:
-            data = file.read((most_kib << 10) + 1)
+            data = b""
+            while len(data) <= most_kib << 10 and (part := file.read(1 << 18)):
+                data += part
     except OSError as error:
         _refuse(path, f"{error.strerror or error}; {flag} names a YAML or JSON file of settings")
     except ValueError as error:  # A NUL in the path.

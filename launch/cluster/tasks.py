@@ -9,6 +9,7 @@ from typing import Optional
 from cifar10_program import IS_INSTALLED
 from launch.cluster.model import LEADS, Cluster, Host
 from launch.cluster.ports import allot
+from launch.cluster.training_files import place
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
@@ -93,12 +94,8 @@ class Job:
         Args:
           name: `data` or `output`, which is also the default folder.
         """
-        chosen = name
-        for argument, following in zip(self.arguments, [*self.arguments[1:], ""]):
-            flag, equals, value = argument.partition("=")
-            if flag.replace("_", "-") == f"--{name}-dir":
-                chosen = value if equals else following
-        return chosen
+        chosen = place(self.arguments, f"{name}_dir")
+        return name if chosen is None else chosen
 
 
 _Place = tuple[str, int, Host, Optional[int], Devices]  # the first fields of a Task

@@ -17,7 +17,7 @@ from launch.errors import LaunchError
 from launch.screen.plain import plain_lines
 
 _EPILOG = """\
-TRAINING ARGS, after `--`, go to {train} as they are, the same for every task:
+TRAINING ARGS, after `--`, go to {train}, the same for every task:
   {launch} plan --hosts ip0,ip1 -- --train-batch-size=16
   {launch} up --on local --workers 2 --ps 1 -- --train-batch-size=16
   {launch} up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
@@ -37,6 +37,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         if options.arguments and not hasattr(options, "cluster"):
             raise LaunchError(f"{options.verb} takes no training arguments after --")
+        if any(word.startswith(("--config", "--recipe")) for word in options.arguments):
+            from launch.cluster.training_files import with_settings
+
+            options.arguments = with_settings(options.arguments)
         return run_verb(options)
     except LaunchError as error:
         print(f"error: {plain_lines(str(error))}", file=sys.stderr)

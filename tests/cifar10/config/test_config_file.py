@@ -124,7 +124,7 @@ def test_a_mistake_in_yaml_is_one_line_with_its_place(write, content, message):
         ("[1]", ": the file must be a mapping (`train_batch_size: 64`)"),
         ("null", ": empty; write settings into it, such as `train_batch_size: 64`"),
         ('{"seed":\n1,}', ":2: not JSON: "),
-        ('{"a":' * 100_000, ": nested too deeply for a file of settings"),
+        pytest.param('{"a":' * 100_000, ": nested too deeply for a file of settings", id="nested"),
     ],
 )
 def test_a_mistake_in_json_is_one_line(write, content, message):
