@@ -151,10 +151,16 @@ def test_an_installed_program_trains_in_any_folder_and_writes_its_report(
 
 @pytest.mark.system
 def test_an_installed_launcher_runs_a_cluster_here(installed: Path, folder: Path) -> None:
-    command = f"cifar10-launch up --on local --lines --ps 1 -- {_SMALL} --output-dir cluster"
+    (folder / "a.yaml").write_text("output_dir: cluster\nmodel: mlp\ntrain_batch_size: 20\n")
+    command = "cifar10-launch up --on local --lines --ps 1 -- --config a.yaml --train-steps 2"
     done = _run(command, installed, folder)
     assert done.stdout.endswith("master/0 is done\n")
-    assert (folder / "cluster" / "result.json").exists()
+    result = json.loads((folder / "cluster" / "result.json").read_text(encoding="utf-8"))
+    assert result["command"][:3] == ["python", "-m", "cifar10"]
+    again = "--config cluster/result.json --output-dir again"
+    done = _run(f"cifar10-launch up --on local --lines --ps 1 -- {again}", installed, folder)
+    repeated = json.loads((folder / "again" / "result.json").read_text(encoding="utf-8"))
+    assert repeated["configuration"] == {**result["configuration"], "output_dir": "again"}
 
 
 def test_an_installed_launcher_starts_the_same_package_on_other_hosts(
