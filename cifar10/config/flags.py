@@ -73,8 +73,7 @@ def _apply_recipe(
 ) -> None:
     """Adds the settings of the recipe; a result has them already."""
     if values["recipe"] is not None and not (file is not None and file.is_result):
-        recipe = recipes.find(values["recipe"], "--recipe")
-        values["recipe"] = recipe.name
+        values["recipe"], recipe = recipes.find(values["recipe"], "--recipe")
         values.update(recipes.under(recipe.settings, given))
 
 

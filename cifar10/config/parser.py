@@ -56,7 +56,7 @@ class _PrintRecipe(argparse.Action):
     ) -> NoReturn:
         names = [values] if values else list(recipes.RECIPES)
         found = [recipes.find(name, "--print-recipe") for name in names]
-        print("\n\n".join(map(recipes.describe, found)))
+        print("\n\n".join(recipes.describe(*one) for one in found))
         parser.exit()
 
 

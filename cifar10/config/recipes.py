@@ -20,19 +20,16 @@ class Recipe:
     """Settings that belong together.
 
     Attributes:
-      name: its name, or the path of its file.
       summary: description of the recipe in one line.
       settings: values of the settings by name.
     """
 
-    name: str
     summary: str
     settings: Mapping[str, Any]
 
 
 def _resnet(num_layers: int, epochs: float) -> Recipe:
     return Recipe(
-        f"resnet{num_layers}",
         f"ResNet-{num_layers} in {epochs:g} epochs: warm-up, then cosine",
         {
             "model": "resnet",
@@ -68,68 +65,66 @@ _FASTNET: Mapping[str, Any] = {
     "test_time_augmentation": True,
 }
 
-_ALL = (
-    Recipe(
-        "fast",
-        "fastnet with Muon in ten epochs, after airbench94 (Jordan 2024, arXiv:2404.00498)",
-        {
-            **_FASTNET,
-            "train_batch_size": 2048,
-            "train_epochs": 10.0,
-            "optimizer": "muon",
-            "muon_rate": 0.24,
-            "muon_momentum": 0.6,
-            # This rate is for all weights but the kernels of convolutions. The published rate
-            # of the head, 0.67, is for 2,000 images and for logits divided by 256. Here, they
-            # are divided by 9, so the equivalent rate is 0.67 * 2000 * (9 / 256)^2. Each step
-            # decays the weights by 0.004.
-            "learning_rate": 1.656,
-            "learning_rate_batch": 2048,
-            "weight_decay": 0.004 / 1.656,
-        },
-    ),
-    Recipe(
-        "airbench94",
-        "fastnet in ten epochs as airbench94 was published: Nesterov",
-        {
-            **_FASTNET,
-            "train_batch_size": 1024,
-            "train_epochs": 9.9,
-            "optimizer": "nesterov",
-            # The published rate and decay, 11.5 and 0.0153, are for 1,024 images, and leave out
-            # the effect of momentum. Nesterov momentum of 0.85 makes a step 1 + 1 / (1 - 0.85)
-            # times as long as the gradient, so the rate is 11.5 / 7.667. Here, the rate also
-            # multiplies the decay, which is therefore divided by 11.5.
-            "learning_rate": 1.5,
-            "learning_rate_batch": 1024,
-            "weight_decay": 0.0153 / 11.5,
-        },
-    ),
-    Recipe(
-        "tutorial",
-        "ResNet-44, 80,000 steps, with the settings of tensorflow/models' cifar10_estimator",
-        {
-            "model": "resnet",
-            "num_layers": 44,
-            "residual_scale": 1.0,
-            "batch_norm_decay": 0.997,
-            "batch_norm_epsilon": 1e-5,
-            "train_batch_size": 128,
-            "train_steps": 80_000,
-            "optimizer": "momentum",
-            # The same rate for every batch size, as in the tutorial.
-            "learning_rate": 0.1,
-            "momentum": 0.9,
-            "weight_decay": 2e-4,
-            "decay_biases": True,
-            "schedule": "staged",
-            "warmup_epochs": 0.0,
-        },
-    ),
-    _resnet(20, 10),
-    _resnet(44, 30),
+RECIPES: Mapping[str, Recipe] = MappingProxyType(
+    {
+        "fast": Recipe(
+            "fastnet with Muon in ten epochs, after airbench94 (Jordan 2024, arXiv:2404.00498)",
+            {
+                **_FASTNET,
+                "train_batch_size": 2048,
+                "train_epochs": 10.0,
+                "optimizer": "muon",
+                "muon_rate": 0.24,
+                "muon_momentum": 0.6,
+                # This rate is for all weights but the kernels of convolutions. The published rate
+                # of the head, 0.67, is for 2,000 images and for logits divided by 256. Here, they
+                # are divided by 9, so the equivalent rate is 0.67 * 2000 * (9 / 256)^2. Each step
+                # decays the weights by 0.004.
+                "learning_rate": 1.656,
+                "learning_rate_batch": 2048,
+                "weight_decay": 0.004 / 1.656,
+            },
+        ),
+        "airbench94": Recipe(
+            "fastnet in ten epochs as airbench94 was published: Nesterov",
+            {
+                **_FASTNET,
+                "train_batch_size": 1024,
+                "train_epochs": 9.9,
+                "optimizer": "nesterov",
+                # The published rate and decay, 11.5 and 0.0153, are for 1,024 images, and leave out
+                # the effect of momentum. Nesterov momentum of 0.85 makes a step 1 + 1 / (1 - 0.85)
+                # times as long as the gradient, so the rate is 11.5 / 7.667. Here, the rate also
+                # multiplies the decay, which is therefore divided by 11.5.
+                "learning_rate": 1.5,
+                "learning_rate_batch": 1024,
+                "weight_decay": 0.0153 / 11.5,
+            },
+        ),
+        "tutorial": Recipe(
+            "ResNet-44, 80,000 steps, with the settings of tensorflow/models' cifar10_estimator",
+            {
+                "model": "resnet",
+                "num_layers": 44,
+                "residual_scale": 1.0,
+                "batch_norm_decay": 0.997,
+                "batch_norm_epsilon": 1e-5,
+                "train_batch_size": 128,
+                "train_steps": 80_000,
+                "optimizer": "momentum",
+                # The same rate for every batch size, as in the tutorial.
+                "learning_rate": 0.1,
+                "momentum": 0.9,
+                "weight_decay": 2e-4,
+                "decay_biases": True,
+                "schedule": "staged",
+                "warmup_epochs": 0.0,
+            },
+        ),
+        "resnet20": _resnet(20, 10),
+        "resnet44": _resnet(44, 30),
+    }
 )
-RECIPES: Mapping[str, Recipe] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
 
 # Pairs of settings that exclude each other: one that is given replaces the other.
 _INSTEAD = {"train_steps": "train_epochs", "train_epochs": "train_steps"}
@@ -176,8 +171,8 @@ def _needs() -> Mapping[str, _Need]:
     }
 
 
-def find(name: str, flag: str) -> Recipe:
-    """Returns a recipe.
+def find(name: str, flag: str) -> tuple[str, Recipe]:
+    """Returns what results call a recipe, and the recipe.
 
     Args:
       name: name of the recipe, or what `settings_file.read` reads it from.
@@ -187,15 +182,16 @@ def find(name: str, flag: str) -> Recipe:
       ConfigError: there is no such recipe, or its file is wrong.
     """
     if name in RECIPES:
-        return RECIPES[name]
+        return name, RECIPES[name]
     if not settings_file.is_path(name):
-        hint = nearest(name, RECIPES)
         raise ConfigError(
             f"{flag} must be one of {', '.join(RECIPES)}, or a file that ends in .yaml, .yml or "
-            f".json, got {name!r}{hint}"
+            f".json, got {name!r}{nearest(name, RECIPES)}"
         )
     file = settings_file.read(name, flag, others=("recipe",))
-    return Recipe(file.name, "settings of your own", file.settings)
+    if file.is_result:
+        raise ConfigError(f"{file.name} is the result of a run, no recipe; give it to --config")
+    return file.name, Recipe("settings of your own", file.settings)
 
 
 def under(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,9 +236,9 @@ def _rates_of(choice: str, value: str) -> Any:
     return type(models.find(value)) if choice == "model" else _SAME_RATES.get(value, value)
 
 
-def describe(recipe: Recipe) -> str:
+def describe(name: str, recipe: Recipe) -> str:
     """Returns the text of a recipe: its summary, then a line with the flag of each setting."""
-    lines = [f"{recipe.name}: {recipe.summary}"]
+    lines = [f"{name}: {recipe.summary}"]
     for setting, value in recipe.settings.items():
         lines.append(f"  --{setting.replace('_', '-')} {_as_text(value)}")
     return "\n".join(lines)

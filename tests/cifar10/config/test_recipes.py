@@ -32,7 +32,7 @@ def test_a_printed_recipe_is_flags_that_give_the_same_settings(name, capsys):
 def test_all_recipes_are_printed_where_none_is_named(capsys):
     with pytest.raises(SystemExit):
         parse(["--print-recipe"])
-    assert capsys.readouterr().out == "\n\n".join(map(describe, RECIPES.values())) + "\n"
+    assert capsys.readouterr().out == "\n\n".join(describe(*one) for one in RECIPES.items()) + "\n"
 
 
 def test_airbench94_is_the_published_one():
@@ -148,6 +148,13 @@ def test_a_recipe_in_a_file_names_no_other_recipe(tmp_path):
     with pytest.raises(ConfigError) as refusal:
         parse(["--recipe", path])
     assert str(refusal.value) == f"{path}:1: recipe does not go with this flag; leave it out"
+
+
+def test_a_result_is_no_recipe(tmp_path):
+    path = _write(tmp_path, '{"configuration": {"seed": 1}}', "result.json")
+    with pytest.raises(ConfigError) as refusal:
+        parse(["--recipe", path])
+    assert str(refusal.value) == f"{path} is the result of a run, no recipe; give it to --config"
 
 
 def test_a_recipe_in_a_file_is_printed_as_flags(tmp_path, capsys):

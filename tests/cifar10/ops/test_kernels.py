@@ -351,9 +351,10 @@ def test_a_folder_that_cannot_be_written_is_named(elsewhere, monkeypatch, capsys
     elsewhere.parent.write_bytes(b"")  # The superuser may write anywhere but into a file.
     monkeypatch.setenv("CXX", "true")
     assert build.main([]) == 1
+    place = elsewhere.parent
     assert capsys.readouterr().err.startswith(
-        f"Our own convolutions cannot be had: [Errno 17] File exists: '{elsewhere.parent}'; whoever "
-        f"may write to {elsewhere.parent} can compile them\n"
+        f"Our own convolutions cannot be had: [Errno 17] File exists: '{place}'; whoever may write "
+        f"to {place} can compile them\n"
     )
 
 
