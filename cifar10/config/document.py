@@ -99,6 +99,8 @@ def load(source: str, flag: str) -> Table:
     Raises:
       ConfigError: the file cannot be read, or is not UTF-8, YAML or JSON, or a mapping.
     """
+    if not source:
+        _refuse(flag, "must not be empty; leave it out, or name a YAML or JSON file of settings")
     is_inline = source.startswith("{")
     is_json = is_inline or source.lower().endswith(".json")
     place = flag if is_inline else source

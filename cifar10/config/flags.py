@@ -90,7 +90,7 @@ def _refuse_unknown(words: Sequence[str], parser: Parser) -> None:
         name = word.partition("=")[0]
         if name.startswith("--") and name not in known:
             hint = nearest(name, known) or "; --help-all lists all flags"
-            raise ConfigError(f"there is no flag {name}, got {word}{hint}")
+            raise ConfigError(f"there is no flag {word}{hint}")
 
 
 def _normalise(argv: Sequence[str]) -> list[str]:

@@ -188,7 +188,7 @@ def find(name: str, flag: str) -> tuple[str, Recipe]:
             f"{flag} must be one of {', '.join(RECIPES)}, or a file that ends in .yaml, .yml or "
             f".json, got {name!r}{nearest(name, RECIPES)}"
         )
-    file = settings_file.read(name, flag, others=("recipe",))
+    file = settings_file.read(name, flag, is_recipe=True)
     if file.is_result:
         raise ConfigError(f"{file.name} is the result of a run, no recipe; give it to --config")
     return file.name, Recipe("settings of your own", file.settings)

@@ -63,36 +63,36 @@ def _types() -> dict[str, Any]:
     return typing.get_type_hints(ConfigFields)
 
 
-def read(source: str, flag: str, others: Collection[str] = ()) -> SettingsFile:
+def read(source: str, flag: str, is_recipe: bool = False) -> SettingsFile:
     """Reads a file of settings, or settings that stand on the command line as a JSON object.
 
     Args:
       source: path of the file, or the text of a JSON object.
       flag: flag that names the file, for messages.
-      others: settings that the file must not have.
+      is_recipe: whether the file is a recipe, which may have a name and names no other recipe.
 
     Raises:
       ConfigError: the file cannot be read, or is wrong; the message names the place in it.
     """
     table = load(source, flag)
     name = flag if source.startswith("{") else source
-    if "name" in table.rows:
+    if is_recipe and "name" in table.rows:
         row = table.rows.pop("name")
-        name = row.text or _refuse(row, "name must be text, for results and messages")
+        name = row.text or _refuse(row, "name must be text, which results show")
     configuration = table.rows.get("configuration")
     if configuration is None or not configuration.is_mapping:
-        settings = dict(_settings(table, others))
+        settings = dict(_settings(table, is_recipe))
         return SettingsFile(name, settings, frozenset(settings), is_result=False)
     chosen = table.rows["chosen"].words() if "chosen" in table.rows else []
     inner = configuration.table("configuration")
     for left_out in (*_OF_ONE_TASK, *chosen):
         inner.rows.pop(left_out, None)
-    settings = dict(_settings(inner, others))
+    settings = dict(_settings(inner, is_recipe))
     differing = {key for key, value in settings.items() if value != _fields()[key].default}
     return SettingsFile(name, settings, frozenset(differing), is_result=True)
 
 
-def _settings(table: Table, others: Collection[str]) -> Iterator[tuple[str, Any]]:
+def _settings(table: Table, is_recipe: bool) -> Iterator[tuple[str, Any]]:
     """Yields the name and the value of each setting; null leaves a setting out."""
     seen: dict[str, str] = {}
     for key, entry in table.rows.items():
@@ -102,8 +102,8 @@ def _settings(table: Table, others: Collection[str]) -> Iterator[tuple[str, Any]
             _refuse(entry, f"there is no setting {key}{hint}")
         if name == "images":
             _refuse(entry, "images are no setting of a file; name them on the command line")
-        if name in others:
-            _refuse(entry, f"{key} does not go with this flag; leave it out")
+        if name == "recipe" and is_recipe:
+            _refuse(entry, "a recipe names no other recipe; leave it out")
         if name in seen:
             _refuse(entry, f"{key} and {seen[name]} are the same setting; keep one")
         seen[name] = key

@@ -80,7 +80,7 @@ def _places(text: str, setting: str) -> Iterator[str]:
 
 def _is_file(flag: str, path: str) -> bool:
     """Returns whether a value names a file: any value of --config, some of --recipe."""
-    if path.startswith("{"):
+    if not path or path.startswith("{"):  # The training program refuses an empty one.
         return False
     return flag == "--config" or path.lower().endswith(_ENDINGS)
 
@@ -113,8 +113,10 @@ def _of_json(path: str, flag: str) -> dict[str, Any]:
         raise LaunchError(f"{path}: {error.strerror}; {flag} names a file of settings") from None
     except json.JSONDecodeError as error:
         raise LaunchError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-    except ValueError as error:
+    except UnicodeDecodeError as error:
         raise LaunchError(f"{path}: {error}; save it as UTF-8") from None
+    except ValueError as error:  # A number with thousands of digits, or a NUL in the path.
+        raise LaunchError(f"{path}: {error}; {flag} names a file of settings") from None
     except RecursionError:
         raise LaunchError(f"{path}: nested too deeply for a file of settings") from None
     if not isinstance(content, dict):
@@ -123,11 +125,11 @@ def _of_json(path: str, flag: str) -> dict[str, Any]:
 
 
 def _unique(path: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise LaunchError(f"{path}: {twice[:60]} is given twice; keep one")
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise LaunchError(f"{path}: {key[:60]} is given twice; keep one")
+        found[key] = value
     return found
 
 

@@ -84,6 +84,7 @@ def test_a_flag_removes_what_it_makes_pointless(write):
     ("content", "message"),
     [
         ("num_layers: 20\nweight_decy: 1\n", "2: there is no setting weight_decy; did you mean "),
+        ("name: mine\n", "1: there is no setting name"),
         ("xyz: 1\n", "1: there is no setting xyz; --help-all lists all settings"),
         ("num_layers: many\n", "1: num_layers must be a whole number, got 'many'"),
         ("num_layers: 2.5\n", "1: num_layers must be a whole number, got '2.5'"),
@@ -140,6 +141,7 @@ def test_a_file_that_cannot_be_read_is_named(write, tmp_path):
         return str(found.value)
 
     way_out = "--config names a YAML or JSON file of settings"
+    assert refusal("").startswith("--config: must not be empty; leave it out, or name a YAML")
     assert refusal("b.yaml") == f"b.yaml: No such file or directory; {way_out}"
     assert refusal(str(tmp_path)) == f"{tmp_path}: Is a directory; {way_out}"
     assert refusal(write("")) == (

@@ -245,8 +245,7 @@ def test_an_unknown_flag_is_refused_with_the_nearest_one():
     with pytest.raises(ConfigError) as refusal:
         parse(["--train-bach-size=16"])
     assert str(refusal.value) == (
-        "there is no flag --train-bach-size, got --train-bach-size=16; did you mean "
-        "--train-batch-size?"
+        "there is no flag --train-bach-size=16; did you mean --train-batch-size?"
     )
 
 

@@ -147,7 +147,7 @@ def test_a_recipe_in_a_file_names_no_other_recipe(tmp_path):
     path = _write(tmp_path, "recipe: fast\n")
     with pytest.raises(ConfigError) as refusal:
         parse(["--recipe", path])
-    assert str(refusal.value) == f"{path}:1: recipe does not go with this flag; leave it out"
+    assert str(refusal.value) == f"{path}:1: a recipe names no other recipe; leave it out"
 
 
 def test_a_result_is_no_recipe(tmp_path):
