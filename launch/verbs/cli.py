@@ -215,7 +215,10 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
     parser.add_argument("--python", type=_filled, metavar="PATH", help="the training's Python")
     parser.add_argument(
-        "--workdir", type=_filled, metavar="DIR", help="the folder with cifar10_main.py"
+        "--workdir",
+        type=_filled,
+        metavar="DIR",
+        help="the folder of the tasks, with cifar10_main.py unless the package is installed",
     )
 
 
