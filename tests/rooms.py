@@ -55,7 +55,7 @@ _CIFAR10 = _rooms(
         "config",
         "settings, their checks, flags, recipes",
         "schema errors settings schedules models",
-        STDLIB,
+        NO_TENSORFLOW,
     ),
     ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
     ("input", "records → batches of images", "schema errors", ANYTHING),
@@ -91,6 +91,7 @@ _CIFAR10 = _rooms(
         ANYTHING,
     ),
     ("main", "command line → exit code", "errors tf_internals config host cluster run", LATE),
+    ("__main__", "python -m cifar10", "host main", STDLIB),
 )
 
 _DATA_PREP = (
@@ -151,6 +152,8 @@ _LAUNCH = _rooms(
 
 ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
 
+# What every package may import: the version, the names of the programs, completion.
+COMMON = "cifar10_program"
 # Besides its own rooms, data_prep may import the schema; the other packages import only their own.
 SHARED = {"data_prep": ("cifar10.schema",)}
 

@@ -130,11 +130,14 @@ class Figures:
 
 
 def words_of(config: TrainConfig, leave_out: set[str]) -> list[str]:
-    """Returns the flags that give `config`, without those whose names are in `leave_out`."""
+    """Returns the flags that give the settings of `config` but those named in `leave_out`.
+
+    A recipe is not among them: its settings are, and its file may be gone or elsewhere.
+    """
     values = {
         field.name: getattr(config, field.name)
         for field in dataclasses.fields(config)
-        if field.name not in leave_out and config.is_set(field.name)
+        if field.name not in {*leave_out, "recipe"} and config.is_set(field.name)
     }
     return [f"{flag_name(name)}={value}" for name, value in values.items()]
 

@@ -5,6 +5,7 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 
 import dataclasses
 import math
+from typing import Any
 
 from cifar10 import models
 from cifar10.config.fields import ConfigFields
@@ -23,19 +24,31 @@ def check_config(config: ConfigFields) -> None:
       ConfigError: a value is not allowed, or settings contradict each other.
     """
     for field in dataclasses.fields(config):
-        flag, value = flag_of(field), getattr(config, field.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{flag_name(field.name)} must be a finite number, got {value}")
-        highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))
-        if highest is not None and value > highest:
-            raise ConfigError(
-                f"{flag_name(field.name)} must be at most {highest:,}, got {str(value)[:40]}"
-            )
-        if not flag.allows(value):
-            raise ConfigError(f"{flag_name(field.name)} must be {flag.rule}, got {value}")
+        check_value(field, getattr(config, field.name), flag_name(field.name))
     _check_paths(config)
     _check_model_settings(config)
     _check_contradictions(config)
+
+
+def check_value(field: "dataclasses.Field[Any]", value: Any, name: str) -> None:
+    """Checks the value of one setting by itself.
+
+    Args:
+      field: the setting.
+      value: its value, which has the type of the setting.
+      name: what messages call the setting.
+
+    Raises:
+      ConfigError: the value is not allowed.
+    """
+    flag = flag_of(field)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{name} must be a finite number, got {value}")
+    highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))
+    if highest is not None and value > highest:
+        raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
+    if not flag.allows(value):
+        raise ConfigError(f"{name} must be {flag.rule}, got {value}")
 
 
 def _check_paths(config: ConfigFields) -> None:

@@ -13,7 +13,6 @@ import posixpath
 from typing import ClassVar, Optional
 
 from cifar10 import models, schedules, schema
-from cifar10.config.recipes import RECIPES
 from cifar10.models.fastnet import FastnetSettings
 from cifar10.models.mlp import MlpSettings
 from cifar10.models.resnet import ResNetSettings
@@ -48,9 +47,9 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     mode: str = setting("train_and_evaluate", "what to do", group="job", choices=MODES)
     recipe: Optional[str] = setting(
         None,
-        "settings that belong together; flags beat them, --print-recipe shows them",
+        "settings that belong together, by name or in a file; flags and --config beat them, "
+        "--print-recipe shows them",
         group="job",
-        choices=tuple(RECIPES),
     )
     images: tuple[str, ...] = setting((), "image files for --mode predict", group="job")
     checkpoint: Optional[str] = setting(

@@ -1,7 +1,6 @@
 """Evaluates the best checkpoint after training, and writes export, result.json and report.html."""
 
 import datetime
-import sys
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from cifar10.run.job import Job
 from cifar10.run.modes import export
 from cifar10.run.modes.evaluate import Evaluation, describe_augmented, evaluate_split
 from cifar10.schema import EVAL
+from cifar10_program import command_line
 
 RESULT_NAME, REPORT_NAME = "result.json", "report.html"
 _MISTAKES = 36
@@ -48,10 +48,11 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "status": status,
         "model": config.model_title,
         "recipe": config.recipe,
-        "command": ["python", *sys.argv],
+        "command": command_line(),
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
         "configuration": environment.describe_config(job.params),
+        "chosen": environment.chosen_settings(job.params),
         "cluster": job.cluster_session.as_dict(job.params.place) if job.cluster_session else None,
         "versions": environment.versions(),
         "hardware": environment.hardware(),

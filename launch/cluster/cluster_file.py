@@ -1,5 +1,6 @@
 """Reads a cluster from a YAML file and checks it strictly; docs/launch.md shows the keys."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Optional
 import yaml
 
 from launch.cluster.host_list import (
-    ROOT,
+    checkout,
     chosen_hosts,
     default_python,
     is_this_machine,
@@ -22,7 +23,7 @@ from launch.cluster.yaml_section import Node, Section, read, read_fields, read_s
 from launch.errors import LaunchError
 
 _ALL_TASKS_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
-_PLAIN = nameless_host(workdir=str(ROOT))
+_PLAIN = nameless_host(workdir=checkout())
 _HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 
 
@@ -128,7 +129,8 @@ def _host(top: Section, node: Node, base: Host) -> Host:
 def _settings(section: Section, base: Host) -> Host:
     """Reads the settings that the file can give for one host, or at its top for all hosts."""
     said = read_fields(section, Host)
-    if said.get("workdir", base.workdir) != base.workdir and base.python == default_python():
+    elsewhere = said.get("workdir", base.workdir) != base.workdir
+    if elsewhere and base.python == default_python() and not os.path.isabs(base.python):
         base = replace(base, python="python3")  # The venv is only in this checkout.
     return replace(base, **said)
 

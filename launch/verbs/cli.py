@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
+from cifar10_program import LAUNCH, TRAIN, add_common, started_as
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import MAX_TASKS, Cluster
@@ -16,10 +17,10 @@ from launch.errors import LaunchError
 from launch.screen.plain import plain_lines
 
 _EPILOG = """\
-TRAINING ARGS, after `--`, go to cifar10_main.py as they are, the same for every task:
-  python -m launch plan --hosts ip0,ip1 -- --train-batch-size=16
-  python -m launch up --on local --workers 2 --ps 1 -- --train-batch-size=16
-  python -m launch up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
+TRAINING ARGS, after `--`, go to {train}, the same for every task:
+  {launch} plan --hosts ip0,ip1 -- --train-batch-size=16
+  {launch} up --on local --workers 2 --ps 1 -- --train-batch-size=16
+  {launch} up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
 """
 
 
@@ -36,6 +37,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         if options.arguments and not hasattr(options, "cluster"):
             raise LaunchError(f"{options.verb} takes no training arguments after --")
+        if any(word.startswith(("--config", "--recipe")) for word in options.arguments):
+            from launch.cluster.training_files import with_settings
+
+            options.arguments = with_settings(options.arguments)
         return run_verb(options)
     except LaunchError as error:
         print(f"error: {plain_lines(str(error))}", file=sys.stderr)
@@ -130,12 +135,13 @@ def _refuse_flags(options: argparse.Namespace, way: str, refused: Mapping[str, s
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m launch",
+        prog=started_as(LAUNCH),
         allow_abbrev=False,
         description="Runs a training job on a cluster of hosts.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.format(train=started_as(TRAIN).split()[-1], launch=started_as(LAUNCH)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_common(parser, LAUNCH)
     subparsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     verbs = {
         name: subparsers.add_parser(name, allow_abbrev=False, help=words)
@@ -234,7 +240,10 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
     parser.add_argument("--python", type=_filled, metavar="PATH", help="the training's Python")
     parser.add_argument(
-        "--workdir", type=_filled, metavar="DIR", help="the folder with cifar10_main.py"
+        "--workdir",
+        type=_filled,
+        metavar="DIR",
+        help="the folder of the tasks, with cifar10_main.py unless the package is installed",
     )
 
 

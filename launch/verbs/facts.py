@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from cifar10_program import PACKAGE
 from launch.backends.base import ContainerNeeds
 from launch.cluster.model import Host
-from launch.cluster.tasks import SCRIPT, Job
+from launch.cluster.tasks import PROGRAM, SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install --require-hashes -r requirements.lock"
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
@@ -81,7 +82,9 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
 
 def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
     wrong = []
-    if found["code"] is None:
+    if found["code"] is None and SCRIPT not in PROGRAM:
+        wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
+    elif found["code"] is None:
         wrong.append(f"{host.workdir} has no {SCRIPT}; put it there: --workdir, or `sync: true`")
     if found["python"] is None:
         wrong.append(f"{found['python_error']}; choose the training's Python with --python")

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+from cifar10_program import LAUNCH, started_as
 from launch.backends.base import Lasting
 from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError
@@ -62,7 +63,7 @@ def stop(options: argparse.Namespace) -> int:
             return 0
         raise HostError(
             f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
-            f"python -m launch clean --run {folder.run_id}"
+            f"{started_as(LAUNCH)} clean --run {folder.run_id}"
         )
     with contextlib.suppress(ProcessLookupError):  # It has ended by now.
         for _ in range(2 if options.now else 1):

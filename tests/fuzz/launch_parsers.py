@@ -16,6 +16,7 @@ from launch.backends.slurm.output import Tail
 from launch.cluster import host_list, show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
+from launch.cluster.training_files import with_settings
 from launch.connect.link import Link
 from launch.errors import HostError, LaunchError
 from launch.record.progress import read_progress
@@ -59,6 +60,25 @@ _PLANS = [
 def _plan(data: bytes, _: Path) -> None:
     code = mutate.exit_code(lambda: cli.main(["plan", *mutate.words_of(data)]))
     assert code in (0, 1, 2)
+
+
+_SETTINGS = [
+    b"num-layers: 20\nweight_decay: 2e-3\ndata_dir: &a 'x y'\nlog_dir: ~\n",
+    b"configuration: {seed: 1, output_dir: o}\nchosen: [kernels]\nhistory: {train: []}\n",
+]
+_RESULT = {"configuration": {"data_dir": "d", "seed": 1}, "chosen": ["kernels"], "history": {}}
+
+
+def _training_files(name: str, data: bytes, folder: Path) -> None:
+    path = folder / name
+    path.write_bytes(data)
+    for flag in ("--config", "--recipe"):
+        words = with_settings([flag, str(path)])
+        make_job(host_list.from_hosts("a"), words).folder("data")
+
+
+def _training_words(data: bytes, _: Path) -> None:
+    make_job(host_list.from_hosts("a"), mutate.words_of(data)).folder("output")
 
 
 _AGENT = b"\n".join(
@@ -218,6 +238,21 @@ PARSERS = [
     ),
     Parser("host-list", lambda: [b"ip0,ip1", b"a@b"], _host_list, (LaunchError,), mutate.of_text),
     Parser("launch-flags", lambda: _PLANS, _plan, (), mutate.of_words),
+    Parser(
+        "launched-yaml", lambda: _SETTINGS,
+        lambda data, folder: _training_files("a.yaml", data, folder), (LaunchError,),
+        mutate.of_text,
+    ),
+    Parser(
+        "launched-json", lambda: _json(_RESULT),
+        lambda data, folder: _training_files("a.json", data, folder), (LaunchError,),
+        mutate.of_json,
+    ),
+    Parser(
+        "launched-words",
+        lambda: [b'--config={"data_dir": "d"}\0--recipe\0{"job-dir": 1}\0--output_dir\0o'],
+        _training_words, (), mutate.of_words,
+    ),
     Parser("agent-orders", lambda: [_ORDERS], _hear_orders, (), mutate.of_lines),
     Parser("agent-events", lambda: [_AGENT], _hear_agent, (HostError,), mutate.of_lines),
     Parser("progress", lambda: _LINES, _progress, (), mutate.of_text),

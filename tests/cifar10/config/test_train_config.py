@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import pytest
 
-from cifar10.config.flags import GROUPS
+from cifar10.config.help import GROUPS
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_of
@@ -65,7 +65,6 @@ def test_every_setting_says_what_it_is():
         ({"train_epochs": math.inf}, "--train-epochs must be a finite number, got inf"),
         ({"cutout": 33}, "--cutout must be at least 0 and at most 32, got 33"),
         ({"crop_padding": 32}, "--crop-padding must be at least 0 and below 32, got 32"),
-        ({"recipe": "slow"}, "--recipe must be one of fast, airbench94, tutorial, resnet20, "),
         ({"seed": 2**31}, "--seed must be at least 0 and below 2147483648, got 2147483648"),
         ({"data_dir": ""}, "--data-dir must not be empty; leave it out for the default"),
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
@@ -134,7 +133,7 @@ def test_every_number_has_a_range():
 
 def test_a_setting_with_choices_takes_no_other():
     with_choices = {
-        *("mode", "recipe", "model", "batch_norm", "optimizer", "schedule", "crop_fill", "flip"),
+        *("mode", "model", "batch_norm", "optimizer", "schedule", "crop_fill", "flip"),
         *("variable_strategy", "gradient_reduction", "precision", "kernels", "data_format"),
         *("job_name", "replication", "ps_transfer"),
     }
