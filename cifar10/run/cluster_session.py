@@ -63,15 +63,15 @@ class ClusterSession:
         self.session_begins: Callable[[], None] = lambda: None
         self.config, self.cluster, self.plan, self.target = config, cluster, plan, target
         others = {
-            f"{job}/{index}": address
+            cluster.label_of(job, index): address
             for job, tasks in cluster.jobs.items()
             for index, address in enumerate(tasks)
         }
         del others[cluster.label]
-        self._servers = [one for one in others if one.startswith(f"{PS}/")]
-        needed = (f"{PS}/", f"{MASTER}/")
-        self._needed = [one for one in others if self.in_graph or one.startswith(needed)]
-        self._serving = [one for one in self._needed if one != f"{MASTER}/0"]
+        self._servers = [cluster.label_of(PS, index) for index in range(len(cluster.ps_addresses))]
+        needed = {*self._servers, cluster.master_label}
+        self._needed = [one for one in others if self.in_graph or one in needed]
+        self._serving = [one for one in self._needed if one != cluster.master_label]
         asked = [*self._needed, *(self._workers if self._waits_for_workers else [])]
         self._acquaintance = Acquaintance(cluster, asked, self._serving, owner)
         self._monitor = LivenessMonitor(others, config.cluster_timeout, self._acquaintance.meet)
@@ -122,7 +122,8 @@ class ClusterSession:
 
     @property
     def _workers(self) -> list[str]:
-        return [f"{WORKER}/{index}" for index in range(self.cluster.num_trainers - 1)]
+        count = self.cluster.num_trainers - 1
+        return [self.cluster.label_of(WORKER, index) for index in range(count)]
 
     def join(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start, and monitors them afterwards.
@@ -228,7 +229,7 @@ class ClusterSession:
 
         The process is ended after that time.
         """
-        stay = Stay(stop, lambda: self._monitor.is_here(f"{MASTER}/0"))
+        stay = Stay(stop, lambda: self._monitor.is_here(self.cluster.master_label))
         self._monitor.end_process_when(stay.check)
         return stay
 
@@ -294,7 +295,7 @@ class ClusterSession:
         """Returns the entry of result.json that describes the cluster."""
         return {
             "task": self.cluster.label,
-            "tasks": {job: list(tasks) for job, tasks in self.cluster.jobs.items()},
+            "tasks": {job: list(tasks) for job, tasks in self.cluster.platform_jobs.items()},
             "replication": self.config.replication,
             "gradients_an_update": replication.replicas_to_aggregate,
             "images_a_global_step": replication.examples_per_step(self.config.train_batch_size),
@@ -404,7 +405,8 @@ class ClusterSession:
             if count % len(gpus):
                 raise ConfigError(
                     f"--num-towers must be a multiple of the GPUs, got {count} towers on the "
-                    f"{len(gpus)} GPUs of {job}/{index}; --num-gpus says there how many to use"
+                    f"{len(gpus)} GPUs of {self.cluster.label_of(job, index)}; --num-gpus says "
+                    "there how many to use"
                 )
             towers += [gpus[number % len(gpus)] for number in range(count)]
         return tuple(towers)
