@@ -283,6 +283,13 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "weights that others may have changed since",
         group="cluster",
     )
+    num_workers: Optional[int] = setting(
+        None,
+        "tasks that train, as in tensorflow/models' cifar10_estimator; the cluster says how many "
+        "there are, so it is only compared with that",
+        group="cluster",
+        at_least=1,
+    )
     replicas_to_aggregate: Optional[int] = setting(
         None,
         "gradients that a synchronous update waits for; the other replicas are backups "

@@ -87,7 +87,7 @@ RANGES = {
     "at least 1": (
         *("train_batch_size", "eval_batch_size", "train_steps", "learning_rate_batch"),
         *("hidden_units", "num_towers", "checkpoint_steps", "keep_checkpoints"),
-        *("log_steps", "summary_steps", "replicas_to_aggregate"),
+        *("log_steps", "summary_steps", "replicas_to_aggregate", "num_workers"),
     ),
     "at least 0": (
         *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
