@@ -58,10 +58,30 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
         group="job",
     )
+    init_checkpoint: Optional[str] = setting(
+        None,
+        "start training from the weights of this checkpoint, or of the best or else newest one in "
+        "this folder; steps, optimizer and schedule begin anew. A run that has a checkpoint of its "
+        "own continues from that",
+        group="job",
+    )
     max_minutes: Optional[float] = setting(
         None,
         "end training after this many minutes, then evaluate as usual; schedules go by images, so "
         "the learning rate may still be high",
+        group="job",
+        above=0,
+    )
+    early_stopping_epochs: Optional[float] = setting(
+        None,
+        "end training when the validation accuracy has not risen for so many epochs; the best "
+        "checkpoint counts. Validations come with checkpoints: --checkpoint-steps",
+        group="job",
+        above=0,
+    )
+    stop_at_accuracy: Optional[float] = setting(
+        None,
+        "end training when the validation accuracy reaches this fraction, e.g. 0.9",
         group="job",
         above=0,
     )
