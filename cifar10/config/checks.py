@@ -58,6 +58,7 @@ def _refuse(message: str) -> None:
 
 def _check_model_settings(config: ConfigFields) -> None:
     model = models.find(config.model)
+    models.check_chosen(config)
     for name, owners in models.owners().items():
         if config.model not in owners and config.is_set(name):
             _refuse(

@@ -25,6 +25,8 @@ _NAME = "model.json"
 _START = "init_checkpoint"
 
 _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
+# Those that decide how the network was trained, or what it computes, but not its variables.
+_NOT_OF_NETWORK = ("optimizer", "lookahead_steps", "batch_norm_epsilon")
 # Values with the same variables: training may change from one to the other.
 _SAME = {"nesterov": "momentum", "sync": "tower"}
 
@@ -66,7 +68,7 @@ def started_from(config: TrainConfig) -> Optional[dict[str, Any]]:
 
 
 def unlike(config: TrainConfig, checkpoint: str) -> dict[str, Any]:
-    """Returns the settings beside a checkpoint that differ from these, by name.
+    """Returns the settings of the network beside a checkpoint that differ from these, by name.
 
     Args:
       config: the settings.
@@ -75,9 +77,12 @@ def unlike(config: TrainConfig, checkpoint: str) -> dict[str, Any]:
     path = _note_in(_folders_of(checkpoint))
     if path is None:
         return {}
-    own = _settings_of(config)
+    own, there = _settings_of(config), _read(path)["settings"]
     return {
-        name: value for name, value in _read(path)["settings"].items() if own.get(name) != value
+        name: value
+        for name, value in there.items()
+        if name not in _NOT_OF_NETWORK
+        and _SAME.get(str(value), value) != _SAME.get(str(own.get(name)), own.get(name))
     }
 
 

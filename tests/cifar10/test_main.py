@@ -97,7 +97,7 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     found = {**result, "data": None, "history": None}
     unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
     assert unnamed == []
-    assert {field.partition(".")[0] for field in unused} == {"cluster"}
+    assert {field.partition(".")[0] for field in unused} == {"cluster", "init_checkpoint"}
     run_status.touch_mark(str(output))
     for name in ("model.json", "training.json", "best/best.json", "evaluator.json"):
         content = json.loads((output / name).read_text())
