@@ -67,8 +67,8 @@ def started_from(config: TrainConfig) -> Optional[dict[str, Any]]:
     return dict(start) if start else None
 
 
-def unlike(config: TrainConfig, checkpoint: str) -> dict[str, Any]:
-    """Returns the settings of the network beside a checkpoint that differ from these, by name.
+def other_flags(config: TrainConfig, checkpoint: str) -> str:
+    """Returns the flags of a checkpoint's network that differ from these; empty if none is known.
 
     Args:
       config: the settings.
@@ -76,14 +76,14 @@ def unlike(config: TrainConfig, checkpoint: str) -> dict[str, Any]:
     """
     path = _note_in(_folders_of(checkpoint))
     if path is None:
-        return {}
+        return ""
     own, there = _settings_of(config), _read(path)["settings"]
-    return {
-        name: value
+    return " ".join(
+        f"{flag_name(name)}={value}"
         for name, value in there.items()
         if name not in _NOT_OF_NETWORK
         and _SAME.get(str(value), value) != _SAME.get(str(own.get(name)), own.get(name))
-    }
+    )
 
 
 def _settings_of(config: TrainConfig) -> dict[str, Any]:

@@ -14,9 +14,7 @@ from cifar10.errors import ConfigError, UserError
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
 from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
-from cifar10.settings import flag_name
 
-_GOALS = ("early_stopping_epochs", "stop_at_accuracy")
 AT_ACCURACY, EARLY = "stopped by --stop-at-accuracy", "stopped by --early-stopping-epochs"
 _EVALUATOR_SECS = 2.0  # between two looks at the rows of a separate evaluator
 _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
@@ -35,12 +33,19 @@ class Ending(NamedTuple):
     line: str
 
 
+def are_set(config: TrainConfig) -> bool:
+    """Returns whether a flag sets a goal."""
+    return config.early_stopping_epochs is not None or config.stop_at_accuracy is not None
+
+
 def check(config: TrainConfig, records: RecordSet) -> None:
     """Raises ConfigError if a goal is set, but nothing can be validated."""
-    name = next((one for one in _GOALS if getattr(config, one) is not None), None)
-    if name and not records.has_validation:
+    flag = (
+        "--stop-at-accuracy" if config.early_stopping_epochs is None else "--early-stopping-epochs"
+    )
+    if are_set(config) and not records.has_validation:
         raise ConfigError(
-            f"{flag_name(name)} needs validations, but {records.data_dir} has no validation "
+            f"{flag} needs validations, but {records.data_dir} has no validation "
             "records; make them without --validation-size 0, or leave the flag out"
         )
 
@@ -103,14 +108,9 @@ class Goals:
         self._judged: Optional[int] = None
         self.ending: Optional[Ending] = None
 
-    @property
-    def are_set(self) -> bool:
-        """Whether a flag sets a goal."""
-        return any(getattr(self._config, name) is not None for name in _GOALS)
-
     def look(self) -> Optional[Ending]:
         """Judges the validations if there are new ones; returns why training ends, or None."""
-        rows = self._rows() if self.ending is None and self.are_set else ()
+        rows = self._rows() if self.ending is None else ()
         if rows and rows[-1]["step"] != self._judged:
             self._judged = rows[-1]["step"]
             self.ending = reached(self._config, rows)

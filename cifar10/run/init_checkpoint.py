@@ -10,15 +10,11 @@ from typing import Any, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.ops.layers import Layers
 from cifar10.output import checkpoints, model_settings
 from cifar10.output.soundness import fault_of
-from cifar10.settings import flag_name
-from cifar10.step import training_step
-from cifar10.weights.spec import Spec
+from cifar10.step.model_fn import variable_shapes
 
 _MODEL = "model/"  # how the names of a model's variables begin
 _SHOWN = 3  # variables in a message
@@ -82,14 +78,14 @@ def read(config: TrainConfig) -> Optional[Start]:
             f"is not of this program: it has no variable {_MODEL}..., but "
             f"{_some(sorted(shapes)) or 'none at all'}; name one that cifar10_main.py has saved",
         )
-    specs = _specs(config)
-    wrong = {spec.name: why for spec in specs if (why := _difference(spec, shapes))}
-    wrong.update({name: "this model has none" for name in there - {one.name for one in specs}})
-    last = _last_layer(specs)
+    own = variable_shapes(config)
+    wrong = {name: why for name in own if (why := _difference(own[name], shapes.get(name)))}
+    wrong.update({name: "this model has none" for name in sorted(there - own.keys())})
+    last = list(own)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin
     others = [f"{name}: {why}" for name, why in sorted(wrong.items()) if not name.startswith(last)]
     if others:
         raise _refusal(path, f"is of another model ({_some(others)}); {_way_out(config, path)}")
-    values = {one.name: reader.get_tensor(one.name) for one in specs if one.name not in wrong}
+    values = {name: reader.get_tensor(name) for name in own if name not in wrong}
     step = int(reader.get_tensor("global_step")) if "global_step" in shapes else 0
     return Start(path, step, values, wrong)
 
@@ -144,24 +140,11 @@ def _is_of_model(name: str, shapes: Mapping[str, Any]) -> bool:
     return name.startswith(_MODEL) and name.rpartition("/")[0] not in shapes
 
 
-def _specs(config: TrainConfig) -> list[Spec]:
-    """Returns the specs of the model's weights and statistics, in the order of its layers."""
-    layers = Layers(training=True, norm=config.batch_norm)
-    return training_step.record(models.network(config), layers)
-
-
-def _last_layer(specs: Sequence[Spec]) -> str:
-    """Returns how the names of the last layer's variables begin."""
-    return specs[-1].name.rpartition("/")[0] + "/"
-
-
-def _difference(spec: Spec, shapes: Mapping[str, Any]) -> Optional[str]:
-    """Describes how a variable differs from that in the checkpoint; None if it does not."""
-    if spec.name not in shapes:
+def _difference(here: tuple[int, ...], there: Optional[tuple[int, ...]]) -> Optional[str]:
+    """Describes how a variable's shape differs from that in the checkpoint; None if it does not."""
+    if there is None:
         return "the checkpoint has none"
-    if shapes[spec.name] != spec.shape:
-        return f"{_text(shapes[spec.name])} there, {_text(spec.shape)} here"
-    return None
+    return f"{_text(there)} there, {_text(here)} here" if there != here else None
 
 
 def _text(shape: Sequence[int]) -> str:
@@ -170,11 +153,8 @@ def _text(shape: Sequence[int]) -> str:
 
 def _way_out(config: TrainConfig, path: str) -> str:
     """Returns what to do about a checkpoint of another model, by the settings beside it."""
-    unlike = model_settings.unlike(config, path)
-    if not unlike:
-        return "give the flags that it was trained with"
-    flags = " ".join(f"{flag_name(name)}={value}" for name, value in unlike.items())
-    return f"it was trained with {flags}"
+    flags = model_settings.other_flags(config, path)
+    return f"it was trained with {flags}" if flags else "give the flags that it was trained with"
 
 
 def _some(texts: Sequence[str]) -> str:

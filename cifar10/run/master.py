@@ -287,7 +287,7 @@ class _Run:
 
     def _goal_hooks(self, after_save: bool) -> list[Any]:
         """Returns the hook that ends training at a goal, if it belongs in this place."""
-        if not self._goals.are_set or after_save == self._job.has_evaluator:
+        if not goals.are_set(self._job.config) or after_save == self._job.has_evaluator:
             return []
         if self._job.has_evaluator:
             return [EvaluatorGoalHook(self._goals, self._progress.message, self._stop)]

@@ -78,7 +78,7 @@ def test_the_line_says_which_validation_has_reached_the_accuracy():
 
 def test_without_a_goal_nothing_ends_training():
     assert status(TrainConfig(), 1.0, 0.0, 0.0) is None
-    assert not goals.Goals(TrainConfig(), list).are_set
+    assert not goals.are_set(TrainConfig())
 
 
 def test_a_goal_needs_validations(tutorial_data, tmp_path):
