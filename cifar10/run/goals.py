@@ -55,6 +55,8 @@ def ended_before(config: TrainConfig, step: int) -> Optional[Ending]:
 
     Its validations are those of this process, or else of a separate evaluator.
     """
+    if not are_set(config):
+        return None
     for name in (FILE_NAME, VALIDATION_FILE_NAME):
         rows = _rows(config, step, name)
         if rows:
@@ -133,16 +135,23 @@ def of_evaluator(config: TrainConfig) -> Goals:
     def found() -> Rows:
         nonlocal read_at, rows
         if time.monotonic() - read_at >= _EVALUATOR_SECS:
-            step = checkpoints.latest_step(config.output_place)
-            rows, read_at = _rows(config, step, VALIDATION_FILE_NAME), time.monotonic()
+            rows, read_at = _rows(config, None, VALIDATION_FILE_NAME), time.monotonic()
         return rows
 
     return Goals(config, found)
 
 
-def _rows(config: TrainConfig, step: int, name: str) -> list[dict[str, Any]]:
-    """Returns the rows of validations up to `step`; later ones are of steps that were lost."""
+def _rows(config: TrainConfig, step: Optional[int], name: str) -> list[dict[str, Any]]:
+    """Returns the rows of validations in a file; those of lost steps are left out.
+
+    Args:
+      config: the settings.
+      step: the last step that was saved; None: that of the newest checkpoint.
+      name: name of the file.
+    """
+    place = config.output_place
     try:
-        return History.load(config.output_place, step, name).validation
+        last = checkpoints.latest_step(place) if step is None else step
+        return History.load(place, last, name).validation
     except UserError:  # Whoever writes a damaged file renames it when it starts.
         return []

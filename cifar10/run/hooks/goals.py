@@ -21,15 +21,18 @@ class GoalHook(tf.train.SessionRunHook):
     """
 
     def __init__(self, goals: Goals, say: Callable[[str], None]) -> None:
-        self._goals, self._say = goals, say
+        self._goals, self._say, self._has_said = goals, say, False
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Ends the session if a goal is reached."""
-        if self._goals.ending is None:
-            ending = self._goals.look()
-            if ending:
-                self._say(ending.line)
-                run_context.request_stop()
+        ending = self._goals.look()
+        if ending is None:
+            return
+        if not self._has_said:
+            self._has_said = True
+            self._say(ending.line)
+        # At each step, since a session that is lost before the last save is made anew.
+        run_context.request_stop()
 
 
 class EvaluatorGoalHook(GoalHook):
