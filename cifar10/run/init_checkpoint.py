@@ -68,15 +68,16 @@ def read(config: TrainConfig) -> Optional[Start]:
     path = _find(config.place(config.init_checkpoint))
     fault = fault_of(path)
     if fault:
-        raise _refusal(path, f"is damaged ({fault}); restore its files, or name another one")
+        raise ConfigError(
+            f"--init-checkpoint {path} is damaged ({fault}); restore its files, or name another one"
+        )
     reader = tf.train.NewCheckpointReader(path)
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     there = {name for name in shapes if _is_of_model(name, shapes)}
     if not there:
-        raise _refusal(
-            path,
-            f"is not of this program: it has no variable {_MODEL}..., but "
-            f"{_some(sorted(shapes)) or 'none at all'}; name one that cifar10_main.py has saved",
+        raise ConfigError(
+            f"--init-checkpoint {path} is not of this program: it has no variable {_MODEL}..., but "
+            f"{_some(sorted(shapes)) or 'none at all'}; name one that cifar10_main.py has saved"
         )
     own = variable_shapes(config)
     wrong = {name: why for name in own if (why := _difference(own[name], shapes.get(name)))}
@@ -84,7 +85,10 @@ def read(config: TrainConfig) -> Optional[Start]:
     last = list(own)[-1].rpartition("/")[0] + "/"  # how the last layer's variables begin
     others = [f"{name}: {why}" for name, why in sorted(wrong.items()) if not name.startswith(last)]
     if others:
-        raise _refusal(path, f"is of another model ({_some(others)}); {_way_out(config, path)}")
+        raise ConfigError(
+            f"--init-checkpoint {path} is of another model ({_some(others)}); "
+            f"{_way_out(config, path)}"
+        )
     values = {name: reader.get_tensor(name) for name in own if name not in wrong}
     step = int(reader.get_tensor("global_step")) if "global_step" in shapes else 0
     return Start(path, step, values, wrong)
@@ -114,16 +118,16 @@ def _find(place: str) -> str:
     if checkpoints.exists(place):
         return place
     if not tf.io.gfile.isdir(place):
-        raise _refusal(
-            place,
-            "does not exist; name a folder with checkpoints, or a checkpoint without its ending, "
-            "for example output/best/model.ckpt-80000",
+        raise ConfigError(
+            f"--init-checkpoint {place} does not exist; name a folder with checkpoints, or a "
+            "checkpoint without its ending, for example output/best/model.ckpt-80000"
         )
     kept = checkpoints.best(place)
     found = kept.path if kept else checkpoints.latest(place) or _newest(place)
     if found is None:
-        raise _refusal(
-            place, "has no checkpoint; name another folder, such as a run's --output-dir"
+        raise ConfigError(
+            f"--init-checkpoint {place} has no checkpoint; name another folder, such as a run's "
+            "--output-dir"
         )
     return str(found)
 
@@ -160,7 +164,3 @@ def _way_out(config: TrainConfig, path: str) -> str:
 def _some(texts: Sequence[str]) -> str:
     more = len(texts) - _SHOWN
     return "; ".join(texts[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
-
-
-def _refusal(path: str, what: str) -> ConfigError:
-    return ConfigError(f"--init-checkpoint {path} {what}")
