@@ -76,9 +76,10 @@ def test_fields_of_a_file_and_of_a_page_are_compared_both_ways() -> None:
 
 
 def test_a_field_in_capitals_stands_for_any_key() -> None:
-    settings = {"settings": {"model": "mlp", "hidden_units": 100}, "class_names": ["a", "b"]}
+    common = {"class_names": ["a", "b"], "init_checkpoint": None}
+    settings = {"settings": {"model": "mlp", "hidden_units": 100}, **common}
     assert documents.check_fields("docs/outputs.md", "model.json", settings) == ([], [])
-    deeper = {"settings": {"model": {"name": "mlp"}}, "class_names": []}
+    deeper = {"settings": {"model": {"name": "mlp"}}, **common}
     unnamed, unused = documents.check_fields("docs/outputs.md", "model.json", deeper)
     assert (unnamed, unused) == (["settings.model.name"], ["settings.SETTING"])
 

@@ -33,13 +33,16 @@ _FOREVER = 10**9
 _STOP_SECS = 5.0
 _LINE_SECS = 0.25
 _WARM_UP_LINES = 2
-# Settings that the measurement chooses itself: output folders, end of training, logging.
+# Settings that the measurement chooses itself: output folders, start and end of training, logging.
 _OURS = {
     "output_dir",
     "log_dir",
     "train_steps",
     "train_epochs",
     "max_minutes",
+    "early_stopping_epochs",
+    "stop_at_accuracy",
+    "init_checkpoint",
     "checkpoint_steps",
     "log_steps",
     "verbose",

@@ -87,7 +87,7 @@ def as_dict(config: TrainConfig, cluster: Cluster, place: Replication) -> dict[s
     """Returns the entry of result.json that describes the cluster."""
     return {
         "task": cluster.label,
-        "tasks": {job: list(tasks) for job, tasks in cluster.jobs.items()},
+        "tasks": {job: list(tasks) for job, tasks in cluster.platform_jobs.items()},
         "replication": config.replication,
         "gradients_an_update": place.replicas_to_aggregate,
         "images_a_global_step": place.examples_per_step(config.train_batch_size),
@@ -115,7 +115,8 @@ def _all_towers(
         if count % len(gpus):
             raise ConfigError(
                 f"--num-towers must be a multiple of the GPUs, got {count} towers on the "
-                f"{len(gpus)} GPUs of {job}/{index}; --num-gpus says there how many to use"
+                f"{len(gpus)} GPUs of {cluster.label_of(job, index)}; --num-gpus says there how "
+                "many to use"
             )
         towers += [gpus[number % len(gpus)] for number in range(count)]
     return tuple(towers)

@@ -12,7 +12,7 @@ from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.process_guard import ProcessGuard
-from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
+from cifar10.cluster.spec import PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
 from cifar10.host.activity import EVALUATION, SAVING, Activity
@@ -60,15 +60,15 @@ class ClusterSession:
         self.session_begins: Callable[[], None] = lambda: None
         self.config, self.cluster, self.plan, self.target = config, cluster, plan, target
         others = {
-            f"{job}/{index}": address
+            cluster.label_of(job, index): address
             for job, tasks in cluster.jobs.items()
             for index, address in enumerate(tasks)
         }
         del others[cluster.label]
-        self._servers = [one for one in others if one.startswith(f"{PS}/")]
-        needed = (f"{PS}/", f"{MASTER}/")
-        self._needed = [one for one in others if self.in_graph or one.startswith(needed)]
-        self._serving = [one for one in self._needed if one != f"{MASTER}/0"]
+        self._servers = [cluster.label_of(PS, index) for index in range(len(cluster.ps_addresses))]
+        needed = {*self._servers, cluster.master_label}
+        self._needed = [one for one in others if self.in_graph or one in needed]
+        self._serving = [one for one in self._needed if one != cluster.master_label]
         asked = [*self._needed, *(self._workers if self._waits_for_workers else [])]
         self._acquaintance = Acquaintance(cluster, asked, self._serving, owner)
         self._monitor = LivenessMonitor(others, config.cluster_timeout, self._acquaintance.meet)
@@ -114,7 +114,8 @@ class ClusterSession:
 
     @property
     def _workers(self) -> list[str]:
-        return [f"{WORKER}/{index}" for index in range(self.cluster.num_trainers - 1)]
+        count = self.cluster.num_trainers - 1
+        return [self.cluster.label_of(WORKER, index) for index in range(count)]
 
     def join(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start, and monitors them afterwards.
@@ -220,7 +221,7 @@ class ClusterSession:
 
         The process is ended after that time.
         """
-        stay = Stay(stop, lambda: self._monitor.is_here(f"{MASTER}/0"))
+        stay = Stay(stop, lambda: self._monitor.is_here(self.cluster.master_label))
         self._guard.end_when(stay.check)
         return stay
 

@@ -182,7 +182,8 @@ def watch_for_stalls(
         # waits for its master's session, for which there is a time limit of its own.
         phase = activity.START if session.cluster.is_master else None
         session.session_begins = functools.partial(job.activity.begin, phase)
-    labels = [f"{task}/{index}" for task, index in session.cluster.trainers] if session else [""]
+    cluster = session.cluster if session else None
+    labels = [cluster.label_of(*task) for task in cluster.trainers] if cluster else [""]
     return StallWatch(
         job.activity,
         job.config.stall_timeout,

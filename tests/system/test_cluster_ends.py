@@ -128,6 +128,19 @@ def test_an_evaluator_validates_makes_the_figures_and_ends_after_training(
     assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
 
 
+def test_validations_of_an_evaluator_end_training(data, tmp_path):
+    goal = ("--checkpoint-steps=20", "--stop-at-accuracy=0.05")
+    with cluster(tmp_path, data, *SETTINGS, *FOREVER[::2], *goal, evaluator=True) as tasks:
+        tasks.start()
+        tasks.wait()
+    assert "has reached --stop-at-accuracy 0.05\n" in tasks.output("master/0")
+    assert ", stopped by --stop-at-accuracy" in tasks.output("evaluator/0")
+    found = result(tmp_path)
+    assert found["status"] == "stopped by --stop-at-accuracy"
+    assert found["figures"]["global_step"] == last_step(tmp_path)
+    assert found["figures"]["best_validation_accuracy"] >= 0.05
+
+
 def test_an_evaluator_that_is_not_there_holds_nothing_up(data, tmp_path):
     arguments = (*SETTINGS, *SHORT, "--cluster-timeout=20")
     with cluster(tmp_path, data, *arguments, evaluator=True) as tasks:
@@ -146,7 +159,7 @@ def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
         tasks.wait()
         assert tasks.listening() == []
     assert steps_of(tasks, "worker/0") > 0
-    assert result(tmp_path)["cluster"]["task"] == "master/0"
+    assert result(tmp_path)["cluster"]["task"] == "worker/0"
 
 
 def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):

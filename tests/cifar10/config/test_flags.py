@@ -38,6 +38,7 @@ TUTORIAL = [
 DEMOS = [
     ("ps-hosts", "ip0:2223,ip1:2223", {"ps_hosts": "ip0:2223,ip1:2223"}),
     ("worker-hosts", "ip0:2222,ip1:2222", {"worker_hosts": "ip0:2222,ip1:2222"}),
+    ("num-workers", "2", {"num_workers": 2}),
     ("job-name", "worker", {"job_name": "worker"}),
     ("task-index", "0", {"task_index": 0}),
 ]
@@ -145,8 +146,8 @@ def test_a_flag_that_is_gone_says_what_to_do_instead(word, way_out):
 
 
 def test_an_unknown_flag_is_refused_by_name():
-    with pytest.raises(ConfigError, match="--num-workers=2"):
-        parse(["--num_workers=2"])
+    with pytest.raises(ConfigError, match="--num-chiefs=2"):
+        parse(["--num_chiefs=2"])
 
 
 def test_a_flag_is_not_guessed_from_its_beginning():

@@ -86,7 +86,7 @@ RANGES = {
     "at least 1": (
         *("train_batch_size", "eval_batch_size", "train_steps", "learning_rate_batch"),
         *("hidden_units", "num_towers", "checkpoint_steps", "keep_checkpoints"),
-        *("log_steps", "summary_steps", "replicas_to_aggregate"),
+        *("log_steps", "summary_steps", "replicas_to_aggregate", "num_workers"),
     ),
     "at least 0": (
         *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
@@ -95,7 +95,7 @@ RANGES = {
     ),
     "above 0": (
         *("learning_rate", "muon_rate", "batch_norm_epsilon", "train_epochs"),
-        *("max_minutes", "cluster_timeout"),
+        *("max_minutes", "cluster_timeout", "early_stopping_epochs", "stop_at_accuracy"),
     ),
     "at least 0 and below 1": ("momentum", "muon_momentum", "batch_norm_decay", "label_smoothing"),
     "at least 0 and below 32": ("crop_padding",),
@@ -172,6 +172,14 @@ def test_a_setting_with_choices_takes_no_other():
         ({"mode": "predict"}, ["--mode predict needs image files"]),
         ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
+        ({"mode": "export", "init_checkpoint": "output"}, ["--init-checkpoint is for training"]),
+        ({"init_checkpoint": ""}, ["--init-checkpoint must not be empty"]),
+        ({"init_checkpoint": "out*"}, ["--init-checkpoint must not contain *"]),
+        (
+            {"stop_at_accuracy": 90.0},
+            ["--stop-at-accuracy must be a fraction, at most 1, as all accuracies are, got 90; "]
+            + ["for 90 % give 0.9"],
+        ),
         ({"variable_strategy": "GPU", "num_gpus": 0}, ["--variable-strategy GPU", "--num-gpus"]),
         ({"num_gpus": 2, "num_towers": 3}, ["--num-towers", "--num-gpus"]),
         ({"num_towers": 3}, ["--train-batch-size", "128 images for 3 towers"]),

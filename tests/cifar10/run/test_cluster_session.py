@@ -398,7 +398,7 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
         with tf.Graph().as_default(), tf.Session(target, config=config) as session:
             queue = shutdown._queue(*task)
             texts = session.run(queue.dequeue_many(queue.size())).tolist()
-            labels = [Identity.from_text(text.decode()).label for text in texts]
+            labels = [Identity.from_text(text.decode()).role for text in texts]
         heard[f"{task[0]}/{task[1]}"] = labels
     assert heard == {one: ["master/0"] if one in told else [] for one in heard}
 
