@@ -36,20 +36,38 @@ def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
 @pytest.mark.parametrize(
     ("second", "problem"),
     [
-        ({"code": None}, "b: /data has no cifar10_main.py; put it there: --workdir, or `sync: t"),
-        ({"code": "01d"}, "b: code is 01d, but c0de on a; copy it: sync: true, or update it"),
+        (
+            {"code": None},
+            "b: /data has no cifar10_main.py; put it there: python -m launch setup, --workdir, or",
+        ),
+        (
+            {"code": "01d"},
+            "b: code is 01d, but c0de on a; have the same everywhere: python -m launch setup",
+        ),
         (
             {"python": None, "tensorflow": None, "python_error": "python3 does not exist"},
-            "b: python3 does not exist; choose the training's Python with --python",
+            "b: python3 does not exist; choose the training's Python with --python, or make it: "
+            "python -m launch setup",
         ),
-        ({"tensorflow": None}, "b: python3 has no TensorFlow; choose with --python, or"),
+        (
+            {"tensorflow": None},
+            "b: python3 has no TensorFlow; choose with --python, or install it: python -m launch "
+            "setup --python .venv/bin/python",
+        ),
         (
             {"tensorflow": "2.14.0"},
-            "b: TensorFlow is 2.14.0, but 2.15.1 on a; install the same everywhere: pip inst",
+            "b: TensorFlow is 2.14.0, but 2.15.1 on a; have the same everywhere: python -m launch "
+            "setup",
         ),
         ({"python": "3.9.2"}, "b: Python is 3.9.2, but 3.11.7 on a; install"),
-        ({"data": None}, "b: no records in data; prepare or copy them, or name --data-dir"),
-        ({"data": "01d"}, "b: data is 01d, but da7a on a; copy the records of the first one"),
+        (
+            {"data": None},
+            "b: no records in data; copy them: python -m launch setup, or name --data-dir",
+        ),
+        (
+            {"data": "01d"},
+            "b: data is 01d, but da7a on a; have the same everywhere: python -m launch setup",
+        ),
         ({"ports": [[2222, "port 2222 is in use"]]}, "b: port 2222 is in use"),
         ({"disk_free": 5 << 20}, "b: 5 MiB free at /data; make room for 1 GiB"),
     ],

@@ -1,0 +1,71 @@
+"""Shows how far each host is: a bar for each on a terminal, and lines elsewhere."""
+
+import sys
+import threading
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from launch.screen.plain import plain
+
+_LONGEST = 300  # characters of a text
+
+
+class Bars:
+    """A bar for each host; threads may call the methods.
+
+    Args:
+      hosts: the names of the hosts.
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._is_live = sys.stdout.isatty()
+        self._lock = threading.Lock()
+        self._said: dict[str, str] = {}
+        columns = (
+            TextColumn("{task.fields[host]}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[words]}", markup=False),
+        )
+        self._progress = Progress(*columns, console=Console(highlight=False))
+        self._bars: dict[str, TaskID] = {}
+        if self._is_live:
+            for host in hosts:
+                task = self._progress.add_task("", total=1.0, host=host, words="connecting")
+                self._bars[host] = task
+            self._progress.start()
+
+    def show(self, host: str, part: float, words: str) -> None:
+        """Sets a host's bar; without a terminal, does nothing.
+
+        Args:
+          host: the name of the host.
+          part: the part that is done, from 0 to 1.
+          words: what is being done.
+        """
+        if self._is_live:
+            short = plain(words[:_LONGEST])
+            self._progress.update(self._bars[host], completed=part, words=short)
+
+    def line(self, host: str, words: str) -> None:
+        """Shows a line that stays: above the bars on a terminal."""
+        text = f"{host}: {plain(words[:_LONGEST])}"
+        with self._lock:
+            if self._is_live:
+                self._progress.console.print(text, markup=False, highlight=False)
+            else:
+                print(text, flush=True)
+
+    def end(self, host: str, words: str) -> None:
+        """Stops a host's clock, with its last words."""
+        if self._is_live:
+            self._progress.update(self._bars[host], words=plain(words[:_LONGEST]))
+            self._progress.stop_task(self._bars[host])
+
+    def close(self) -> None:
+        """Leaves the bars as they are."""
+        if self._is_live:
+            self._progress.stop()
