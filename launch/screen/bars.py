@@ -6,10 +6,17 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from launch.screen.plain import plain
 
 _LONGEST = 300  # characters of a text
+_WIDEST = 30  # characters of a host's name
+_BAR = 24  # characters
+
+
+def _fixed(width: int) -> Column:
+    return Column(width=width, no_wrap=True, overflow="ellipsis")
 
 
 class Bars:
@@ -23,14 +30,20 @@ class Bars:
         self._is_live = sys.stdout.isatty()
         self._lock = threading.Lock()
         self._said: dict[str, str] = {}
+        longest = min(_WIDEST, max(map(len, hosts), default=0))
+        # Only the last column gives way where there is too little room.
         columns = (
-            TextColumn("{task.fields[host]}", markup=False),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[words]}", markup=False),
+            TextColumn("{task.fields[host]}", markup=False, table_column=_fixed(longest)),
+            BarColumn(bar_width=_BAR, table_column=_fixed(_BAR)),
+            TextColumn("{task.percentage:>3.0f} %", table_column=_fixed(5)),
+            TimeElapsedColumn(table_column=_fixed(7)),
+            TextColumn(
+                "{task.fields[words]}",
+                markup=False,
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
         )
-        self._progress = Progress(*columns, console=Console(highlight=False))
+        self._progress = Progress(*columns, console=Console(highlight=False), expand=True)
         self._bars: dict[str, TaskID] = {}
         if self._is_live:
             for host in hosts:
