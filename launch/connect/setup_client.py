@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Optional
 
-from launch.agent.host_setup import MARK
 from launch.cluster.model import Host
 from launch.connect.bootstrap import FIRST
 from launch.connect.inbox import Inbox
+from launch.connect.setup_events import Event, read_event
 from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError
 
@@ -31,8 +31,6 @@ import sys
 if sys.version_info < (3, 9):
     sys.exit("setup needs Python 3.9 or newer, here is " + sys.version.split()[0])
 """
-
-Event = dict[str, Any]
 
 
 class StepError(HostError):
@@ -86,7 +84,7 @@ class SetupClient:
         source = importlib.resources.files("launch.agent").joinpath("host_setup.py").read_bytes()
         source = _VERSION_CHECK + source
         self._write(b"%d\n%s" % (len(source), source))
-        if self._next(OPEN_SECS)["event"] != "hello":
+        if self._next(OPEN_SECS).kind != "hello":
             raise HostError("its program did not greet")
 
     def ask(self, do: str, **order: Any) -> Event:
@@ -99,10 +97,10 @@ class SetupClient:
         self._send("order", json.dumps({"do": do, **order}).encode())
         while True:
             event = self._next(None)
-            if event["event"] == "progress":
+            if event.kind == "progress":
                 self._hear(event)
-            elif event["event"] == "failed":
-                raise StepError(str(event["reason"]), tuple(map(str, event["last"])))
+            elif event.kind == "failed":
+                raise StepError(event.reason, event.last)
             else:
                 return event
 
@@ -116,7 +114,7 @@ class SetupClient:
           digest: the file's SHA-256.
         """
         status = source.stat()
-        order: Event = {"do": "write", "folder": folder, "path": path, "digest": digest}
+        order: dict[str, Any] = {"do": "write", "folder": folder, "path": path, "digest": digest}
         order |= {"size": status.st_size, "mode": status.st_mode & 0o755 | 0o600}
         self._send("order", json.dumps(order).encode())
         left = status.st_size
@@ -159,8 +157,8 @@ class SetupClient:
         except (OSError, ValueError):
             while True:  # until an event says more than the broken pipe, or the connection's end
                 event = self._next(_CLOSE_SECS)
-                if event["event"] == "failed":
-                    raise StepError(str(event["reason"]), tuple(event["last"])) from None
+                if event.kind == "failed":
+                    raise StepError(event.reason, event.last) from None
 
     def _next(self, timeout_secs: Optional[float]) -> Event:
         try:
@@ -185,8 +183,8 @@ class SetupClient:
         with self._process.stdout as stream:
             for raw in iter(lambda: stream.readline(_LONGEST), b""):
                 self._heard = time.monotonic()
-                event = _event(raw)
-                if event is not None and event["event"] != "beat":
+                event = read_event(raw)
+                if event is not None and event.kind != "beat":
                     self._events.put(event)
         self._process.wait()
         self._events.put(None)
@@ -216,18 +214,6 @@ class SetupClient:
                 self._is_silent = True
                 self._process.kill()
                 return
-
-
-def _event(raw: bytes) -> Optional[Event]:
-    """Returns the event in a line; None for what a login shell prints."""
-    text = raw.decode(errors="replace")
-    if not text.startswith(MARK):
-        return None
-    try:
-        event = json.loads(text[len(MARK) :])
-    except (ValueError, RecursionError):
-        return None
-    return event if isinstance(event, dict) and "event" in event else None
 
 
 @contextmanager

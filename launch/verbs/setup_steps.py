@@ -1,12 +1,13 @@
 """Prepares one host, step by step; each step does nothing where its work is done already."""
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Host
-from launch.connect.setup_client import Event, SetupClient, StepError, setup_client
+from launch.connect.setup_client import SetupClient, StepError, setup_client
+from launch.connect.setup_events import Event
 from launch.connect.transport import Transport
 from launch.errors import HostError
 from launch.verbs.setup_files import PACKAGES, Files
@@ -87,8 +88,7 @@ class HostSetup:
             raise HostError(f"{self._host.name}: {self._step}: {error}") from None
 
     def _hear(self, event: Event) -> None:
-        of = event.get("of") or 0
-        self._part(event["done"] / of if of else 0.0, str(event["words"]))
+        self._part(min(event.done / event.of, 1.0) if event.of else 0.0, event.words)
 
     def _part(self, part: float, words: str) -> None:
         self._show(self._began + part * _PARTS.get(self._step, 0.0), f"{self._step}: {words}")
@@ -98,22 +98,22 @@ class HostSetup:
         answer = client.ask(
             "compare", folder=".", files=code.digests, places=PACKAGES, ending=".py"
         )
-        if answer["others"]:
-            client.ask("remove", folder=".", paths=answer["others"])
-        return self._send(client, code, ".", answer["missing"])
+        if answer.others:
+            client.ask("remove", folder=".", paths=answer.others)
+        return self._send(client, code, ".", answer.missing)
 
     def _venv(self, client: SetupClient) -> str:
         venv = venv_of(self._host)
         if venv is None:
             return f"{self._host.python} is the host's own Python; its packages stay as they are"
         answer = client.ask("venv", venv=venv, requirements=self._wanted.requirements)
-        return f"{venv} {answer['words']}"
+        return f"{venv} {answer.words}"
 
     def _kernels(self, client: SetupClient) -> str:
         if not self._host.trains:
             return "not needed"
         answer = client.ask("kernels", python=self._host.python)
-        return f"{answer['words']}{': ' + answer['note'] if 'note' in answer else ''}"
+        return f"{answer.words}: {answer.note}" if answer.note else answer.words
 
     def _records(self, client: SetupClient) -> str:
         wanted = self._wanted
@@ -121,25 +121,26 @@ class HostSetup:
             return "not needed"
         if wanted.source is not None:
             words = {"python": self._host.python, "source": wanted.source}
-            return str(client.ask("make_records", folder=wanted.folder, **words)["words"])
+            return client.ask("make_records", folder=wanted.folder, **words).words
         if wanted.records is None:
             return _NO_RECORDS.format(folder=wanted.folder)
         where = {"folder": wanted.folder}
         files = wanted.records.digests
         answer = client.ask("compare", **where, files=files, places=["."], ending=".tfrecords")
-        others = [path for path in answer["others"] if "/" not in path]
-        if not answer["missing"] and not others:
+        others = [path for path in answer.others if "/" not in path]
+        if not answer.missing and not others:
             client.ask("mark", **where, done=True)
             return "are there"
         # No reader takes a folder with the mark for a complete one.
         client.ask("mark", **where, done=False)
         client.ask("remove", **where, paths=others)
-        said = self._send(client, wanted.records, wanted.folder, answer["missing"])
+        said = self._send(client, wanted.records, wanted.folder, answer.missing)
         client.ask("mark", **where, done=True)
         return said
 
-    def _send(self, client: SetupClient, files: Files, folder: str, paths: list[str]) -> str:
+    def _send(self, client: SetupClient, files: Files, folder: str, missing: Iterable[str]) -> str:
         """Copies files, and compares them afterwards; returns what was done, in words."""
+        paths = [path for path in missing if path in files.digests]  # whatever the host asks for
         if not paths:
             return "is the same"
         total, sent = files.size(paths) or 1, 0
@@ -149,8 +150,8 @@ class HostSetup:
             sent += (files.folder / path).stat().st_size
         again = {path: files.digests[path] for path in paths}
         answer = client.ask("compare", folder=folder, files=again, places=[], ending="")
-        if answer["missing"]:
-            raise HostError(f"{', '.join(answer['missing'][:3])}: not as it is here after the copy")
+        if answer.missing:
+            raise HostError(f"{', '.join(answer.missing[:3])}: not as it is here after the copy")
         return f"{len(paths)} files copied ({sent / (1 << 20):.1f} MiB)"
 
 

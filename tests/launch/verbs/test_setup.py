@@ -222,6 +222,25 @@ def test_a_silent_host_is_given_up(
     assert str(caught.value).startswith("node1: connection: no message for 0.5 s: is it up")
 
 
+def test_a_host_gets_no_file_that_it_should_not_have(here: Path, tmp_path: Path) -> None:
+    (here.parent / "secret").write_text("hunter2")
+    events = (
+        {"event": "hello"},
+        {"event": "done"},  # after `enter`
+        {"event": "done", "missing": ["../secret", 5, "cifar10_main.py"], "others": "x"},
+        {"event": "done", "missing": []},  # after the copy
+        {"event": "failed", "reason": "that is all", "last": [1, "x" * 5000]},
+    )
+    said = "".join(f"echo 'cifar10-setup {json.dumps(event)}'\n" for event in events)
+    got = tmp_path / "got"
+    run = Run(host(tmp_path / "there"), wanted(here), f"{said} exec cat > {got}")
+    with pytest.raises(HostError, match="^node1: kernels: that is all\n    x{1000}$"):
+        run.go()
+    assert run.lines[0] == "code: 1 files copied (0.0 MiB)"
+    assert "trains" in got.read_text()
+    assert "hunter2" not in got.read_text()
+
+
 def test_closing_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     pids = tmp_path / "pids"
