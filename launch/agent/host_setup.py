@@ -7,6 +7,7 @@ input: no process is left on a host whose launcher has gone.
 """
 
 import collections
+import contextlib
 import hashlib
 import json
 import os
@@ -79,7 +80,8 @@ class Frames:
     def end(self) -> NoReturn:
         """Ends the program that runs, with its children, and this process."""
         if self.child is not None and self.child.poll() is None:
-            os.killpg(self.child.pid, signal.SIGKILL)
+            with contextlib.suppress(OSError):
+                os.killpg(self.child.pid, signal.SIGKILL)
         os._exit(1)
 
     def _read(self) -> None:
@@ -178,7 +180,7 @@ class Setup:
         return {}
 
     def venv(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Makes the venv, as `make venv` does; returns whether there was anything to do."""
+        """Makes the venv, as `make venv` does, unless it is there; says which of both."""
         folder, lock = os.path.expanduser(order["venv"]), order["requirements"]
         stamp, python = os.path.join(folder, ".installed"), os.path.join(folder, "bin", "python")
         if _is_fresh(stamp, lock) and os.access(python, os.X_OK):
@@ -200,22 +202,8 @@ class Setup:
         self._run([self._host_python(), "-m", "venv", folder], "python -m venv")
         hashes = ["--require-hashes", "--only-binary", ":all:"] if lock.endswith(".lock") else []
         options = ["--disable-pip-version-check", "--no-compile", "--no-input"]
-        self._run(
-            [
-                python,
-                "-m",
-                "pip",
-                "install",
-                *options,
-                *hashes,
-                "--progress-bar",
-                "off",
-                "-r",
-                lock,
-            ],
-            "pip",
-            _num_packages(lock),
-        )
+        install = [python, "-m", "pip", "install", "--progress-bar", "off", *options, *hashes]
+        self._run([*install, "-r", lock], "pip", _num_packages(lock))
         with open(stamp, "w", encoding="utf-8") as file:
             file.write(lock)
         return {"words": "made"}
@@ -341,9 +329,8 @@ def main() -> None:
         except Failed as failed:
             tell(event="failed", reason=str(failed), last=failed.last)
         except OSError as error:
-            tell(
-                event="failed", reason=f"{error.filename or ''}: {error.strerror or error}", last=[]
-            )
+            reason = f"{error.filename or order['do']}: {error.strerror or error}"
+            tell(event="failed", reason=reason, last=[])
         else:
             if answer is not None:
                 tell(event="done", **answer)

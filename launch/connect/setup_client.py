@@ -2,12 +2,12 @@
 
 import importlib.resources
 import json
+import os
 import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
@@ -52,6 +52,9 @@ class SetupClient:
       transport: how the launcher reaches the host.
       host: the host.
       hear: a function that is called with each `progress` event, in the thread that asks.
+
+    Raises:
+      HostError: the connection could not be started.
     """
 
     def __init__(self, transport: Transport, host: Host, hear: Callable[[Event], None]) -> None:
@@ -76,7 +79,7 @@ class SetupClient:
             )
         except OSError as error:
             raise HostError(f"ssh: {error.strerror}; is it installed?") from None
-        for work in (self._read, self._drain, self._beat, self._watch):
+        for work in (self._read, self._drain, self._watch):
             threading.Thread(target=work, daemon=True).start()
 
     def open(self) -> None:
@@ -84,6 +87,7 @@ class SetupClient:
         source = importlib.resources.files("launch.agent").joinpath("host_setup.py").read_bytes()
         source = _VERSION_CHECK + source
         self._write(b"%d\n%s" % (len(source), source))
+        threading.Thread(target=self._beat, daemon=True).start()
         if self._next(OPEN_SECS).kind != "hello":
             raise HostError("its program did not greet")
 
@@ -192,8 +196,8 @@ class SetupClient:
     def _drain(self) -> None:
         assert self._process.stderr is not None
         with self._process.stderr as stream:
-            for raw in stream:
-                self._errors = (self._errors + raw.decode(errors="replace"))[-_LAST_WORDS:]
+            while data := os.read(stream.fileno(), _CHUNK):
+                self._errors = (self._errors + data.decode(errors="replace"))[-_LAST_WORDS:]
 
     def _beat(self) -> None:
         """Says that this launcher lives; a file that is being sent says it, too."""
@@ -214,20 +218,3 @@ class SetupClient:
                 self._is_silent = True
                 self._process.kill()
                 return
-
-
-@contextmanager
-def setup_client(
-    transport: Transport, host: Host, hear: Callable[[Event], None]
-) -> Iterator[SetupClient]:
-    """Runs the program on a host while the context lasts.
-
-    Raises:
-      HostError: the host cannot be reached.
-    """
-    client = SetupClient(transport, host, hear)
-    try:
-        client.open()
-        yield client
-    finally:
-        client.close()

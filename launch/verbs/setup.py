@@ -72,13 +72,12 @@ def with_python(cluster: Cluster, options: argparse.Namespace) -> Cluster:
 def _wanted(job: Job, options: argparse.Namespace) -> Wanted:
     root, folder = Path(code_folder()), job.folder("data")
     here = root / Path(folder).expanduser()
-    return Wanted(
-        code=code_files(root, options.requirements),
-        requirements=options.requirements,
-        records=None if options.source is not None else records(here),
-        folder=folder,
-        source=options.source,
-    )
+    try:
+        code = code_files(root, options.requirements)
+        found = None if options.source is not None else records(here)
+    except OSError as error:
+        raise LaunchError(f"{error.filename}: {error.strerror}; it must be readable here") from None
+    return Wanted(code, options.requirements, found, folder, options.source)
 
 
 def _prepare(cluster: Cluster, wanted: Wanted, transport: Transport) -> Optional[dict[str, str]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Host
-from launch.connect.setup_client import SetupClient, StepError, setup_client
+from launch.connect.setup_client import SetupClient, StepError
 from launch.connect.setup_events import Event
 from launch.connect.transport import Transport
 from launch.errors import HostError
@@ -68,24 +68,34 @@ class HostSetup:
           HostError: a step failed; the message has the host, the step and the last lines.
         """
         try:
-            with setup_client(transport, self._host, self._hear) as client:
-                self.client = client
-                client.ask("enter", workdir=self._host.workdir)
-                for step, work in (
-                    ("code", self._code),
-                    ("venv", self._venv),
-                    ("kernels", self._kernels),
-                    ("records", self._records),
-                ):
-                    self._step = step
-                    self._show(self._began, step)
-                    self._line(f"{step}: {work(client)}")
-                    self._began += _PARTS[step]
+            # Whoever stops this host closes it, from now on.
+            self.client = SetupClient(transport, self._host, self._hear)
+            try:
+                self._all_steps(self.client)
+            finally:
+                self.client.close()
         except StepError as error:
             last = "".join(f"\n    {line}" for line in error.last)
             raise HostError(f"{self._host.name}: {self._step}: {error}{last}") from None
         except HostError as error:
             raise HostError(f"{self._host.name}: {self._step}: {error}") from None
+        except OSError as error:  # of a file here
+            words = f"{error.filename}: {error.strerror}"
+            raise HostError(f"{self._host.name}: {self._step}: {words}") from None
+
+    def _all_steps(self, client: SetupClient) -> None:
+        client.open()
+        client.ask("enter", workdir=self._host.workdir)
+        for step, work in (
+            ("code", self._code),
+            ("venv", self._venv),
+            ("kernels", self._kernels),
+            ("records", self._records),
+        ):
+            self._step = step
+            self._show(self._began, step)
+            self._line(f"{step}: {work(client)}")
+            self._began += _PARTS[step]
 
     def _hear(self, event: Event) -> None:
         self._part(min(event.done / event.of, 1.0) if event.of else 0.0, event.words)
