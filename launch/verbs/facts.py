@@ -10,6 +10,7 @@ from launch.cluster.tasks import SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install --require-hashes -r requirements.lock"
 _SETUP = "python -m launch setup"
+SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _LEAST_DISK = 1 << 30
 _MOST_CLOCK_SECS = 2.0
@@ -55,8 +56,8 @@ def problems(
 def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
     found = facts.found
     if containers is None:
-        way_out = _SETUP if job.cluster.backend == "ssh" else None
-        wrong, place, key = _of_python(host, found, way_out), job.folder("data"), "--data-dir"
+        way_out = _way_out(job)
+        wrong, place, key = _of_python(job, host, found), job.folder("data"), "--data-dir"
     else:
         way_out, key = None, f"`{containers.data_key}`"
         wrong = _of_engine(containers, found)
@@ -83,9 +84,8 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
     return wrong
 
 
-def _of_python(host: Host, found: Mapping[str, Any], way_out: Optional[str]) -> list[str]:
-    """Returns what is wrong with the code and Python; `way_out` is a command that mends it."""
-    wrong = []
+def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
+    wrong, way_out = [], _way_out(job)
     if found["code"] is None:
         first = f"{way_out}, " if way_out else ""
         put = f"put it there: {first}--workdir, or `sync: true`"
@@ -95,9 +95,23 @@ def _of_python(host: Host, found: Mapping[str, Any], way_out: Optional[str]) -> 
         choose = f"choose the training's Python with --python{make}"
         wrong.append(f"{found['python_error']}; {choose}")
     elif found["tensorflow"] is None:
-        install = f"install it: {way_out} --python .venv/bin/python" if way_out else _TENSORFLOW
+        install = f"install it: {way_out}{_venv(job, host)}" if way_out else _TENSORFLOW
         wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {install}")
     return wrong
+
+
+def _way_out(job: Job) -> Optional[str]:
+    """Returns the command that brings code, packages and records to the hosts, if there is one."""
+    return _SETUP if job.cluster.backend == "ssh" else None
+
+
+def _venv(job: Job, host: Host) -> str:
+    """Returns what to add so that `setup` makes a venv, where the host's own Python is named."""
+    if "/" in host.python:
+        return ""
+    if job.cluster.source.startswith("--"):
+        return f" --python {SETUP_PYTHON}"
+    return f", with `python: {SETUP_PYTHON}` in the cluster file"
 
 
 def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str]:
@@ -111,7 +125,7 @@ def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str
 def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     """Returns a message for each fact in which a host differs from the first host that has it."""
     wrong = []
-    over_ssh = job.cluster.backend == "ssh"
+    over_ssh = _way_out(job) is not None
     same = f"have the same everywhere: {_SETUP}"
     for key, name, mend in (
         ("image", "image", _IMAGE),

@@ -16,11 +16,11 @@ from launch.cluster.model import Host
 from launch.cluster.rules import whole
 from launch.errors import LaunchError
 from launch.verbs.cluster_text import Layout, cluster_text
+from launch.verbs.facts import SETUP_PYTHON
 
 T = TypeVar("T")
 
 DEFAULT_OUT = "cluster.yaml"
-_PYTHON = ".venv/bin/python"  # which setup makes
 _MOST = whole(0, 1000)
 # Backend -> the keys of its section that are asked for.
 _ASKED: Mapping[str, Mapping[str, str]] = {
@@ -120,7 +120,7 @@ def _layout(options: argparse.Namespace, kind: Kind, ask: Ask) -> Layout:
         question = "folder with the code" + ("" if kind.is_this_machine else " on the hosts")
         workdir = value("workdir", question, host_list.code_folder(), _rule_of(Host, "workdir"))
     if not kind.has_image:
-        python = value("python", "Python of the training", _PYTHON, _rule_of(Host, "python"))
+        python = value("python", "Python of the training", SETUP_PYTHON, _rule_of(Host, "python"))
     settings = {
         key: ask(question, _default_of(kind, key), _rule_of(kind.settings, key))
         for key, question in _ASKED.get(kind.name, {}).items()

@@ -11,7 +11,7 @@ from typing import Optional
 
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.registry import backend_named
-from launch.cluster.host_list import code_folder
+from launch.cluster.host_list import code_folder, default_python
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
 from launch.connect.everywhere import everywhere
@@ -19,10 +19,10 @@ from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 from launch.screen.bars import Bars
 from launch.screen.plain import plain_lines
+from launch.verbs.facts import SETUP_PYTHON
 from launch.verbs.setup_files import code_files, records
 from launch.verbs.setup_steps import HostSetup, Wanted
 
-DEFAULT_PYTHON = ".venv/bin/python"
 _AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 # Why setup does nothing with a backend -> what to do instead.
 _NOT_HERE = {
@@ -58,14 +58,17 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
         return 1
     from launch.verbs.check import check
 
-    return check(job)
+    exit_code = check(job)
+    if options.cluster is None and options.python is None and default_python() != SETUP_PYTHON:
+        print(f"the other commands need it, too: --python {SETUP_PYTHON}")
+    return exit_code
 
 
 def with_python(cluster: Cluster, options: argparse.Namespace) -> Cluster:
     """Returns the cluster with the venv that setup makes, if its description names no Python."""
     if options.cluster is not None or options.python is not None:
         return cluster
-    hosts = tuple(replace(host, python=DEFAULT_PYTHON) for host in cluster.hosts)
+    hosts = tuple(replace(host, python=SETUP_PYTHON) for host in cluster.hosts)
     return replace(cluster, hosts=hosts)
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -55,7 +56,7 @@ def described(launcher: Launcher, nodes: Nodes, python: str = ".venv/bin/python"
 def start(launcher: Launcher, file: Path, *flags: str) -> "subprocess.Popen[str]":
     words = ["setup", "--cluster", str(file), "--requirements", NAME, *flags]
     process = subprocess.Popen(
-        [launcher_python(), "-m", "launch", *words],
+        [sys.executable, "-m", "launch", *words],
         cwd=launcher.workdir,
         env=launcher.env,
         stdin=subprocess.DEVNULL,
@@ -65,10 +66,6 @@ def start(launcher: Launcher, file: Path, *flags: str) -> "subprocess.Popen[str]
     )
     launcher._started.append(process)
     return process
-
-
-def launcher_python() -> str:
-    return str(ROOT / ".venv" / "bin" / "python")
 
 
 def run(launcher: Launcher, file: Path, *flags: str, exit_code: int = 0) -> list[str]:

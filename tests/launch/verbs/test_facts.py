@@ -1,10 +1,11 @@
 """The problems that a check reports."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from launch.cluster.host_list import from_hosts
+from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
 from launch.verbs.facts import Facts, cells, problems
@@ -31,6 +32,28 @@ def facts(**second: Any) -> dict[str, Facts]:
 
 def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
     assert problems(job(), facts()) == []
+
+
+@pytest.mark.parametrize(
+    ("python", "source", "way_out"),
+    [
+        ("python3", "--hosts", "python -m launch setup --python .venv/bin/python"),
+        ("python3", "lab.yaml", "python -m launch setup, with `python: .venv/bin/python` in the "
+         "cluster file"),
+        (".venv/bin/python", "lab.yaml", "python -m launch setup"),
+    ],
+)  # fmt: skip
+def test_setup_is_named_with_what_it_needs(python: str, source: str, way_out: str) -> None:
+    cluster = dataclasses.replace(from_hosts("a", python, "/data"), source=source)
+    found = Facts(found={**GOOD, "tensorflow": None})
+    (problem,) = problems(make_job(cluster), {"a": found})
+    assert problem.endswith(f"choose with --python, or install it: {way_out}")
+
+
+def test_on_this_machine_setup_is_not_the_way_out() -> None:
+    cluster = on_this_machine(0, 1, "python3", "/data")
+    found = Facts(found={**GOOD, "tensorflow": None, "data": None, "code": None})
+    assert not any("setup" in one for one in problems(make_job(cluster), {"localhost": found}))
 
 
 @pytest.mark.parametrize(

@@ -317,12 +317,10 @@ class Here(AgentBackend):
 
 
 def options(**given: Any) -> argparse.Namespace:
-    defaults: dict[str, Any] = {
-        "arguments": [],
-        "requirements": "requirements.lock",
-        "source": None,
-    }
-    return argparse.Namespace(**{**defaults, **given})
+    found = argparse.Namespace(arguments=[], requirements="requirements.lock", source=None)
+    found.cluster, found.python = "lab.yaml", None
+    vars(found).update(given)
+    return found
 
 
 @pytest.fixture
@@ -367,6 +365,24 @@ def test_a_host_that_fails_is_named_and_the_others_are_finished(
     assert output.splitlines()[-1] == ("1 failed, 1 ready; the same command goes on where it was")
     assert (tmp_path / "node2" / "data" / "manifest.json").exists()
     assert checked == []
+
+
+def test_hosts_without_a_file_get_a_venv_and_the_other_commands_are_told_of_it(
+    checked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = of_two(tmp_path)
+    told = {host.python for host in verb.with_python(cluster, options(cluster=None)).hosts}
+    assert told == {".venv/bin/python"}
+    given = options(cluster=None, python="python3.11")
+    assert verb.with_python(cluster, given) == cluster
+    words = "the other commands need it, too: --python .venv/bin/python\n"
+    for default, is_told in (("python3", True), (".venv/bin/python", False)):
+        monkeypatch.setattr(verb, "default_python", lambda default=default: default)
+        assert verb.setup(cluster, options(cluster=None)) == 7
+        assert capsys.readouterr().out.endswith(words) == is_told
 
 
 @pytest.mark.parametrize(
