@@ -1,6 +1,7 @@
 """TFJobs through the real kubectl, on a cluster whose API is a stand-in."""
 
 import json
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -517,14 +518,17 @@ def test_sighup_does_not_keep_a_job_that_ends(launcher: Launcher, cluster: Clust
 def test_a_folder_that_is_not_writable_is_named_and_nothing_restarts(
     launcher: Launcher, cluster: Cluster
 ) -> None:
-    results = Path(tempfile.mkdtemp(prefix="launch-results-"))  # others can reach it
-    results.chmod(0o755)
-    cluster.folders, cluster.user = {"/data/output": results}, 1000
+    volumes = Path(tempfile.mkdtemp(prefix="launch-volumes-"))  # others can reach it
+    volumes.chmod(0o755)
+    for name in ("data", "output"):
+        (volumes / name).mkdir(mode=0o755)
+        cluster.folders[f"/data/{name}"] = volumes / name
+    cluster.user = 1000
     try:
         flags = described(launcher, "restarts: 3\n")
         output = launcher.up(flags, "--", "steps=100000", exit_code=2)
     finally:
-        results.rmdir()
+        shutil.rmtree(volumes)
     (cause,) = {line for line in output.splitlines() if line.startswith("exit code 2: ")}
     assert "is not writable for uid 1000, gid" in cause
     assert "(volume cifar10-output)" in cause

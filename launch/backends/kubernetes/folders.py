@@ -51,14 +51,18 @@ def complaint(mode: str, volume: str, mount: str, folder: str) -> "str | None":
     error = fault(mode, folder)
     if error is None:
         return None
-    status = os.stat(mount)
     verb = "readable" if mode == "read" else "writable"
     place = error.filename if mode == "read" else folder
     words = (
         f"{place} (volume {volume}) is not {verb} for uid {os.getuid()}, gid {os.getgid()}: "
-        f"{error.strerror or error}; {mount} belongs to {status.st_uid}:{status.st_gid}, mode "
-        f"{status.st_mode & 0o7777:04o}"
+        f"{error.strerror or error}"
     )
+    try:
+        status = os.stat(mount)
+    except OSError:  # a server that does not answer any more, say
+        return words
+    words += f"; {mount} belongs to {status.st_uid}:{status.st_gid}, "
+    words += f"mode {status.st_mode & 0o7777:04o}"
     is_denied = isinstance(error, PermissionError)
     return f"{words}; {way_out(volume, mode)}" if is_denied else words
 

@@ -85,6 +85,15 @@ def test_a_folder_that_training_will_make_counts_by_the_one_above_it(volume: Pat
 
 
 @ROOT
+def test_a_folder_that_cannot_even_be_looked_at_is_named(volume: Path) -> None:
+    (volume / "hidden" / "data").mkdir(parents=True)
+    (volume / "hidden").chmod(0o700)
+    place = volume / "hidden" / "data"
+    words = "is not readable for uid 65534, gid 65534: Permission denied\n"
+    assert check("read", "records", place, place) == (2, f"{place} (volume records) {words}")
+
+
+@ROOT
 def test_the_first_folder_at_fault_is_named(volume: Path) -> None:
     volume.chmod(0o700)
     words = ("read", "records", volume, volume, "write", "results", volume, volume)
