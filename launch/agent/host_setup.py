@@ -222,7 +222,8 @@ class Setup:
         """Makes the records with data_prep."""
         words = ["--source", order["source"], "--out", os.path.expanduser(order["folder"])]
         lines = self._run([order["python"], "-m", "data_prep", *words], "data_prep")
-        return {"words": lines[-1] if lines else "made"}
+        is_old = any("is up to date" in line for line in lines)
+        return {"words": "are there" if is_old else f"made from {order['source']}"}
 
     def _host_python(self) -> str:
         """Returns a Python of this host that fits and can make a venv."""
@@ -260,12 +261,13 @@ class Setup:
         self._frames.child = child
         num = 0
         assert child.stdout is not None
-        for raw in child.stdout:
-            line = raw.decode(errors="replace").strip()[:300]
-            if line:
-                last.append(line)
-                num += line.startswith("Collecting ")
-                tell(event="progress", done=min(num, total), of=total, words=line)
+        with child.stdout as stream:
+            for raw in stream:
+                line = raw.decode(errors="replace").strip()[:300]
+                if line:
+                    last.append(line)
+                    num += line.startswith("Collecting ")
+                    tell(event="progress", done=min(num, total), of=total, words=line)
         code = child.wait()
         if code:
             raise Failed(_why(name, code, tuple(last)), tuple(last))

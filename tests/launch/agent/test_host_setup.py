@@ -1,13 +1,16 @@
 """The program that prepares a host: what it decides by itself."""
 
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from launch.agent import host_setup
 from launch.agent.host_setup import Failed, Setup
+from tests.launch.launcher import ROOT
 
 
 def setup() -> Setup:
@@ -46,6 +49,26 @@ def test_a_python_that_fits_is_found() -> None:
 )
 def test_what_pip_prints_is_explained(line: str, reason: str) -> None:
     assert host_setup._why("pip", 1, ("Collecting x", line)) == reason
+
+
+def test_records_are_made_there_and_the_second_time_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # data_prep with a set of 40 images, which setup has no flag for.
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@" --synthetic-size 40\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    frames: Any = SimpleNamespace(child=None)
+    order = {"python": str(python), "source": "synthetic", "folder": "data"}
+    assert Setup(frames).make_records(order) == {"words": "made from synthetic"}
+    assert (tmp_path / "data" / "manifest.json").exists()
+    assert Setup(frames).make_records(order) == {"words": "are there"}
+    with pytest.raises(Failed, match="^data_prep ended with exit code 2$") as caught:
+        Setup(frames).make_records({**order, "source": "nowhere.tar.gz"})
+    assert caught.value.last[-1].startswith("error: --synthetic-size is for --source synthetic")
+    assert "cifar10-setup " in capsys.readouterr().out
 
 
 def test_a_venv_is_fresh_while_its_lock_does_not_change(tmp_path: Path) -> None:
