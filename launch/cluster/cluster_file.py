@@ -76,6 +76,7 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     """Reads the list of hosts; settings at the top of the file apply to each of them."""
+    is_said = "python" in top.left
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
     base = _settings(top, _PLAIN)
@@ -83,7 +84,7 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     hosts = []
     for position, node in enumerate(hosts_node.value):
         layout = (("worker" if position else "master", 1), ("ps", 1))
-        host = _host(top, node, replace(base, roles=layout))
+        host = _host(top, node, replace(base, roles=layout), is_said)
         if with_roles and not _has_roles(node):
             raise top.error(
                 node, f"host {host.name} has no `roles`, but other hosts have; add them"
@@ -107,8 +108,15 @@ def _has_roles(node: Node) -> bool:
     return isinstance(node, yaml.MappingNode) and any(k.value == "roles" for k, _ in node.value)
 
 
-def _host(top: Section, node: Node, base: Host) -> Host:
-    """Reads one host: a name, with or without `user@`, or a mapping."""
+def _host(top: Section, node: Node, base: Host, has_python: bool) -> Host:
+    """Reads one host: a name, with or without `user@`, or a mapping.
+
+    Args:
+      top: the file.
+      node: the host's node.
+      base: the settings that the host has if it names no others.
+      has_python: whether the file names the Python of all hosts.
+    """
     if isinstance(node, yaml.ScalarNode):
         return top.parse("host", node, lambda word: named(base, word))
     section = Section(top.path, node, "a host")
@@ -117,7 +125,7 @@ def _host(top: Section, node: Node, base: Host) -> Host:
         raise section.error(node, "a host needs a `name`, as ssh knows it")
     roles = section.section("roles")
     host = replace(
-        _settings(section, base),
+        _settings(section, base, has_python),
         name=name,
         address=section.take("address", _HOST, name),
         roles=base.roles if roles is None else _counts(roles),
@@ -126,11 +134,12 @@ def _host(top: Section, node: Node, base: Host) -> Host:
     return host
 
 
-def _settings(section: Section, base: Host) -> Host:
+def _settings(section: Section, base: Host, has_python: bool = False) -> Host:
     """Reads the settings that the file can give for one host, or at its top for all hosts."""
     said = read_fields(section, Host)
-    elsewhere = said.get("workdir", base.workdir) != base.workdir
-    if elsewhere and base.python == default_python() and not os.path.isabs(base.python):
+    is_elsewhere = said.get("workdir", base.workdir) != base.workdir
+    is_ours = base.python == default_python() and not os.path.isabs(base.python)
+    if is_elsewhere and is_ours and not has_python:
         base = replace(base, python="python3")  # The venv is only in this checkout.
     return replace(base, **said)
 

@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         name: subparsers.add_parser(name, allow_abbrev=False, help=words)
         for name, (_, words) in _VERBS.items()
     }
-    for name in ("plan", "check", "up"):
+    for name in ("plan", "setup", "check", "up"):
         _add_cluster(verbs[name])
     for name in ("attach", "status", "logs", "stop", "clean"):
         verbs[name].add_argument(
@@ -159,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     form = verbs["plan"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--shell", action="store_true", help="a line for each node, to run by hand")
+    _add_init(verbs["init"])
+    _add_setup(verbs["setup"])
     up, logs = verbs["up"], verbs["logs"]
     up.add_argument("--restarts", type=_count, metavar="N", help="start a failed task again")
     up.add_argument("--no-check", action="store_true", help="start without checking the hosts")
@@ -221,6 +223,13 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", type=_filled, metavar="FILE", help="YAML description of the cluster"
     )
+    _add_layout(parser)
+    parser.add_argument(
+        "--nodes", type=_tasks, metavar="N", help="slurm: number of hosts for the tasks"
+    )
+
+
+def _add_layout(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hosts", type=_filled, metavar="IP0,IP1", help="master on the first, a ps on each"
     )
@@ -234,9 +243,6 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ps", type=_tasks, metavar="N", help="number of parameter servers (default: 1)"
     )
-    parser.add_argument(
-        "--nodes", type=_tasks, metavar="N", help="slurm: number of hosts for the tasks"
-    )
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
     parser.add_argument("--python", type=_filled, metavar="PATH", help="the training's Python")
     parser.add_argument(
@@ -244,6 +250,34 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         type=_filled,
         metavar="DIR",
         help="the folder of the tasks, with cifar10_main.py unless the package is installed",
+    )
+
+
+def _add_init(parser: argparse.ArgumentParser) -> None:
+    _add_layout(parser)
+    parser.add_argument(
+        "--out",
+        type=_filled,
+        default="cluster.yaml",
+        metavar="FILE",
+        help="the file to write (default: %(default)s)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+
+
+def _add_setup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--requirements",
+        type=_filled,
+        default="requirements.lock",
+        metavar="FILE",
+        help="what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)",
+    )
+    parser.add_argument(
+        "--source",
+        type=_filled,
+        metavar="PATH",
+        help="make the records there, from this archive there or `synthetic`, instead of copying",
     )
 
 
@@ -258,6 +292,18 @@ def _plan(options: argparse.Namespace) -> int:
     else:
         print(backend.plan_json(job) if options.json else backend.plan_text(job))
     return 0
+
+
+def _init(options: argparse.Namespace) -> int:
+    from launch.verbs.init import init
+
+    return init(options)
+
+
+def _setup(options: argparse.Namespace) -> int:
+    from launch.verbs.setup import setup, with_python
+
+    return setup(with_python(cluster_of(options), options), options)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -300,7 +346,9 @@ def _logs(options: argparse.Namespace) -> int:
 
 # verb -> (the function that runs it, its description in the help)
 _VERBS = {
+    "init": (_init, "write a commented cluster file"),
     "plan": (_plan, "show every task's TF_CONFIG, command and devices"),
+    "setup": (_setup, "prepare bare hosts: code, .venv, kernels and records"),
     "check": (_check, "check the hosts before a job"),
     "up": (_up, "run the job to its end"),
     "attach": (_attach, "show a run again until it ends; Ctrl-C leaves it running"),

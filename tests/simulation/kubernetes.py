@@ -37,6 +37,7 @@ class KubernetesRun(Checks):
         self._tasks = self._draw_tasks()
         self.restarts = rng.choice((0, 0, 1, 3))
         self.cluster = Cluster(self.world, [task.name for task in self._tasks], self.limits)
+        self.cluster.makes_anew = self.restarts > 0
         self.kubectl = SimKubectl(self.world, self.cluster)
         self.kubectl.on_delete = self.check_deletion
         self.paused_until = 0.0

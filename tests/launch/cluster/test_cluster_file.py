@@ -22,6 +22,18 @@ def read(folder: Path, text: str) -> Cluster:
     return read_cluster(str(path), KINDS)
 
 
+def test_the_python_of_all_hosts_counts_for_one_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is the launcher's own default, which does not hold in another folder."""
+    monkeypatch.setattr("launch.cluster.cluster_file.default_python", lambda: ".venv/bin/python")
+    hosts = "hosts: [a, {name: b, workdir: /srv/b}]\n"
+    said = read(tmp_path, f"python: .venv/bin/python\nworkdir: /srv/a\n{hosts}")
+    assert [host.python for host in said.hosts] == [".venv/bin/python"] * 2
+    unsaid = read(tmp_path, f"workdir: /srv/a\n{hosts}")
+    assert [host.python for host in unsaid.hosts] == ["python3"] * 2
+
+
 def test_a_cluster_has_a_limited_number_of_tasks(tmp_path: Path) -> None:
     """Each task's TF_CONFIG lists all tasks, so a million would not fit into any memory."""
     text = "hosts:\n- {name: a, roles: {master: 1, worker: 1000}}\n"
