@@ -1,6 +1,7 @@
 """The pages in docs/ quote the messages in the code as they are."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,9 +77,17 @@ def test_fields_of_a_file_and_of_a_page_are_compared_both_ways() -> None:
 
 
 def test_a_field_in_capitals_stands_for_any_key() -> None:
-    settings = {"settings": {"model": "mlp", "hidden_units": 100}, "class_names": ["a", "b"]}
+    settings = {
+        "settings": {"model": "mlp", "hidden_units": 100},
+        "class_names": ["a", "b"],
+        "resize": None,
+    }
     assert documents.check_fields("docs/outputs.md", "model.json", settings) == ([], [])
-    deeper = {"settings": {"model": {"name": "mlp"}}, "class_names": []}
+    deeper: dict[str, Any] = {
+        "settings": {"model": {"name": "mlp"}},
+        "class_names": [],
+        "resize": None,
+    }
     unnamed, unused = documents.check_fields("docs/outputs.md", "model.json", deeper)
     assert (unnamed, unused) == (["settings.model.name"], ["settings.SETTING"])
 
