@@ -19,7 +19,7 @@ from cifar10.schema import CROP, HEIGHT, PAD, WIDTH
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 NAMES = "PNG, JPEG, WEBP, GIF or BMP"
-# Four bytes each while they are decoded, and as many again while they are converted or turned.
+# Up to 16 bytes each: four as decoded, as converted to RGB, as turned, and in the decoder of WEBP.
 MAX_PIXELS = 50_000_000
 
 # Modes with at most 8 bits per channel, which convert to RGB without loss of range.

@@ -83,8 +83,8 @@ def split_batch(batch: tf.Tensor, num_towers: int) -> list[tf.Tensor]:
 def fill_towers(images: tf.Tensor, num_towers: int) -> tf.Tensor:
     """Adds black images, so that each of several towers has an image.
 
-    One tower takes any number of images, none included. It gets them unchanged, since TensorFlow
-    Lite, which exported models are converted to, has no op that pads uint8.
+    A single tower gets its images unchanged: TensorFlow Lite, to which exported models are
+    converted, has no op that pads uint8. So a batch without images fails there.
 
     Args:
       images: uint8 [N, 32, 32, 3].
