@@ -21,6 +21,8 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 NAMES = "PNG, JPEG, WEBP, GIF or BMP"
 # Up to 16 bytes each: four as decoded, as converted to RGB, as turned, and in the decoder of WEBP.
 MAX_PIXELS = 50_000_000
+# That of JPEG and GIF. A PNG of one column and 50,000,000 rows would take minutes.
+MAX_SIDE = 65_535
 
 # Modes with at most 8 bits per channel, which convert to RGB without loss of range.
 _MODES = ("RGB", "RGBA", "L", "LA", "P", "PA", "1", "CMYK", "YCbCr")
@@ -72,8 +74,8 @@ def decode(data: bytes, resize: Optional[str] = None) -> Decoded:
 
     Raises:
       ImageSizeError: the image has another size, and `resize` is None.
-      ImageFileError: the content is no sound image of these formats, has too many pixels, or more
-        than 16 bits per channel.
+      ImageFileError: the content is no sound image of these formats, has too many pixels or too
+        long a side, or more than 16 bits per channel.
     """
     try:
         with warnings.catch_warnings():
@@ -100,6 +102,8 @@ def _check_size(size: tuple[int, int], resize: Optional[str]) -> None:
         raise ImageSizeError(f"images must be {WIDTH}x{HEIGHT} pixels, this is {width}x{height}")
     if width * height > MAX_PIXELS:
         raise ImageFileError(f"has {width}x{height} pixels, the limit is {MAX_PIXELS:,}")
+    if max(size) > MAX_SIDE:
+        raise ImageFileError(f"has {width}x{height} pixels, the limit of a side is {MAX_SIDE:,}")
 
 
 def _rgb(image: Image.Image) -> Image.Image:

@@ -194,6 +194,12 @@ def test_an_image_that_would_fill_the_memory_is_refused_by_its_header(kind: str)
     assert " pixels" in refusal(header(kind, 16_383, 16_383))
 
 
+def test_a_long_side_is_refused_though_its_pixels_are_few() -> None:
+    message = refusal(header("PNG", 1, 65_536))
+    assert message == "has 1x65536 pixels, the limit of a side is 65,535"
+    assert decode(encode(Image.new("1", (65_535, 1), 1)), "stretch").pixels.min() == 255
+
+
 _MEASURE = """
 import resource, sys
 from cifar10 import image_file
