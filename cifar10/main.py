@@ -89,7 +89,7 @@ def _run_mode(
     elif config.mode == "predict":
         from cifar10.run.modes.predict import predict
 
-        predict(config)
+        predict(config, stop)
     else:
         from cifar10.run.modes.export import export_mode
 

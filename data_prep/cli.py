@@ -35,8 +35,9 @@ _EPILOG = """\
 convert finds out what --source is:
   cifar-10-python.tar.gz   the published Python archive, or its folder cifar-10-batches-py
   cifar-10-binary.tar.gz   the published binary archive, or its folder cifar-10-batches-bin
-  an image tree            train/CLASS/*.png|jpg and test/CLASS/* with CIFAR-10's ten class names,
-                           32x32 pixels; a folder, a tar (none, gzip, bzip2, xz) or a zip;
+  an image tree            train/CLASS/* and test/CLASS/* with CIFAR-10's ten class names: PNG,
+                           JPEG, WEBP, GIF or BMP files of 32x32 pixels, or of any size with
+                           --resize; a folder, a tar (none, gzip, bzip2, xz) or a zip;
                            validation/CLASS/* is taken as it is when it is there
   synthetic                ten drawn shapes, seeded; not CIFAR-10 (./synthetic for such a folder)
 
@@ -183,6 +184,12 @@ def _convert_parser() -> _Parser:
         type=int,
         metavar="N",
         help="training images to hold out, stratified (default: a tenth; 5,000 of 50,000); 0: none",
+    )
+    add(
+        "--resize",
+        choices=schema.RESIZES,
+        help="images of other sizes than 32x32: the middle square (crop), the whole image with "
+        "black bars (pad) or without its proportions (stretch); default: they are refused",
     )
     add(
         "--shards",

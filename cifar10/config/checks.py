@@ -128,6 +128,8 @@ def _check_contradictions(config: ConfigFields) -> None:
         _refuse(
             f"image files are for --mode predict, got {config.images[0]} with --mode {config.mode}"
         )
+    if config.mode != "predict" and config.json:
+        _refuse(f"--json is for --mode predict, got --mode {config.mode}; leave it out")
     if config.mode == "train_and_evaluate" and config.checkpoint is not None:
         _refuse(
             "--checkpoint is for --mode evaluate, predict and export; training continues by "

@@ -51,7 +51,12 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "--print-recipe shows them",
         group="job",
     )
-    images: tuple[str, ...] = setting((), "image files for --mode predict", group="job")
+    images: tuple[str, ...] = setting(
+        (), "image files, folders of them or patterns for --mode predict", group="job"
+    )
+    json: bool = setting(
+        False, "--mode predict prints a JSON object a line for each image file", group="job"
+    )
     checkpoint: Optional[str] = setting(
         None,
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",

@@ -18,7 +18,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
-from cifar10.schema import CLASS_NAMES, NUM_CLASSES
+from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
 from cifar10.settings import flag_name
 
 _NAME = "model.json"
@@ -32,14 +32,18 @@ _SAME = {"nesterov": "momentum", "sync": "tower"}
 
 
 def write(
-    config: TrainConfig, class_names: tuple[str, ...], start: Optional[dict[str, Any]] = None
+    config: TrainConfig,
+    class_names: tuple[str, ...],
+    start: Optional[dict[str, Any]] = None,
+    resize: Optional[str] = None,
 ) -> None:
     """Writes the settings and class names of the model that is about to be trained.
 
     Args:
       config: the settings.
-      class_names: the classes in the order of the labels.
+      class_names: the names of the ten classes, in the order of the labels.
       start: where the run's first weights come from, by --init-checkpoint; None: they are random.
+      resize: how data_prep resized the images, one of RESIZES; None: it did not.
 
     Raises:
       ConfigError: the output folder has checkpoints of another model.
@@ -57,7 +61,8 @@ def write(
                     f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
                     "name another --output-dir"
                 )
-    write_json(path, {"settings": settings, "class_names": class_names, _START: start})
+    note = {"settings": settings, "class_names": class_names, _START: start, "resize": resize}
+    write_json(path, note)
 
 
 def started_from(config: TrainConfig) -> Optional[dict[str, Any]]:
@@ -112,6 +117,18 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     return config.with_settings(**note["settings"]), tuple(note["class_names"])
 
 
+def resize_of(config: TrainConfig) -> str:
+    """Returns how images of other sizes are brought to 32x32: as those of training were.
+
+    Images of CIFAR-10 come at that size; a model of those gets other images stretched.
+
+    Raises:
+      UserError: model.json is damaged.
+    """
+    path = _note_of_checkpoint(config)
+    return STRETCH if path is None else _read(path).get("resize") or STRETCH
+
+
 def _read(path: str) -> dict[str, Any]:
     """Returns the content of a model.json.
 
@@ -125,6 +142,8 @@ def _read(path: str) -> dict[str, Any]:
     names = note.get("class_names")
     if not isinstance(names, list) or list(map(type, names)) != [str] * NUM_CLASSES:
         raise UserError(f"{path} is damaged (it has no class names); move it away or mend it")
+    if note.get("resize") not in (None, *RESIZES):
+        raise UserError(f"{path} is damaged (its resize is unknown); move it away or mend it")
     return dict(note)
 
 

@@ -93,7 +93,8 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
         plan.tower_devices,
         [source] * plan.num_towers,
     )
-    return tf.concat([tower.logits for tower in parts], 0)[: tf.shape(images)[0]]
+    logits = tf.concat([tower.logits for tower in parts], 0)
+    return logits if filled is images else logits[: tf.shape(images)[0]]
 
 
 def _eval_spec(

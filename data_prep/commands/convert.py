@@ -21,8 +21,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Builds the records unless they are up to date; returns the exit code."""
     started = time.monotonic()
     out = Path(arguments.out)
-    source = detect.find(arguments.source, arguments.seed, arguments.synthetic_size)
-    options = Options(arguments.validation_size, arguments.shards, arguments.seed)
+    source = detect.find(
+        arguments.source, arguments.seed, arguments.synthetic_size, arguments.resize
+    )
+    options = Options(arguments.validation_size, arguments.shards, arguments.seed, arguments.resize)
     result = build(source, out, options, arguments.force, lambda line: print(line, flush=True))
     if result.label_counts is None:
         print(f"{out} is up to date with {source.name}: nothing to do (--force rebuilds).")
@@ -43,4 +45,6 @@ def _describe_source(manifest: Manifest) -> None:
     if manifest.kind in (archive.kind for archive in ARCHIVES.values()):
         published = manifest.fingerprint in (archive.sha256 for archive in ARCHIVES.values())
         note = f", {_PUBLISHED_NOTE[published]}"
+    if manifest.options.resize is not None:
+        note = f", --resize {manifest.options.resize} for images of other sizes than 32x32"
     print(f"\nSource: {manifest.name} ({manifest.kind}{note})")

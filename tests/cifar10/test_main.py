@@ -281,6 +281,18 @@ def test_predict_names_the_likeliest_classes_of_each_file(trained, folder, forks
     lines = predicted.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["red.png", "grey.jpg"]
     assert all(line.count("%") == 3 for line in lines)
+    assert "(" not in lines[0]
+    assert lines[1].endswith("  (100x50, stretched to 32x32)")
+    (folder / "photos").mkdir()
+    (folder / "photos/bad.gif").write_text("no image")
+    Image.new("RGB", (32, 32), "blue").save(folder / "photos/good.webp")
+    mixed = forks.run("--mode=predict", "photos", "*red.p?g", "--json", cwd=folder)
+    assert mixed.returncode == 2
+    files = [json.loads(line)["file"] for line in mixed.stdout.splitlines()]
+    assert files == ["photos/bad.gif", "photos/good.webp", "red.png"]
+    bad, end = mixed.stderr.splitlines()
+    assert bad.startswith("error: photos/bad.gif: not a sound PNG, JPEG, WEBP, GIF or BMP image: ")
+    assert end == "error: 1 of 3 image files could not be used; the lines above name them"
 
 
 def test_export_is_quiet_unless_verbose(trained, folder, forks):
@@ -306,7 +318,10 @@ def test_a_reader_that_goes_away_does_not_end_the_run(trained, folder):
     [
         (["--train-steps=many"], "argument --train-steps: invalid int value: 'many' (see --help)"),
         (["--data-dir=nowhere"], "no records in nowhere; `python -m data_prep --source"),
-        (["--mode=predict", "data/manifest.json"], "data/manifest.json is not a whole PNG or JPEG"),
+        (
+            ["--mode=predict", "data/manifest.json"],
+            "data/manifest.json: not a sound PNG, JPEG, WEBP",
+        ),
     ],
     ids=["before TensorFlow loads", "of a training", "of another mode"],
 )

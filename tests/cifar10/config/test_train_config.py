@@ -170,6 +170,7 @@ def test_a_setting_with_choices_takes_no_other():
             ["--flip", "--use-distortion-for-training"],
         ),
         ({"mode": "predict"}, ["--mode predict needs image files"]),
+        ({"json": True}, ["--json is for --mode predict, got --mode train_and_evaluate"]),
         ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
         ({"mode": "export", "init_checkpoint": "output"}, ["--init-checkpoint is for training"]),

@@ -47,6 +47,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "evaluate the first": ("--mode=evaluate --checkpoint=output/model.ckpt-0", "plain"),
     "predict": ("--mode=predict one.png", "plain"),
     "predict two": ("--mode=predict one.png two.png", "plain"),
+    "predict as JSON": ("--mode=predict one.png --json", "plain"),
     "export": ("--mode=export", "plain"),
 }
 _SIZES = {"plain/data": 100, "place/records": 60}
@@ -261,6 +262,7 @@ ROWS = [
     RunRow(
         "images", predicted_images, {"predict": ["one.png"], "predict two": ["one.png", "two.png"]}
     ),
+    RunRow("json", says('{"file": "one.png"'), {"predict": False, "predict as JSON": True}),
     RunRow(
         "mode",
         what_is_done,
