@@ -101,7 +101,8 @@ def describe_finished(config: TrainConfig) -> str:
     figures = read_json(tf.io.gfile.join(place, RESULT_NAME))["figures"]
     return (
         f"already trained to step {figures['global_step']:,}: eval accuracy "
-        f"{figures['eval_accuracy']:.4f}, report: {tf.io.gfile.join(place, REPORT_NAME)}\n"
+        f"{figures['eval_accuracy']:.4f}, report: {tf.io.gfile.join(place, REPORT_NAME)}, "
+        f"result: {tf.io.gfile.join(place, RESULT_NAME)}\n"
         "to train on, raise --train-steps or --train-epochs; to start anew, name another "
         "--output-dir"
     )

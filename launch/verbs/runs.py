@@ -25,7 +25,7 @@ _ASK_SECS = 5.0  # for schedulers, which others use, too
 def status(options: argparse.Namespace) -> int:
     """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
     from launch.screen.row import saved_rows
-    from launch.screen.table import print_table, render
+    from launch.screen.table import render, stdout_console
 
     folder = find(state_dir(options.state_dir), options.run)
     found = folder.status()
@@ -44,7 +44,8 @@ def status(options: argparse.Namespace) -> int:
         words = f"exit code {code}: {found.get('reason')}" if code else str(found.get("reason"))
     print(f"run {folder.run_id}: {plain(words)}")
     if found.get("tasks"):
-        print_table(render(saved_rows(found["tasks"])))
+        console = stdout_console()
+        console.print(render(saved_rows(found["tasks"]), console.width))
     return 0 if running or lasting else 1 if code is None else int(code)
 
 

@@ -11,6 +11,7 @@ from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
+from launch.verbs.closing import closing_lines
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -39,8 +40,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
     finally:
         display.close()
     closing = Display(live=False)  # below the last table, if there was one
-    words = f"exit code {outcome.exit_code}: " if outcome.exit_code else ""
-    for line in (*outcome.details, f"{words}{outcome.reason}"):
+    for line in closing_lines(outcome):
         closing.note(line)
     closing.close()
     return outcome.exit_code
