@@ -1,6 +1,8 @@
 """The live table: drawn below the lines of the tasks, by the display's own thread."""
 
+import atexit
 import contextlib
+import functools
 import os
 import queue
 import termios
@@ -90,8 +92,11 @@ def _without_echo(stream: TextIO) -> Iterator[None]:
         return
     quiet = [*before]
     quiet[3] &= ~termios.ECHO
-    termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
+    termios.tcsetattr(fd, termios.TCSANOW, quiet)
+    restore = functools.partial(termios.tcsetattr, fd, termios.TCSANOW, before)
+    atexit.register(restore)  # for a thread that waits for a terminal that stands still
     try:
         yield
     finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        atexit.unregister(restore)
+        restore()
