@@ -7,7 +7,6 @@ from typing import Optional
 
 from launch.screen.row import Row
 
-_LEADS = ("master/", "chief/")
 _STEP = re.compile(r"\bstep\s{1,20}[0-9,]{1,20}\s{0,20}/\s{0,20}[0-9,]{1,20}", re.I)
 _RATE = re.compile(r"(?<![0-9,.])[0-9,.]{1,30}\s{0,20}(?:images|img)/s(?:\s\([^()]{1,40}\))?", re.I)
 _LEFT = re.compile(r"(?<!\S)([0-9dhms]{2,12}) left$")
@@ -35,7 +34,7 @@ def job_line(rows: Sequence[Row], secs: Optional[float] = None) -> str:
       secs: the seconds since the job's start; None if they are not known.
     """
     trained = [row for row in rows if row.step]
-    leads = [row for row in trained if row.task.startswith(_LEADS)]
+    leads = [row for row in trained if row.is_lead]
     words = []
     for row in (leads or trained)[:1]:
         words.append(f"step {row.step}")

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from launch.screen.job_line import job_line
+from launch.screen.plain import plain
 from launch.screen.row import Item, Row
 from launch.screen.table import fitting, render
 
@@ -75,7 +76,7 @@ def _frame(console: Console, rows: Sequence[Row], secs: float) -> RenderableType
     shown, others = fitting(rows, max(console.height - _OTHER_LINES, 1))
     parts: list[RenderableType] = [render(shown, width)] if shown else []
     texts = [*([others] if others else []), job_line(rows, secs)]
-    parts += [Text(text, "dim", no_wrap=True, overflow="ellipsis") for text in texts]
+    parts += [Text(plain(text), "dim", no_wrap=True, overflow="ellipsis") for text in texts]
     return Group(*parts, Text())
 
 

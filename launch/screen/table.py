@@ -32,7 +32,6 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
 _LEFT_OUT_FIRST = ("host", "step")
 # Which rows stay if the screen is too low for all.
 _URGENT = ("failed", "restarting", "stopping", "starting", "waiting")
-_LEADS = ("master/", "chief/")
 
 
 def cell(text: str) -> Text:
@@ -101,7 +100,7 @@ def fitting(rows: Sequence[Row], count: int) -> tuple[list[Row], str]:
 
     def rank(row: Row) -> int:
         is_urgent = row.state.partition(" ")[0] in _URGENT
-        return 0 if is_urgent else 1 if row.task.startswith(_LEADS) else 2
+        return 0 if is_urgent else 1 if row.is_lead else 2
 
     chosen = {row.task for row in sorted(rows, key=rank)[: max(count - 1, 1)]}
     others = [row for row in rows if row.task not in chosen]

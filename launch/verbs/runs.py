@@ -24,6 +24,7 @@ _ASK_SECS = 5.0  # for schedulers, which others use, too
 
 def status(options: argparse.Namespace) -> int:
     """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
+    from launch.screen.job_line import job_line
     from launch.screen.row import saved_rows
     from launch.screen.table import render, stdout_console
 
@@ -45,7 +46,10 @@ def status(options: argparse.Namespace) -> int:
     print(f"run {folder.run_id}: {plain(words)}")
     if found.get("tasks"):
         console = stdout_console()
-        console.print(render(saved_rows(found["tasks"]), console.width))
+        rows = saved_rows(found["tasks"])
+        console.print(render(rows, console.width))
+        if job_line(rows):
+            print(plain(job_line(rows)))
     return 0 if running or lasting else 1 if code is None else int(code)
 
 
