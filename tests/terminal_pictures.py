@@ -4,6 +4,7 @@ Each picture is of a real run, in a folder of its own, and takes about two minut
 """
 
 import io
+import itertools
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ _PICTURES = ROOT / "docs" / "pictures"
 _HALF = 141  # of the demo's steps
 _STEP = re.compile(r"^step (\d+)/282 .* left ", re.MULTILINE)
 _SECS = 600
+_LINES = 18  # of the terminal
 _END_LINES = 20  # of the demo, from the accuracy on
 _COLOURS = {"brown": "yellow", "default": None}  # pyte's names -> rich's
 
@@ -29,13 +31,13 @@ _COLOURS = {"brown": "yellow", "default": None}  # pyte's names -> rich's
 def main() -> None:
     """Writes docs/pictures/live-table.svg, live-table-60.svg and demo-end.svg."""
     with tempfile.TemporaryDirectory() as folder:
-        workspace = make_workspace(Path(folder) / "demo")
+        workspace = make_workspace(Path(folder))
         run(f"{sys.executable} -m data_prep --source synthetic --out demo/data", workspace)
         for columns, name in ((100, "live-table"), (60, "live-table-60")):
             run("rm -rf demo/output", workspace)
             with _demo(workspace, columns) as terminal:
                 terminal.wait_for(lambda: _is_half_done(terminal), "half of the steps", _SECS)
-                _draw(_styled(terminal), columns, _PICTURES / f"{name}.svg")
+                _draw(_styled(terminal)[-_LINES:], columns, _PICTURES / f"{name}.svg")
                 if columns == 100:
                     terminal.finish(_SECS)
                     end = _styled(terminal)[-_END_LINES:]
@@ -44,11 +46,11 @@ def main() -> None:
 
 def _demo(workspace: Path, columns: int) -> Terminal:
     """Starts the part of `make demo` that follows the set-up and the records."""
-    words = ["make", "--dry-run", "--file", str(ROOT / "Makefile"), "demo"]
-    shown = subprocess.run(words, cwd=workspace, capture_output=True, text=True, check=True)
+    words = ["make", "--dry-run", "demo"]
+    shown = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     commands = shown.stdout[shown.stdout.rindex("\n", 0, shown.stdout.index("launch up")) + 1 :]
     commands = commands.replace(" -- ", " --state-dir runs -- ", 1)
-    return Terminal(["bash", "-c", commands], columns, lines=16, cwd=workspace)
+    return Terminal(["bash", "-c", commands], columns, _LINES, cwd=workspace)
 
 
 def _is_half_done(terminal: Terminal) -> bool:
@@ -61,10 +63,14 @@ def _styled(terminal: Terminal) -> list[Text]:
     screen = terminal.screen
     lines = []
     for row in [*screen.history.top, *(screen.buffer[i] for i in range(screen.lines))]:
-        text = Text()
-        for column in range(screen.columns):
-            char = row[column]
-            text.append(char.data, Style(color=_COLOURS.get(char.fg, char.fg), bold=char.bold))
+        chars = [row[column] for column in range(screen.columns)]
+        runs = itertools.groupby(chars, key=lambda char: (char.fg, char.bold))
+        text = Text.assemble(
+            *(
+                ("".join(char.data for char in run), Style(color=_COLOURS.get(fg, fg), bold=bold))
+                for (fg, bold), run in runs
+            )
+        )
         text.rstrip()
         lines.append(text)
     while lines and not lines[-1].plain:

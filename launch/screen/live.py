@@ -21,7 +21,9 @@ from launch.screen.table import fitting, render
 
 _TICK_SECS = 1.0  # between two updates of the elapsed time, if nothing else changes
 _MOST_LINES = 1000  # lines that are written at once
-_OTHER_LINES = 5  # of the screen: the table's header and the lines below it, and one above it
+_OTHER_LINES = (
+    5  # of the screen: the table's header, the other lines of the frame, and one above it
+)
 
 
 def show_live(stream: TextIO, items: "queue.SimpleQueue[Item]", since: float) -> None:
@@ -71,13 +73,13 @@ def _next_items(items: "queue.SimpleQueue[Item]") -> list[Item]:
 
 
 def _frame(console: Console, rows: Sequence[Row], secs: float) -> RenderableType:
-    """Returns the table, the line of the job, and an empty line, to which the terminal echoes."""
+    """Returns the table and the line of the job between empty lines; the cursor is in the last."""
     width = console.width - 1  # Some terminals wrap a line that fills them.
     shown, others = fitting(rows, max(console.height - _OTHER_LINES, 1))
     parts: list[RenderableType] = [render(shown, width)] if shown else []
     texts = [*([others] if others else []), job_line(rows, secs)]
     parts += [Text(plain(text), "dim", no_wrap=True, overflow="ellipsis") for text in texts]
-    return Group(*parts, Text())
+    return Group(Text(), *parts, Text())
 
 
 @contextlib.contextmanager
