@@ -12,7 +12,7 @@ from cifar10.step.training_step import StepReport
 
 _MUCH = 1_000_000  # images; fewer take minutes, unless the network is large
 _MEASURED_SECS = 10.0
-_LONG_SECS = 600.0  # no estimate is printed for a shorter run
+_LONG_SECS = 600.0  # for a shorter run, an estimate is printed only if it was promised
 
 
 def describe_amount(job: Job, start_step: int) -> Optional[str]:
@@ -34,6 +34,8 @@ def describe_amount(job: Job, start_step: int) -> Optional[str]:
 class DurationHook(tf.train.SessionRunHook):
     """Says once how long the rest of a long run takes, as measured in its first steps.
 
+    It also does so for a run whose start has promised it (`describe_amount`).
+
     Args:
       tell: a function that shows a line to the user.
       clock: the clock that measures the time of the steps.
@@ -44,6 +46,7 @@ class DurationHook(tf.train.SessionRunHook):
         self._tell, self._clock, self._job = tell, clock, job
         self._first: Optional[tuple[float, StepReport]] = None
         self._is_over = job.config.max_minutes is not None
+        self._is_promised = False
 
     def begin(self) -> None:
         """Finds the step's report in the graph that is about to run."""
@@ -64,6 +67,7 @@ class DurationHook(tf.train.SessionRunHook):
         report, seconds = StepReport.of(run_values.results), self._clock.seconds
         if self._first is None:  # The first step also builds kernels and fills buffers.
             self._first = (seconds, report)
+            self._is_promised = describe_amount(self._job, report.step - 1) is not None
             return
         started, before = self._first
         elapsed, steps = seconds - started, report.step - before.step
@@ -72,7 +76,7 @@ class DurationHook(tf.train.SessionRunHook):
         self._is_over = True
         left = self._job.total_steps - report.step
         secs = left * elapsed / steps
-        if secs >= _LONG_SECS:
+        if self._is_promised or secs >= _LONG_SECS:
             rate = (report.examples_seen - before.examples_seen) / elapsed
             self._tell(describe_duration(left, secs, rate))
 

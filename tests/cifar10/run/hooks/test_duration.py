@@ -72,5 +72,11 @@ def test_a_run_of_minutes_and_one_with_a_time_limit_say_nothing():
     assert told(80_000, *steps, max_minutes=5.0) == []
 
 
+def test_what_was_promised_is_said_of_a_fast_run_too():
+    # 10,240,000 images in four minutes.
+    lines = told(80_000, (1.0, 1), (11.0, 3_201))
+    assert lines[0].startswith("the remaining 76,799 steps take about 4m00s at 40,960 images/s")
+
+
 def test_a_step_of_more_than_ten_seconds_is_enough():
     assert told(101, (0.0, 1), (60.0, 2))[0].startswith("the remaining 99 steps take about 1h39m")
