@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
+from cifar10.errors import Stopped
 from cifar10.host import activity
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
@@ -23,6 +24,7 @@ from cifar10.output.progress.line import ProgressLine
 from cifar10.output.unfinished import remove_unfinished
 from cifar10.run import figures, goals, init_checkpoint, results
 from cifar10.run.hooks import training
+from cifar10.run.hooks.duration import DurationHook, describe_amount
 from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
 from cifar10.run.hooks.goals import EvaluatorGoalHook, GoalHook
 from cifar10.run.hooks.progress import ProgressHook
@@ -105,6 +107,11 @@ def _train_and_evaluate(
         origin = model_settings.started_from(config) if checkpoint else start and start.as_dict()
         model_settings.write(config, job.class_names, origin, job.records.resize)
         _run_job(job, stop, started, checkpoint, cluster, check_owner)
+    except Stopped:
+        saved = checkpoints.latest(config.output_place)
+        if saved:
+            say(f"saved {saved}")  # The launcher reads this line.
+        raise
     finally:
         job.close()
 
@@ -132,6 +139,9 @@ def _run_job(
     recovery.settle_best(config.output_place, start_step, say)
     job = _with_values_from_data(job)
     say_what_trains(job, start_step)
+    amount = describe_amount(job, start_step)
+    if amount:
+        say(amount)
     run_status.write(config.output_place, not job.has_evaluator)
     history = recovery.load_history(config.output_place, start_step, say)
     length = job.num_examples / job.params.examples_per_step
@@ -277,6 +287,7 @@ class _Run:
             FiniteLossHook(job),
             ResumeHook(config.output_place, config.log_place, self._history),
             ProgressHook(self._progress, self._history, self._clock, job, config.log_place),
+            DurationHook(self._progress.message, self._clock, job),
             training.LastStepHook(job.total_steps),
             training.StopHook(self._stop),
             SummaryHook(tf.GraphKeys.SUMMARIES, config.summary_steps, config.log_place),

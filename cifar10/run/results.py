@@ -107,7 +107,8 @@ def describe_finished(config: TrainConfig) -> str:
         way_on = f"raise {status.rpartition(' ')[2]} or leave it out"
     return (
         f"already trained to step {figures['global_step']:,}: eval accuracy "
-        f"{figures['eval_accuracy']:.4f}, report: {tf.io.gfile.join(place, REPORT_NAME)}\n"
+        f"{figures['eval_accuracy']:.4f}, report: {tf.io.gfile.join(place, REPORT_NAME)}, "
+        f"result: {tf.io.gfile.join(place, RESULT_NAME)}\n"
         f"to train on, {way_on}; to start anew, name another --output-dir"
     )
 

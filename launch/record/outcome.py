@@ -30,7 +30,8 @@ class Outcome:
         n); 124 for a time limit; 128 + n if signal n stopped the job.
       reason: why the job ended, in one line of text.
       task: the name of the task that failed; None if none did.
-      details: the last lines of that task's output, and the path of its log.
+      details: the last lines of that task's output, the path of its log, and what the lead saved
+        when it was stopped.
       cause: why the job ended; None if that is not known.
     """
 

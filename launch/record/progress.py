@@ -10,6 +10,7 @@ _NUMBER = r"(?<![0-9,])[0-9,]{1,20}"
 _STEP = re.compile(
     rf"\bstep\s{{1,20}}({_NUMBER})(?![0-9,])\s{{0,20}}(?:/\s{{0,20}}({_NUMBER})(?![0-9,]))?", re.I
 )
+_SAVED = re.compile(r"saved:? {1,20}(\S.{0,4000})")
 _RATE = re.compile(rf"({_NUMBER}(?:\.[0-9]{{1,20}})?)\s{{0,20}}(?:images|img)/s", re.I)
 
 
@@ -19,7 +20,7 @@ class Progress:
 
     Attributes:
       step: the global step.
-      total: the last step; None if the line does not name it.
+      total: the last step, at least `step`; None if the line does not name it.
       images_per_sec: the rate as the line writes it, such as `1,024.5`; empty if it has none.
     """
 
@@ -37,8 +38,16 @@ def read_progress(line: str) -> Optional[Progress]:
     step, rate = _STEP.search(line), _RATE.search(line)
     if not step or not (step[2] or rate):
         return None
-    total = _whole(step[2]) if step[2] else None
-    return Progress(_whole(step[1]), total, rate[1] if rate else "")
+    reached = _whole(step[1])
+    # Of several asynchronous trainers, some may take a step after the last one.
+    total = max(_whole(step[2]), reached) if step[2] else None
+    return Progress(reached, total, rate[1] if rate else "")
+
+
+def read_saved(line: str) -> Optional[str]:
+    """Returns the checkpoint that a task saved at its end (`saved output/model.ckpt-40`)."""
+    found = _SAVED.fullmatch(line.strip())
+    return found[1] if found else None
 
 
 def _whole(text: str) -> int:

@@ -1,23 +1,27 @@
-"""Shows a running job: a live table on a terminal, and lines with a prefix elsewhere.
+"""Shows a running job: lines with a prefix, and on a terminal a live table below them.
 
 The job must never wait for its output: everything goes into a bounded queue, and one thread writes
 whole lines. If the reader is too slow, lines are missing on the screen, but not in the logs.
 """
 
 import io
+import math
 import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Optional, TextIO, cast
 
+from launch.screen.job_line import count_states, duration
 from launch.screen.plain import plain
 from launch.screen.row import Item, Row
 
 _BACKLOG = 10_000  # the longest queue of lines that are not written yet
 _LONGEST = 8192  # characters of a line
 _CLOSE_SECS = 2.0
+_STARTING_SECS = 15.0  # after which a start without a table is mentioned; then after twice as long
 
 
 class Display:
@@ -26,22 +30,31 @@ class Display:
     Args:
       stream: the stream to write to; by default standard output.
       live: whether to redraw a table in place; by default on terminals.
+      mentions_start: whether lines say how long a start lasts; a live table always does.
+      began: when the job began (`time.time`), in seconds; None: now.
     """
 
-    def __init__(self, stream: Optional[TextIO] = None, live: Optional[bool] = None) -> None:
+    def __init__(
+        self,
+        stream: Optional[TextIO] = None,
+        live: Optional[bool] = None,
+        mentions_start: bool = True,
+        began: Optional[float] = None,
+    ) -> None:
         stream = sys.stdout if stream is None else stream
         self.live = _is_terminal(stream) if live is None else live
         self._stream = _past_the_buffer(stream)
         self._queue: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._dropped = 0
         self._closed = False
+        self._since = time.monotonic() - (0 if began is None else max(time.time() - began, 0))
+        self._next_mention = _STARTING_SECS if mentions_start else math.inf
         self._thread = threading.Thread(target=self._write_all, name="display", daemon=True)
         self._thread.start()
 
     def task_line(self, task: str, host: str, line: str) -> None:
-        """Shows a line of a task's output; does nothing if live, as the table has the last line."""
-        if not self.live:
-            self.note(f"[{task} {host}] {line}")
+        """Shows a line of a task's output, above the table if live."""
+        self.note(f"[{task} {host}] {line}")
 
     def note(self, text: str) -> None:
         """Shows one line; drops it if too many lines are waiting."""
@@ -54,9 +67,18 @@ class Display:
         self._queue.put(plain(text[:_LONGEST]))
 
     def table(self, rows: Sequence[Row]) -> None:
-        """Redraws the table if live; does nothing while earlier items are waiting."""
-        if self.live and self._queue.qsize() < 2:
-            self._queue.put(rows)
+        """Redraws the table if live.
+
+        Without a live table, says from time to time that no task has taken a training step yet.
+        """
+        if self.live:
+            if self._queue.qsize() < _BACKLOG:
+                self._queue.put(rows)
+        elif any(row.step for row in rows):
+            self._next_mention = math.inf
+        elif (secs := time.monotonic() - self._since) >= self._next_mention:
+            self._next_mention = 2 * secs
+            self.note(f"{duration(secs)} elapsed, no training step yet: {count_states(rows)}")
 
     def close(self) -> None:
         """Waits until everything is written, for at most two seconds."""
@@ -68,9 +90,9 @@ class Display:
     def _write_all(self) -> None:
         try:
             if self.live:
-                from launch.screen.table import show_live
+                from launch.screen.live import show_live
 
-                show_live(self._stream, self._queue)
+                show_live(self._stream, self._queue, self._since)
             else:
                 self._write_lines()
         except (OSError, ValueError):  # The reader is gone, which must not end the job.

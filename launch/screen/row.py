@@ -16,6 +16,11 @@ class Row:
     images_per_sec: str
     last: str
 
+    @property
+    def is_lead(self) -> bool:
+        """Whether it is the row of the task that leads the job."""
+        return self.task.startswith(("master/", "chief/"))
+
 
 def saved_rows(saved: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Returns the rows of a status file; cells that it lacks are empty, others are left out."""

@@ -1,35 +1,37 @@
-"""Tables drawn by rich: the live one, in the display's own thread, and those printed once."""
+"""The table of a job's tasks, as wide as the terminal allows, drawn by rich."""
 
-import queue
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Sequence
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from launch.screen.job_line import count_states, own_words
 from launch.screen.plain import plain
-from launch.screen.row import Item, Row
+from launch.screen.row import Row
 
-_STYLES = {"running": "green", "done": "dim", "failed": "bold red", "restarting": "yellow"}
-
-
-def show_live(stream: TextIO, items: "queue.SimpleQueue[Item]") -> None:
-    """Draws the latest table and the lines above it, until None comes from the queue."""
-    console = Console(file=stream, highlight=False)
-    live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
-    with live:
-        # The cursor stays visible, since a launcher that is killed could not show it again.
-        console.show_cursor(True)
-        while True:
-            item = items.get()
-            if item is None:
-                return
-            if isinstance(item, str):
-                console.print(Text(item), soft_wrap=True)
-            else:
-                live.update(render(item), refresh=True)
+_STYLES = {
+    "running": "green",
+    "done": "dim",
+    "stopped": "dim",
+    "failed": "bold red",
+    "restarting": "yellow",
+    "stopping": "yellow",
+}
+_GAP = 2  # spaces between two columns
+_MIN_WORDS = 40  # the least width of the last column; other columns are left out for it
+_LAST = "last line"
+_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "task": lambda row: row.task,
+    "host": lambda row: row.host,
+    "state": lambda row: row.state,
+    "step": lambda row: row.step,
+    _LAST: own_words,
+}
+_LEFT_OUT_FIRST = ("host", "step")
+# Which rows stay if the screen is too low for all.
+_URGENT = ("failed", "restarting", "stopping", "starting", "waiting")
 
 
 def cell(text: str) -> Text:
@@ -39,22 +41,68 @@ def cell(text: str) -> Text:
 
 def print_table(table: Table) -> None:
     """Prints a table once, on standard output."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # a file has no width that limits it
+    console = stdout_console()
     console.print(table)
 
 
-def render(rows: Sequence[Row]) -> Table:
-    """Returns the table of all tasks; the column of last lines takes the remaining width."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
-    for name in ("task", "host", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("step", "images/s"):
-        table.add_column(name, no_wrap=True, justify="right")
-    table.add_column("last line", no_wrap=True, overflow="ellipsis", ratio=1)
-    for row in rows:
-        state = Text(plain(row.state), _STYLES.get(row.state.partition(" ")[0], ""))
-        others = (row.step, row.images_per_sec, row.last)
-        table.add_row(cell(row.task), cell(row.host), state, *map(cell, others))
+def stdout_console() -> Console:
+    """Returns a console for what is printed once; a file has no width that limits it."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    return console
+
+
+def render(rows: Sequence[Row], width: int) -> Table:
+    """Returns the table of all tasks.
+
+    Columns that matter less are left out where the last one would have too little room.
+
+    Args:
+      rows: the rows of all tasks.
+      width: the columns of the terminal.
+    """
+    texts = {name: [plain(text(row)) for row in rows] for name, text in _COLUMNS.items()}
+    widths = {name: max(map(cell_len, [name, *column])) for name, column in texts.items()}
+    rest = width - sum(widths[name] + _GAP for name in texts if name != _LAST)
+    for name in _LEFT_OUT_FIRST:
+        if rest < min(_MIN_WORDS, widths[_LAST]):
+            del texts[name]
+            rest += widths[name] + _GAP
+    if "step" in texts:
+        texts["step"] = [text.rjust(widths["step"]) for text in texts["step"]]
+    table = Table(box=None, padding=0, header_style="dim")
+    # The gaps are in the texts: rich would add its padding to the width of the last column, too.
+    gaps = {name: "" if name == _LAST else _GAP * " " for name in texts}
+    for name, gap in gaps.items():
+        limit = max(rest, 1) if name == _LAST else None
+        table.add_column(name + gap, no_wrap=True, overflow="ellipsis", max_width=limit)
+    for row, *cells in zip(rows, *texts.values()):
+        styles = {"state": _STYLES.get(row.state.partition(" ")[0], "")}
+        table.add_row(
+            *(Text(text + gaps[name], styles.get(name, "")) for name, text in zip(texts, cells))
+        )
     return table
+
+
+def fitting(rows: Sequence[Row], count: int) -> tuple[list[Row], str]:
+    """Chooses the rows to show on a low screen.
+
+    Args:
+      rows: the rows of all tasks.
+      count: how many lines there are for them.
+
+    Returns:
+      The rows, in their order, and a line about the others; "" if there are none.
+    """
+    if len(rows) <= count:
+        return list(rows), ""
+
+    def rank(row: Row) -> int:
+        is_urgent = row.state.partition(" ")[0] in _URGENT
+        return 0 if is_urgent else 1 if row.is_lead else 2
+
+    chosen = {row.task for row in sorted(rows, key=rank)[: max(count - 1, 1)]}
+    others = [row for row in rows if row.task not in chosen]
+    shown = [row for row in rows if row.task in chosen]
+    return shown, f"and {len(others):,} more tasks: {count_states(others)}"

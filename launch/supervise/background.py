@@ -151,7 +151,7 @@ def _work(run: Run, folder: RunFolder, channel: socket.socket) -> None:
     """Runs the job, and sends how it ended."""
     threading.Thread(target=_heed, args=(channel,), name="terminal", daemon=True).start()
     stream = cast(TextIO, _LogStream(str(folder.launcher_log)))
-    display = Display(stream, live=False)
+    display = Display(stream, live=False, mentions_start=False)  # those who show it do
     error: Optional[str] = None
     try:
         folder.take_over()

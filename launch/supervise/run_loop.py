@@ -97,13 +97,13 @@ class RunLoop(Generic[E]):
         self.has_stepped = False
 
     def run(self, runner: Runner[E]) -> Outcome:
-        """Runs until the outcome is known; returns it with a failed task's last lines."""
+        """Runs until the outcome is known; returns it with the details that `_details` lists."""
         try:
             outcome = self._follow(runner)
         finally:
             for log in self._logs.values():
                 log.close()
-        return replace(outcome, details=self._details(outcome.task))
+        return replace(outcome, details=self._details(outcome))
 
     def note(self, *texts: str) -> None:
         """Shows each text to the user, on a line of its own."""
@@ -166,13 +166,17 @@ class RunLoop(Generic[E]):
         self._display.table(self._task_status.rows())
         self._folder.write_status(self._task_status.status(outcome))
 
-    def _details(self, task: Optional[str]) -> tuple[str, ...]:
-        """Returns a failed task's last lines and the path of its log."""
-        if task is None:
-            return ()
-        lines = tuple(f"  | {line}" for line in self._task_status.last_lines(task))
-        log = self._folder.log_path(task)
-        return (*lines, f"  log: {log}") if log.exists() else lines
+    def _details(self, outcome: Outcome) -> tuple[str, ...]:
+        """Returns a failed task's last lines, the path of its log, and what the lead saved."""
+        lines: list[str] = []
+        if outcome.task is not None:
+            lines += [f"  | {line}" for line in self._task_status.last_lines(outcome.task)]
+            log = self._folder.log_path(outcome.task)
+            lines += [f"  log: {log}"] if log.exists() else []
+        saved = self._task_status.saved()
+        if outcome.exit_code and saved is not None:
+            lines.append(f"saved {saved}")
+        return tuple(lines)
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """The status of every task, for the table, the status file and the report of a failure."""
 
 import collections
+import signal
 import time
 from collections.abc import Sequence
 from typing import Any, Optional
 
 from launch.record.outcome import Outcome, end_record
-from launch.record.progress import Progress, read_progress
+from launch.record.progress import Progress, read_progress, read_saved
 from launch.screen.row import Row
 from launch.supervise.supervisor import TaskState
 
@@ -23,11 +24,16 @@ class TaskStatusTable:
     def __init__(self, states: "dict[str, TaskState]") -> None:
         self._states = states
         self._progress: dict[str, Progress] = {}
+        self._saved: dict[str, str] = {}  # task's name -> the checkpoint that it saved at its end
         self._lines = {name: collections.deque[str](maxlen=_LAST_LINES) for name in states}
 
     def take(self, name: str, lines: Sequence[str]) -> bool:
         """Records a task's lines; returns whether one of them reports a training step."""
         self._lines[name].extend(lines)
+        for line in lines:
+            saved = read_saved(line)
+            if saved is not None:
+                self._saved[name] = saved
         for line in reversed(lines):
             progress = read_progress(line)
             if progress is not None:
@@ -38,6 +44,11 @@ class TaskStatusTable:
     def last_lines(self, name: str) -> list[str]:
         """Returns the last lines that a task wrote, without empty ones."""
         return [line for line in self._lines[name] if line.strip()]
+
+    def saved(self) -> Optional[str]:
+        """Returns the checkpoint that the lead saved when it was stopped; None if there is none."""
+        leads = (name for name, state in self._states.items() if state.task.is_lead)
+        return next((self._saved[name] for name in leads if name in self._saved), None)
 
     def rows(self) -> list[Row]:
         """Returns the rows of the table, one for each task."""
@@ -57,17 +68,26 @@ class TaskStatusTable:
         if progress is not None:
             total = "" if progress.total is None else f"/{progress.total:,}"
             step, rate = f"{progress.step:,}{total}", progress.images_per_sec
-        lines = self.last_lines(name)
         words = _words(state)
-        last = state.last if words not in ("running", "done") and state.last else ""
-        return Row(
-            name, state.task.host.name, words, step, rate, last or (lines[-1] if lines else "")
-        )
+        return Row(name, state.task.host.name, words, step, rate, self._last(name, state, words))
+
+    def _last(self, name: str, state: TaskState, words: str) -> str:
+        """Returns why a task ended or waits, what it saved, or its last line."""
+        lines = self.last_lines(name)
+        if words == "stopped" and state.code != -signal.SIGKILL:
+            return f"saved {self._saved[name]}" if name in self._saved else ""
+        is_explained = words not in ("running", "done", "stopping") and state.last
+        return state.last if is_explained else lines[-1] if lines else ""
 
 
 def _words(state: TaskState) -> str:
-    if state.status == "ended":
-        return "done" if state.code == 0 else "ended"
+    if state.status == "ended" and state.code != 0:
+        by_signal = any(state.code in (-signum, 128 + signum) for signum in state.signals)
+        return "stopped" if by_signal else "ended"
+    if state.status in ("ended", "quit"):
+        return "done"
+    if state.alive and state.signals:
+        return "stopping"
     if state.restarts and state.status == "running":
         return f"running ({state.restarts} restarts)"
     return state.status

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from cifar10_program import PACKAGE
+from cifar10_program import IS_INSTALLED, PACKAGE
 from launch.backends.base import ContainerNeeds
 from launch.cluster.model import Host
 from launch.cluster.tasks import PROGRAM, SCRIPT, Job
@@ -104,8 +104,8 @@ def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
 
 
 def _way_out(job: Job) -> Optional[str]:
-    """Returns the command that brings code, packages and records to the hosts, if there is one."""
-    return _SETUP if job.cluster.backend == "ssh" else None
+    """Returns the command that brings code, packages and records from this checkout to hosts."""
+    return _SETUP if job.cluster.backend == "ssh" and not IS_INSTALLED else None
 
 
 def _venv(job: Job, host: Host) -> str:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, Optional, TypeVar
 
+from cifar10_program import LAUNCH, started_as
 from launch.backends.registry import KINDS
 from launch.cluster import host_list
 from launch.cluster.cluster_file import read_cluster
@@ -240,4 +241,4 @@ def _next_step(kind: Kind, path: str) -> str:
     verb = "setup" if kind.name == "ssh" else "check"
     if kind.name == "kubernetes":
         verb = "plan"
-    return f"written; next: python -m launch {verb} --cluster {path}"
+    return f"written; next: {started_as(LAUNCH)} {verb} --cluster {path}"

@@ -13,6 +13,7 @@ from launch.cluster.model import LEADS
 from launch.errors import HostError
 from launch.record.outcome import Cause, read_cause
 from launch.record.run_folder import Record, RunFolder, all_runs, state_dir
+from launch.record.saved import began_at
 from launch.verbs.moments import age
 
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
@@ -91,7 +92,7 @@ def facts_of(folder: RunFolder) -> RunFacts:
     return RunFacts(
         folder.run_id,
         _state(status, is_followed=is_followed),
-        _began(record),
+        began_at(record),
         record["backend"],
         len(record["tasks"]),
         _step(status),
@@ -112,11 +113,6 @@ def _state(status: Record, *, is_followed: bool) -> str:
     return f"failed (exit code {code})" if code else "done"
 
 
-def _began(record: Mapping[str, Any]) -> Optional[float]:
-    began = record.get("began")
-    return began if isinstance(began, (int, float)) and 0 <= began < 1e12 else None
-
-
 def _step(status: Record) -> str:
     for row in status.get("tasks", []):
         if str(row.get("task")).partition("/")[0] in LEADS:
@@ -126,7 +122,7 @@ def _step(status: Record) -> str:
 
 def _accuracy(record: Mapping[str, Any], status: Record) -> Optional[float]:
     """Returns the accuracy in the run's result.json, unless the file may be of another run."""
-    output, began = record.get("output"), _began(record)
+    output, began = record.get("output"), began_at(record)
     if not isinstance(output, str) or "\0" in output or began is None:
         return None
     path = Path(os.path.expanduser(output)) / "result.json"

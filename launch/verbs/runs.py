@@ -18,8 +18,9 @@ from launch.verbs.going_on import LOOK_SECS, without_launcher
 
 def status(options: argparse.Namespace) -> int:
     """Shows each task's status; returns 0 while the job runs, then its exit code (1 if unknown)."""
+    from launch.screen.job_line import job_line
     from launch.screen.row import saved_rows
-    from launch.screen.table import print_table, render
+    from launch.screen.table import render, stdout_console
 
     folder = find(state_dir(options.state_dir), options.run)
     found = folder.status()
@@ -39,7 +40,11 @@ def status(options: argparse.Namespace) -> int:
     print(f"run {folder.run_id}: {plain(words)}")
     print(f"run folder: {plain(str(folder.path))}")
     if found.get("tasks"):
-        print_table(render(saved_rows(found["tasks"])))
+        console = stdout_console()
+        rows = saved_rows(found["tasks"])
+        console.print(render(rows, console.width))
+        if job_line(rows):
+            print(plain(job_line(rows)))
     last = events.last_with_reason(folder)
     if last is not None:
         print(f"last reason: {plain(last.time)} {plain(last.words())}")

@@ -7,6 +7,7 @@ import signal
 from functools import partial
 from typing import Optional
 
+from cifar10_program import LAUNCH, started_as
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.base import Backend, CopiesCode
 from launch.backends.registry import backend_named
@@ -18,6 +19,7 @@ from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
 from launch.supervise import background
 from launch.verbs import foreground
+from launch.verbs.closing import closing_lines
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -84,8 +86,7 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
 
 def show_end(outcome: Outcome) -> None:
     """Prints how a job ended, below the last table, if there was one."""
-    words = f"exit code {outcome.exit_code}: " if outcome.exit_code else ""
-    _say(*outcome.details, f"{words}{outcome.reason}")
+    _say(*closing_lines(outcome))
 
 
 def _say(*lines: str) -> None:
@@ -114,6 +115,6 @@ def ways_back(folder: RunFolder, given: Optional[str]) -> None:
     words = f"--run {folder.run_id}{place}"
     _say(
         "the run goes on without this terminal:",
-        f"  python -m launch attach {words}   shows it again",
-        f"  python -m launch stop {words}   ends it; the master saves first",
+        f"  {started_as(LAUNCH)} attach {words}   shows it again",
+        f"  {started_as(LAUNCH)} stop {words}   ends it; the master saves first",
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from launch.record.run_folder import RunFolder
+from launch.record.saved import began_at
 from launch.record.task_log import TaskLog
 from launch.screen.display import Display
 from launch.screen.row import saved_rows
@@ -38,7 +39,9 @@ class View:
         of_tasks: bool = False,
     ) -> None:
         self._folder, self._live, self._tail = folder, live, tail
-        self._tasks = [entry["task"] for entry in folder.record()["tasks"]]
+        record = folder.record()
+        self._tasks = [entry["task"] for entry in record["tasks"]]
+        self._began = began_at(record)
         self._logs = {"": TaskLog(folder.launcher_log)}
         if of_tasks:
             self._logs = {name: TaskLog(folder.log_path(name)) for name in self._tasks}
@@ -83,7 +86,7 @@ class View:
 
     def _shown(self) -> Display:
         if self._display is None:
-            self._display = Display(live=self._live)
+            self._display = Display(live=self._live, began=self._began)
         return self._display
 
     def _new_lines(self, *, final: bool) -> Iterator[str]:

@@ -170,10 +170,12 @@ def test_a_signal_saves_and_ends_with_its_exit_code(folder):
     with program.started(*arguments, "--checkpoint-steps=1000000", cwd=folder) as process:
         # Only the signal can make a checkpoint with a step above 0.
         program.wait_for_line("epoch ", process)
-        ended, _, err = program.interrupt(process, signal.SIGTERM)
+        ended, out, err = program.interrupt(process, signal.SIGTERM)
     assert ended == 143
+    step = int(weights(output)["global_step"])
+    assert out.splitlines()[-1] == f"saved {output}/model.ckpt-{step}"
     assert err == "stopped by signal 15; run the same command to continue\n"
-    assert int(weights(output)["global_step"]) > 0
+    assert step > 0
     assert not (output / "result.json").exists()
 
 

@@ -11,10 +11,12 @@ An argument of the form `worker/0:die=3` is for one task, others are for all tas
   stays          a ps or an evaluator does not end when the master has ended
   flood=N        writes N lines
   print=TEXT     writes TEXT
+  saves=PATH     names PATH as what it has saved, after SIGTERM
   env=NAME       writes the value of a variable
   mute           writes nothing
 """
 
+import functools
 import json
 import os
 import signal
@@ -36,7 +38,8 @@ def main() -> int:
         if not colon or whom == name:
             key, _, value = (rest if colon else argument).partition("=")
             options[key] = value
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if "deaf" in options else _save)
+    saves = functools.partial(_save, f" {options['saves']}" if "saves" in options else "")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if "deaf" in options else saves)
     listening = _listen(config, kind, index)
     if "child" in options:
         code = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(300)"
@@ -97,11 +100,11 @@ def _listen(config: "dict", kind: str, index: int) -> "socket.socket | None":
     return listening
 
 
-def _save(signum: int, _: object) -> None:
+def _save(what: str, signum: int, _: object) -> None:
     signal.signal(signum, signal.SIG_IGN)  # Like the program, which treats repeated signals as one.
     print("saving", flush=True)
     time.sleep(0.2)
-    print("saved", flush=True)
+    print(f"saved{what}", flush=True)
     os._exit(128 + signum)
 
 

@@ -67,8 +67,9 @@ _Piece = tuple[str, str, str]
 
 
 def _pieces(status: TrainingStatus, total_steps: int, total_epochs: float) -> dict[str, _Piece]:
-    epochs = f"{status.epoch:.1f}/{_short(total_epochs)}"
-    steps = f"{status.step:,}/{total_steps:,}"
+    # Of several asynchronous trainers, some may take a step after the last one.
+    epochs = f"{status.epoch:.1f}/{_short(max(total_epochs, status.epoch))}"
+    steps = f"{status.step:,}/{max(total_steps, status.step):,}"
     loss = f"{status.loss:.3f}" if abs(status.loss) < 1_000 else f"{status.loss:.3g}"
     accuracy = f"{status.accuracy:.3f}"
     images = _rate(status.images_per_sec)

@@ -4,6 +4,7 @@ import math
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Optional
 
 from launch.backends.slurm import commands
@@ -184,7 +185,7 @@ class Follower:
         """Returns how the job ended: by this launcher's decision, or as the job or Slurm says."""
         status = self._folder.status()
         if self._verdict and status.get("exit_code") in (None, 128 + signal.SIGTERM):
-            return self._verdict
+            return replace(self._verdict, details=tuple(status.get("details", ())))
         lines = [f"  | {line}" for line in self._output.last_lines if line.strip()]
         log = f"  log: {output_path(self._folder)}"
         if not lines:

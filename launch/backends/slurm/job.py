@@ -97,7 +97,7 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
 
 
 def _run(job: Job, folder: RunFolder) -> Outcome:
-    display = Display(live=False)
+    display = Display(live=False, mentions_start=False)  # its reader does
     try:
         return run_with_agents(job, folder, _transport(job), display)
     finally:

@@ -82,7 +82,8 @@ def test_a_finished_run_says_where_its_figures_are_and_how_to_go_on(tmp_path):
     figures = {"global_step": 12_345, "eval_accuracy": 0.91234}
     write_json(str(tmp_path / "result.json"), {"figures": figures})
     assert results.describe_finished(config) == (
-        f"already trained to step 12,345: eval accuracy 0.9123, report: {tmp_path}/report.html\n"
+        f"already trained to step 12,345: eval accuracy 0.9123, report: {tmp_path}/report.html, "
+        f"result: {tmp_path}/result.json\n"
         "to train on, raise --train-steps or --train-epochs; to start anew, name another "
         "--output-dir"
     )

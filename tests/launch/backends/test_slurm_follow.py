@@ -104,6 +104,18 @@ def test_the_end_of_a_job_is_kept_though_slurm_calls_it_pending(
     assert scene.folder.status()["reason"] == "worker/0 on m2 failed: exit code 3"
 
 
+def test_a_job_that_its_user_stops_says_what_it_saved(scene: Scene, slurm: Controller) -> None:
+    slurm.state = "RUNNING"
+    scene.steps(1)
+    scene.stops.append(signal.SIGINT)
+    scene.steps(1)
+    scene.job_writes(2.0, exit_code=143, reason="told", details=["saved output/model.ckpt-3"])
+    slurm.state = "FAILED"
+    scene.steps(60)
+    assert scene.outcome.reason == "stopped by SIGINT"
+    assert scene.outcome.details == ("saved output/model.ckpt-3",)
+
+
 def test_a_job_that_has_just_started_saves_at_ctrl_c(scene: Scene, slurm: Controller) -> None:
     scene.steps(60)  # so that the next question would be seconds away
     slurm.state = "RUNNING"

@@ -2,7 +2,9 @@
 
 import io
 import os
+import re
 import threading
+import time
 
 import pytest
 from rich.console import Console
@@ -37,7 +39,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 def test_neither_lines_nor_the_table_control_the_terminal(characters: str) -> None:
     row = Row("worker/0", "node1", "running", "1/2", "3", f"before{characters}after")
     drawn = io.StringIO()
-    Console(file=drawn, width=100).print(render([row]))
+    Console(file=drawn, width=100).print(render([row], 100))
     for text in (plain(f"before{characters}after\t"), drawn.getvalue()):
         assert all(one.isprintable() or one in "\t\n" for one in text)
         assert "before" in text
@@ -72,20 +74,38 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
 
 
 def test_the_table_keeps_to_the_width_and_takes_no_markup() -> None:
-    console = Console(width=70, file=io.StringIO(), highlight=False)
+    console = Console(width=80, file=io.StringIO(), highlight=False)
     row = Row("worker/0", "node1", "running", "1,024/3,516", "512", "[red] " + "long " * 50)
-    console.print(render([row]))
+    console.print(render([row], 80))
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert [len(line.rstrip()) <= 70 for line in lines] == [True, True]
+    assert [len(line.rstrip()) <= 80 for line in lines] == [True, True]
     assert "1,024/3,516" in lines[1]
     assert "[red]" in lines[1]
 
 
-def test_notes_stand_above_the_table() -> None:
+def test_a_line_says_once_in_a_while_that_no_step_was_taken_yet() -> None:
     stream = io.StringIO()
-    display = Display(stream, live=True)
-    display.table([Row("master/0", "node0", "running", "1/2", "9", "")])
-    display.note("worker/0 is done")
+    display = Display(stream, began=time.time() - 61)
+    rows = [
+        Row("master/0", "node0", "starting", "", "", ""),
+        Row("worker/0", "node1", "running", "", "", ""),
+        Row("ps/0", "node0", "running", "", "", ""),
+    ]
+    for _ in range(3):
+        display.table(rows)
     display.close()
-    assert "worker/0 is done" in stream.getvalue()
-    assert "master/0" in stream.getvalue()
+    (line,) = stream.getvalue().splitlines()
+    assert re.fullmatch(r"1m0\ds elapsed, no training step yet: 1 starting, 2 running", line)
+
+
+@pytest.mark.parametrize("mentions_start", [False, True])
+def test_after_the_first_step_or_where_another_says_so_no_line_is_about_the_start(
+    mentions_start: bool,
+) -> None:
+    stream = io.StringIO()
+    display = Display(stream, mentions_start=mentions_start, began=time.time() - 61)
+    step = "1/282" if mentions_start else ""
+    display.table([Row("master/0", "node0", "running", step, "", "")])
+    display.table([Row("master/0", "node0", "starting", "", "", "")])
+    display.close()
+    assert stream.getvalue() == ""

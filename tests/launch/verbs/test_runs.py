@@ -43,6 +43,7 @@ def test_status_shows_a_run_that_goes_on(
     wait_for(lambda: "/100,000" in launcher.verb("status"), "steps in status")
     output = launcher.verb("status")
     assert f"run {launcher.run_id()}: running" in output
+    assert "   512 images/s\n" in output
     assert "worker/0" in output
 
 

@@ -110,6 +110,19 @@ def test_stream_that_is_no_terminal_gets_one_plain_line_an_update():
     )
 
 
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_step_after_the_last_one_is_the_last_one(columns):
+    over = replace(STATUS, step=61, epoch=2.04, seconds_left=None)
+    terminal, stream = Terminal(columns), io.StringIO()
+    for output in (terminal.stream, stream):
+        with ProgressLine(60, 30.0, output) as progress:
+            progress.update(over)
+    drawn = drawn_lines(terminal.finish())[-1]
+    assert "2.0/2 " in drawn
+    assert "61/61 " in drawn
+    assert stream.getvalue().startswith("epoch 2.0/2  step 61/61  loss")
+
+
 def test_one_of_several_that_train_says_what_it_does_itself():
     stream = io.StringIO()
     with ProgressLine(3510, 351.0, stream) as progress:

@@ -1,0 +1,90 @@
+"""How long a training run takes: its amount before the first step, and then an estimate."""
+
+from typing import Any, Callable, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.output.progress.line import format_duration
+from cifar10.run.hooks.training import StepClock
+from cifar10.run.job import Job
+from cifar10.step import training_step
+from cifar10.step.training_step import StepReport
+
+_MUCH = 1_000_000  # images; fewer take minutes, unless the network is large
+_MEASURED_SECS = 10.0
+_LONG_SECS = 600.0  # for a shorter run, an estimate is printed only if it was promised
+
+
+def describe_amount(job: Job, start_step: int) -> Optional[str]:
+    """Returns a line about a run that may take long, for its start; None for a short one.
+
+    Only steps of this model on this machine can tell the time, so the line has no estimate.
+    """
+    steps = job.total_steps - start_step
+    images = steps * job.params.examples_per_step
+    if images < _MUCH or job.config.max_minutes is not None:
+        return None
+    epochs = images / job.num_examples
+    return (
+        f"{steps:,} steps are {epochs:,.0f} epochs, or {images:,} images; how long they take on "
+        "this machine is printed after the first steps"
+    )
+
+
+class DurationHook(tf.train.SessionRunHook):
+    """Says once how long the rest of a long run takes, as measured in its first steps.
+
+    It also does so for a run whose start has promised it (`describe_amount`).
+
+    Args:
+      tell: a function that shows a line to the user.
+      clock: the clock that measures the time of the steps.
+      job: the job that is trained.
+    """
+
+    def __init__(self, tell: Callable[[str], None], clock: StepClock, job: Job) -> None:
+        self._tell, self._clock, self._job = tell, clock, job
+        self._first: Optional[tuple[float, StepReport]] = None
+        self._is_over = job.config.max_minutes is not None
+        self._is_promised = False
+
+    def begin(self) -> None:
+        """Finds the step's report in the graph that is about to run."""
+        self._report = training_step.report_tensor()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Measures anew, since a new session begins from a checkpoint."""
+        self._first = None
+
+    def before_run(self, run_context: Any) -> Any:
+        """Requests the step's report."""
+        return tf.train.SessionRunArgs(self._report)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Says how long training takes, once enough steps are measured."""
+        if self._is_over:
+            return
+        report, seconds = StepReport.of(run_values.results), self._clock.seconds
+        if self._first is None:  # The first step also builds kernels and fills buffers.
+            self._first = (seconds, report)
+            self._is_promised = describe_amount(self._job, report.step - 1) is not None
+            return
+        started, before = self._first
+        elapsed, steps = seconds - started, report.step - before.step
+        if elapsed < _MEASURED_SECS or steps < 1:
+            return
+        self._is_over = True
+        left = self._job.total_steps - report.step
+        secs = left * elapsed / steps
+        if self._is_promised or secs >= _LONG_SECS:
+            rate = (report.examples_seen - before.examples_seen) / elapsed
+            self._tell(describe_duration(left, secs, rate))
+
+
+def describe_duration(steps: int, secs: float, images_per_sec: float) -> str:
+    """Returns a line about the time that the remaining steps take."""
+    return (
+        f"the remaining {steps:,} steps take about {format_duration(secs)} at "
+        f"{images_per_sec:,.0f} images/s, validations not included; Ctrl-C saves, and the same "
+        "command continues"
+    )

@@ -1,0 +1,213 @@
+"""What a person sees of a running job on a terminal, drawn by a terminal emulator."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from testbeds.terminal import Terminal
+from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left
+
+TWO = (*LOCAL, "--workers", "1")
+CTRL_C = "\x03"
+COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
+
+
+def job(
+    launcher: Launcher, columns: int, *arguments: str, env: Optional[dict[str, str]] = None
+) -> Terminal:
+    """Starts a job on a terminal; arguments before `--` are for `up`."""
+    words = launcher.up_words(TWO, *arguments)
+    return Terminal([sys.executable, "-m", "launch", "up", *words], columns, env=env, cwd=ROOT)
+
+
+def has_table(lines: "tuple[str, ...] | list[str]") -> bool:
+    return any(line.startswith("task ") for line in lines)
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_lines_of_tasks_stay_and_the_table_goes(launcher: Launcher, columns: int) -> None:
+    with job(launcher, columns, "steps=30") as terminal:
+        terminal.wait_for_words(" elapsed")
+        assert terminal.finish() == 0
+        lines = terminal.all_lines
+        assert any(has_table(frame) for frame in terminal.frames)
+        assert not has_table(lines)
+        assert not [line for line in lines if "elapsed" in line]
+        for task in ("master/0", "worker/0"):
+            line = f"[{task} localhost] epoch 0.1/1  step 1/30  loss 1.9  512 images/s"
+            assert line in "".join(line.ljust(columns) for line in lines)
+        assert lines[-1] == "master/0 is done"
+        assert terminal.screen.cursor.x == 0
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_ctrl_c_ends_with_what_is_saved_and_how_to_continue(
+    launcher: Launcher, columns: int
+) -> None:
+    saves = "master/0:saves=output/model.ckpt-7"
+    with job(launcher, columns, "steps=1000", saves) as terminal:
+        terminal.wait_for(
+            lambda: re.search(r"512 images/s .* elapsed", "\n".join(terminal.shown)), "the speed"
+        )
+        terminal.type(CTRL_C)
+        assert terminal.finish() == 130
+        text = "".join(line.ljust(columns) for line in terminal.all_lines)
+        command = f"to continue: {sys.executable} -m launch up --on local --workers 1 --state-dir"
+        assert "saved output/model.ckpt-7 " in text
+        assert command in text
+        assert " -- steps=1000 master/0:saves=output/model.ckpt-7 " in text
+        assert terminal.all_lines[-1] == "exit code 130: stopped by SIGINT"
+        assert not has_table(terminal.all_lines)
+        seen = "\n".join("\n".join(frame) for frame in terminal.frames)
+        assert re.search(r"master/0 .* stopped .*saved output/model\.ckpt-7", seen)
+        assert "^C" not in seen
+    assert_nothing_left(launcher.run_id())
+
+
+def test_the_terminal_echoes_again_after_the_job(launcher: Launcher) -> None:
+    words = " ".join(launcher.up_words(TWO, "steps=3"))
+    script = f"{sys.executable} -m launch up {words}; stty -a | tr ' ' '\\n' | grep -x -e -*echo"
+    with Terminal(["bash", "-c", script], 100, cwd=ROOT) as terminal:
+        assert terminal.finish() == 0
+        assert terminal.all_lines[-1] == "echo"
+
+
+SCRIPT = """
+import sys
+from launch.screen.display import Display
+from launch.screen.row import Row
+
+display = Display()
+{body}
+display.close()
+"""
+
+
+LINE_AND_TABLE = """
+display.task_line("master/0", "node0", "epoch 0.1/1  step 1/30  loss 1.9  512 images/s")
+display.table([Row("master/0", "node0", "running", "1/30", "512", "loss 1.9")])
+input()
+"""
+
+
+def shown_by(
+    body: str, columns: int, lines: int = 24, env: Optional[dict[str, str]] = None
+) -> Terminal:
+    """Starts a program that uses a display as `body` says; `input()` waits for a key of a test."""
+    command = [sys.executable, "-c", SCRIPT.format(body=body)]
+    variables = {"PYTHONPATH": str(ROOT), **(env or {})}
+    return Terminal(command, columns, lines, cwd=ROOT, env=variables)
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize(("env", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_no_color_leaves_the_table_without_colours(
+    columns: int, env: dict[str, str], is_coloured: bool
+) -> None:
+    with shown_by(LINE_AND_TABLE, columns, env=env) as terminal:
+        terminal.wait_for_words("step 1/30   512 images/s   ")
+        assert has_table(terminal.shown)
+        assert bool(COLOUR.search(terminal.raw)) == is_coloured
+        terminal.type("\r")
+        assert terminal.finish() == 0
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_a_dumb_terminal_gets_lines_alone(columns: int) -> None:
+    with shown_by(LINE_AND_TABLE, columns, env={"TERM": "dumb"}) as terminal:
+        terminal.wait_for_words("step 1/30")
+        terminal.type("\r")
+        assert terminal.finish() == 0
+        assert terminal.raw.count(b"\x1b") == 0
+        text = "".join(terminal.all_lines)
+        assert text == "[master/0 node0] epoch 0.1/1  step 1/30  loss 1.9  512 images/s"
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_the_time_runs_while_nothing_else_is_known(columns: int) -> None:
+    def secs() -> int:
+        found = [re.fullmatch(r"starting   (\d+)s elapsed", line) for line in terminal.shown]
+        return int(found[-1][1]) if found and found[-1] else -1
+
+    with shown_by("input()", columns) as terminal:
+        terminal.wait_for(lambda: secs() >= 2, "the third second")
+        assert terminal.shown[0] == ""
+        assert len(terminal.shown) == 2
+        terminal.type("\r")
+        assert terminal.finish() == 0
+        assert terminal.all_lines == []
+
+
+def test_keys_leave_no_line_of_the_table_behind() -> None:
+    body = """
+for i in range(3):
+    display.table([Row("master/0", "node0", "running", "1/30", "512", "loss 1.9")])
+    input()
+    display.note(f"line {i}")
+"""
+    with shown_by(body, 60) as terminal:
+        for i in range(3):
+            terminal.wait_for(lambda: has_table(terminal.shown), "the table")
+            terminal.type("hello\r")
+            terminal.wait_for_words(f"line {i}")
+        assert terminal.finish() == 0
+        assert max(sum(has_table([line]) for line in frame) for frame in terminal.frames) == 1
+        assert terminal.all_lines == ["line 0", "line 1", "line 2"]
+
+
+def test_more_tasks_than_lines_leave_room_for_the_job() -> None:
+    body = """
+rows = [Row(f"worker/{i}", "node0", "running", "", "", "") for i in range(40)]
+display.table([*rows, Row("master/0", "node0", "running", "1/2", "9", "loss 2")])
+input()
+display.note("over")
+"""
+    with shown_by(body, 60, lines=12) as terminal:
+        terminal.wait_for_words("step 1/2   9 images/s")
+        assert terminal.shown[0] == ""
+        assert [line.split()[0] for line in terminal.shown[1:]] == [
+            "task",
+            *(f"worker/{i}" for i in range(5)),
+            "master/0",
+            "and",
+            "step",
+        ]
+        assert terminal.shown[-2] == "and 35 more tasks: 35 running"
+        terminal.type("\r")
+        assert terminal.finish() == 0
+        assert terminal.all_lines == ["over"]
+
+
+def test_a_table_that_shrinks_or_a_terminal_that_grows_leaves_nothing() -> None:
+    body = """
+rows = [Row(f"worker/{i}", "node0", "running", "", "", "x" * 90) for i in range(5)]
+display.table(rows)
+input()
+display.table(rows[:2])
+display.note("two are left")
+input()
+"""
+    with shown_by(body, 60) as terminal:
+        terminal.wait_for_words("worker/4")
+        terminal.resize(100)
+        terminal.type("\r")
+        terminal.wait_for(lambda: "two are left" in terminal.shown, "the note")
+        terminal.wait_for(lambda: len(terminal.shown) == 6, "the smaller table")
+        terminal.type("\r")
+        assert terminal.finish() == 0
+        assert terminal.all_lines == ["two are left"]
+
+
+def test_a_job_in_the_background_is_not_stopped_by_its_terminal(tmp_path: Path) -> None:
+    code = SCRIPT.format(body="display.note('all is well')")
+    (tmp_path / "show.py").write_text(code)
+    script = f"set -m; {sys.executable} show.py & wait $!; echo code $? > code"
+    env = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    with Terminal(["bash", "-c", script], 60, cwd=tmp_path, env=env) as terminal:
+        assert terminal.finish(30) == 0
+        assert terminal.all_lines[0] == "all is well"
+        assert (tmp_path / "code").read_text() == "code 0\n"
