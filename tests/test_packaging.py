@@ -123,7 +123,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         (["cifar10-launch", "pl"], {"plan"}),
         (["cifar10-launch", "up", "--on", "lo"], {"local"}),
     ],
-    ids=" ".join,
+    ids=lambda words: " ".join(sorted(words) if isinstance(words, set) else words),
 )
 def test_bash_completes_the_words_of_a_command(
     installed: Path, tmp_path: Path, words: list[str], expected: set[str]
