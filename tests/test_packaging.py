@@ -177,3 +177,16 @@ def test_the_kernels_are_found_by_an_installed_program(installed: Path, tmp_path
     place = Path(_run(f"python -c '{code}'", installed, tmp_path).stdout.strip())
     assert place.is_relative_to(installed.parent)
     assert (place / "ops.cc").exists()
+
+
+def test_an_installed_launcher_checks_the_installed_package(installed: Path, folder: Path) -> None:
+    done = _run("cifar10-launch check --on local", installed, folder)
+    titles, row, *_ = (re.split("  +", line.strip()) for line in done.stdout.splitlines())
+    assert dict(zip(titles, row))["code"] == "0.1.0"
+    assert done.stdout.endswith("everything is in place\n")
+    bare = f"cifar10-launch check --on local --python {sys.executable}"  # has the packages alone
+    done = _run(bare, installed, folder, exit_code=1)
+    assert (
+        f"problem: localhost: {sys.executable} has no cifar10-estimator-pipeline; install the same "
+        "version there"
+    ) in done.stdout
