@@ -226,7 +226,7 @@ def test_a_run_that_is_left_outlives_its_terminal_under_the_same_leases(
     run_id = launcher.run_id()
     steps = (launcher.state / run_id / "logs" / "worker-1.log").read_text().count("step ")
     # A step takes a twentieth of a second: the tasks run for longer than a lease.
-    launcher.wait_for_log("worker/1", f"step {steps + 200:,}/")
+    launcher.wait_for_log("worker/1", f"step {steps + 150:,}/")
     folder = RunFolder(launcher.state / run_id)
     pid = folder.launcher_pid()
     assert pid is not None
