@@ -29,7 +29,7 @@ Train CIFAR-10 with tf.estimator, evaluate, predict, export.
 
   python cifar10_main.py --train-batch-size=16          train, validate, evaluate, export
   python cifar10_main.py --mode evaluate                the best checkpoint on the eval split
-  python cifar10_main.py --mode predict cat.png photos/ what the best checkpoint sees
+  python cifar10_main.py --mode predict cat.png dog.jpg what the best checkpoint sees
   python cifar10_main.py --mode export                  a SavedModel
   python cifar10_main.py --recipe fast                  a good model in ten epochs
 

@@ -27,7 +27,9 @@ _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahea
 _SAME = {"nesterov": "momentum", "sync": "tower"}
 
 
-def write(config: TrainConfig, class_names: tuple[str, ...], resize: Optional[str] = None) -> None:
+def write(
+    config: TrainConfig, class_names: tuple[str, ...], *, resize: Optional[str] = None
+) -> None:
     """Writes the settings and class names of the model that is about to be trained.
 
     Args:

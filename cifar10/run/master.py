@@ -111,7 +111,7 @@ def _run_job(
         job.cluster_session.heed_signals(stop, lambda: job.activity.is_in_step)
     if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)
-    model_settings.write(config, job.class_names, job.records.resize)
+    model_settings.write(config, job.class_names, resize=job.records.resize)
     if start_step >= job.total_steps and results.is_finished(config, start_step):
         job.tell_end()
         say(results.describe_finished(config))

@@ -34,7 +34,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The output folder of a model whose answers depend on each pixel; it pads other sizes."""
     folder = tmp_path_factory.mktemp("output")
     config = TrainConfig(model="mlp", train_batch_size=12, output_dir=str(folder), num_gpus=0)
-    model_settings.write(config, CLASS_NAMES, "pad")
+    model_settings.write(config, CLASS_NAMES, resize="pad")
     with steps.training(config, steps.make_plan(1)) as run:
         run.shake()  # Weights so large that a level of a few pixels shows in the percentages.
         run.save(folder)
