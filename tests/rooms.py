@@ -56,7 +56,7 @@ _CIFAR10 = _rooms(
         "config",
         "settings, their checks, flags, recipes",
         "schema errors settings schedules models",
-        STDLIB,
+        NO_TENSORFLOW,
     ),
     ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
     ("input", "records → batches of images", "schema errors", ANYTHING),
@@ -92,6 +92,7 @@ _CIFAR10 = _rooms(
         ANYTHING,
     ),
     ("main", "command line → exit code", "errors tf_internals config host cluster run", LATE),
+    ("__main__", "python -m cifar10", "host main", STDLIB),
 )
 
 _DATA_PREP = (
@@ -143,7 +144,7 @@ _LAUNCH = _rooms(
     (
         "verbs",
         "command line → a command → exit code",
-        "errors screen cluster record connect backends",
+        "errors screen cluster record connect supervise backends",
         NO_TENSORFLOW,
     ),
     ("__main__", "python -m launch", "verbs", STDLIB),
@@ -152,6 +153,8 @@ _LAUNCH = _rooms(
 
 ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
 
+# What every package may import: the version, the names of the programs, completion.
+COMMON = "cifar10_program"
 # Besides its own rooms, data_prep may import the facts about the data, and how images are decoded;
 # the other packages import only their own.
 SHARED = {"data_prep": ("cifar10.schema", "cifar10.image_file")}

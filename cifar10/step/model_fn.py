@@ -5,7 +5,9 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
+from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
+from cifar10.ops.layers import Layers
 from cifar10.step import towers, training_step
 from cifar10.step.losses import cross_entropy
 from cifar10.step.metrics import confusion_matrix
@@ -61,6 +63,13 @@ def build_step(images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> tra
     # So that the checkpoint contains them.
     channel_variables(params, params.place.variable_devices[0])
     return training_step.build(models.network(params.config), images, labels, params)
+
+
+def variable_shapes(config: TrainConfig) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each weight and statistic of a model, in the order of its layers."""
+    layers = Layers(training=True, norm=config.batch_norm)
+    specs = training_step.record(models.network(config), layers)
+    return {spec.name: spec.shape for spec in specs}
 
 
 def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:

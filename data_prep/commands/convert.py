@@ -4,6 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
+from cifar10_program import TRAIN, started_as
 from data_prep.commands.counts import print_counts
 from data_prep.folder.build import build
 from data_prep.folder.manifest import Manifest, Options
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     _describe_source(result.manifest)
     print_counts(result.manifest.class_names, result.label_counts)
     print(f"\nWritten and verified in {time.monotonic() - started:.1f} s: {out}")
-    print(f"Next: python cifar10_main.py --data-dir {out} --train-batch-size=128")
+    print(f"Next: {started_as(TRAIN)} --data-dir {out} --train-batch-size=128")
     return 0
 
 
