@@ -14,7 +14,7 @@ GROUPS = ("job", "places", "model", "training", "devices", "cluster", "reporting
 
 # The settings that --help shows.
 COMMON = (
-    *("mode", "recipe", "images", "checkpoint", "max_minutes", "verbose"),
+    *("mode", "recipe", "images", "json", "checkpoint", "max_minutes", "verbose"),
     *("data_dir", "output_dir", "log_dir"),
     *("model", "num_layers"),
     *("train_steps", "train_epochs", "train_batch_size", "optimizer", "learning_rate", "schedule"),
@@ -30,7 +30,7 @@ Train CIFAR-10 with tf.estimator, evaluate, predict, export.
 
   {0} --train-batch-size=16          train, validate, evaluate, export
   {0} --mode evaluate                the best checkpoint on the eval split
-  {0} --mode predict cat.png dog.jpg what the best checkpoint sees
+  {0} --mode predict cat.png photos/ what the best checkpoint sees
   {0} --mode export                  a SavedModel
   {0} --recipe fast                  a good model in ten epochs
   {0} --config output/result.json --output-dir again    the same run again
