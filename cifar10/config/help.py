@@ -14,7 +14,7 @@ GROUPS = ("job", "places", "model", "training", "devices", "cluster", "reporting
 
 # The settings that --help shows.
 COMMON = (
-    *("mode", "recipe", "images", "checkpoint", "max_minutes", "verbose"),
+    *("mode", "recipe", "images", "json", "checkpoint", "max_minutes", "verbose"),
     *("data_dir", "output_dir", "log_dir"),
     *("model", "num_layers"),
     *("train_steps", "train_epochs", "train_batch_size", "optimizer", "learning_rate", "schedule"),

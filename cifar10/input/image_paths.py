@@ -22,7 +22,7 @@ def expand(place: str) -> list[str]:
     Raises:
       UserError: no file matches the pattern, or no image file is in the folder.
     """
-    if not _is_utf8(place):
+    if not is_utf8(place):
         return [place]
     if tf.io.gfile.isdir(place):
         paths = _images_below(place)
@@ -35,10 +35,19 @@ def expand(place: str) -> list[str]:
     if not matches:
         raise UserError(f"{place} matches no file; check the pattern and the current folder")
     lists = [
-        _images_below(one) if _is_utf8(one) and tf.io.gfile.isdir(one) else [one] for one in matches
+        _images_below(one) if is_utf8(one) and tf.io.gfile.isdir(one) else [one] for one in matches
     ]
     # `a/**` matches both a folder and the files in it.
     return list(dict.fromkeys(path for paths in lists for path in paths))
+
+
+def is_utf8(name: str) -> bool:
+    """Tells whether TensorFlow's file systems take a name; reading the file refuses others."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _matches(pattern: str) -> list[str]:
@@ -60,15 +69,6 @@ def _images_below(root: str) -> list[str]:
             if name.lower().endswith(IMAGE_EXTENSIONS) and not _is_left_behind(name)
         ]
     return sorted(found)
-
-
-def _is_utf8(name: str) -> bool:
-    """Tells whether TensorFlow's file systems take a name; reading the file refuses others."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _is_left_behind(name: str) -> bool:

@@ -35,13 +35,14 @@ def write(
     config: TrainConfig,
     class_names: tuple[str, ...],
     start: Optional[dict[str, Any]] = None,
+    *,
     resize: Optional[str] = None,
 ) -> None:
     """Writes the settings and class names of the model that is about to be trained.
 
     Args:
       config: the settings.
-      class_names: the names of the ten classes, in the order of the labels.
+      class_names: the classes in the order of the labels.
       start: where the run's first weights come from, by --init-checkpoint; None: they are random.
       resize: how data_prep resized the images, one of RESIZES; None: it did not.
 
@@ -61,7 +62,7 @@ def write(
                     f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
                     "name another --output-dir"
                 )
-    note = {"settings": settings, "class_names": class_names, _START: start, "resize": resize}
+    note = {"settings": settings, "class_names": class_names, "resize": resize, _START: start}
     write_json(path, note)
 
 

@@ -105,7 +105,7 @@ def _train_and_evaluate(
         say(start.describe())
     try:
         origin = model_settings.started_from(config) if checkpoint else start and start.as_dict()
-        model_settings.write(config, job.class_names, origin, job.records.resize)
+        model_settings.write(config, job.class_names, origin, resize=records.resize)
         _run_job(job, stop, started, checkpoint, cluster, check_owner)
     except Stopped:
         saved = checkpoints.latest(config.output_place)

@@ -13,7 +13,7 @@ from cifar10 import image_file
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.signals import StopRequest
-from cifar10.input.image_paths import expand
+from cifar10.input.image_paths import expand, is_utf8
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import start_job
 from cifar10.run.modes.answers import Printer
@@ -97,13 +97,13 @@ def read_image(path: str, resize: str) -> image_file.Decoded:
     Raises:
       UserError: the file cannot be read, is larger than 64 MiB, or is no image that can be used.
     """
+    if not is_utf8(path):
+        raise UserError(f"{path} cannot be read: its name is no UTF-8; rename it")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             data = bytes(file.read(_MOST_BYTES + 1))
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from error
-    except UnicodeEncodeError as error:
-        raise UserError(f"{path} cannot be read: its name is no UTF-8; rename it") from error
     if len(data) > _MOST_BYTES:
         raise UserError(f"{path} is larger than the limit for image files, {_MOST_BYTES:,} bytes")
     try:

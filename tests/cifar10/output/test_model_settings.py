@@ -51,12 +51,12 @@ def test_images_of_other_sizes_are_resized_as_those_of_training(tmp_path):
     assert model_settings.resize_of(asked) == "stretch"
     model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES)
     assert model_settings.resize_of(asked) == "stretch"
-    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES, "crop")
+    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES, resize="crop")
     assert model_settings.resize_of(asked) == "crop"
 
 
 def test_an_unknown_way_to_resize_is_refused(tmp_path):
-    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES, "crop")
+    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES, resize="crop")
     note = tmp_path / "model.json"
     note.write_text(note.read_text().replace('"crop"', '"blur"'))
     with pytest.raises(UserError, match=r"model\.json is damaged \(its resize is unknown\)"):

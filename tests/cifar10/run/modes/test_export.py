@@ -115,7 +115,7 @@ def test_an_export_appears_whole_under_a_number(answer):
 def test_an_export_resizes_images_as_those_of_training_were(tmp_path):
     config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
     checkpoint = save_untrained(config)
-    model_settings.write(config, CLASS_NAMES, "crop")
+    model_settings.write(config, CLASS_NAMES, resize="crop")
     model = tf2.saved_model.load(export.export(make_job(config), checkpoint))
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
     wide = Image.new("RGB", (96, 32), "white")
