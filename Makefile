@@ -66,17 +66,27 @@ kernels: .venv/.installed
 	@$(PY) -m cifar10.ops.kernels.build || true
 
 # The first Python that fits and can make a venv; `make venv PYTHON=/path/to/python3.11` names one.
+FITS := import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 12))
 PYTHON ?= $(shell for name in python3.11 python3.10 python3.9 python3 python; do \
-  $$name -c 'import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))' \
-  >/dev/null 2>&1 && echo $$name && break; done)
+  $$name -c 'import ensurepip; $(FITS)' >/dev/null 2>&1 && echo $$name && break; done)
+# Where there is none, uv has one or downloads one. Its own ones can make a venv, with pip.
+UV_PYTHON := UV_PYTHON_PREFERENCE=only-managed uv python
+FIND := $(UV_PYTHON) find --system 3.11
 
 # The stamp comes last, so that a venv whose making was stopped is made anew.
 .venv/.installed: $(REQUIREMENTS) $(if $(filter %.txt,$(REQUIREMENTS)),requirements.txt)
 	@test -n '$(COVERED)' || { echo >&2 "$(REQUIREMENTS) is for Linux on $(MACHINES), and this is\
 	 $(PLATFORM); to install without hashes: make venv REQUIREMENTS=$(REQUIREMENTS:.lock=.txt)"; exit 2; }
-	@python="$(PYTHON)"; test -n "$$python" || { echo >&2 'No Python 3.9, 3.10 or 3.11 that can\
-	 make a venv is on PATH. On Debian: apt-get install python3-venv. Elsewhere, name one:\
-	 make PYTHON=/path/to/python3.11'; exit 2; }; \
+	@python="$(PYTHON)"; \
+	if test -z "$$python" && command -v uv >/dev/null; then \
+	  echo 'No Python 3.9, 3.10 or 3.11 that can make a venv is on PATH: uv provides 3.11.'; \
+	  $(FIND) >/dev/null 2>&1 || $(UV_PYTHON) install 3.11; python="$$($(FIND))"; \
+	elif test -z "$$python"; then \
+	  case "$$(python3 -c '$(FITS)' >/dev/null 2>&1 && echo fits)" in \
+	    fits) way='On Debian: apt-get install python3-venv. Elsewhere,' ;; \
+	    *) way='Install uv (https://docs.astral.sh/uv/), and make gets Python 3.11 by it. Or' ;; esac; \
+	  echo >&2 "No Python 3.9, 3.10 or 3.11 that can make a venv is on PATH. $$way\
+	 name one: make PYTHON=/path/to/python3.11"; exit 2; fi; \
 	echo "Setting up .venv from $(REQUIREMENTS): one to two minutes, once."; \
 	rm -rf .venv; "$$python" -m venv .venv
 	@$(PIP_INSTALL) $(call hashes,$(REQUIREMENTS)) -r $(REQUIREMENTS)

@@ -19,7 +19,7 @@ from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
-from cifar10.host.console import one_line
+from cifar10.host.console import one_line, say
 from cifar10.host.signals import StopRequest
 from cifar10.tf_internals import native_log
 
@@ -36,6 +36,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         config = flags.parse(sys.argv[1:] if argv is None else argv)
         stop.install()
         cluster = _find_cluster(config)
+        for note in resolve.notes(config, cluster):
+            say(note)
         _quieten(config.verbose)
         _run(config, cluster, stop, started)
         stop.check()
@@ -87,7 +89,7 @@ def _run_mode(
     elif config.mode == "predict":
         from cifar10.run.modes.predict import predict
 
-        predict(config)
+        predict(config, stop)
     else:
         from cifar10.run.modes.export import export_mode
 

@@ -46,7 +46,16 @@ def schedule(text: str) -> Callable[[Schedule], Schedule]:
 
     Args:
       text: description of the schedule for --help.
+
+    Raises:
+      TypeError: there is no description, so that the schedule would not be registered.
+      ValueError: there already is a schedule of that name.
     """
+    if not isinstance(text, str) or not text:
+        name = getattr(text, "__name__", None)
+        raise TypeError(
+            f'the schedule {name or "below it"} has no description; write @schedule("...") above it'
+        )
 
     def register(function: Schedule) -> Schedule:
         name = function.__name__
@@ -72,10 +81,14 @@ def factor(name: str, progress: Progress) -> Any:
 
     Raises:
       LookupError: no schedule has this name.
+      TypeError: its function does not return a factor.
     """
     if name not in _REGISTRY:
         raise LookupError(f"a schedule must be one of {', '.join(NAMES)}, got {name!r}")
-    return _REGISTRY[name].function(progress)
+    value = _REGISTRY[name].function(progress)
+    if value is None:
+        raise TypeError(f"the schedule {name} returns no factor; return a float32 scalar")
+    return value
 
 
 def described() -> str:

@@ -36,6 +36,12 @@ SPLITS = (TRAIN, VALIDATION, EVAL)
 NUM_TRAINING_IMAGES = 50_000
 NUM_VALIDATION_IMAGES = 5_000
 
+# Names of image files, and how an image of another size is brought to 32x32: its middle square, the
+# whole image with black bars, or the whole image whatever its proportions.
+IMAGE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+CROP, PAD, STRETCH = "crop", "pad", "stretch"
+RESIZES = (CROP, PAD, STRETCH)
+
 DEFAULT_DATA_DIR = "data"
 MANIFEST_NAME = "manifest.json"
 # This file exists while `data_prep` replaces the records of a folder, and remains if it is killed

@@ -9,21 +9,22 @@ from types import FrameType
 from typing import NoReturn, Optional
 
 from cifar10 import schema
+from cifar10_program import DATA, TRAIN, add_common, started_as
 from data_prep.errors import DataPrepError
 
 COMMANDS = ("convert", "download", "verify", "show")
 
 _DESCRIPTION = """\
-Turns CIFAR-10 into the TFRecords that cifar10_main.py trains on.
+Turns CIFAR-10 into the TFRecords that {train} trains on.
 
-  python -m data_prep download --out raw                    # 170 MB over https, checked
-  python -m data_prep --source raw/cifar-10-python.tar.gz --out data
-  python -m data_prep verify data                           # every CRC, label and count
-  python -m data_prep show data --out grid.png              # look at it
+  {data} download --out raw                    # 170 MB over https, checked
+  {data} --source raw/cifar-10-python.tar.gz --out data
+  {data} verify data                           # every CRC, label and count
+  {data} show data --out grid.png              # look at it
 
-No network? `python -m data_prep --source synthetic --out data` makes a learnable stand-in.
+No network? `{data} --source synthetic --out data` makes a learnable stand-in.
 
-commands (`python -m data_prep COMMAND --help` for their flags):
+commands (`{data} COMMAND --help` for their flags):
   convert   archive, folder, image tree or `synthetic` -> records; the default
   download  fetch the published archives: resumed, retried, checked by SHA-256
   verify    check a folder of records, with or without a manifest
@@ -34,8 +35,9 @@ _EPILOG = """\
 convert finds out what --source is:
   cifar-10-python.tar.gz   the published Python archive, or its folder cifar-10-batches-py
   cifar-10-binary.tar.gz   the published binary archive, or its folder cifar-10-batches-bin
-  an image tree            train/CLASS/*.png|jpg and test/CLASS/* with CIFAR-10's ten class names,
-                           32x32 pixels; a folder, a tar (none, gzip, bzip2, xz) or a zip;
+  an image tree            train/CLASS/* and test/CLASS/* with CIFAR-10's ten class names: PNG,
+                           JPEG, WEBP, GIF or BMP files of 32x32 pixels, or of any size with
+                           --resize; a folder, a tar (none, gzip, bzip2, xz) or a zip;
                            validation/CLASS/* is taken as it is when it is there
   synthetic                ten drawn shapes, seeded; not CIFAR-10 (./synthetic for such a folder)
 
@@ -118,17 +120,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     words = [_dashed(word) for word in argv]
-    if not words or words[0] in ("-h", "--help"):
+    if not words:
         _overview().print_help()
-        raise SystemExit(0 if words else 2)
+        raise SystemExit(2)
+    if words[0].partition("=")[0] in ("-h", "--help", "--version", "--print-completion"):
+        _overview().parse_args(words)
     command, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("convert", words)
-    parser = {
-        "convert": _convert_parser,
-        "download": _download_parser,
-        "verify": _verify_parser,
-        "show": _show_parser,
-    }[command]()
-    arguments = parser.parse_args(rest)
+    arguments = _PARSERS[command]().parse_args(rest)
     arguments.command = command
     return arguments
 
@@ -143,15 +141,26 @@ def _dashed(word: str) -> str:
 
 def _overview() -> argparse.ArgumentParser:
     """Returns the parser of convert, with the help text for all commands."""
-    parser = _convert_parser()
-    parser.usage = "python -m data_prep [COMMAND] [flags]"
-    parser.prog, parser.description, parser.epilog = "python -m data_prep", _DESCRIPTION, _EPILOG
+    parser, name = _convert_parser(), started_as(DATA)
+    parser.prog, parser.usage, parser.epilog = name, f"{name} [COMMAND] [flags]", _EPILOG
+    parser.description = _DESCRIPTION.format(data=name, train=started_as(TRAIN).split()[-1])
+    add_common(parser, DATA, _with_commands)
+    return parser
+
+
+def _with_commands() -> argparse.ArgumentParser:
+    """Returns the parser of the whole command line, for completion."""
+    parser = _overview()
+    commands = parser.add_subparsers()
+    for command, make in _PARSERS.items():
+        made = make()
+        commands.add_parser(command, help=made.description, parents=[made], add_help=False)
     return parser
 
 
 def _parser(command: str, description: str) -> _Parser:
     return _Parser(
-        f"python -m data_prep {command}",
+        f"{started_as(DATA)} {command}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -175,6 +184,12 @@ def _convert_parser() -> _Parser:
         type=int,
         metavar="N",
         help="training images to hold out, stratified (default: a tenth; 5,000 of 50,000); 0: none",
+    )
+    add(
+        "--resize",
+        choices=schema.RESIZES,
+        help="images of other sizes than 32x32: the middle square (crop), the whole image with "
+        "black bars (pad) or without its proportions (stretch); default: they are refused",
     )
     add(
         "--shards",
@@ -238,6 +253,14 @@ def _show_parser() -> _Parser:
     add("--count", type=_positive, default=12, metavar="N", help="images per class (default 12)")
     add("--seed", type=_natural, default=0, metavar="N", help="which images (default 0)")
     return parser
+
+
+_PARSERS = {
+    "convert": _convert_parser,
+    "download": _download_parser,
+    "verify": _verify_parser,
+    "show": _show_parser,
+}
 
 
 def _add_out(parser: _Parser, default: str, metavar: str, text: str) -> None:

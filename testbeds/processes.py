@@ -1,5 +1,6 @@
 """Runs real processes of cifar10_main.py: a single one, or a cluster on the loopback interface."""
 
+import atexit
 import contextlib
 import json
 import os
@@ -191,6 +192,18 @@ class ClusterOfProcesses:
                 raise TestbedError(f"{label} did not print {text!r}\n{self.all_output()}")
             time.sleep(_POLL_SECS)
 
+    def wait_for_listening(self, *labels: str, timeout_secs: float = 120) -> None:
+        """Waits until the addresses of tasks accept connections.
+
+        Raises:
+          TestbedError: the time limit passed.
+        """
+        deadline = time.monotonic() + timeout_secs
+        while not set(labels) <= set(self.listening()):
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{', '.join(labels)} do not listen\n{self.all_output()}")
+            time.sleep(_POLL_SECS)
+
     def listening(self) -> list[str]:
         """Returns the labels of the tasks whose addresses accept connections."""
         addresses = {
@@ -254,6 +267,12 @@ def free_ports(count: int) -> list[int]:
         raise TestbedError(f"{len(held)} free ports, {count} are needed")
     _held_ports.extend(held)
     return [int(one.getsockname()[1]) for one in held]
+
+
+@atexit.register
+def _release_ports() -> None:
+    for held in _held_ports:
+        held.close()
 
 
 def _answers(address: str) -> bool:

@@ -45,6 +45,7 @@ _CIFAR10 = _rooms(
     "cifar10",
     ("__init__", "the package's name", "", STDLIB),
     ("schema", "facts about the data, once: counts, names, shapes", "", STDLIB),
+    ("image_file", "an image file → pixels of a record", "schema", NO_TENSORFLOW),
     ("errors", "errors of users, failures, signals", "", STDLIB),
     ("settings", "what a setting is: a field with a flag and a range", "", STDLIB),
     ("schedules", "progress of training → a factor of the rate", "", LATE),
@@ -55,7 +56,7 @@ _CIFAR10 = _rooms(
         "config",
         "settings, their checks, flags, recipes",
         "schema errors settings schedules models",
-        STDLIB,
+        NO_TENSORFLOW,
     ),
     ("host", "this machine: CPU, terminal, files, signals", "errors", ANYTHING),
     ("input", "records → batches of images", "schema errors", ANYTHING),
@@ -87,10 +88,11 @@ _CIFAR10 = _rooms(
     (
         "run",
         "what each task does, from its start to its end",
-        "schema errors tf_internals models config host input cluster output step",
+        "schema image_file errors tf_internals models config host input cluster output step",
         ANYTHING,
     ),
     ("main", "command line → exit code", "errors tf_internals config host cluster run", LATE),
+    ("__main__", "python -m cifar10", "host main", STDLIB),
 )
 
 _DATA_PREP = (
@@ -142,7 +144,7 @@ _LAUNCH = _rooms(
     (
         "verbs",
         "command line → a command → exit code",
-        "errors screen cluster record connect backends",
+        "errors screen cluster record connect supervise backends",
         NO_TENSORFLOW,
     ),
     ("__main__", "python -m launch", "verbs", STDLIB),
@@ -151,8 +153,11 @@ _LAUNCH = _rooms(
 
 ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
 
-# Besides its own rooms, data_prep may import the schema; the other packages import only their own.
-SHARED = {"data_prep": ("cifar10.schema",)}
+# What every package may import: the version, the names of the programs, completion.
+COMMON = "cifar10_program"
+# Besides its own rooms, data_prep may import the facts about the data, and how images are decoded;
+# the other packages import only their own.
+SHARED = {"data_prep": ("cifar10.schema", "cifar10.image_file")}
 
 # Modules that must not import TensorFlow, in rooms that may.
 LIGHT = (

@@ -41,7 +41,15 @@ def run(
 
 def make_workspace(folder: Path) -> Path:
     """Makes `folder` look like the repository after `make venv`; commands write output there."""
-    for name in ("benchmarks", "cifar10", "data_prep", "launch", "testbeds", "cifar10_main.py"):
+    for name in (
+        "benchmarks",
+        "cifar10",
+        "data_prep",
+        "launch",
+        "testbeds",
+        "cifar10_main.py",
+        "cifar10_program.py",
+    ):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)
     return folder

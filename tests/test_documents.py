@@ -76,9 +76,10 @@ def test_fields_of_a_file_and_of_a_page_are_compared_both_ways() -> None:
 
 
 def test_a_field_in_capitals_stands_for_any_key() -> None:
-    settings = {"settings": {"model": "mlp", "hidden_units": 100}, "class_names": ["a", "b"]}
+    common = {"class_names": ["a", "b"], "init_checkpoint": None, "resize": None}
+    settings = {"settings": {"model": "mlp", "hidden_units": 100}, **common}
     assert documents.check_fields("docs/outputs.md", "model.json", settings) == ([], [])
-    deeper = {"settings": {"model": {"name": "mlp"}}, "class_names": []}
+    deeper = {"settings": {"model": {"name": "mlp"}}, **common}
     unnamed, unused = documents.check_fields("docs/outputs.md", "model.json", deeper)
     assert (unnamed, unused) == (["settings.model.name"], ["settings.SETTING"])
 
@@ -86,6 +87,8 @@ def test_a_field_in_capitals_stands_for_any_key() -> None:
 def test_files_of_a_folder_and_of_a_page_are_compared_both_ways(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     for name in ("run.json", "status.json", "logs/ps-0.log", "slurm.out", "job.sbatch", "clean"):
+        (tmp_path / name).touch()
+    for name in ("events.jsonl", "logs/ps-0.times", "launcher.log", "launcher.times"):
         (tmp_path / name).touch()
     page, heading = "docs/outputs.md", "The launcher's run folder"
     assert documents.check_files(page, heading, tmp_path) == ([], [])

@@ -1,7 +1,9 @@
 """`make venv` sets up .venv completely, and again only if it must; here without requirements."""
 
 import hashlib
+import platform
 import shutil
+import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,13 +69,99 @@ def test_the_gpu_variant_replaces_the_venv_and_stays(
     assert "from requirements.lock" in back.stdout
 
 
-def test_a_machine_without_a_fitting_python_is_told_what_to_install(tmp_path: Path) -> None:
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A folder with the Makefile, empty requirements, and bin/ with all that PATH then has."""
     (tmp_path / "Makefile").write_bytes((shell.ROOT / "Makefile").read_bytes())
     (tmp_path / "requirements.lock").touch()
-    done = shell.run("make venv PYTHON=", tmp_path, exit_code=2)
-    assert "No Python 3.9, 3.10 or 3.11" in done.stderr
-    assert "apt-get install python3-venv" in done.stderr
-    assert not (tmp_path / ".venv").exists()
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "make", "rm", "uname"):
+        (tools / name).symlink_to(str(shutil.which(name)))
+    return tmp_path
+
+
+def _program(folder: Path, name: str, body: str) -> None:
+    path = folder / "bin" / name
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+_NEWER = "exit 1"  # What python3 answers if it is asked whether it fits.
+_WITHOUT_VENV = 'case "$*" in *ensurepip*) exit 1;; esac'
+
+
+@pytest.mark.parametrize(
+    ("python3", "way"),
+    [
+        (
+            _NEWER,
+            "Install uv (https://docs.astral.sh/uv/), and make gets Python 3.11 by it. Or name one",
+        ),
+        (_WITHOUT_VENV, "On Debian: apt-get install python3-venv. Elsewhere, name one"),
+    ],
+    ids=["newer", "without venv"],
+)
+def test_a_machine_without_a_fitting_python_is_told_how_in_one_line(
+    bare: Path, python3: str, way: str
+) -> None:
+    _program(bare, "python3", python3)
+    done = shell.run("make venv", bare, env={"PATH": str(bare / "bin")}, exit_code=2)
+    assert done.stderr.splitlines()[0] == (
+        f"No Python 3.9, 3.10 or 3.11 that can make a venv is on PATH. {way}: "
+        "make PYTHON=/path/to/python3.11"
+    )
+    assert done.stdout == ""
+    assert not (bare / ".venv").exists()
+
+
+# Has no Python until it has installed one, which makes a venv that installs nothing.
+_UV = """\
+echo "$UV_PYTHON_PREFERENCE $*" >> calls
+case "$*" in
+"python find --system 3.11") test -e got && echo ./got ;;
+"python install 3.11") printf '#!/bin/sh\n/bin/mkdir -p .venv/bin; echo exit > .venv/bin/python
+/bin/chmod +x .venv/bin/python' > got; /bin/chmod +x got ;;
+esac"""
+
+
+def test_uv_installs_a_python_where_none_fits(bare: Path) -> None:
+    _program(bare, "python3", _NEWER)
+    _program(bare, "uv", _UV)
+    done = shell.run("make venv", bare, env={"PATH": str(bare / "bin")})
+    assert done.stdout.splitlines()[:2] == [
+        "No Python 3.9, 3.10 or 3.11 that can make a venv is on PATH: uv provides 3.11.",
+        "Setting up .venv from requirements.lock: one to two minutes, once.",
+    ]
+    assert (bare / "calls").read_text(encoding="utf-8").splitlines() == [
+        "only-managed python find --system 3.11",
+        "only-managed python install 3.11",
+        "only-managed python find --system 3.11",
+    ]
+    assert (bare / ".venv" / ".installed").exists()
+
+
+def test_where_uv_fails_its_reason_is_shown_and_nothing_is_made(bare: Path) -> None:
+    _program(bare, "python3", _NEWER)
+    _program(bare, "uv", "echo no network >&2; exit 1")
+    done = shell.run("make venv", bare, env={"PATH": str(bare / "bin")}, exit_code=2)
+    assert done.stderr.startswith("no network\n")
+    assert not (bare / ".venv").exists()
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="this Python stands for uv's 3.11")
+def test_a_python_of_uv_makes_a_venv_with_pip(bare: Path) -> None:
+    _program(bare, "python3", _NEWER)
+    (bare / "bin" / "uv").symlink_to(Path(sys.executable).with_name("uv"))
+    name = f"cpython-{platform.python_version()}-linux-{platform.machine()}-gnu"
+    kept = bare / "uv" / name
+    kept.mkdir(parents=True)
+    for path in Path(sys.base_prefix).iterdir():
+        (kept / path.name).symlink_to(path)
+    env = {"PATH": str(bare / "bin"), "UV_PYTHON_INSTALL_DIR": str(kept.parent)}
+    shell.run("make venv", bare, env=env)
+    assert (bare / ".venv" / ".installed").exists()
+    assert shell.run(".venv/bin/python -m pip --version", bare).stdout.startswith("pip ")
 
 
 @pytest.fixture

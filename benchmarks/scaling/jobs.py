@@ -33,13 +33,16 @@ _FOREVER = 10**9
 _STOP_SECS = 5.0
 _LINE_SECS = 0.25
 _WARM_UP_LINES = 2
-# Settings that the measurement chooses itself: output folders, end of training, logging.
+# Settings that the measurement chooses itself: output folders, start and end of training, logging.
 _OURS = {
     "output_dir",
     "log_dir",
     "train_steps",
     "train_epochs",
     "max_minutes",
+    "early_stopping_epochs",
+    "stop_at_accuracy",
+    "init_checkpoint",
     "checkpoint_steps",
     "log_steps",
     "verbose",
@@ -130,11 +133,14 @@ class Figures:
 
 
 def words_of(config: TrainConfig, leave_out: set[str]) -> list[str]:
-    """Returns the flags that give `config`, without those whose names are in `leave_out`."""
+    """Returns the flags that give the settings of `config` but those named in `leave_out`.
+
+    A recipe is not among them: its settings are, and its file may be gone or elsewhere.
+    """
     values = {
         field.name: getattr(config, field.name)
         for field in dataclasses.fields(config)
-        if field.name not in leave_out and config.is_set(field.name)
+        if field.name not in {*leave_out, "recipe"} and config.is_set(field.name)
     }
     return [f"{flag_name(name)}={value}" for name, value in values.items()]
 

@@ -10,12 +10,11 @@ from cifar10.cluster import introduction
 from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.introduction import Conversation, NoAnswerError, StrangerError
 from cifar10.cluster.liveness import answers
-from cifar10.cluster.spec import MASTER, Cluster
+from cifar10.cluster.spec import Cluster
 from cifar10.errors import ConfigError
 
 _SILENCE_SECS = 30.0  # after which a server that does not say who it is counts as another program
 _CLOSING_SECS = 30.0  # longer than the requests of one question may take on a busy machine
-_MASTER = f"{MASTER}/0"
 
 
 class Acquaintance:
@@ -23,7 +22,8 @@ class Acquaintance:
 
     Args:
       cluster: the cluster and this process's task in it.
-      labels: labels of the tasks to check, e.g. `ps/0`; others are taken as they are.
+      labels: labels of the tasks to check, e.g. `ps/0`, as in `Cluster.labels`; others are taken
+        as they are.
       serving: labels of those among them that serve a run. The master claims them, see
         `start_claiming`; a worker uses them only if their owner is its master.
       owner: the owner of this task's run; None if this task learns it from the master, or does not
@@ -39,6 +39,7 @@ class Acquaintance:
     ) -> None:
         self._cluster, self._owner = cluster, owner
         self._labels, self._serving = frozenset(labels), frozenset(serving)
+        self._roles = {label: role for role, label in cluster.labels.items()}
         self._silent_since: dict[str, float] = {}
         self._met: set[str] = set()
         self._claims = False
@@ -138,11 +139,10 @@ class Acquaintance:
         difference = self.identity.difference(identity)
         if difference:
             raise ConfigError(f"{self._named(label)} belongs to another job: {difference}")
-        if identity.label != label:
-            raise ConfigError(
-                f"{self._named(label)} is {identity.label} of this job; correct the addresses"
-            )
-        if label == _MASTER:
+        if identity.role != self._roles[label]:
+            other = self._cluster.labels.get(identity.role, identity.role)
+            raise ConfigError(f"{self._named(label)} is {other} of this job; correct the addresses")
+        if label == self._cluster.master_label:
             self._owner = identity.owner
         return label not in self._serving or self._check_owner(label, task)
 
@@ -155,7 +155,7 @@ class Acquaintance:
             return True
         if not self._cluster.is_master:
             before = self._owner
-            if not self.meet(_MASTER):
+            if not self.meet(self._cluster.master_label):
                 return False
             if before != self._owner:
                 return self._check_owner(label, task)  # The master has started again meanwhile.
@@ -169,7 +169,7 @@ class Acquaintance:
         return f"{label} ({self._address(label)})"
 
     def _address(self, label: str) -> str:
-        job, _, index = label.partition("/")
+        job, _, index = self._roles[label].partition("/")
         return self._cluster.address_of(job, int(index))
 
 

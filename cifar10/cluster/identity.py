@@ -14,7 +14,16 @@ import json
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster, split_address
+from cifar10.cluster.spec import (
+    CHIEF,
+    EVALUATOR,
+    MASTER,
+    PS,
+    WORKER,
+    Cluster,
+    label_of,
+    split_address,
+)
 from cifar10.errors import ConfigError
 
 TOKEN = "CIFAR10_JOB_TOKEN"
@@ -59,13 +68,13 @@ class Identity:
     """What a task says about itself to other tasks.
 
     Attributes:
-      label: the task's name, e.g. `ps/0`.
+      role: the task's name in `Cluster.jobs`, e.g. `ps/0`.
       token: SHA-256 of the job token; None without a token.
-      jobs: addresses `host:port` of all tasks by job.
+      jobs: addresses `host:port` of all tasks by the platform's jobs.
       owner: the run that the task belongs to; None if the task does not know it.
     """
 
-    label: str
+    role: str
     token: Optional[str]
     jobs: Mapping[str, tuple[str, ...]]
     owner: Optional[Owner] = None
@@ -73,7 +82,7 @@ class Identity:
     @classmethod
     def of(cls, cluster: Cluster, owner: Optional[Owner] = None) -> "Identity":
         """Returns the identity of the cluster's own task."""
-        return cls(cluster.label, cluster.token, cluster.jobs, owner)
+        return cls(cluster.role, cluster.token, cluster.platform_jobs, owner)
 
     def as_text(self) -> str:
         """Returns the identity as JSON."""
@@ -89,7 +98,7 @@ class Identity:
         found = _object(text)
         owner = found.get("owner")
         return cls(
-            _text(found, "label"),
+            _text(found, "role"),
             None if found.get("token") is None else _text(found, "token"),
             _jobs(found.get("jobs")),
             None if owner is None else Owner.read(owner),
@@ -108,7 +117,7 @@ class Identity:
                 f"it has {_shown(other.token)}, this task has {_shown(self.token)}; correct the "
                 f"address, or start all tasks in the same way with the same {TOKEN}"
             )
-        if self.token is not None or self.label.startswith(f"{EVALUATOR}/"):
+        if self.token is not None or self.role.startswith(f"{EVALUATOR}/"):
             return None
         unlike = _unlike(self.jobs, other.jobs)
         if unlike:
@@ -126,15 +135,30 @@ def _shown(token: Optional[str]) -> str:
 
 
 def _unlike(own: Mapping[str, tuple[str, ...]], other: Mapping[str, tuple[str, ...]]) -> str:
-    """Describes the first difference of two clusters; an empty text if they are equal."""
-    for job in (MASTER, WORKER, PS):
-        ours, theirs = own.get(job, ()), other.get(job, ())
+    """Describes the first difference of two clusters; an empty text if they are equal.
+
+    One of them may list the master among the workers, and the other one as a job of its own.
+
+    Args:
+      own: the addresses of this task's cluster by the platform's jobs, whose names the text has.
+      other: those of the other task's cluster.
+    """
+    for job, ours, theirs in zip((WORKER, PS), _by_role(own), _by_role(other)):
         if len(ours) != len(theirs):
-            return f"its cluster has {len(theirs)} {job}, this task's cluster has {len(ours)}"
+            counted = PS if job == PS else "of the tasks that train"
+            return f"its cluster has {len(theirs)} {counted}, this task's cluster has {len(ours)}"
         for index, (here, there) in enumerate(zip(ours, theirs)):
             if split_address(here) != split_address(there):
-                return f"{job}/{index} of its cluster is {there}, of this task's cluster {here}"
+                task = (PS, index) if job == PS else (WORKER, index - 1) if index else (MASTER, 0)
+                label = label_of(own, *task)
+                return f"{label} of its cluster is {there}, of this task's cluster {here}"
     return ""
+
+
+def _by_role(jobs: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the addresses of the trainers, the master first, and of the parameter servers."""
+    chief = (*jobs.get(MASTER, ()), *jobs.get(CHIEF, ()))
+    return (*chief, *jobs.get(WORKER, ())), jobs.get(PS, ())
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -1,21 +1,17 @@
 """Monitors which tasks of the cluster answer. Standard library only."""
 
 import dataclasses
-import functools
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
 from cifar10.cluster.probe import Probe
-from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
-from cifar10.host.process_end import end_process
+from cifar10.errors import ConfigError, TrainingError, UserError
 
 _PERIOD_SECS = 1.0  # Time between two checks of a task that answers.
 _ANSWER_SECS = 2.0
-_USERS_MISTAKE = 2  # An exit code: a task belongs to another job.
 _SAY_AFTER_SECS = 5.0
-_LAST_WORDS_SECS = 2.0  # Time for the main thread to end by itself.
 
 
 def answers(address: str, timeout_secs: float = _ANSWER_SECS) -> bool:
@@ -36,7 +32,8 @@ class _Task:
       seen: the time of its latest answer (`time.monotonic`); at first, when monitoring began.
       answered: whether it answered the latest question.
       is_here: whether its process exists, though it may hang.
-      wrong: why it must not be used, if it belongs to another job; else None.
+      wrong: why it must not be used, if the process that is there belongs to another job; else
+        None.
     """
 
     address: str
@@ -64,8 +61,7 @@ class LivenessMonitor:
         The task does not count as answering until it returns True.
 
     Attributes:
-      last_work: function that is called before this process is ended because of a task that does
-        not answer; what it returns is added to the message.
+      stopped: set once `stop` was called.
     """
 
     def __init__(
@@ -77,8 +73,7 @@ class LivenessMonitor:
         self._meet = meet
         self._timeout_secs, started = timeout_secs, time.monotonic()
         self._tasks = {label: _Task(address, started) for label, address in addresses.items()}
-        self._ended = threading.Event()
-        self.last_work: Callable[[], str] = lambda: ""
+        self.stopped = threading.Event()
 
     def start(self) -> None:
         """Starts the checks, in daemon threads."""
@@ -87,19 +82,23 @@ class LivenessMonitor:
 
     def stop(self) -> None:
         """Stops the checks; from then on no task counts as missing."""
-        self._ended.set()
+        self.stopped.set()
 
     def refuse_wrong(self, labels: Sequence[str]) -> None:
         """Raises ConfigError if one of the tasks belongs to another job."""
-        wrong = self._wrong(labels)
+        wrong = self.wrong(labels)
         if wrong:
             raise ConfigError(wrong)
 
-    def _wrong(self, labels: Sequence[str], at_least: Optional[int] = None) -> Optional[str]:
+    def wrong(self, labels: Sequence[str], at_least: Optional[int] = None) -> Optional[str]:
         """Describes a task of another job; None if enough tasks, by default all, may be of ours."""
         found = [wrong for one in labels if (wrong := self._tasks[one].wrong)]
         is_enough = at_least is not None and len(labels) - len(found) >= at_least
         return found[0] if found and not is_enough else None
+
+    def all_answer(self, labels: Sequence[str]) -> bool:
+        """Returns whether each of the tasks has answered the latest question."""
+        return all(self._tasks[one].answered for one in labels)
 
     def is_here(self, label: str) -> bool:
         """Returns whether the task's process existed at the latest check, though it may hang."""
@@ -116,7 +115,7 @@ class LivenessMonitor:
         """
         task = self._tasks[label]
         is_late = not task.answered and time.monotonic() - task.seen > secs
-        return is_late and not self._ended.is_set()
+        return is_late and not self.stopped.is_set()
 
     def say_who_is_silent(
         self,
@@ -134,7 +133,7 @@ class LivenessMonitor:
 
         def report() -> None:
             silent: set[str] = set()
-            while not self._ended.wait(_PERIOD_SECS / 4):
+            while not self.stopped.wait(_PERIOD_SECS / 4):
                 for label in labels:
                     if label in silent and self._tasks[label].answered:
                         silent.discard(label)
@@ -169,7 +168,7 @@ class LivenessMonitor:
         late = [one for one in labels if now - self._tasks[one].seen > timeout_secs]
         # A timeout may be shorter than the time between checks: a task that answers is not late.
         gone = [one for one in late if not self._tasks[one].answered]
-        if self._ended.is_set() or len(labels) - len(gone) >= (
+        if self.stopped.is_set() or len(labels) - len(gone) >= (
             len(labels) if at_least is None else at_least
         ):
             return None
@@ -206,90 +205,23 @@ class LivenessMonitor:
                 said = True
             time.sleep(0.05)
 
-    def end_process_without(
-        self,
-        labels: Sequence[str],
-        at_least: Optional[int] = None,
-        is_over: Callable[[], bool] = lambda: False,
-        is_needed: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Starts a thread that ends this process with exit code 1 if too many tasks are missing.
-
-        The exit code is 2 if they are missing since their addresses lead to another job.
-
-        A thread does it because the main thread may wait inside TensorFlow, where nothing can
-        interrupt it. A run that ends this way can continue from its last checkpoint.
-
-        Args:
-          labels: labels of the tasks to check.
-          at_least: number of these tasks that are needed; None: all.
-          is_over: function that returns whether training is over; called when a task does not
-            answer. If it returns true, the process ends with exit code 0 instead.
-          is_needed: function that returns whether the tasks are needed at the moment; those that
-            are missing at other times do not end the process.
-        """
-
-        def missing() -> Optional[str]:
-            return self.missing(labels, at_least) if is_needed() else None
-
-        def guard() -> None:
-            while not self._ended.wait(_PERIOD_SECS):
-                if not all(self._tasks[one].answered for one in labels) and is_over():
-                    self._end_process(lambda: "training is over; the others have gone", 0)
-                if self._wrong(labels, at_least):
-                    self._end_process(lambda: self._wrong(labels, at_least), _USERS_MISTAKE)
-                if missing():
-                    # A task that answers again meanwhile is not missing any more. So this process
-                    # goes on after it was stopped itself, when all answers seem old at first.
-                    self._end_process(missing, 1)
-
-        threading.Thread(target=guard, daemon=True).start()
-
-    def end_process_when(self, check: Callable[[], None]) -> None:
-        """Starts a thread that ends this process when `check` raises Stopped.
-
-        A thread does it for the reason that `end_process_without` gives.
-        """
-
-        def guard() -> None:
-            while not self._ended.wait(_PERIOD_SECS / 4):
-                try:
-                    check()
-                except Stopped as stopped:
-                    self._end_process(functools.partial(str, stopped), 128 + stopped.signum)
-
-        threading.Thread(target=guard, daemon=True).start()
-
-    def _end_process(self, reason: Callable[[], Optional[str]], code: int) -> None:
-        """Ends the process, after the last work, unless the main thread ends by itself meanwhile.
-
-        Args:
-          reason: function that returns the message, or None if there is no reason any more.
-          code: the exit code.
-        """
-        if self._ended.wait(_LAST_WORDS_SECS):
-            return
-        message = reason()
-        if message:
-            begin = {1: "training failed: ", _USERS_MISTAKE: "error: "}.get(code, "")
-            has_work = code not in (0, _USERS_MISTAKE)
-            end_process(lambda: f"{begin}{message}{self.last_work() if has_work else ''}", code)
-
     def _with_addresses(self, labels: Sequence[str]) -> str:
         return ", ".join(f"{one} ({self._tasks[one].address})" for one in labels)
 
     def _look_at(self, label: str) -> None:
         task = self._tasks[label]
         probe = Probe(task.address)
-        while not self._ended.is_set():
+        while not self.stopped.is_set():
             answered = probe.answers(_ANSWER_SECS)
             task.is_here = probe.is_here
+            if not task.is_here:
+                task.wrong = None  # What was said of a process that has ended is not true any more.
             if answered and not task.answered:
                 answered = self._may_be_used(label)
             task.answered = answered
             if answered:
                 task.seen = time.monotonic()
-            self._ended.wait(_PERIOD_SECS if answered else _PERIOD_SECS / 4)
+            self.stopped.wait(_PERIOD_SECS if answered else _PERIOD_SECS / 4)
         probe.close()
 
     def _may_be_used(self, label: str) -> bool:
@@ -300,6 +232,5 @@ class LivenessMonitor:
         except UserError as error:
             task.wrong = str(error)
             return False
-        if may_be_used:
-            task.wrong = None
+        task.wrong = None  # It may have been another process that had to be refused.
         return may_be_used

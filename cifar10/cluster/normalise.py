@@ -7,10 +7,8 @@ TFJob). Some list the evaluator (Kubeflow), others do not (Estimator).
 from collections.abc import Mapping
 from typing import Optional
 
-from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster, split_address
+from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster, split_address
 from cifar10.errors import ConfigError
-
-CHIEF = "chief"  # Another name of the master.
 
 Jobs = Mapping[str, tuple[str, ...]]
 
@@ -20,7 +18,8 @@ def normalise(
 ) -> Cluster:
     """Names the chief, or else worker 0, the master, and takes the evaluator out of the jobs.
 
-    Without a chief or a master, worker 0 becomes the master and worker k becomes worker k-1.
+    Without a chief or a master, worker 0 becomes the master and worker k becomes worker k-1. Their
+    labels for people remain those of the platform.
 
     Args:
       jobs: addresses by job; no job is empty.
@@ -34,8 +33,9 @@ def normalise(
     _check_names(jobs, task_type)
     _check_addresses(jobs)
     _check_jobs(jobs)
-    jobs = {MASTER if job == CHIEF else job: addresses for job, addresses in jobs.items()}
     task_type, task_index = _check_task(jobs, task_type, task_index)
+    listed = {job: addresses for job, addresses in jobs.items() if job != EVALUATOR}
+    jobs = {MASTER if job == CHIEF else job: addresses for job, addresses in jobs.items()}
     evaluator = jobs.pop(EVALUATOR, None)
     if MASTER not in jobs:
         first, *others = jobs.pop(WORKER)
@@ -49,6 +49,7 @@ def normalise(
         has_evaluator=evaluator is not None or task_type == EVALUATOR,
         source=source,
         evaluator_address=evaluator[0] if evaluator else None,
+        listed=listed,
     )
 
 
@@ -104,7 +105,8 @@ def _check_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int])
     if task_type is None or task_index is None:
         missing = "type" if task_type is None else "index"
         raise ConfigError(f"the task has no {missing}; add it, {example}")
-    task_type = MASTER if task_type == CHIEF else task_type
+    if task_type in (MASTER, CHIEF):  # The task may use the one name, and the cluster the other.
+        task_type = next((one for one in (MASTER, CHIEF) if one in jobs), task_type)
     # By Estimator's convention, the cluster does not list the evaluator.
     count = 1 if task_type == EVALUATOR else len(jobs.get(task_type, ()))
     if not 0 <= task_index < count:
@@ -112,7 +114,7 @@ def _check_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int])
             f"this task is {task_type}/{task_index}, which is not in the cluster: {show(jobs)}; "
             "correct the task or the cluster (an index counts from 0)"
         )
-    return task_type, task_index
+    return MASTER if task_type == CHIEF else task_type, task_index
 
 
 def show(jobs: Jobs) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Optional
 
 from cifar10.cluster import identity, tf_config
-from cifar10.cluster.normalise import CHIEF, normalise, show
-from cifar10.cluster.spec import EVALUATOR, MASTER, PS, WORKER, Cluster
+from cifar10.cluster.normalise import normalise, show
+from cifar10.cluster.spec import CHIEF, EVALUATOR, MASTER, PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
@@ -112,9 +112,9 @@ def _from_flags(config: TrainConfig) -> Optional[Cluster]:
 
 def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
     def tasks(one: Cluster) -> str:
-        return f"{one.label} of {show(one.jobs)}"
+        return f"{one.label} of {show(one.platform_jobs)}"
 
-    same = (cluster.label, cluster.jobs) == (by_flags.label, by_flags.jobs)
+    same = (cluster.role, cluster.jobs) == (by_flags.role, by_flags.jobs)
     if not same:
         raise ConfigError(
             f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {tasks(cluster)}, the "
@@ -124,13 +124,35 @@ def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
 
 
 def _check_settings_alone(config: TrainConfig) -> None:
-    for name in ("sync", "replication", "ps_transfer"):
-        # A process alone is synchronous, so --sync changes nothing there.
-        if config.is_set(name) and not (name == "sync" and config.sync):
+    for name in ("replication", "ps_transfer"):
+        if config.is_set(name):
             raise ConfigError(
                 f"{flag_name(name)} is for several workers; this process trains alone: leave it "
                 "out, or give TF_CONFIG or --worker-hosts"
             )
+
+
+def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
+    """Returns a line for each setting that changes nothing in this training.
+
+    Scripts give these flags to every job, whatever its size.
+
+    Args:
+      config: the settings.
+      cluster: the cluster and this process's task in it; None: this process works alone.
+    """
+    if config.mode != "train_and_evaluate" or (cluster and not cluster.is_trainer):
+        return []
+    count, who = 1, "this process trains alone"
+    if cluster and cluster.num_trainers > 1:
+        count = cluster.num_trainers
+        who = f"the cluster has {count} tasks that train ({show(cluster.platform_jobs)})"
+    found = []
+    if count == 1 and config.is_set("sync"):
+        found.append(f"note: --sync{'' if config.sync else '=false'} changes nothing: {who}")
+    if config.num_workers not in (None, count):
+        found.append(f"note: --num-workers {config.num_workers} changes nothing: {who}")
+    return found
 
 
 def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
@@ -138,18 +160,18 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
         raise ConfigError(
             "--variable-strategy GPU is for a process that trains alone; what the tasks of a "
             "cluster share is on the CPUs of its ps, or else of its master "
-            f"({show(cluster.jobs)}): leave it out"
+            f"({show(cluster.platform_jobs)}): leave it out"
         )
     count = cluster.num_trainers
     if count > 1 and not cluster.ps_addresses and config.replication != "in-graph":
         raise ConfigError(
             f"{count} tasks train but there is no ps to hold what they share: "
-            f"{show(cluster.jobs)}; add a ps, or give --replication in-graph"
+            f"{show(cluster.platform_jobs)}; add a ps, or give --replication in-graph"
         )
     if config.replicas_to_aggregate is not None and config.replicas_to_aggregate > count:
         raise ConfigError(
             f"--replicas-to-aggregate must be at most {count}, the tasks that train "
-            f"({show(cluster.jobs)}), got {config.replicas_to_aggregate}"
+            f"({show(cluster.platform_jobs)}), got {config.replicas_to_aggregate}"
         )
     is_asynchronous = count > 1 and not config.sync and config.replication != "in-graph"
     if config.lookahead_steps and is_asynchronous:

@@ -68,7 +68,7 @@ class ShutdownListener:
 
     Args:
       cluster: the cluster and this process's task in it, which listens.
-      trainers: labels of the trainers, such as `worker/0`.
+      trainers: labels of the trainers, such as `worker/0`, as in `Cluster.labels`.
       target: session target of this task's server.
 
     Attributes:
@@ -77,7 +77,7 @@ class ShutdownListener:
 
     def __init__(self, cluster: Cluster, trainers: Sequence[str], target: str) -> None:
         self.waiting = set(trainers)
-        self._own, self._target = Identity.of(cluster), target
+        self._own, self._target, self._labels = Identity.of(cluster), target, cluster.labels
         self._master_ended: Optional[float] = None
         with tf.Graph().as_default() as graph:
             queue = _queue(cluster.task_type, cluster.task_index)
@@ -92,8 +92,8 @@ class ShutdownListener:
             sender = self._of_this_job(text.decode("utf-8", "replace"))
             if sender is None:
                 continue
-            self.waiting.discard(sender.label)
-            if sender.label.startswith(f"{MASTER}/") and self._master_ended is None:
+            self.waiting.discard(self._labels.get(sender.role, sender.role))
+            if sender.role.startswith(f"{MASTER}/") and self._master_ended is None:
                 self._master_ended = time.monotonic()
 
     def _of_this_job(self, text: str) -> Optional[Identity]:

@@ -1,7 +1,8 @@
 """The tasks of a cluster, their addresses, and this process's task. Standard library only.
 
 All platforms' clusters have the same form here: exactly one master, which trains as the workers do
-and also saves checkpoints. `cifar10.cluster.resolve` makes it from TF_CONFIG or the flags.
+and also saves checkpoints. `cifar10.cluster.resolve` makes it from TF_CONFIG or the flags. For
+people, each task keeps the name that its platform gives it, its label.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ from typing import Optional
 from cifar10.errors import ConfigError
 
 MASTER, WORKER, PS, EVALUATOR = "master", "worker", "ps", "evaluator"
+CHIEF = "chief"  # Another name of the master.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Cluster:
 
     Attributes:
       jobs: addresses `host:port` by job: "master" (one address), "worker" and "ps"; a job without
-        tasks is absent.
+        tasks is absent. TensorFlow's servers and devices have these names.
       task_type: this task's job: MASTER, WORKER, PS or EVALUATOR.
       task_index: this task's index in its job, from 0.
       has_evaluator: whether the cluster lists an evaluator, or this task is one.
@@ -29,6 +31,8 @@ class Cluster:
       evaluator_address: `host:port` of the evaluator, at which nothing listens; None if the cluster
         does not list it.
       token: SHA-256 of the job token, see `cifar10.cluster.identity`; None without a token.
+      listed: the same addresses by the jobs of the platform, such as "chief", or "worker" alone;
+        None: as in `jobs`.
     """
 
     jobs: Mapping[str, tuple[str, ...]]
@@ -38,11 +42,42 @@ class Cluster:
     source: str
     evaluator_address: Optional[str] = None
     token: Optional[str] = None
+    listed: Optional[Mapping[str, tuple[str, ...]]] = None
+
+    @property
+    def role(self) -> str:
+        """This task's name in `jobs`, by which tasks know each other, e.g. `master/0`."""
+        return f"{self.task_type}/{self.task_index}"
 
     @property
     def label(self) -> str:
-        """This task's name, e.g. `worker/1`."""
-        return f"{self.task_type}/{self.task_index}"
+        """This task's name as its platform calls it, e.g. `worker/1`."""
+        return self.label_of(self.task_type, self.task_index)
+
+    def label_of(self, job: str, index: int) -> str:
+        """Returns the platform's name of a task of `jobs`, or of the evaluator."""
+        if job == EVALUATOR:
+            return f"{job}/{index}"
+        return label_of(self.platform_jobs, job, index)
+
+    @property
+    def master_label(self) -> str:
+        """The master's name as its platform calls it, e.g. `chief/0`."""
+        return self.label_of(MASTER, 0)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The platform's name of each task by its role, e.g. `master/0`; without the evaluator."""
+        return {
+            f"{job}/{index}": self.label_of(job, index)
+            for job, addresses in self.jobs.items()
+            for index in range(len(addresses))
+        }
+
+    @property
+    def platform_jobs(self) -> Mapping[str, tuple[str, ...]]:
+        """The addresses by the jobs of the platform."""
+        return self.jobs if self.listed is None else self.listed
 
     @property
     def device(self) -> str:
@@ -128,6 +163,20 @@ class Cluster:
     def _trainers_here(self) -> list[tuple[str, int]]:
         own = _host(self.address_of(self.task_type, self.task_index))
         return [task for task in self.trainers if _host(self.address_of(*task)) == own]
+
+
+def label_of(listed: Mapping[str, tuple[str, ...]], job: str, index: int) -> str:
+    """Returns a platform's name of a task, e.g. `worker/0` of the master `master/0`.
+
+    Args:
+      listed: the addresses by the jobs of the platform.
+      job: the task's job in `Cluster.jobs`: MASTER, WORKER or PS.
+      index: the task's index in that job.
+    """
+    chief = next((one for one in (MASTER, CHIEF) if one in listed), None)
+    if job == MASTER:
+        return f"{chief or WORKER}/{index}"
+    return f"{job}/{index + (job == WORKER and chief is None)}"
 
 
 def split_address(address: str, name: str = "an address") -> tuple[str, int]:

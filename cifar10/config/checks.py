@@ -5,6 +5,7 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 
 import dataclasses
 import math
+from typing import Any
 
 from cifar10 import models
 from cifar10.config.fields import ConfigFields
@@ -23,26 +24,38 @@ def check_config(config: ConfigFields) -> None:
       ConfigError: a value is not allowed, or settings contradict each other.
     """
     for field in dataclasses.fields(config):
-        flag, value = flag_of(field), getattr(config, field.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{flag_name(field.name)} must be a finite number, got {value}")
-        highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))
-        if highest is not None and value > highest:
-            raise ConfigError(
-                f"{flag_name(field.name)} must be at most {highest:,}, got {str(value)[:40]}"
-            )
-        if not flag.allows(value):
-            raise ConfigError(f"{flag_name(field.name)} must be {flag.rule}, got {value}")
+        check_value(field, getattr(config, field.name), flag_name(field.name))
     _check_paths(config)
     _check_model_settings(config)
     _check_contradictions(config)
 
 
+def check_value(field: "dataclasses.Field[Any]", value: Any, name: str) -> None:
+    """Checks the value of one setting by itself.
+
+    Args:
+      field: the setting.
+      value: its value, which has the type of the setting.
+      name: what messages call the setting.
+
+    Raises:
+      ConfigError: the value is not allowed.
+    """
+    flag = flag_of(field)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{name} must be a finite number, got {value}")
+    highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))
+    if highest is not None and value > highest:
+        raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
+    if not flag.allows(value):
+        raise ConfigError(f"{name} must be {flag.rule}, got {value}")
+
+
 def _check_paths(config: ConfigFields) -> None:
-    for name in ("data_dir", "output_dir", "log_dir", "work_dir", "checkpoint"):
+    for name in ("data_dir", "output_dir", "log_dir", "work_dir", "checkpoint", "init_checkpoint"):
         if getattr(config, name) == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
-    for name in ("output_dir", "checkpoint"):
+    for name in ("output_dir", "checkpoint", "init_checkpoint"):
         path = config.place(getattr(config, name) or "")
         if not _PATTERN_CHARACTERS.isdisjoint(path):
             # TensorFlow would save checkpoints there but not find them again.
@@ -58,6 +71,7 @@ def _refuse(message: str) -> None:
 
 def _check_model_settings(config: ConfigFields) -> None:
     model = models.find(config.model)
+    models.check_chosen(config)
     for name, owners in models.owners().items():
         if config.model not in owners and config.is_set(name):
             _refuse(
@@ -102,15 +116,29 @@ def _check_normalisation(config: ConfigFields, model: models.Model) -> None:
 def _check_contradictions(config: ConfigFields) -> None:
     if config.train_steps is not None and config.train_epochs is not None:
         _refuse("--train-steps and --train-epochs both say how long to train; give one")
+    if config.stop_at_accuracy is not None and config.stop_at_accuracy > 1:
+        _refuse(
+            "--stop-at-accuracy must be a fraction, at most 1, as all accuracies are, got "
+            f"{config.stop_at_accuracy:g}; for {config.stop_at_accuracy:g} % give "
+            f"{config.stop_at_accuracy / 100:g}"
+        )
     if config.mode == "predict" and not config.images:
         _refuse("--mode predict needs image files: --mode predict cat.png dog.jpg")
     if config.mode != "predict" and config.images:
         _refuse(
             f"image files are for --mode predict, got {config.images[0]} with --mode {config.mode}"
         )
+    if config.mode != "predict" and config.json:
+        _refuse(f"--json is for --mode predict, got --mode {config.mode}; leave it out")
     if config.mode == "train_and_evaluate" and config.checkpoint is not None:
         _refuse(
-            "--checkpoint is for --mode evaluate, predict and export; training continues by itself"
+            "--checkpoint is for --mode evaluate, predict and export; training continues by "
+            "itself, and --init-checkpoint starts it from the weights of another run"
+        )
+    if config.mode != "train_and_evaluate" and config.init_checkpoint is not None:
+        _refuse(
+            f"--init-checkpoint is for training, got --mode {config.mode}; name the checkpoint by "
+            "--checkpoint"
         )
     if config.variable_strategy == "GPU" and config.num_gpus == 0:
         _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")

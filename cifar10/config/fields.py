@@ -13,7 +13,6 @@ import posixpath
 from typing import ClassVar, Optional
 
 from cifar10 import models, schedules, schema
-from cifar10.config.recipes import RECIPES
 from cifar10.models.fastnet import FastnetSettings
 from cifar10.models.mlp import MlpSettings
 from cifar10.models.resnet import ResNetSettings
@@ -48,20 +47,45 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     mode: str = setting("train_and_evaluate", "what to do", group="job", choices=MODES)
     recipe: Optional[str] = setting(
         None,
-        "settings that belong together; flags beat them, --print-recipe shows them",
+        "settings that belong together, by name or in a file; flags and --config beat them, "
+        "--print-recipe shows them",
         group="job",
-        choices=tuple(RECIPES),
     )
-    images: tuple[str, ...] = setting((), "image files for --mode predict", group="job")
+    images: tuple[str, ...] = setting(
+        (), "image files, folders of them or patterns for --mode predict", group="job"
+    )
+    json: bool = setting(
+        False, "--mode predict prints a JSON object a line for each image file", group="job"
+    )
     checkpoint: Optional[str] = setting(
         None,
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
+        group="job",
+    )
+    init_checkpoint: Optional[str] = setting(
+        None,
+        "start training from the weights of this checkpoint, or of the best or else newest one in "
+        "this folder; steps, optimizer and schedule begin anew. A run that has a checkpoint of its "
+        "own continues from that",
         group="job",
     )
     max_minutes: Optional[float] = setting(
         None,
         "end training after this many minutes, then evaluate as usual; schedules go by images, so "
         "the learning rate may still be high",
+        group="job",
+        above=0,
+    )
+    early_stopping_epochs: Optional[float] = setting(
+        None,
+        "end training when the validation accuracy has not risen for so many epochs; the best "
+        "checkpoint counts. Validations come with checkpoints: --checkpoint-steps",
+        group="job",
+        above=0,
+    )
+    stop_at_accuracy: Optional[float] = setting(
+        None,
+        "end training when the validation accuracy reaches this fraction, e.g. 0.9",
         group="job",
         above=0,
     )
@@ -282,6 +306,13 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "workers' gradients are averaged into one update; false: each is applied at once, to "
         "weights that others may have changed since",
         group="cluster",
+    )
+    num_workers: Optional[int] = setting(
+        None,
+        "tasks that train, as in tensorflow/models' cifar10_estimator; the cluster says how many "
+        "there are, so it is only compared with that",
+        group="cluster",
+        at_least=1,
     )
     replicas_to_aggregate: Optional[int] = setting(
         None,

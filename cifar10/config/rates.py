@@ -28,15 +28,21 @@ WARMUP_STEPS, MOST_WARMUP_SHARE = 50, 0.25
 
 
 def base_rate(config: TrainConfig) -> Rate:
-    """Returns the rate that the flags give, or else one that fits the model and the optimizer."""
+    """Returns the rate that the flags give, or else one that fits the model and the optimizer.
+
+    Raises:
+      LookupError: no rate is known for the optimizer.
+    """
     if config.learning_rate is not None:
         return Rate(config.learning_rate, config.learning_rate_batch)
     if config.optimizer == "adam":
         default = _ADAM
     elif config.optimizer == "muon":
         default = _MUON
-    else:
+    elif config.optimizer in ("momentum", "nesterov"):
         default = models.find(config.model).rate(config)
+    else:
+        raise LookupError(f"--optimizer {config.optimizer} has no learning rate in rates.base_rate")
     return default._replace(images=config.learning_rate_batch or default.images)
 
 

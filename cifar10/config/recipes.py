@@ -1,7 +1,7 @@
-"""Recipes: named sets of settings that belong together. Standard library only.
+"""Recipes: sets of settings that belong together, by name or in a file. No TensorFlow.
 
-Flags override the recipe, and the recipe overrides the defaults. The settings have the names of the
-fields of `cifar10.config.fields.ConfigFields`.
+Flags and --config override the recipe, and the recipe overrides the defaults. The settings have the
+names of the fields of `cifar10.config.fields.ConfigFields`.
 """
 
 import dataclasses
@@ -10,6 +10,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cifar10 import models, schema
+from cifar10.config import settings_file
+from cifar10.config.values import nearest
+from cifar10.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,16 +171,43 @@ def _needs() -> Mapping[str, _Need]:
     }
 
 
-def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of a recipe, without those that flags replace or make meaningless.
+def find(name: str, flag: str) -> tuple[str, Recipe]:
+    """Returns what results call a recipe, and the recipe.
 
     Args:
-      name: name of the recipe.
+      name: name of the recipe, or what `settings_file.read` reads it from.
+      flag: flag that names the recipe, for messages.
+
+    Raises:
+      ConfigError: there is no such recipe, or its file is wrong.
+    """
+    if name in RECIPES:
+        return name, RECIPES[name]
+    if not settings_file.is_path(name):
+        raise ConfigError(
+            f"{flag} must be one of {', '.join(RECIPES)}, or a file that ends in .yaml, .yml or "
+            f".json, got {name!r}{nearest(name, RECIPES)}"
+        )
+    file = settings_file.read(name, flag, is_recipe=True)
+    if file.is_result:
+        raise ConfigError(f"{file.name} is the result of a run, no recipe; give it to --config")
+    return file.name, Recipe("settings of your own", file.settings)
+
+
+def under(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a recipe or a file that those given before leave in force.
+
+    What replaces a setting or makes it meaningless removes it.
+
+    Args:
+      recipe: values of the settings of the recipe or the file, by name.
       given: values of the settings that the command line gives, by name.
     """
-    recipe, needs = RECIPES[name].settings, _needs()
+    needs = _needs()
 
     def keeps_rates(choice: str) -> bool:
+        if choice not in recipe:
+            return True
         own = recipe[choice]
         if choice not in given:
             return applies(choice, own)
@@ -206,9 +236,8 @@ def _rates_of(choice: str, value: str) -> Any:
     return type(models.find(value)) if choice == "model" else _SAME_RATES.get(value, value)
 
 
-def describe(name: str) -> str:
+def describe(name: str, recipe: Recipe) -> str:
     """Returns the text of a recipe: its summary, then a line with the flag of each setting."""
-    recipe = RECIPES[name]
     lines = [f"{name}: {recipe.summary}"]
     for setting, value in recipe.settings.items():
         lines.append(f"  --{setting.replace('_', '-')} {_as_text(value)}")

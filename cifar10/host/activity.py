@@ -1,7 +1,8 @@
 """What the main thread does at the moment, for threads that watch it. Standard library only."""
 
-import time
 from typing import Optional
+
+from cifar10.host.own_time import OwnTime
 
 # The phases in the words of messages, which say "no progress in PHASE".
 START = "the start of training"
@@ -22,17 +23,19 @@ class Activity:
       phase: the current phase; None: a wait that has a time limit of its own, or nothing watched.
       count: how many beginnings have been noted; it grows as long as there is progress.
       longest: phase -> the longest time between its beginning and the next one, in seconds.
+      time: the clock for that; a thread that watches makes it leave out standstills.
     """
 
     def __init__(self) -> None:
         self.phase: Optional[str] = None
         self.count = 0
         self.longest: dict[str, float] = {}
-        self._since = time.monotonic()
+        self.time = OwnTime()
+        self._since = self.time.now()
 
     def begin(self, phase: Optional[str]) -> None:
         """Notes that a phase begins, or the next part of the same one, such as a batch."""
-        now = time.monotonic()
+        now = self.time.now()
         if self.phase is not None:
             taken = now - self._since
             self.longest[self.phase] = max(taken, self.longest.get(self.phase, 0.0))

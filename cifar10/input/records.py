@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import struct
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
@@ -39,6 +39,13 @@ class RecordSet:
     channel_mean: tuple[float, ...]
     channel_deviation: tuple[float, ...]
     manifest: dict[str, Any]
+
+    @property
+    def resize(self) -> Optional[str]:
+        """How data_prep resized images, one of `schema.RESIZES`; None: it did not."""
+        options = self.manifest.get("options")
+        how = options.get("resize") if isinstance(options, dict) else None
+        return how if how in schema.RESIZES else None
 
     @property
     def has_validation(self) -> bool:

@@ -21,8 +21,10 @@ def register(model: Model) -> None:
     """Adds a model, so that `--model` accepts its name.
 
     Raises:
+      TypeError: the model lacks something that every model has.
       ValueError: there already is a model of that name.
     """
+    model.check()
     if model.name in _REGISTRY:
         raise ValueError(f"there is a model {model.name} already; choose another name")
     _REGISTRY[model.name] = model
@@ -42,6 +44,34 @@ def find(name: str) -> Model:
     if name not in _REGISTRY:
         raise LookupError(f"a model must be one of {', '.join(NAMES)}, got {name!r}")
     return _REGISTRY[name]
+
+
+def check_chosen(config: Any) -> None:
+    """Checks what only the settings of a run can show of the model that they name.
+
+    Args:
+      config: a `TrainConfig`.
+
+    Raises:
+      TypeError: some model's settings are not among those of a run, or the model has no title of
+        its own.
+    """
+    for name, found in _REGISTRY.items():
+        if not isinstance(config, found.settings) and dataclasses.fields(found.settings):
+            raise TypeError(
+                f"model {name}: its settings, {found.settings.__name__}, are no base class of "
+                "ConfigFields; add them in cifar10/config/fields.py"
+            )
+    model = find(config.model)
+    title = model.title(config)
+    if not isinstance(title, str) or not title:
+        raise TypeError(f"model {model.name} must have a title, a str, got {title!r}")
+    for name, other in _REGISTRY.items():
+        if other is not model and other.title(config) == title:
+            raise TypeError(
+                f"model {model.name} has the title of model {name}, {title!r}; give it one of its "
+                "own"
+            )
 
 
 def network(config: Any) -> Network:

@@ -107,7 +107,11 @@ class NoSettings:
 
 
 class Model(abc.ABC):
-    """A model that `--model` can name. The defaults here fit a convolutional network.
+    """A model that `--model` can name.
+
+    What reports, rates and files say of a model has no default here, so that none of it can be that
+    of another network: a model that lacks it is refused by its name, by Python when it is made or
+    by `check`.
 
     `config` is the run's `TrainConfig`, which includes the model's own settings.
 
@@ -121,8 +125,18 @@ class Model(abc.ABC):
 
     name: str
     settings: type = NoSettings
-    convolves = True
-    normalises = True
+    convolves: bool
+    normalises: bool
+
+    def check(self) -> None:
+        """Raises TypeError if an attribute is missing or has another type."""
+        for attribute, kind in (("name", str), ("convolves", bool), ("normalises", bool)):
+            value = getattr(self, attribute, None)
+            if not isinstance(value, kind) or value == "":
+                raise TypeError(
+                    f"model {type(self).__name__} must have {attribute}, a {kind.__name__}, got "
+                    f"{value!r}; set it in the class"
+                )
 
     @abc.abstractmethod
     def title(self, config: Any) -> str:
@@ -132,17 +146,17 @@ class Model(abc.ABC):
     def network(self, config: Any) -> Network:
         """Returns the network of these settings."""
 
+    @abc.abstractmethod
     def rate(self, config: Any) -> Rate:
-        """Returns the learning rate for momentum and Nesterov; by default that of ResNets."""
-        return Rate(0.1, 128, 0.8)
+        """Returns the learning rate for momentum and Nesterov."""
 
     def warmup_share(self, config: Any) -> float:
         """Returns the share of the usual warm-up that the model needs."""
         return 1.0
 
+    @abc.abstractmethod
     def shape(self, config: Any) -> Mapping[str, Any]:
         """Returns the settings that determine the model's variables, by name, with defaults."""
-        return {}
 
     def in_force(self, config: Any) -> Mapping[str, Any]:
         """Returns all of the model's settings by name, with defaults."""

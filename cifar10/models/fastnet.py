@@ -58,6 +58,7 @@ class Fastnet(Model):
 
     name = "fastnet"
     settings = FastnetSettings
+    convolves = normalises = True
 
     def title(self, config: Any) -> str:
         """Returns the name, since there is only one size."""
@@ -70,6 +71,10 @@ class Fastnet(Model):
     def rate(self, config: Any) -> Rate:
         """Returns a ResNet's learning rate, with an upper limit for asynchronous training."""
         return Rate(0.1, 128, 0.8, 0.02)
+
+    def shape(self, config: Any) -> dict[str, Any]:
+        """Returns nothing, since there is only one size."""
+        return {}
 
     def first_values(self, sample: Callable[[int], Any]) -> dict[str, Any]:
         """Computes the projection of the first layer."""

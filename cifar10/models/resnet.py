@@ -129,6 +129,7 @@ class ResNet(Model):
     """
 
     settings = ResNetSettings
+    convolves = normalises = True
 
     def __init__(self, name: str, version: str, block: Block, preactivation: bool) -> None:
         self.name, self._version = name, version

@@ -21,11 +21,16 @@ def build(config: TrainConfig, rate: Any, layout: Layout) -> Any:
 
     Returns:
       A tf.compat.v1.train.Optimizer.
+
+    Raises:
+      LookupError: no update rule has the optimizer's name.
     """
     if config.optimizer == "adam":
         return tf.train.AdamOptimizer(rate)
     if config.optimizer == "muon":
         return Muon(config, rate, layout)
+    if config.optimizer not in ("momentum", "nesterov"):
+        raise LookupError(f"--optimizer {config.optimizer} has no update rule in optimizers.build")
     return tf.train.MomentumOptimizer(
         rate, config.momentum, use_nesterov=config.optimizer == "nesterov"
     )

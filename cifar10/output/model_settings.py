@@ -8,6 +8,7 @@ does not have to repeat them.
 import dataclasses
 import posixpath
 import typing
+from collections.abc import Iterable
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
@@ -17,25 +18,37 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
-from cifar10.schema import CLASS_NAMES, NUM_CLASSES
+from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
 from cifar10.settings import flag_name
 
 _NAME = "model.json"
+_START = "init_checkpoint"
 
 _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
+# Those that decide how the network was trained, or what it computes, but not its variables.
+_NOT_OF_NETWORK = ("optimizer", "lookahead_steps", "batch_norm_epsilon")
 # Values with the same variables: training may change from one to the other.
 _SAME = {"nesterov": "momentum", "sync": "tower"}
 
 
-def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
+def write(
+    config: TrainConfig,
+    class_names: tuple[str, ...],
+    start: Optional[dict[str, Any]] = None,
+    resize: Optional[str] = None,
+) -> None:
     """Writes the settings and class names of the model that is about to be trained.
+
+    Args:
+      config: the settings.
+      class_names: the names of the ten classes, in the order of the labels.
+      start: where the run's first weights come from, by --init-checkpoint; None: they are random.
+      resize: how data_prep resized the images, one of RESIZES; None: it did not.
 
     Raises:
       ConfigError: the output folder has checkpoints of another model.
     """
-    settings = {name: getattr(config, name) for name in _SETTINGS}
-    settings.update(models.find(config.model).shape(config))
-    place = config.output_place
+    settings, place = _settings_of(config), config.output_place
     path = tf.io.gfile.join(place, _NAME)
     if tf.io.gfile.exists(path) and checkpoints.has_any(place):
         # Files from versions without lookahead do not have this setting.
@@ -48,7 +61,39 @@ def write(config: TrainConfig, class_names: tuple[str, ...]) -> None:
                     f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
                     "name another --output-dir"
                 )
-    write_json(path, {"settings": settings, "class_names": class_names})
+    note = {"settings": settings, "class_names": class_names, _START: start, "resize": resize}
+    write_json(path, note)
+
+
+def started_from(config: TrainConfig) -> Optional[dict[str, Any]]:
+    """Returns where the run's first weights came from; None if they were random."""
+    path = tf.io.gfile.join(config.output_place, _NAME)
+    start = _read(path).get(_START) if tf.io.gfile.exists(path) else None
+    return dict(start) if start else None
+
+
+def other_flags(config: TrainConfig, checkpoint: str) -> str:
+    """Returns the flags of a checkpoint's network that differ from these; empty if none is known.
+
+    Args:
+      config: the settings.
+      checkpoint: the checkpoint's path; model.json may be in its folder or in that folder's parent.
+    """
+    path = _note_in(_folders_of(checkpoint))
+    if path is None:
+        return ""
+    own, there = _settings_of(config), _read(path)["settings"]
+    return " ".join(
+        f"{flag_name(name)}={value}"
+        for name, value in there.items()
+        if name not in _NOT_OF_NETWORK
+        and _SAME.get(str(value), value) != _SAME.get(str(own.get(name)), own.get(name))
+    )
+
+
+def _settings_of(config: TrainConfig) -> dict[str, Any]:
+    settings = {name: getattr(config, name) for name in _SETTINGS}
+    return {**settings, **models.find(config.model).shape(config)}
 
 
 def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
@@ -72,6 +117,18 @@ def apply(config: TrainConfig) -> tuple[TrainConfig, tuple[str, ...]]:
     return config.with_settings(**note["settings"]), tuple(note["class_names"])
 
 
+def resize_of(config: TrainConfig) -> str:
+    """Returns how images of other sizes are brought to 32x32: as those of training were.
+
+    Images of CIFAR-10 come at that size; a model of those gets other images stretched.
+
+    Raises:
+      UserError: model.json is damaged.
+    """
+    path = _note_of_checkpoint(config)
+    return STRETCH if path is None else _read(path).get("resize") or STRETCH
+
+
 def _read(path: str) -> dict[str, Any]:
     """Returns the content of a model.json.
 
@@ -85,6 +142,8 @@ def _read(path: str) -> dict[str, Any]:
     names = note.get("class_names")
     if not isinstance(names, list) or list(map(type, names)) != [str] * NUM_CLASSES:
         raise UserError(f"{path} is damaged (it has no class names); move it away or mend it")
+    if note.get("resize") not in (None, *RESIZES):
+        raise UserError(f"{path} is damaged (its resize is unknown); move it away or mend it")
     return dict(note)
 
 
@@ -106,7 +165,17 @@ def _note_of_checkpoint(config: TrainConfig) -> Optional[str]:
     """
     folders = [config.output_place]
     if config.checkpoint is not None:
-        folder = posixpath.dirname(config.place(config.checkpoint))
-        folders = [folder, posixpath.dirname(folder), *folders]
+        folders = [*_folders_of(config.place(config.checkpoint)), *folders]
+    return _note_in(folders)
+
+
+def _folders_of(checkpoint: str) -> list[str]:
+    """Returns the folder of a checkpoint, and that folder's parent."""
+    folder = posixpath.dirname(checkpoint)
+    return [folder, posixpath.dirname(folder)]
+
+
+def _note_in(folders: Iterable[str]) -> Optional[str]:
+    """Returns the path of the first model.json in one of the folders; None if there is none."""
     paths = [str(tf.io.gfile.join(folder, _NAME)) for folder in folders]
     return next((path for path in paths if tf.io.gfile.exists(path)), None)

@@ -20,7 +20,7 @@ def fault_of(checkpoint: str) -> Optional[str]:
     try:
         reader = tf.train.NewCheckpointReader(checkpoint)
         for name in reader.get_variable_to_shape_map():
-            value = reader.get_tensor(name)
+            value = np.asarray(reader.get_tensor(name))  # A text alone is bytes, not an array.
             # bfloat16 and the like are of kind V; NumPy converts them.
             if value.dtype.kind in "fV" and not np.isfinite(value.astype(np.float64)).all():
                 return f"{name} is NaN or infinite"

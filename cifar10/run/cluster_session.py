@@ -1,8 +1,6 @@
-"""A trainer in a cluster: its server, the tasks that it needs, and its replication."""
+"""A trainer in a cluster: its server, and the tasks that it needs."""
 
 import contextlib
-import json
-import os
 import threading
 import time
 from typing import Any, Callable, Optional
@@ -13,20 +11,19 @@ from cifar10.cluster import identity, introduction, server, shutdown
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
-from cifar10.cluster.spec import MASTER, PS, WORKER, Cluster
+from cifar10.cluster.process_guard import ProcessGuard
+from cifar10.cluster.spec import PS, WORKER, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver, UserError
+from cifar10.errors import Stopped, TrainingError, TrainingOver, UserError
 from cifar10.host.activity import EVALUATION, SAVING, Activity
 from cifar10.host.console import say
 from cifar10.host.signals import STAY_SECS, Stay, StopRequest
 from cifar10.output import run_owner
+from cifar10.run import cluster_replication, cluster_run_config
 from cifar10.step.devices import DevicePlan
 from cifar10.step.replication import Replication
 from cifar10.tf_internals import session_wait
 
-# The least time that a worker waits for a session of a master that answers. The master may be
-# building its graph, and --cluster-timeout is for tasks that do not answer.
-_LEAST_SESSION_SECS = 60
 _TELL_AGAIN_SECS = 2.0
 _CLOSING_SECS = 5.0
 _MEET_AGAIN_SECS = 0.2
@@ -63,18 +60,19 @@ class ClusterSession:
         self.session_begins: Callable[[], None] = lambda: None
         self.config, self.cluster, self.plan, self.target = config, cluster, plan, target
         others = {
-            f"{job}/{index}": address
+            cluster.label_of(job, index): address
             for job, tasks in cluster.jobs.items()
             for index, address in enumerate(tasks)
         }
         del others[cluster.label]
-        self._servers = [one for one in others if one.startswith(f"{PS}/")]
-        needed = (f"{PS}/", f"{MASTER}/")
-        self._needed = [one for one in others if self.in_graph or one.startswith(needed)]
-        self._serving = [one for one in self._needed if one != f"{MASTER}/0"]
+        self._servers = [cluster.label_of(PS, index) for index in range(len(cluster.ps_addresses))]
+        needed = {*self._servers, cluster.master_label}
+        self._needed = [one for one in others if self.in_graph or one in needed]
+        self._serving = [one for one in self._needed if one != cluster.master_label]
         asked = [*self._needed, *(self._workers if self._waits_for_workers else [])]
         self._acquaintance = Acquaintance(cluster, asked, self._serving, owner)
         self._monitor = LivenessMonitor(others, config.cluster_timeout, self._acquaintance.meet)
+        self._guard = ProcessGuard(self._monitor)
         self._noted: Optional[Activity] = None
         self._teller: Optional[threading.Thread] = None
         self._closed = threading.Event()
@@ -98,17 +96,11 @@ class ClusterSession:
     @property
     def in_graph(self) -> bool:
         """Whether one process places towers on all machines."""
-        return self.config.replication == "in-graph"
+        return cluster_replication.is_in_graph(self.config)
 
     @property
     def _replicas_to_aggregate(self) -> Optional[int]:
-        """The number of replicas whose gradients an update waits for; None: it waits for no other.
-
-        It is None in asynchronous and in-graph training, and for a single trainer.
-        """
-        if not self.config.sync or self.in_graph or self.cluster.num_trainers == 1:
-            return None
-        return self.config.replicas_to_aggregate or self.cluster.num_trainers
+        return cluster_replication.replicas_to_aggregate(self.config, self.cluster)
 
     @property
     def _waits_for_workers(self) -> bool:
@@ -122,7 +114,8 @@ class ClusterSession:
 
     @property
     def _workers(self) -> list[str]:
-        return [f"{WORKER}/{index}" for index in range(self.cluster.num_trainers - 1)]
+        count = self.cluster.num_trainers - 1
+        return [self.cluster.label_of(WORKER, index) for index in range(count)]
 
     def join(self, check: Callable[[], None]) -> None:
         """Waits for the tasks without which no session can start, and monitors them afterwards.
@@ -145,10 +138,10 @@ class ClusterSession:
             self.close()
             raise
         always = [one for one in self._needed if one not in self._workers]
-        self._monitor.end_process_without(always, is_over=lambda: _is_over(check))
+        self._guard.end_without(always, is_over=lambda: _is_over(check))
         if self.in_graph:
             # All machines take part in its steps, and in the beginning of its sessions.
-            self._monitor.end_process_without(
+            self._guard.end_without(
                 self._workers, is_needed=lambda: self._phase not in (SAVING, EVALUATION)
             )
         self._monitor.say_who_is_silent(self._needed, say)
@@ -172,13 +165,13 @@ class ClusterSession:
                 return f"; nothing was saved, since the weights are on {', '.join(gone)}"
             return save()
 
-        self._monitor.last_work = save_or_explain
+        self._guard.last_work = save_or_explain
         self._noted = noted
         if self._waits_for_workers:
             # Before and after training, and during validation, workers come and go. A master that
             # saves does not need them, and its checkpoint must become whole.
             self._monitor.say_who_is_silent(self._workers, say, lambda: noted.is_in_step)
-            self._monitor.end_process_without(
+            self._guard.end_without(
                 self._workers, self._least_workers, is_needed=lambda: noted.is_in_step
             )
 
@@ -228,8 +221,8 @@ class ClusterSession:
 
         The process is ended after that time.
         """
-        stay = Stay(stop, lambda: self._monitor.is_here(f"{MASTER}/0"))
-        self._monitor.end_process_when(stay.check)
+        stay = Stay(stop, lambda: self._monitor.is_here(self.cluster.master_label))
+        self._guard.end_when(stay.check)
         return stay
 
     def heed_signals(self, stop: StopRequest, is_in_step: Callable[[], bool]) -> None:
@@ -248,81 +241,27 @@ class ClusterSession:
                 stop.check()
 
         if self.trains:
-            self._monitor.end_process_when(check)
+            self._guard.end_when(check)
 
     def replication(self) -> Replication:
-        """Returns this trainer's replication.
-
-        In-graph, it asks all machines for their devices, if there is anything left to train.
-        """
-        homes = [(PS, index) for index in range(len(self.cluster.ps_addresses))] or [(MASTER, 0)]
-        shared = {
-            "variable_devices": tuple(shutdown.task_device(*task) for task in homes),
-            "task_device": self.cluster.device,
-            "transfer_dtype": tf.bfloat16 if self.config.ps_transfer == "bf16" else tf.float32,
-        }
-        own_towers = tuple(f"{self.cluster.device}{one}" for one in self.plan.tower_devices)
-        if self.in_graph:
-            return Replication(
-                tower_devices=self._all_towers() if self.trains else own_towers,
-                num_machines=self.cluster.num_trainers,
-                **shared,
-            )
-        return Replication(
-            tower_devices=own_towers,
-            num_replicas=self.cluster.num_trainers,
-            replica=self.cluster.replica,
-            replicas_to_aggregate=self._replicas_to_aggregate,
-            **shared,
+        """Returns this trainer's replication; see `cluster_replication.replication`."""
+        return cluster_replication.replication(
+            self.config, self.cluster, self.plan, self.target if self.trains else None
         )
 
-    def describe(self, replication: Replication) -> str:
+    def describe(self, place: Replication) -> str:
         """Describes the cluster and its kind of training in one line for people."""
-        count, servers = self.cluster.num_trainers, len(self.cluster.ps_addresses)
-        how = "asynchronous"
-        if self.in_graph:
-            how = "in-graph"
-        elif replication.replicas_to_aggregate:
-            how = f"synchronous, {replication.replicas_to_aggregate} of {count} gradients an update"
-        images = replication.examples_per_step(self.config.train_batch_size)
-        return (
-            f"{self.cluster.label} of {count} trainer{'s' * (count != 1)} and {servers} parameter "
-            f"server{'s' * (servers != 1)}, {how}, {images} images a global step"
-        )
+        return cluster_replication.describe(self.config, self.cluster, place)
 
-    def as_dict(self, replication: Replication) -> dict[str, Any]:
+    def as_dict(self, place: Replication) -> dict[str, Any]:
         """Returns the entry of result.json that describes the cluster."""
-        return {
-            "task": self.cluster.label,
-            "tasks": {job: list(tasks) for job, tasks in self.cluster.jobs.items()},
-            "replication": self.config.replication,
-            "gradients_an_update": replication.replicas_to_aggregate,
-            "images_a_global_step": replication.examples_per_step(self.config.train_batch_size),
-        }
+        return cluster_replication.as_dict(self.config, self.cluster, place)
 
     def run_config(self, **settings: Any) -> Any:
-        """Returns a tf.estimator.RunConfig for training as this task.
-
-        The master's RunConfig contains no cluster, only the target of its sessions. So Estimator
-        evaluates in this process after each checkpoint, whatever the platform calls the master.
-        """
-        tf_config: dict[str, Any] = {}
-        if not self.cluster.is_master:
-            tf_config["cluster"] = {job: list(tasks) for job, tasks in self.cluster.jobs.items()}
-            tf_config["task"] = {"type": self.cluster.task_type, "index": self.cluster.task_index}
-        os.environ["TF_CONFIG"] = json.dumps(tf_config)  # `cifar10.main` has removed the user's.
-        try:
-            return _RunConfig(
-                self.target,
-                session_config=self._session_config(),
-                device_fn=_training_devices(self.cluster),
-                session_creation_timeout_secs=max(
-                    _LEAST_SESSION_SECS, int(self.config.cluster_timeout) + 1
-                ),
-                **settings,
-            )
-        finally:
-            del os.environ["TF_CONFIG"]
+        """Returns a tf.estimator.RunConfig for training as this task."""
+        return cluster_run_config.run_config(
+            self.config, self.cluster, self.plan, self.target, **settings
+        )
 
     def tell_end(self) -> None:
         """Tells the tasks that only serve that this trainer no longer needs them.
@@ -378,53 +317,6 @@ class ClusterSession:
         """Returns whether updates wait for a worker that is lost."""
         return sum(not is_lost(one) for one in self._workers) < self._least_workers
 
-    def _session_config(self) -> Any:
-        filters = [] if self.in_graph else [f"/job:{PS}", self.cluster.device]
-        return server.with_filters(self.plan.session_config, filters)
-
-    def _all_towers(self) -> tuple[str, ...]:
-        """Returns the devices of the towers of all machines.
-
-        A machine with GPUs has --num-towers towers, by default one per GPU. A machine without GPUs
-        has as many towers on its CPU as this machine has towers.
-
-        Raises:
-          ConfigError: --num-towers is not a multiple of a machine's number of GPUs.
-        """
-        with tf.Session(self.target, config=self._session_config()) as session:
-            names = [device.name for device in session.list_devices()]
-        towers = []
-        for job, index in self.cluster.trainers:
-            task = f"/job:{job}/replica:0/task:{index}/"
-            gpus = [name for name in names if name.startswith(task) and ":GPU:" in name]
-            if not gpus:
-                towers += [shutdown.task_device(job, index)] * self.plan.num_towers
-                continue
-            count = self.config.num_towers or len(gpus)
-            if count % len(gpus):
-                raise ConfigError(
-                    f"--num-towers must be a multiple of the GPUs, got {count} towers on the "
-                    f"{len(gpus)} GPUs of {job}/{index}; --num-gpus says there how many to use"
-                )
-            towers += [gpus[number % len(gpus)] for number in range(count)]
-        return tuple(towers)
-
-
-class _RunConfig(tf.estimator.RunConfig):
-    """Makes training's sessions run on the server at `target`, whatever TF_CONFIG contains.
-
-    Estimator reads the target from the property `master`, and copies the object and its attributes.
-    """
-
-    def __init__(self, target: str, **settings: Any) -> None:
-        self.target = target
-        super().__init__(**settings)
-
-    @property
-    def master(self) -> str:
-        """The address of the server for sessions."""
-        return self.target
-
 
 def _owner(config: TrainConfig, cluster: Cluster) -> Owner:
     """Returns the owner of this master's run: the job token, or else the output folder's number."""
@@ -444,25 +336,3 @@ def _is_over(check: Callable[[], None]) -> bool:
     except (Stopped, UserError, OSError, tf.errors.OpError):
         return False
     return False
-
-
-def _training_devices(cluster: Cluster) -> Callable[[Any], str]:
-    """Returns a device function that places training's ops on this task.
-
-    It places plain variables on the first parameter server. Estimator uses the same function for
-    the evaluations between training steps, whose graphs must stay in this process. The training
-    graph is the first one that the function is called for.
-    """
-    place = tf.train.replica_device_setter(
-        ps_tasks=len(cluster.ps_addresses),
-        worker_device=cluster.device,
-        ps_strategy=lambda op: 0,
-    )
-    graphs: list[Any] = []
-
-    def device(op: Any) -> str:  # A function, since Estimator deep-copies any other object.
-        if not graphs:
-            graphs.append(op.graph)
-        return str(op.device if place is None or op.graph is not graphs[0] else place(op))
-
-    return device

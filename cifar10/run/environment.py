@@ -18,9 +18,20 @@ _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotli
 
 def describe_config(params: ModelParams) -> dict[str, Any]:
     """Returns every setting by name, with the values that were chosen for unset ones."""
+    return {**dataclasses.asdict(params.config), **_in_force(params)}
+
+
+def chosen_settings(params: ModelParams) -> list[str]:
+    """Returns the names of the settings whose values were chosen for this run, in order."""
+    config = params.config
+    return [name for name, value in _in_force(params).items() if value != getattr(config, name)]
+
+
+def _in_force(params: ModelParams) -> dict[str, Any]:
+    """Returns the values in force of the settings that may be unset, chosen or not."""
     config, plan = params.config, params.plan
     session = plan.session_config
-    chosen = {
+    return {
         **_learning(params),
         **models.find(config.model).in_force(config),
         "num_gpus": len({device for device in plan.tower_devices if "gpu" in device}),
@@ -30,7 +41,6 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
         "num_inter_threads": session.inter_op_parallelism_threads,
         "kernels": "own" if plan.own_kernels else "tensorflow",
     }
-    return {**dataclasses.asdict(config), **chosen}
 
 
 def _learning(params: ModelParams) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from cifar10.run.stall_watch import StallWatch
 from cifar10.schema import EVAL
 
 _POLL_SECS = 0.5
-_MASTER = f"{MASTER}/0"
 
 
 def evaluate_until_end(
@@ -92,11 +91,12 @@ class _Run:
         self._recorder = ValidationRecorder(job, self.history, say)
         self._changed = time.monotonic()
         self._monitor: Optional[LivenessMonitor] = None
-        self._cluster, self._acquaintance = cluster, Acquaintance(cluster, [_MASTER])
+        self._cluster, self._master = cluster, cluster.master_label
+        self._acquaintance = Acquaintance(cluster, [self._master])
         # A process that trains alone opens no port for an evaluator that it does not know.
         if not cluster.is_alone or cluster.evaluator_address:
             address, timeout = cluster.address_of(MASTER, 0), job.config.cluster_timeout
-            self._monitor = LivenessMonitor({_MASTER: address}, timeout, self._meet)
+            self._monitor = LivenessMonitor({self._master: address}, timeout, self._meet)
 
     def follow(self) -> dict[str, Any]:
         """Validates new checkpoints until training is over; returns the final run status."""
@@ -156,8 +156,8 @@ class _Run:
         timeout = self.job.config.cluster_timeout
         late = None
         if self._monitor:
-            self._monitor.refuse_wrong([_MASTER])
-            late = self._monitor.missing([_MASTER])
+            self._monitor.refuse_wrong([self._master])
+            late = self._monitor.missing([self._master])
         elif time.monotonic() - self._changed > timeout:
             late = (
                 f"no new checkpoint in {self.job.config.output_place} for {timeout:g} s "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
@@ -15,6 +16,7 @@ from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
 from cifar10.run.cluster_session import ClusterSession
+from cifar10.run.goals import Ending
 from cifar10.schema import CLASS_NAMES, TRAIN
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
@@ -33,6 +35,7 @@ class Job:
     given_records: Optional[RecordSet] = None
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
     has_evaluator: bool = False  # whether a separate process validates and writes the results
+    ended_early: Optional[Ending] = None  # why training was over before this process started
     evaluation_hooks: tuple[Any, ...] = ()  # session hooks of every evaluation in this process
     activity: Activity = dataclasses.field(default_factory=Activity)  # of this process
 
@@ -58,6 +61,11 @@ class Job:
         """The number of images that this process uses per step; None if it trains alone."""
         place = self.params.place
         return place.batch_size(self.config.train_batch_size) if place.num_replicas > 1 else None
+
+    def with_first_values(self, values: Mapping[str, Any]) -> "Job":
+        """Returns a job whose variables start from these arrays, by the variable's name."""
+        params = dataclasses.replace(self.params, values_from_data=values)
+        return dataclasses.replace(self, params=params)
 
     def stay_for_the_master(self, stop: StopRequest) -> Optional[Stay]:
         """Returns how long this worker keeps training for its master after a signal."""

@@ -22,10 +22,11 @@ from cifar10.output import checkpoints, folder_lock, model_settings, recovery, r
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.output.unfinished import remove_unfinished
-from cifar10.run import figures, results
+from cifar10.run import figures, goals, init_checkpoint, results
 from cifar10.run.hooks import training
 from cifar10.run.hooks.duration import DurationHook, describe_amount
 from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
+from cifar10.run.hooks.goals import EvaluatorGoalHook, GoalHook
 from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.hooks.step_probe import ActivityHook, SavingListener, StepProbe
 from cifar10.run.hooks.summaries import ResumeHook, SummaryHook, keep
@@ -69,6 +70,7 @@ def train_and_evaluate(
     records = open_records(config.data_place)
     for split in (TRAIN, EVAL):
         records.require(split)
+    goals.check(config, records)
     open_output(config)
     with folder_lock.hold(config.output_place, folder_lock.TRAINING, stop.check) as check_owner:
         _train_and_evaluate(config, records, stop, started, cluster, check_owner)
@@ -86,13 +88,24 @@ def _train_and_evaluate(
     remove_unfinished(config.output_place)
     checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
     start_step = checkpoints.read_counter(checkpoint, "global_step")
+    start = None if checkpoint else init_checkpoint.read(config)
+    unused = checkpoint and init_checkpoint.describe_unused(config, checkpoint)
+    if unused:
+        say(unused)
+    ended = goals.ended_before(config, start_step)
     if cluster:
         # A master whose last step is saved needs no other task.
-        trains = start_step < steps_of_cluster(config, cluster, records)
+        trains = start_step < steps_of_cluster(config, cluster, records) and not ended
         job = join_job(config, records, cluster, stop.check, trains)
     else:
         job = start_job(config, records)
+    job = dataclasses.replace(job, ended_early=ended)
+    if start:
+        job = job.with_first_values(start.values)
+        say(start.describe())
     try:
+        origin = model_settings.started_from(config) if checkpoint else start and start.as_dict()
+        model_settings.write(config, job.class_names, origin, job.records.resize)
         _run_job(job, stop, started, checkpoint, cluster, check_owner)
     except Stopped:
         saved = checkpoints.latest(config.output_place)
@@ -118,8 +131,8 @@ def _run_job(
         job.cluster_session.heed_signals(stop, lambda: job.activity.is_in_step)
     if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):
         job = dataclasses.replace(job, has_evaluator=True)
-    model_settings.write(config, job.class_names)
-    if start_step >= job.total_steps and results.is_finished(config, start_step):
+    is_over = start_step >= job.total_steps or job.ended_early is not None
+    if is_over and results.is_finished(config, start_step):
         job.tell_end()
         say(results.describe_finished(config))
         return
@@ -145,12 +158,17 @@ def _run_job(
 
 
 def _with_values_from_data(job: Job) -> Job:
-    """Adds the initial values that the model computes from the data, which only the chief needs."""
+    """Adds the initial values that the model computes from the data, which only the chief needs.
+
+    Those of --init-checkpoint include them.
+    """
+    if job.params.values_from_data:
+        return job
     with clear_errors(job.config):
         values = models.find(job.config.model).first_values(
             lambda count: sample_images(job.records, job.config.seed, count)
         )
-    return dataclasses.replace(job, params=dataclasses.replace(job.params, values_from_data=values))
+    return job.with_first_values(values)
 
 
 class _Run:
@@ -179,10 +197,17 @@ class _Run:
         deadline = started + 60.0 * (job.config.max_minutes or math.inf)
         self._time_limit = training.TimeLimitHook(deadline, stop)
         self._recorder = ValidationRecorder(job, history, progress.message)
+        if job.has_evaluator:
+            self._goals = goals.of_evaluator(job.config)
+        else:
+            self._goals = goals.of_this_process(job.config, history)
+        self._goals.ending = job.ended_early
 
     @property
     def outcome(self) -> str:
         """The status of result.json: how training ended."""
+        if self._goals.ending:
+            return self._goals.ending.status
         return "stopped by --max-minutes" if self._time_limit.reached else "completed"
 
     def train(self, checkpoint: Optional[str]) -> None:
@@ -190,9 +215,12 @@ class _Run:
         job = self._job
         self._validate_if_missing(checkpoint)
         with clear_errors(job.config):
-            if checkpoints.read_counter(checkpoint, "global_step") < job.total_steps:
+            is_short = checkpoints.read_counter(checkpoint, "global_step") < job.total_steps
+            if is_short and not job.ended_early:
                 self._train_on()  # Says that training is over before the last validation.
             else:
+                if job.ended_early:
+                    self._progress.message(job.ended_early.line)
                 self._say_that_training_is_over()
             self._validate_if_missing(checkpoints.latest(job.config.output_place))
         self._stop.check()
@@ -208,10 +236,8 @@ class _Run:
         job.activity.begin(activity.START)
         spec = tf.estimator.TrainSpec(
             lambda: train_input(job),
-            hooks=[
-                *self._train_hooks(every),
-                saver,
-            ],  # The saver sees whether another hook ends it.
+            # The saver sees whether another hook before it ends training.
+            hooks=[*self._train_hooks(every), saver, *self._goal_hooks(after_save=True)],
             saving_listeners=[
                 SavingListener(job.activity),
                 training.OwnerListener(self._check_owner),
@@ -267,7 +293,16 @@ class _Run:
             SummaryHook(tf.GraphKeys.SUMMARIES, config.summary_steps, config.log_place),
             SummaryHook(model_fn.SAMPLES, checkpoint_steps, config.log_place),
             self._time_limit,
+            *self._goal_hooks(after_save=False),
         ]
+
+    def _goal_hooks(self, after_save: bool) -> list[Any]:
+        """Returns the hook that ends training at a goal, if it belongs in this place."""
+        if not goals.are_set(self._job.config) or after_save == self._job.has_evaluator:
+            return []
+        if self._job.has_evaluator:
+            return [EvaluatorGoalHook(self._goals, self._progress.message, self._stop)]
+        return [GoalHook(self._goals, self._progress.message)]
 
     def _validate_if_missing(self, checkpoint: Optional[str]) -> None:
         """Validates a checkpoint if the run that saved it was killed before its validation."""

@@ -22,7 +22,6 @@ from cifar10.output import run_status
 from cifar10.step.devices import plan_devices, use_devices
 
 _LISTEN_SECS = 0.2
-_MASTER = f"{MASTER}/0"
 
 
 def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
@@ -44,17 +43,17 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     introduction.introduce(target, Identity.of(cluster))
     in_graph = config.replication == "in-graph"
     trainers = {
-        f"{job}/{index}": cluster.address_of(job, index)
+        cluster.label_of(job, index): cluster.address_of(job, index)
         for job, index in cluster.trainers
         if job == MASTER or not in_graph
     }
-    acquaintance = Acquaintance(cluster, [_MASTER])
+    acquaintance = Acquaintance(cluster, [cluster.master_label])
     monitor = LivenessMonitor(trainers, config.cluster_timeout, acquaintance.meet)
     monitor.start()
     listener = shutdown.ShutdownListener(cluster, list(trainers), target)
     say(f"{cluster.label} serves at {cluster.address}")
     try:
-        source = _until_over(config, monitor, listener, stop)
+        source = _until_over(config, cluster.master_label, monitor, listener, stop)
     finally:
         monitor.stop()
         acquaintance.close()
@@ -63,27 +62,36 @@ def serve(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
 
 def _until_over(
     config: TrainConfig,
+    master: str,
     monitor: LivenessMonitor,
     listener: shutdown.ShutdownListener,
     stop: StopRequest,
 ) -> str:
-    """Waits until training is over; returns who says so if it is not the master, else ""."""
-    stay = Stay(stop, lambda: monitor.is_here(_MASTER))
+    """Waits until training is over; returns who says so if it is not the master, else "".
+
+    Args:
+      config: the settings.
+      master: the master's label.
+      monitor: knows whether the trainers answer.
+      listener: knows which trainers have ended.
+      stop: knows whether a signal has arrived.
+    """
+    stay = Stay(stop, lambda: monitor.is_here(master))
     has_seen_master = False
-    monitor.say_who_is_silent([_MASTER], say, lambda: has_seen_master and not listener.master_ended)
+    monitor.say_who_is_silent([master], say, lambda: has_seen_master and not listener.master_ended)
     while not listener.is_over:
         stay.check()
         listener.listen()
         if listener.master_ended and not any(monitor.is_here(label) for label in listener.waiting):
             break
-        has_seen_master = has_seen_master or monitor.is_here(_MASTER)
-        late = None if listener.master_ended else monitor.missing([_MASTER])
+        has_seen_master = has_seen_master or monitor.is_here(master)
+        late = None if listener.master_ended else monitor.missing([master])
         if late and not has_seen_master and _is_over(config):
-            return f" according to {config.output_place}; {_MASTER} does not answer"
+            return f" according to {config.output_place}; {master} does not answer"
         if late:
             raise TrainingError(late)
         if not listener.master_ended:
-            monitor.refuse_wrong([_MASTER])
+            monitor.refuse_wrong([master])
         time.sleep(_LISTEN_SECS)
     return ""
 

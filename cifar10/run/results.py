@@ -1,7 +1,6 @@
 """Evaluates the best checkpoint after training, and writes export, result.json and report.html."""
 
 import datetime
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,15 @@ from cifar10.errors import UserError
 from cifar10.host.console import say
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.signals import StopRequest
-from cifar10.output import checkpoints
+from cifar10.output import checkpoints, model_settings
 from cifar10.output.history import History
 from cifar10.output.report import Mistake, render_report
-from cifar10.run import environment
+from cifar10.run import environment, goals
 from cifar10.run.job import Job
 from cifar10.run.modes import export
 from cifar10.run.modes.evaluate import Evaluation, describe_augmented, evaluate_split
 from cifar10.schema import EVAL
+from cifar10_program import command_line
 
 RESULT_NAME, REPORT_NAME = "result.json", "report.html"
 _MISTAKES = 36
@@ -48,10 +48,12 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "status": status,
         "model": config.model_title,
         "recipe": config.recipe,
-        "command": ["python", *sys.argv],
+        "init_checkpoint": model_settings.started_from(config),
+        "command": command_line(),
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
         "configuration": environment.describe_config(job.params),
+        "chosen": environment.chosen_settings(job.params),
         "cluster": job.cluster_session.as_dict(job.params.place) if job.cluster_session else None,
         "versions": environment.versions(),
         "hardware": environment.hardware(),
@@ -98,13 +100,16 @@ def describe_end(config: TrainConfig) -> str:
 def describe_finished(config: TrainConfig) -> str:
     """Returns a message for people who start a finished run again."""
     place = config.output_place
-    figures = read_json(tf.io.gfile.join(place, RESULT_NAME))["figures"]
+    found = read_json(tf.io.gfile.join(place, RESULT_NAME))
+    figures, status = found["figures"], str(found.get("status", ""))
+    way_on = "raise --train-steps or --train-epochs"
+    if status in (goals.AT_ACCURACY, goals.EARLY):
+        way_on = f"raise {status.rpartition(' ')[2]} or leave it out"
     return (
         f"already trained to step {figures['global_step']:,}: eval accuracy "
         f"{figures['eval_accuracy']:.4f}, report: {tf.io.gfile.join(place, REPORT_NAME)}, "
         f"result: {tf.io.gfile.join(place, RESULT_NAME)}\n"
-        "to train on, raise --train-steps or --train-epochs; to start anew, name another "
-        "--output-dir"
+        f"to train on, {way_on}; to start anew, name another --output-dir"
     )
 
 

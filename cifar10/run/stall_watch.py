@@ -10,7 +10,6 @@ import faulthandler
 import functools
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional
 
@@ -69,11 +68,17 @@ class StallWatch:
 
     def __enter__(self) -> "StallWatch":
         if self._timeout_secs:
-            threading.Thread(target=self._watch, daemon=True, name="stall watch").start()
+            period = min(_PERIOD_SECS, self._timeout_secs / 10)
+            # While this process is stopped (SIGSTOP), it can make no progress.
+            self._activity.time.count_gaps_up_to(2 * period)
+            threading.Thread(
+                target=self._watch, args=(period,), daemon=True, name="stall watch"
+            ).start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._ended.set()
+        self._activity.time.count_gaps_up_to(None)
 
     @property
     def limit(self) -> float:
@@ -83,15 +88,13 @@ class StallWatch:
         seen = self._activity.longest.get(phase, 0.0)
         return max(factor * self._timeout_secs, _SEEN_FACTOR * seen)
 
-    def _watch(self) -> None:
+    def _watch(self, period: float) -> None:
         count, silence, said = -1, 0.0, False
-        period = min(_PERIOD_SECS, self._timeout_secs / 10)
-        before = time.monotonic()
+        clock = self._activity.time
+        before = clock.now()
         while not self._ended.wait(period):
-            now = time.monotonic()
-            # If this process was stopped (SIGSTOP), it could make no progress, so that time does
-            # not count.
-            passed, before = min(now - before, 2 * period), now
+            now = clock.now()
+            passed, before = now - before, now
             progresses = count != self._activity.count or self._activity.phase is None
             if progresses or not self._is_heard():
                 count, silence, said = self._activity.count, 0.0, False
@@ -179,7 +182,8 @@ def watch_for_stalls(
         # waits for its master's session, for which there is a time limit of its own.
         phase = activity.START if session.cluster.is_master else None
         session.session_begins = functools.partial(job.activity.begin, phase)
-    labels = [f"{task}/{index}" for task, index in session.cluster.trainers] if session else [""]
+    cluster = session.cluster if session else None
+    labels = [cluster.label_of(*task) for task in cluster.trainers] if cluster else [""]
     return StallWatch(
         job.activity,
         job.config.stall_timeout,

@@ -5,7 +5,9 @@ from typing import Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
+from cifar10.config.train_config import TrainConfig
 from cifar10.input import augment
+from cifar10.ops.layers import Layers
 from cifar10.step import towers, training_step
 from cifar10.step.losses import cross_entropy
 from cifar10.step.metrics import confusion_matrix
@@ -63,6 +65,13 @@ def build_step(images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> tra
     return training_step.build(models.network(params.config), images, labels, params)
 
 
+def variable_shapes(config: TrainConfig) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each weight and statistic of a model, in the order of its layers."""
+    layers = Layers(training=True, norm=config.batch_norm)
+    specs = training_step.record(models.network(config), layers)
+    return {spec.name: spec.shape for spec in specs}
+
+
 def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     """Computes logits, float32 [N, 10], with variables that a checkpoint fills.
 
@@ -84,7 +93,8 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
         plan.tower_devices,
         [source] * plan.num_towers,
     )
-    return tf.concat([tower.logits for tower in parts], 0)[: tf.shape(images)[0]]
+    logits = tf.concat([tower.logits for tower in parts], 0)
+    return logits if filled is images else logits[: tf.shape(images)[0]]
 
 
 def _eval_spec(

@@ -27,8 +27,8 @@ class ModelParams:
         in the checkpoint for evaluation and export.
       channel_deviation: the standard deviation of each channel, 3 numbers; kept there too.
       replication: this process's place among those that train; None: it trains alone.
-      values_from_data: initial values that are computed from the training images, arrays of the
-        variables' shapes by variable name.
+      values_from_data: initial values that are computed from the training images or read from
+        --init-checkpoint, arrays of the variables' shapes by variable name.
       augments_test: whether EVAL also measures the accuracy with test-time augmentation.
     """
 

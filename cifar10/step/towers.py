@@ -81,15 +81,20 @@ def split_batch(batch: tf.Tensor, num_towers: int) -> list[tf.Tensor]:
 
 
 def fill_towers(images: tf.Tensor, num_towers: int) -> tf.Tensor:
-    """Adds black images, so that each tower has the image that convolutions need at least.
+    """Adds black images, so that each of several towers has an image.
+
+    A single tower gets its images unchanged: TensorFlow Lite, to which exported models are
+    converted, has no op that pads uint8. So a batch without images fails there.
 
     Args:
       images: uint8 [N, 32, 32, 3].
       num_towers: the number of towers that share the images.
 
     Returns:
-      uint8 [max(N, num_towers), 32, 32, 3].
+      uint8 [max(N, num_towers), 32, 32, 3]; the images themselves for one tower.
     """
+    if num_towers == 1:
+        return images
     missing = tf.maximum(num_towers - tf.shape(images)[0], 0)
     return tf.pad(images, [[0, missing], [0, 0], [0, 0], [0, 0]])
 

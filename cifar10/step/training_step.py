@@ -16,7 +16,7 @@ from cifar10.step.params import ModelParams
 from cifar10.step.standardise import standardiser
 from cifar10.step.state import TrainingState
 from cifar10.weights.packed import Layout, Slices
-from cifar10.weights.spec import Recorder
+from cifar10.weights.spec import Recorder, Spec
 
 # Names of tensors that hooks look up.
 LOSS, ACCURACY = "step_loss", "step_accuracy"
@@ -166,13 +166,23 @@ def lay_out(
     Args:
       model: a function (Layers, images float32 [N, 32, 32, 3]) -> logits float32 [N, 10].
       layers: the layers' settings.
-      values_from_data: initial values computed from the data, arrays of the variables' shapes by
-        variable name; None: there are none.
+      values_from_data: initial values computed from the data or read from a checkpoint, arrays of
+        the variables' shapes by variable name; None: there are none.
+    """
+    return Layout(record(model, layers), values_from_data)
+
+
+def record(model: Network, layers: Layers) -> list[Spec]:
+    """Returns the specs of the variables that a model requests, in the order of its layers.
+
+    Args:
+      model: a function (Layers, images float32 [N, 32, 32, 3]) -> logits float32 [N, 10].
+      layers: the layers' settings.
     """
     recorder = Recorder()
     with tf.Graph().as_default(), towers.model_scope():
         model(layers.for_tower(recorder, lambda tensor: tensor), tf.zeros([1, 32, 32, 3]))
-    return Layout(recorder.specs, values_from_data)
+    return recorder.specs
 
 
 def _early(state: TrainingState) -> Optional[tf.Tensor]:

@@ -66,8 +66,8 @@ class Layout:
 
     Args:
       specs: the specs of the variables that the model requests.
-      values_from_data: initial values computed from the data, arrays of the variables' shapes by
-        variable name; they replace initializers.
+      values_from_data: initial values computed from the data or read from a checkpoint, arrays of
+        the variables' shapes by variable name; they replace initializers.
 
     Attributes:
       weights: all weights.
@@ -96,7 +96,8 @@ class Layout:
                 "a normalisation has a moving mean and a moving variance in one scope, but one of "
                 f"them is missing in {unpaired}"
             )
-        self.statistics = Section([*means.values(), *(variances[layer] for layer in means)])
+        pairs = [*means.values(), *(variances[layer] for layer in means)]
+        self.statistics = Section([_with_first_value(one, values_from_data or {}) for one in pairs])
 
 
 def _layer(spec: Spec) -> str:

@@ -4,6 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
+from cifar10_program import TRAIN, started_as
 from data_prep.commands.counts import print_counts
 from data_prep.folder.build import build
 from data_prep.folder.manifest import Manifest, Options
@@ -20,8 +21,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Builds the records unless they are up to date; returns the exit code."""
     started = time.monotonic()
     out = Path(arguments.out)
-    source = detect.find(arguments.source, arguments.seed, arguments.synthetic_size)
-    options = Options(arguments.validation_size, arguments.shards, arguments.seed)
+    source = detect.find(
+        arguments.source, arguments.seed, arguments.synthetic_size, arguments.resize
+    )
+    options = Options(arguments.validation_size, arguments.shards, arguments.seed, arguments.resize)
     result = build(source, out, options, arguments.force, lambda line: print(line, flush=True))
     if result.label_counts is None:
         print(f"{out} is up to date with {source.name}: nothing to do (--force rebuilds).")
@@ -29,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     _describe_source(result.manifest)
     print_counts(result.manifest.class_names, result.label_counts)
     print(f"\nWritten and verified in {time.monotonic() - started:.1f} s: {out}")
-    print(f"Next: python cifar10_main.py --data-dir {out} --train-batch-size=128")
+    print(f"Next: {started_as(TRAIN)} --data-dir {out} --train-batch-size=128")
     return 0
 
 
@@ -42,4 +45,6 @@ def _describe_source(manifest: Manifest) -> None:
     if manifest.kind in (archive.kind for archive in ARCHIVES.values()):
         published = manifest.fingerprint in (archive.sha256 for archive in ARCHIVES.values())
         note = f", {_PUBLISHED_NOTE[published]}"
+    if manifest.options.resize is not None:
+        note = f", --resize {manifest.options.resize} for images of other sizes than 32x32"
     print(f"\nSource: {manifest.name} ({manifest.kind}{note})")

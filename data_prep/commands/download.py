@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from cifar10 import schema
+from cifar10_program import DATA, started_as
 from data_prep.published.archives import ARCHIVES
 from data_prep.published.fetch import fetch
 
@@ -13,5 +14,5 @@ def run(arguments: argparse.Namespace) -> int:
     archive = ARCHIVES[arguments.archive]
     path = fetch(archive, Path(arguments.out), arguments.url)
     print(f"{path}: {archive.bytes:,} bytes, SHA-256 as published.")
-    print(f"Next: python -m data_prep --source {path} --out {schema.DEFAULT_DATA_DIR}")
+    print(f"Next: {started_as(DATA)} --source {path} --out {schema.DEFAULT_DATA_DIR}")
     return 0

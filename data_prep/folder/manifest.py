@@ -23,11 +23,14 @@ class Options:
         validation images.
       shards: number of files of the train split.
       seed: seed of the validation split and of the order of the records.
+      resize: how images of other sizes were brought to 32x32, one of `schema.RESIZES`; None: there
+        were none.
     """
 
     validation_size: Optional[int] = None
     shards: int = 1
     seed: int = 0
+    resize: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,22 @@ def _parse(content: dict[str, Any]) -> Manifest:
         source["name"],
         source["fingerprint"],
         class_names,
-        Options(options["validation_size"], int(options["shards"]), int(content["seed"])),
+        Options(
+            options["validation_size"],
+            int(options["shards"]),
+            int(content["seed"]),
+            _resize(options.get("resize")),  # Folders of older versions do not have it.
+        ),
         splits,
         tuple(float(value) for value in content["channel_mean"]),
         tuple(float(value) for value in content["channel_deviation"]),
     )
+
+
+def _resize(how: Any) -> Optional[str]:
+    if how is not None and how not in schema.RESIZES:
+        raise ValueError(f"{how!r} is no way to resize images")
+    return None if how is None else str(how)
 
 
 def _files(split: dict[str, Any], name: str) -> tuple[Written, ...]:

@@ -1,58 +1,60 @@
-"""Decodes PNG and JPEG files to pixels; for large sets, in one process per core.
+"""Decodes image files to pixels; for large sets, in one process per core.
 
 Threads would not help, because Pillow spends most of a small image's time in Python code. Each
 process reads batches from a pipe and answers through it. The pipe closes when the parent
 ends, even if it is killed, so no decoder outlives a killed run.
 """
 
-import io
 import itertools
 import multiprocessing
 import os
 import signal
-import warnings
 from collections import deque
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import Union
+from typing import Optional, Union
 
-import numpy as np
-from PIL import Image
-
-from cifar10 import schema
+from cifar10 import image_file, schema
 from data_prep.errors import SourceError
 
-# Modes with at most 8 bits per channel, which convert to RGB without loss of range.
-_MODES = ("RGB", "RGBA", "L", "LA", "P", "PA", "1", "CMYK", "YCbCr")
+# A batch ends with either: files of 32x32 pixels take some 600 kB, photographs megabytes each.
 _FILES_AT_ONCE = 256
+_BYTES_AT_ONCE = 4 << 20
 # Batches to decode before processes start, which takes as long as decoding some 2,000 images.
 _WORTH_PROCESSES = 8
+RESIZE_ADVICE = f"--resize {'|'.join(schema.RESIZES)} takes images of any size"
 
 _Batch = list[tuple[str, bytes]]
 _Answer = Union[bytes, SourceError]
 
 
-def decode_all(files: Iterator[tuple[str, bytes]]) -> Iterator[bytes]:
+def decode_all(files: Iterator[tuple[str, bytes]], resize: Optional[str] = None) -> Iterator[bytes]:
     """Decodes (name, content) pairs, in order, to 3,072 bytes each in CHW order.
+
+    Args:
+      files: the pairs.
+      resize: how images of other sizes are brought to 32x32; None: they are refused.
 
     Raises:
       SourceError: as for `decode`, for the first bad file in the order of `files`.
     """
     batches = _batches(files)
     for batch in itertools.islice(batches, _WORTH_PROCESSES):
-        yield from _images(decode_batch(batch))
+        yield from _images(decode_batch(batch, resize))
     first = next(batches, None)
     if first is not None:
-        yield from _decode_in_processes(first, batches)
+        yield from _decode_in_processes(first, batches, resize)
 
 
-def _decode_in_processes(first: _Batch, batches: Iterator[_Batch]) -> Iterator[bytes]:
+def _decode_in_processes(
+    first: _Batch, batches: Iterator[_Batch], resize: Optional[str]
+) -> Iterator[bytes]:
     # Spawned, not forked: a fork would inherit the other pipes and keep them open.
     context = multiprocessing.get_context("spawn")
     idle: list[Connection] = []
     for _ in range(len(os.sched_getaffinity(0))):
         ours, theirs = context.Pipe()
-        context.Process(target=_serve, args=(theirs,), daemon=True).start()
+        context.Process(target=_serve, args=(theirs, resize), daemon=True).start()
         theirs.close()
         idle.append(ours)
     connections = tuple(idle)
@@ -76,7 +78,15 @@ def _decode_in_processes(first: _Batch, batches: Iterator[_Batch]) -> Iterator[b
 
 
 def _batches(files: Iterator[tuple[str, bytes]]) -> Iterator[_Batch]:
-    while batch := list(itertools.islice(files, _FILES_AT_ONCE)):
+    batch: _Batch = []
+    size = 0
+    for name, data in files:
+        batch.append((name, data))
+        size += len(data)
+        if len(batch) == _FILES_AT_ONCE or size >= _BYTES_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+    if batch:
         yield batch
 
 
@@ -87,59 +97,41 @@ def _images(answer: _Answer) -> Iterator[bytes]:
         yield answer[start : start + schema.IMAGE_BYTES]
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, resize: Optional[str]) -> None:
     """Decodes batches in a child process until the parent closes the pipe or ends."""
     # Ctrl-C reaches the whole process group; the parent handles it and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         while True:
-            connection.send(decode_batch(connection.recv()))
+            connection.send(decode_batch(connection.recv(), resize))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 
-def decode_batch(batch: _Batch) -> _Answer:
+def decode_batch(batch: _Batch, resize: Optional[str] = None) -> _Answer:
     """Decodes a batch; returns the images' bytes, concatenated, or the error of the first bad file.
 
     Args:
       batch: (name, content) of each file.
+      resize: how images of other sizes are brought to 32x32; None: they are refused.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # Pillow warns about unusual files: refuse them.
-        try:
-            return b"".join(decode(data, name) for name, data in batch)
-        except SourceError as error:
-            return error
+    try:
+        return b"".join(decode(data, name, resize) for name, data in batch)
+    except SourceError as error:
+        return error
 
 
-def decode(data: bytes, name: str) -> bytes:
-    """Decodes a PNG or JPEG to 3,072 bytes in CHW order; converts grey, palette and alpha to RGB.
+def decode(data: bytes, name: str, resize: Optional[str] = None) -> bytes:
+    """Decodes an image file to 3,072 bytes in CHW order: see `cifar10.image_file`.
 
     Raises:
       SourceError: the file is not an image, is damaged, or has another size or depth.
     """
     try:
-        # Only the header is read here; the pixels are decoded after the size has been checked.
-        with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:
-            _check_header(image, name)
-            rgb = image if image.mode == "RGB" else image.convert("RGB")
-            return np.asarray(rgb).transpose(2, 0, 1).tobytes()
-    except SourceError:
-        raise
-    except Exception as error:  # Pillow's decoders raise many types on damaged files.
-        reason = str(error).split("<")[0].strip() or type(error).__name__
-        raise SourceError(f"{name}: not a sound PNG or JPEG image: {reason}") from error
-
-
-def _check_header(image: Image.Image, name: str) -> None:
-    if image.size != (schema.WIDTH, schema.HEIGHT):
-        width, height = image.size
-        raise SourceError(
-            f"{name}: images must be {schema.WIDTH}x{schema.HEIGHT} pixels, "
-            f"this is {width}x{height}"
-        )
-    if image.mode not in _MODES:
-        raise SourceError(
-            f"{name}: images must have 8 bits per channel, this has mode {image.mode}"
-        )
+        pixels = image_file.decode(data, resize).pixels
+    except image_file.ImageSizeError as error:
+        raise SourceError(f"{name}: {error}; {RESIZE_ADVICE}") from error
+    except image_file.ImageFileError as error:
+        raise SourceError(f"{name}: {error}") from error
+    return pixels.transpose(2, 0, 1).tobytes()

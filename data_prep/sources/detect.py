@@ -37,6 +37,7 @@ class Source:
       path: path of the source; None for the synthetic set.
       size: number of training images of the synthetic set.
       seed: seed of the synthetic set.
+      resize: how images of other sizes are brought to 32x32; None: they are refused.
     """
 
     name: str
@@ -44,37 +45,56 @@ class Source:
     path: Optional[Path]
     size: int
     seed: int
+    resize: Optional[str] = None
 
     def load(self) -> Dataset:
         """Reads all images into memory.
 
         Raises:
           SourceError: the content is damaged, or is none of the known kinds.
+          UsageError: images are to be resized, but the source is an archive of CIFAR-10.
         """
         if self.path is None:
             return synthetic.load(self.size, self.seed)
-        dataset = _load(self.path)
+        dataset = _load(self.path, self.resize)
         check_classes(dataset)
         return dataset
 
 
-def find(source: str, seed: int, synthetic_size: Optional[int] = None) -> Source:
+def find(
+    source: str,
+    seed: int,
+    synthetic_size: Optional[int] = None,
+    resize: Optional[str] = None,
+) -> Source:
     """Identifies a source and computes its fingerprint.
 
     Args:
       source: a path, or the word `synthetic`.
       seed: seed of the synthetic set.
       synthetic_size: number of training images of the synthetic set; None: the default.
+      resize: how images of other sizes are brought to 32x32, one of `schema.RESIZES`; None: they
+        are refused.
 
     Raises:
       SourceError: there is no such path, or it cannot be read.
-      UsageError: `synthetic_size` is out of range, or given with a path.
+      UsageError: `synthetic_size` is out of range or given with a path, or `resize` without one.
     """
     size = _synthetic_size(source, synthetic_size)
     if source == SYNTHETIC:
+        if resize is not None:
+            raise _no_images_to_resize(SYNTHETIC, source)
         return Source(SYNTHETIC, synthetic.fingerprint(size, seed), None, size, seed)
     path = Path(source).expanduser()
-    return Source(path.resolve().name, _fingerprint(path), path, size, seed)
+    fingerprint = _fingerprint(path, resize is not None)
+    return Source(path.resolve().name, fingerprint, path, size, seed, resize)
+
+
+def _no_images_to_resize(kind: str, source: object) -> UsageError:
+    return UsageError(
+        f"--resize is for image files, but {source} is {kind}, whose images have 32x32 pixels; "
+        "leave it out"
+    )
 
 
 def _synthetic_size(source: str, size: Optional[int]) -> int:
@@ -98,14 +118,14 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _fingerprint(path: Path) -> str:
+def _fingerprint(path: Path, of_any_size: bool) -> str:
     if path.is_file():
         try:
             return file_sha256(path)
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
     digest = hashlib.sha256()
-    for member in members.walk(path):
+    for member in members.walk(path, of_any_size):
         if not _kind_of(member):
             continue
         content = hashlib.sha256(member.read(MAX_READ_BYTES)).hexdigest()
@@ -122,18 +142,20 @@ def _kind_of(member: Member) -> Optional[str]:
     return image_tree.KIND if image_tree.is_ours(member.parts) else None
 
 
-def _load(path: Path) -> Dataset:
+def _load(path: Path, resize: Optional[str]) -> Dataset:
     """Loads a path; the first file with a known name decides how all files are read."""
-    walked = members.walk(path)
+    walked = members.walk(path, resize is not None)
     for member in walked:
         kind = _kind_of(member)
         if kind is None:
             continue
         rest: Iterator[Member] = itertools.chain([member], walked)
         if kind == image_tree.KIND:
-            return image_tree.load(rest)
+            return image_tree.load(rest, resize)
+        if resize is not None:
+            raise _no_images_to_resize(kind, path)
         return batches.load(rest, python_archive if kind == python_archive.KIND else binary_archive)
     raise SourceError(
         f"{path}: holds neither data_batch_1 (CIFAR-10, Python), nor data_batch_1.bin (binary), "
-        "nor train/CLASS/*.png|jpg and test/CLASS/*"
+        "nor train/CLASS/* and test/CLASS/* with image files"
     )

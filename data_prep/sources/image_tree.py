@@ -1,7 +1,8 @@
-"""A tree of image files: train/CLASS/*.png|jpg and test/CLASS/*, optionally validation/CLASS/*."""
+"""A tree of image files: train/CLASS/* and test/CLASS/*, optionally validation/CLASS/*."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Optional
 
 import numpy as np
 
@@ -9,11 +10,11 @@ from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources import decoder
 from data_prep.sources.dataset import Dataset, Images
-from data_prep.sources.member import Member
+from data_prep.sources.member import MAX_READ_BYTES, Member
 
 KIND = "image-tree"
 MAX_IMAGE_BYTES = 1 << 20  # A 32x32 PNG takes about 2.5 kB.
-EXTENSIONS = (".png", ".jpg", ".jpeg")
+MAX_RESIZED_BYTES = MAX_READ_BYTES  # of an image of another size
 
 _FOLDERS = {
     "train": schema.TRAIN,
@@ -28,17 +29,22 @@ def is_ours(parts: tuple[str, ...]) -> bool:
     return len(parts) >= 3 and parts[-3] in _FOLDERS
 
 
-def load(members: Iterable[Member]) -> Dataset:
+def load(members: Iterable[Member], resize: Optional[str] = None) -> Dataset:
     """Decodes all images.
 
+    Args:
+      members: the files.
+      resize: how images of other sizes are brought to 32x32; None: they are refused.
+
     Raises:
-      SourceError: a file is not a 32x32 PNG or JPEG, or a class folder has an unknown name.
+      SourceError: a file is not an image, or not of 32x32 pixels without `resize`, or a class
+        folder has an unknown name.
     """
     # Byte arrays grow in place, so that the images are in memory only once.
     pixels = {split: bytearray() for split in schema.SPLITS}
     labels = {split: bytearray() for split in schema.SPLITS}
     places: deque[tuple[str, int]] = deque()
-    for image in decoder.decode_all(_files(members, places)):
+    for image in decoder.decode_all(_files(members, places, resize), resize):
         split, label = places.popleft()
         pixels[split] += image
         labels[split].append(label)
@@ -54,7 +60,7 @@ def load(members: Iterable[Member]) -> Dataset:
 
 
 def _files(
-    members: Iterable[Member], places: deque[tuple[str, int]]
+    members: Iterable[Member], places: deque[tuple[str, int]], resize: Optional[str]
 ) -> Iterator[tuple[str, bytes]]:
     """Yields (name, content) of each image, and appends its split and label to `places`."""
     seen: set[str] = set()
@@ -65,7 +71,12 @@ def _files(
             raise SourceError(f"{member.name}: there is more than one file of this name")
         seen.add(member.name)
         places.append(_place(member))
-        yield member.name, member.read(MAX_IMAGE_BYTES)
+        if resize is None and MAX_IMAGE_BYTES < member.size <= MAX_RESIZED_BYTES:
+            raise SourceError(
+                f"{member.name}: oversized: {member.size} bytes, where an image of 32x32 pixels "
+                f"takes at most {MAX_IMAGE_BYTES}; {decoder.RESIZE_ADVICE}"
+            )
+        yield member.name, member.read(MAX_RESIZED_BYTES)
 
 
 def _place(member: Member) -> tuple[str, int]:
@@ -79,6 +90,8 @@ def _place(member: Member) -> tuple[str, int]:
         raise SourceError(
             f"{member.name}: class folders must be {', '.join(schema.CLASS_NAMES)}, got {name!r}"
         )
-    if not file.lower().endswith(EXTENSIONS):
-        raise SourceError(f"{member.name}: must be a PNG or JPEG file ({', '.join(EXTENSIONS)})")
+    if not file.lower().endswith(schema.IMAGE_EXTENSIONS):
+        raise SourceError(
+            f"{member.name}: must be an image file ({', '.join(schema.IMAGE_EXTENSIONS)})"
+        )
     return _FOLDERS[folder], schema.CLASS_NAMES.index(name)

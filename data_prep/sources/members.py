@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
+from cifar10 import schema
 from data_prep.errors import SourceError
 from data_prep.sources import member, tar_members, zip_members
 from data_prep.sources.member import Member
@@ -14,19 +15,24 @@ _ZIP_MAGIC = b"PK"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
-def walk(path: Path) -> Iterator[Member]:
+def walk(path: Path, of_any_size: bool = False) -> Iterator[Member]:
     """Yields the regular files of a folder or archive; read each before asking for the next one.
 
     Hidden files, and folders that operating systems leave behind, are skipped.
 
+    Args:
+      path: the folder or archive.
+      of_any_size: whether it may hold images of other sizes than 32x32, which take more bytes.
+
     Raises:
       SourceError: there is no such path, it is not a known archive, it is damaged, or it exceeds
-        MAX_MEMBERS or MAX_TOTAL_BYTES.
+        MAX_MEMBERS, or MAX_TOTAL_BYTES or MAX_RESIZED_TOTAL_BYTES.
     """
+    most = member.MAX_RESIZED_TOTAL_BYTES if of_any_size else member.MAX_TOTAL_BYTES
     if path.is_dir():
         members = _walk_folder(path)
     elif path.is_file():
-        members = _walk_archive(path)
+        members = _walk_archive(path, most)
     else:
         raise SourceError(
             f"{path}: no such file or folder; give an archive, a folder or 'synthetic'"
@@ -36,10 +42,10 @@ def walk(path: Path) -> Iterator[Member]:
         total += 0 if one is None else one.size
         if count > member.MAX_MEMBERS:
             raise member.too_many(path)
-        if total > member.MAX_TOTAL_BYTES:
+        if total > most:
             raise SourceError(
-                f"{path}: oversized: more than {member.MAX_TOTAL_BYTES:,} bytes; the published set "
-                "takes 185 MB"
+                f"{path}: oversized: more than {most:,} bytes; the published set takes 185 MB; "
+                f"only --resize {'|'.join(schema.RESIZES)} takes more, of images of other sizes"
             )
         if one is not None and not one.is_hidden:
             yield one
@@ -79,7 +85,7 @@ def _folder_member(path: str, name: str) -> Member:
     return Member(name, status.st_size, read)
 
 
-def _walk_archive(path: Path) -> Iterator[Optional[Member]]:
+def _walk_archive(path: Path, most_bytes: int) -> Iterator[Optional[Member]]:
     """Yields the files of an archive, and None for each folder in it."""
     try:
         with path.open("rb") as file:
@@ -89,7 +95,10 @@ def _walk_archive(path: Path) -> Iterator[Optional[Member]]:
         if magic.startswith(_ZSTD_MAGIC):
             raise SourceError(f"{path}: Python cannot read zstd; unpack it first (zstd -d)")
         is_zip = magic.startswith(_ZIP_MAGIC)
-        yield from zip_members.walk(path) if is_zip else tar_members.walk(path, magic)
+        if is_zip:
+            yield from zip_members.walk(path)
+        else:
+            yield from tar_members.walk(path, magic, most_bytes)
     except (SourceError, MemoryError):
         raise
     except Exception as error:  # Many types again, e.g. IndexError for an empty name in a zip.

@@ -30,12 +30,13 @@ _OPENERS: dict[bytes, Callable[[Path], object]] = {
 _LONG_NUMBER = re.compile(rb"\d{256}")
 
 
-def walk(path: Path, magic: bytes) -> Iterator[Optional[Member]]:
+def walk(path: Path, magic: bytes, most_bytes: int) -> Iterator[Optional[Member]]:
     """Yields the files of a tar, and None for each folder in it.
 
     Args:
       path: path of the archive.
       magic: its first bytes.
+      most_bytes: the bytes that it may unpack to.
 
     Raises:
       SourceError: the archive has a link, a device or a name that leads out of it, exceeds the
@@ -44,7 +45,7 @@ def walk(path: Path, magic: bytes) -> Iterator[Optional[Member]]:
     """
     opener = next((open_ for key, open_ in _OPENERS.items() if magic.startswith(key)), None)
     with cast(IO[bytes], opener(path) if opener else path.open("rb")) as file:
-        bounded = _Bounded(file, path)
+        bounded = _Bounded(file, path, most_bytes)
         with tarfile.open(fileobj=cast(IO[bytes], bounded), mode="r:") as archive:
             for info in archive:
                 bounded.next_member()
@@ -83,8 +84,9 @@ class _Bounded:
       last: what was read last; empty at the end of the stream.
     """
 
-    def __init__(self, file: IO[bytes], path: Path) -> None:
+    def __init__(self, file: IO[bytes], path: Path, most_bytes: int) -> None:
         self._file, self._path, self._position = file, path, 0
+        self._most_bytes = most_bytes
         self._headers = self._all_headers = 0
         self._in_content = False
         self.last: Optional[bytes] = None
@@ -131,7 +133,7 @@ class _Bounded:
             pass
 
     def _take(self, size: int) -> bytes:
-        if not 0 <= size <= member.MAX_READ_BYTES or self._position > member.MAX_TOTAL_BYTES:
+        if not 0 <= size <= member.MAX_READ_BYTES or self._position > self._most_bytes:
             raise self._oversized()
         self.last = self._file.read(size)
         self._position += len(self.last)

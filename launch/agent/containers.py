@@ -9,7 +9,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from launch.agent import bounded_run, processes
@@ -43,6 +44,21 @@ def gpu_words(engine: str) -> list[str]:
 def is_podman(engine: str) -> bool:
     """Returns whether the engine's file name is `podman`."""
     return os.path.basename(engine) == "podman"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What has become of containers that were to be removed.
+
+    Attributes:
+      ids: the ids of the removed containers.
+      were_running: whether some of them were running.
+      error: why they could not be removed, or why that is not known; None if none are left.
+    """
+
+    ids: list[str] = field(default_factory=list)
+    were_running: bool = False
+    error: Optional[str] = None
 
 
 class Containers:
@@ -97,10 +113,9 @@ class Containers:
 
     def look(self, image: str) -> dict[str, Any]:
         """Returns why the engine does not work (or None) and the image's short id (or None)."""
-        try:
-            self._ask("ps", "--quiet")
-        except OSError as error:
-            return {"engine_error": str(error), "image": None}
+        error = self.why_not()
+        if error is not None:
+            return {"engine_error": error, "image": None}
         try:
             found = self._ask("image", "inspect", "--format={{.Id}}", image)[0]
         except OSError:  # there is no such image
@@ -116,7 +131,22 @@ class Containers:
         filters = [f"--filter=label={name}={value}" for name, value in marks.items()]
         return self._ask("ps", "--all", "--quiet", "--no-trunc", *filters)
 
-    def remove(self, settle_secs: float, **marks: str) -> list[str]:
+    def why_not(self) -> Optional[str]:
+        """Returns why the engine does not work; None if it does."""
+        try:
+            self._ask("ps", "--quiet")
+        except OSError as error:
+            return str(error)
+        return None
+
+    def try_to_remove(self, settle_secs: float, marks: Mapping[str, str]) -> Removal:
+        """Does what `remove` does, but returns an error instead of raising it."""
+        try:
+            return self.remove(settle_secs, **marks)
+        except OSError as error:
+            return Removal(error=str(error))
+
+    def remove(self, settle_secs: float, **marks: str) -> Removal:
         """Kills and removes containers until none with these marks is left.
 
         Args:
@@ -124,36 +154,43 @@ class Containers:
             killed client was creating may appear late.
           **marks: the value of each of the marks RUN, HOST or TASK to search for.
 
-        Returns:
-          The ids of the removed containers.
-
         Raises:
           OSError: the engine does not answer, or cannot remove them.
         """
         removed: set[str] = set()
+        were_running = False
         began = time.monotonic()
         while True:
             found = self.find(**marks)
             now = time.monotonic()
             if not found and now >= began + settle_secs:
                 processes.end_monitors(removed)
-                return sorted(removed)
+                return Removal(sorted(removed), were_running)
             if found and now > began + _GIVE_UP_SECS:
                 raise OSError(f"{self.engine} could not remove {', '.join(found)}")
             if found:
                 removed.update(found)
                 # Both commands may fail if a container ends at this moment. `podman rm` alone would
                 # first ask the container to end and wait.
-                self._run("kill", *found)
+                killed = self._run("kill", *found)  # succeeds only if they were running
+                were_running |= killed is not None and killed.returncode == 0
                 self._run("rm", "--force", *found)
             time.sleep(_LOOK_SECS)
 
-    def reason(self, code: int) -> str:
-        """Explains an exit code of the client; returns '' for a code of the container's command."""
-        if code not in _REASONS:
+    def reason(self, code: int, removal: Optional[Removal] = None) -> str:
+        """Explains an exit code of the client; returns '' for a code of the container's command.
+
+        Args:
+          code: the exit code, -n for signal n.
+          removal: what was found of the container after the client's end.
+        """
+        if code > 0 and removal is not None and removal.were_running:
+            words = f"{self.engine} ended before its container, which was still running: removed"
+        elif code in _REASONS:
+            words = f"{_REASONS[code].format(engine=self.engine)}; its last lines say why"
+        else:
             return ""
-        words = _REASONS[code].format(engine=self.engine)
-        return f"exit code {code}: {words}; its last lines say why"
+        return f"exit code {code}: {words}"
 
     def _ask(self, *words: str) -> list[str]:
         done = self._run(*words)

@@ -23,7 +23,9 @@ def version(name):
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-print(json.dumps({"python": platform.python_version(), "tensorflow": version("tensorflow")}))
+names = {"tensorflow": "tensorflow", "package": "cifar10-estimator-pipeline"}
+versions = {key: version(name) for key, name in names.items()}
+print(json.dumps({"python": platform.python_version(), **versions}))
 """
 _OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
 _DIAL_SECS = 3.0
@@ -36,7 +38,7 @@ def look(order: Message) -> dict[str, Any]:
     Args:
       order: the launcher's message with the keys cwd, data (a folder or None), ports, and engine
         (None without containers). With an engine, also image; otherwise also python and code (a
-        list of files and folders relative to cwd).
+        list of files and folders relative to cwd; empty if the package is installed).
 
     Returns:
       A dict from the name of each fact to its value; facts about Python and the code are None with
@@ -47,8 +49,10 @@ def look(order: Message) -> dict[str, Any]:
     if order["engine"] is not None:
         facts.update(Containers(order["engine"]).look(order["image"]))
     else:
-        facts.update(_versions(order["python"], cwd))
-        facts["code"] = _code(cwd, order["code"])
+        versions = _versions(order["python"], cwd)
+        package = versions.pop("package")
+        facts.update(versions)
+        facts["code"] = _code(cwd, order["code"]) if order["code"] else package
     data = order["data"]
     facts["data"] = _data(os.path.join(cwd, os.path.expanduser(data))) if data else None
     facts["ports"] = [[port, sockets.why_not(port)] for port in order["ports"]]
@@ -59,12 +63,12 @@ def look(order: Message) -> dict[str, Any]:
 
 
 def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
-    """Returns the versions of Python and TensorFlow, or the error; does not import TensorFlow."""
+    """Returns the versions of Python and packages, or the error; does not import TensorFlow."""
     try:
         done = bounded_run.run([python, "-c", _VERSIONS], _VERSIONS_SECS, cwd=cwd)
         done.check_returncode()
         found = json.loads(done.stdout)
-        versions = {name: found[name] for name in ("python", "tensorflow")}
+        versions = {name: found[name] for name in ("python", "tensorflow", "package")}
         return {**versions, "python_error": None}
     except FileNotFoundError:
         why = f"{python if os.path.isdir(cwd) else cwd} does not exist"
@@ -75,7 +79,7 @@ def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
         why = f"{python}: no answer within {_VERSIONS_SECS} s"
     except (OSError, ValueError, LookupError, TypeError) as error:
         why = f"{python}: {error}"
-    return {"python": None, "tensorflow": None, "python_error": why}
+    return {"python": None, "tensorflow": None, "package": None, "python_error": why}
 
 
 def _files(path: str) -> Iterator[str]:

@@ -114,6 +114,11 @@ class Running:
         self.log.close()
         return lines
 
+    def is_silent(self, secs: float) -> bool:
+        """Returns whether this is a container that has written nothing since its start."""
+        is_late = time.monotonic() > self._began + secs
+        return self._contained and is_late and not self._has_written
+
     def send(self, signum: int) -> None:
         """Sends a signal to the task's process group; kills a container that is still starting."""
         is_young = time.monotonic() < self._began + _MAKING_SECS

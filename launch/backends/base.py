@@ -3,6 +3,7 @@
 `launch.verbs` checks with `isinstance` which of the protocols a backend implements.
 """
 
+import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +38,14 @@ class Backend(ABC):
     def plan_json(self, job: Job) -> str:
         """Returns the plan as JSON for programs; by default, a description of every task."""
         return show.as_json(job)
+
+    def output_folder(self, job: Job) -> Optional[str]:
+        """Returns the folder to which training writes its results, as a path on the master's host.
+
+        None if that is no folder of a host.
+        """
+        lead = next((task for task in job.tasks if task.is_lead), None)
+        return None if lead is None else posixpath.join(lead.host.workdir, job.folder("output"))
 
     @abstractmethod
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:

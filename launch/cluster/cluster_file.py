@@ -1,5 +1,6 @@
 """Reads a cluster from a YAML file and checks it strictly; docs/launch.md shows the keys."""
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Optional
 import yaml
 
 from launch.cluster.host_list import (
-    ROOT,
+    checkout,
     chosen_hosts,
     default_python,
     is_this_machine,
@@ -22,7 +23,7 @@ from launch.cluster.yaml_section import Node, Section, read, read_fields, read_s
 from launch.errors import LaunchError
 
 _ALL_TASKS_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
-_PLAIN = nameless_host(workdir=str(ROOT))
+_PLAIN = nameless_host(workdir=checkout())
 _HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 
 
@@ -75,6 +76,7 @@ def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None)
 
 def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     """Reads the list of hosts; settings at the top of the file apply to each of them."""
+    is_said = "python" in top.left
     if not isinstance(hosts_node, yaml.SequenceNode) or not hosts_node.value:
         raise top.error(hosts_node, "hosts must be a list with at least one host (`- node0`)")
     base = _settings(top, _PLAIN)
@@ -82,7 +84,7 @@ def _hosts(top: Section, hosts_node: Node) -> tuple[Host, ...]:
     hosts = []
     for position, node in enumerate(hosts_node.value):
         layout = (("worker" if position else "master", 1), ("ps", 1))
-        host = _host(top, node, replace(base, roles=layout))
+        host = _host(top, node, replace(base, roles=layout), is_said)
         if with_roles and not _has_roles(node):
             raise top.error(
                 node, f"host {host.name} has no `roles`, but other hosts have; add them"
@@ -106,8 +108,15 @@ def _has_roles(node: Node) -> bool:
     return isinstance(node, yaml.MappingNode) and any(k.value == "roles" for k, _ in node.value)
 
 
-def _host(top: Section, node: Node, base: Host) -> Host:
-    """Reads one host: a name, with or without `user@`, or a mapping."""
+def _host(top: Section, node: Node, base: Host, has_python: bool) -> Host:
+    """Reads one host: a name, with or without `user@`, or a mapping.
+
+    Args:
+      top: the file.
+      node: the host's node.
+      base: the settings that the host has if it names no others.
+      has_python: whether the file names the Python of all hosts.
+    """
     if isinstance(node, yaml.ScalarNode):
         return top.parse("host", node, lambda word: named(base, word))
     section = Section(top.path, node, "a host")
@@ -116,7 +125,7 @@ def _host(top: Section, node: Node, base: Host) -> Host:
         raise section.error(node, "a host needs a `name`, as ssh knows it")
     roles = section.section("roles")
     host = replace(
-        _settings(section, base),
+        _settings(section, base, has_python),
         name=name,
         address=section.take("address", _HOST, name),
         roles=base.roles if roles is None else _counts(roles),
@@ -125,10 +134,12 @@ def _host(top: Section, node: Node, base: Host) -> Host:
     return host
 
 
-def _settings(section: Section, base: Host) -> Host:
+def _settings(section: Section, base: Host, has_python: bool = False) -> Host:
     """Reads the settings that the file can give for one host, or at its top for all hosts."""
     said = read_fields(section, Host)
-    if said.get("workdir", base.workdir) != base.workdir and base.python == default_python():
+    is_elsewhere = said.get("workdir", base.workdir) != base.workdir
+    is_ours = base.python == default_python() and not os.path.isabs(base.python)
+    if is_elsewhere and is_ours and not has_python:
         base = replace(base, python="python3")  # The venv is only in this checkout.
     return replace(base, **said)
 

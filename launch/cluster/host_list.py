@@ -10,17 +10,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
+from cifar10_program import IS_INSTALLED
 from launch.cluster.kind import Kind
 from launch.cluster.model import FREE_PORTS, HOST_NAME, LEADS, USER_NAME, Cluster, Host
 from launch.errors import LaunchError
 
-ROOT = Path(__file__).resolve().parents[2]  # the folder that holds cifar10_main.py
+# The folder that holds this package, and in a checkout cifar10_main.py.
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def code_folder() -> str:
-    """Returns the current folder if it holds cifar10_main.py, else this checkout."""
+    """Returns the current folder if it holds cifar10_main.py, else `checkout`."""
     here = os.getcwd()
-    return here if os.path.exists(os.path.join(here, "cifar10_main.py")) else str(ROOT)
+    return here if os.path.exists(os.path.join(here, "cifar10_main.py")) else checkout()
+
+
+def checkout() -> str:
+    """Returns this checkout; the current folder if there is none, since the package is installed.
+
+    The folders of records and output are relative to it.
+    """
+    return os.getcwd() if IS_INSTALLED else str(ROOT)
 
 
 def is_this_machine(name: str) -> bool:
@@ -190,5 +200,11 @@ def _repeated(counts: Mapping[str, int], task_types: Sequence[str]) -> list[str]
 
 
 def default_python() -> str:
-    """Returns this checkout's .venv/bin/python if the launcher runs in that venv, else python3."""
+    """Returns the Python that runs the training if nothing else is said.
+
+    It is this checkout's .venv/bin/python if the launcher runs in that venv, and this Python if the
+    package is installed, else python3.
+    """
+    if IS_INSTALLED:
+        return sys.executable
     return ".venv/bin/python" if Path(sys.prefix) == ROOT / ".venv" else "python3"

@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from cifar10_program import IS_INSTALLED
 from launch.cluster.model import LEADS, Cluster, Host
 from launch.cluster.ports import allot
+from launch.cluster.training_files import place
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
+# What follows Python in a task's command. Without a checkout here, the hosts have the package, too.
+PROGRAM = ("-m", "cifar10") if IS_INSTALLED else (SCRIPT,)
 FREE = "free"  # stands in TF_CONFIG for a port that is chosen when the job starts
 
 # Ports, GPUs and cores are assigned in this order; an evaluator has no port.
@@ -90,12 +94,8 @@ class Job:
         Args:
           name: `data` or `output`, which is also the default folder.
         """
-        chosen = name
-        for argument, following in zip(self.arguments, [*self.arguments[1:], ""]):
-            flag, equals, value = argument.partition("=")
-            if flag.replace("_", "-") == f"--{name}-dir":
-                chosen = value if equals else following
-        return chosen
+        chosen = place(self.arguments, f"{name}_dir")
+        return name if chosen is None else chosen
 
 
 _Place = tuple[str, int, Host, Optional[int], Devices]  # the first fields of a Task
@@ -132,7 +132,7 @@ def make_job(
     for task_type, index, host, port, devices in places:
         task = {"type": task_type, "index": index}
         tf_config = json.dumps({"cluster": spec, "task": task, "environment": "cloud"})
-        argv = (host.python, SCRIPT, *arguments)
+        argv = (host.python, *PROGRAM, *arguments)
         tasks.append(Task(task_type, index, host, port, devices, tf_config, argv))
     return Job(cluster, tuple(arguments), tuple(tasks))
 

@@ -125,8 +125,17 @@ def _value(section: Section, key: str, node: Node, field: "dataclasses.Field[Any
     return tuple((name, section.parse(name, value, rule)) for name, (_, value) in pairs)
 
 
-def read(path: str) -> Section:
+def read(
+    path: str,
+    rule: str = "--cluster names the file that describes the cluster",
+    way_out: str = "it must at least list `hosts`",
+) -> Section:
     """Reads a file that holds one YAML mapping.
+
+    Args:
+      path: path of the file.
+      rule: what the file is, for the message about one that cannot be opened.
+      way_out: what to do about an empty file.
 
     Raises:
       LaunchError: the file cannot be opened, is empty, or is not UTF-8, YAML or a mapping.
@@ -135,9 +144,7 @@ def read(path: str) -> Section:
         with open(path, encoding="utf-8") as file:
             node = yaml.compose(file, Loader=yaml.SafeLoader)
     except OSError as error:
-        raise LaunchError(
-            f"{path}: {error.strerror}; --cluster names the file that describes the cluster"
-        ) from None
+        raise LaunchError(f"{path}: {error.strerror}; {rule}") from None
     except UnicodeDecodeError as error:
         raise LaunchError(f"{path}: {error}; save it as UTF-8") from None
     except yaml.MarkedYAMLError as error:
@@ -146,7 +153,7 @@ def read(path: str) -> Section:
     except yaml.YAMLError as error:
         raise LaunchError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
-        raise LaunchError(f"{path}: nested too deeply for a cluster file") from None
+        raise LaunchError(f"{path}: nested too deeply to be read") from None
     if node is None:
-        raise LaunchError(f"{path}:1: empty; it must at least list `hosts`")
+        raise LaunchError(f"{path}:1: empty; {way_out}")
     return Section(path, node, "the file")

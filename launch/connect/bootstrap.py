@@ -22,13 +22,15 @@ _MODULES = (
     "task_process",
     "machine",
     "containers",
+    "aside",
+    "tasks",
     "addresses",
     "host_facts",
     "main",
 )
 
 # With -I and -S, no code of the user or the site runs first, and Python starts faster.
-_FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
+FIRST = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 
 _LOADER = """\
 import sys
@@ -53,12 +55,12 @@ def command(python: str, run_id: str) -> list[str]:
       python: the command or path of a Python 3.9 or newer.
       run_id: the id of the run, which process lists then show.
     """
-    return [python, "-I", "-S", "-c", _FIRST, AGENT_WORD, run_id]
+    return [python, "-I", "-S", "-c", FIRST, AGENT_WORD, run_id]
 
 
 def remote_command(python: str, run_id: str) -> str:
     """Returns the same command as one line that any login shell understands."""
-    return f"exec {python} -I -S -c '{_FIRST}' {AGENT_WORD} {run_id}"
+    return f"exec {python} -I -S -c '{FIRST}' {AGENT_WORD} {run_id}"
 
 
 @lru_cache(maxsize=1)

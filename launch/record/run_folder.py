@@ -1,8 +1,10 @@
-"""The folder of one run, which `status`, `logs`, `stop` and `clean` read.
+"""The folder of one run, which the verbs for existing runs read.
 
 RUN/run.json      what was started, on which hosts, by which process; no values of variables
 RUN/status.json   the status of each task, and the outcome; each update replaces the file
-RUN/logs/         one log for each task
+RUN/events.jsonl  what happened to the tasks, and why (`launch.record.events`)
+RUN/logs/         one log for each task, and the times of its lines
+RUN/launcher.log  what a launcher in the background has shown
 RUN/clean         an empty file, which `clean` leaves once the run has been cleaned
 """
 
@@ -20,6 +22,7 @@ from typing import Any, Optional
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
 from launch.record import saved
+from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
@@ -46,19 +49,25 @@ class RunFolder:
         self.run_id = path.name
 
     @classmethod
-    def create(cls, parent: Path, job: Job) -> "RunFolder":
+    def create(cls, parent: Path, job: Job, output: Optional[str] = None) -> "RunFolder":
         """Makes the folder of a new run, and removes those of old runs.
+
+        Args:
+          parent: the folder of all runs.
+          job: the job that is to run.
+          output: the folder to which training writes its results; None if it is not known.
 
         Raises:
           HostError: the folder cannot be written.
         """
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        folder = cls(parent / f"{stamp}-{secrets.token_hex(2)}")
+        folder = cls(parent / _new_id())
         try:
             parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            while folder.path.exists():  # of a run that began in the same second
+                folder = cls(parent / _new_id())
             folder.path.mkdir(mode=0o700)
             (folder.path / "logs").mkdir(mode=0o700)
-            _replace(folder.path / "run.json", _describe(folder.run_id, job))
+            _replace(folder.path / "run.json", _describe(folder.run_id, job, output))
             _forget_old(parent)
         except OSError as error:
             raise HostError(
@@ -69,6 +78,11 @@ class RunFolder:
     def log_path(self, task: str) -> Path:
         """Returns the path of a task's log: `logs/worker-0.log` for `worker/0`."""
         return self.path / "logs" / f"{task.replace('/', '-')}.log"
+
+    @property
+    def launcher_log(self) -> Path:
+        """The path of the file to which a launcher in the background writes what it shows."""
+        return self.path / "launcher.log"
 
     def record(self) -> Record:
         """Returns the content of run.json; HostError if it cannot be read or is damaged."""
@@ -92,6 +106,10 @@ class RunFolder:
         except OSError as error:
             raise HostError(f"{self.path / 'run.json'}: {error.strerror}") from None
 
+    def take_over(self) -> None:
+        """Makes this process the run's launcher; HostError if run.json cannot be written."""
+        self.add(launcher=_this_process())
+
     def status(self) -> Record:
         """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
         try:
@@ -104,6 +122,21 @@ class RunFolder:
         """Replaces status.json; ignores errors, since the job must go on."""
         with contextlib.suppress(OSError):
             _replace(self.path / "status.json", status)
+
+    def write_end(self, outcome: Outcome) -> None:
+        """Writes how the job ended into status.json."""
+        known = {"tasks": [], **self.status(), "time": time.time()}
+        self.write_status({**known, **end_record(outcome), "details": outcome.details})
+
+    def end(self) -> Optional[Outcome]:
+        """Returns how the job ended, as status.json says; None if it does not say so."""
+        status = self.status()
+        code, details = status.get("exit_code"), status.get("details")
+        if code is None:
+            return None
+        lines = tuple(map(str, details)) if isinstance(details, list) else ()
+        reason = str(status.get("reason") or "ended")
+        return Outcome(int(code), reason, details=lines, cause=read_cause(status))
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
@@ -154,19 +187,15 @@ def _forget_old(parent: Path) -> None:
                 shutil.rmtree(folder.path, ignore_errors=True)  # Another launcher may do so, too.
 
 
-def _describe(run_id: str, job: Job) -> Record:
+def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
     return {
         "run": run_id,
         "backend": job.cluster.backend,
         "source": job.cluster.source,
         "arguments": job.arguments,
         "began": time.time(),
-        "launcher": {
-            "pid": os.getpid(),
-            "started": _start_time(os.getpid()),
-            "boot": _boot_id(),
-            "machine": socket.gethostname(),
-        },
+        "output": output,
+        "launcher": _this_process(),
         "hosts": [
             {"name": host.name, "user": host.user, "agent_python": host.agent_python}
             for host in job.cluster.hosts
@@ -174,6 +203,19 @@ def _describe(run_id: str, job: Job) -> Record:
         "tasks": [
             {"task": t.name, "host": t.host.name, "port": t.port, "argv": t.argv} for t in job.tasks
         ],
+    }
+
+
+def _new_id() -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _this_process() -> Record:
+    return {
+        "pid": os.getpid(),
+        "started": _start_time(os.getpid()),
+        "boot": _boot_id(),
+        "machine": socket.gethostname(),
     }
 
 

@@ -38,6 +38,12 @@ def missing_in_record(record: Any) -> Optional[str]:
     return missing
 
 
+def began_at(record: Mapping[str, Any]) -> Optional[float]:
+    """Returns when a run began, in seconds since 1970; None if its run.json does not say."""
+    began = record.get("began")
+    return began if isinstance(began, (int, float)) and 0 <= began < 1e12 else None
+
+
 def missing_in_launcher(record: Any) -> Optional[str]:
     """Returns the first field of run.json's `launcher` that is missing or has another type."""
     launcher = record.get("launcher") if isinstance(record, dict) else None

@@ -1,5 +1,6 @@
 """Sends the supervisor's decisions to the agents as orders, and reports their messages to it."""
 
+import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,8 @@ from launch.record.outcome import Cause
 from launch.supervise.actions import Action, Note, Start
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Supervisor
+
+_SAME_REQUEST_SECS = 5.0  # between the signals that Slurm sends to the processes of a job
 
 
 class Agents:
@@ -26,6 +29,7 @@ class Agents:
 
     Attributes:
       without_port: the tasks that ended because another process had their port.
+      platforms_reason: why the platform ends the job, in its agents' words; "" if it does not.
     """
 
     def __init__(
@@ -39,9 +43,11 @@ class Agents:
         self._supervisor, self._loop, self._connections = supervisor, loop, connections
         self._orders, self._clock = orders, clock
         self._waiting: dict[str, list[Message]] = {}  # host's name -> starts for the reconnection
-        # Whether the SIGTERM of a platform that the agents report is still to come to this process.
-        self._is_sigterm_due: Optional[bool] = None
+        # Until when a SIGTERM to this process is the one that the agents have reported; None before
+        # their first report.
+        self._sigterm_due_until: Optional[float] = None
         self.without_port: list[str] = []
+        self.platforms_reason = ""
 
     def start(self) -> None:
         """Starts all tasks."""
@@ -66,8 +72,9 @@ class Agents:
 
     def stop(self, signum: int, count: int) -> None:
         """Stops all tasks in order at the first signal, and kills them at the second one."""
-        if self._is_sigterm_due and signum == signal.SIGTERM:
-            self._is_sigterm_due = False  # one request: Slurm signals the agents and this process
+        due_until = self._sigterm_due_until
+        if due_until is not None and self._clock() < due_until and signum == signal.SIGTERM:
+            self._sigterm_due_until = -math.inf  # Slurm signals the agents and this process
             return
         self._loop.note(f"{signal.Signals(signum).name}: stopping all tasks")
         self._carry_out(self._supervisor.stop(signum, self._clock()))
@@ -109,8 +116,10 @@ class Agents:
             self._lose(host, link, f"lost: {link.why()}")
         elif event == "orphaned":
             cause = Cause.PLATFORM if message["by_platform"] else Cause.HOST_LOST
-            reason = f"lost: its agent stopped: {message['reason']}"
-            self._lose(host, link, reason, cause)
+            reason = f"its agent stopped: {message['reason']}"
+            if message["by_platform"]:
+                self.platforms_reason = f"{host}: {reason}"
+            self._lose(host, link, f"lost: {reason}", cause)
         elif event == "note":
             self._loop.note(f"{host}: {message['text']}")
         elif event == "told":
@@ -118,9 +127,12 @@ class Agents:
 
     def _told(self, reason: str) -> None:
         """Stops all tasks for the platform; as every agent says so, only the first word is news."""
+        self.platforms_reason = reason
         before, now = self._supervisor.verdict, self._clock()
-        if self._is_sigterm_due is None:
-            self._is_sigterm_due = before is None or before.cause is not Cause.USER
+        if self._sigterm_due_until is None:
+            is_due = before is None or before.cause is not Cause.USER
+            # A signal that Slurm has sent to the agents alone is followed by none.
+            self._sigterm_due_until = now + _SAME_REQUEST_SECS if is_due else -math.inf
         actions = self._supervisor.stop(signal.SIGTERM, now, reason, Cause.PLATFORM)
         if self._supervisor.verdict is not before:
             self._loop.note(f"{reason}; stopping all tasks")

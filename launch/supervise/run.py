@@ -2,9 +2,10 @@
 
 import os
 import queue
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Optional
+from typing import Optional, Union
 
 from launch.agent.protocol import Message
 from launch.cluster.job_token import with_token
@@ -14,7 +15,7 @@ from launch.connect.connections import Connections, Event
 from launch.connect.inbox import Inbox
 from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Cause, Outcome
+from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.agents import Agents
@@ -55,8 +56,8 @@ def run_with_agents(
     passed = passed_values(job.cluster.passed)
     connections = Connections(job.cluster, folder.run_id, transport, events, containers)
 
-    def attempt(ready: Job) -> tuple[Outcome, Sequence[str]]:
-        """Runs the job; returns its outcome, and the tasks that failed early for their ports."""
+    def attempt(ready: Job) -> tuple[Outcome, Agents, bool]:
+        """Runs the job; returns its outcome, its agents, and whether it failed before a step."""
         cluster = ready.cluster
         supervisor = Supervisor(ready.tasks, cluster.limits, cluster.restarts, time.monotonic())
         loop = RunLoop(supervisor, folder, display, events, signals, not transport.keeps_logs)
@@ -71,24 +72,33 @@ def run_with_agents(
         }
         agents = Agents(supervisor, loop, connections, orders)
         outcome = loop.run(agents)
-        is_early = outcome.cause is Cause.TASK_FAILED and not loop.has_stepped
-        return outcome, agents.without_port if is_early else []
+        return outcome, agents, outcome.cause is Cause.TASK_FAILED and not loop.has_stepped
 
     with stop_signals() as signals:
         try:
             if not connections.open_all(lambda: bool(signals)):
-                return _not_started(signals)
+                return _stopped(signals, "stopped before the start")
             finds_ports = job.cluster.ports.low is None
-            outcome: Optional[Outcome] = None
             number = 0
             while True:
-                ready = _with_free_ports(job, connections, events, signals) if finds_ports else job
-                if ready is None:
-                    return outcome or _not_started(signals)
-                outcome, taken = attempt(ready if adapt is None else adapt(ready))
+                ready = job
+                if finds_ports:
+                    words = "" if number else "stopped before the start"
+                    found = _with_free_ports(job, connections, events, signals, words)
+                    if isinstance(found, Outcome):
+                        return _kept(found, folder) if number else found
+                    ready = found
+                outcome, agents, is_early = attempt(ready if adapt is None else adapt(ready))
                 number += 1
-                is_last = number > _MORE_PORTS or not finds_ports
-                if is_last or signals or not taken or not connections.has_all():
+                taken = agents.without_port if is_early and finds_ports else []
+                if number > _MORE_PORTS or not taken:
+                    return outcome
+                # The job would start again, so it is a stop that ends it.
+                if agents.platforms_reason:
+                    return _kept(_stopped_by_platform(agents.platforms_reason), folder)
+                if signals:
+                    return _kept(_stopped(signals), folder)
+                if not connections.has_all():
                     return outcome
                 display.note(
                     f"another program took the port of {', '.join(taken)}: starting the job again "
@@ -99,8 +109,19 @@ def run_with_agents(
             connections.close_all()
 
 
-def _not_started(signals: Sequence[int]) -> Outcome:
-    return Outcome(128 + signals[0], "stopped before the start", cause=Cause.USER)
+def _stopped(signals: Sequence[int], words: str = "") -> Outcome:
+    name = signal.Signals(signals[0]).name
+    return Outcome(128 + signals[0], words or f"stopped by {name}", cause=Cause.USER)
+
+
+def _kept(outcome: Outcome, folder: RunFolder) -> Outcome:
+    """Writes an outcome into the status file in place of the last attempt's; returns it."""
+    folder.write_status({**folder.status(), "time": time.time(), **end_record(outcome)})
+    return outcome
+
+
+def _stopped_by_platform(reason: str) -> Outcome:
+    return Outcome(128 + signal.SIGTERM, reason, cause=Cause.PLATFORM)
 
 
 def passed_values(names: Sequence[str]) -> dict[str, str]:
@@ -118,9 +139,23 @@ def passed_values(names: Sequence[str]) -> dict[str, str]:
 
 
 def _with_free_ports(
-    job: Job, connections: Connections, events: Inbox[Event], signals: Sequence[int]
-) -> Optional[Job]:
-    """Asks every host for free ports; returns the job with these ports, or None after a signal.
+    job: Job,
+    connections: Connections,
+    events: Inbox[Event],
+    signals: Sequence[int],
+    words: str = "",
+) -> Union[Job, Outcome]:
+    """Asks every host for free ports.
+
+    Args:
+      job: the job that needs ports.
+      connections: the connections to the hosts.
+      events: what the hosts send.
+      signals: the user's signals that ask for the job's end, which may come meanwhile.
+      words: what to say of the user's stop; "" to name the signal.
+
+    Returns:
+      The job with these ports, or its outcome if the user or the platform stops it meanwhile.
 
     Raises:
       HostError: a host was lost, did not answer in time, or has too few free ports.
@@ -128,24 +163,32 @@ def _with_free_ports(
     found: dict[str, list[int]] = {}
     for host in job.cluster.hosts:
         connections.send(host.name, {"do": "ports", "count": num_ports(host)})
-    deadline = time.monotonic() + OPEN_SECS
+    until, is_stopped = time.monotonic() + OPEN_SECS, False
     while len(found) < len(job.cluster.hosts):
-        if signals:
-            return None
         connections.beat(time.monotonic())
+        if signals and not is_stopped:  # it may be the platform's, as agents would tell
+            until, is_stopped = time.monotonic() + _LOOK_SECS, True
         try:
             name, link, message = events.get(timeout=_LOOK_SECS)
         except queue.Empty:
-            if time.monotonic() < deadline:
-                continue
-            missing = [host.name for host in job.cluster.hosts if host.name not in found]
-            raise HostError(f"{', '.join(missing)}: did not report free ports") from None
+            if not is_stopped and time.monotonic() > until:
+                missing = [host.name for host in job.cluster.hosts if host.name not in found]
+                raise HostError(f"{', '.join(missing)}: did not report free ports") from None
+            link = None
+        if is_stopped and time.monotonic() > until:
+            return _stopped(signals, words)
         if link is None or not connections.is_current(name, link):
-            continue  # from a connection of an earlier attempt
+            continue  # nothing, or from a connection of an earlier attempt
         if message["event"] == "ports":
             found[name] = message["ports"]
+        elif message["event"] == "told":
+            return _stopped_by_platform(f"{name}: {message['reason']}")
+        elif message["event"] == "orphaned" and message["by_platform"]:
+            return _stopped_by_platform(f"{name}: its agent stopped: {message['reason']}")
         elif message["event"] == "lost":
             raise HostError(f"{name}: {link.why()}")
+    if signals:
+        return _stopped(signals, words)
     for host in job.cluster.hosts:
         if len(set(found[host.name])) != num_ports(host):
             count = len(set(found[host.name]))

@@ -18,6 +18,7 @@ from launch.agent.protocol import SHOWN
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
+from launch.supervise.journal import Journal
 from launch.supervise.supervisor import TaskState
 from launch.supervise.task_status import TaskStatusTable
 
@@ -35,6 +36,10 @@ class Decider(Protocol):
 
     states: dict[str, TaskState]  # task's name -> its state
     outcome: Optional[Outcome]  # set once the job is over
+
+    @property
+    def verdict(self) -> Optional[Outcome]:
+        """How the job ends, as far as that is known; None while it goes on."""
 
     def heard(self, now: float, *, stepped: bool) -> None:
         """Records that a task wrote lines; `stepped` is whether one reported a training step."""
@@ -87,6 +92,7 @@ class RunLoop(Generic[E]):
         self._decider, self._folder, self._display = decider, folder, display
         self.events, self._signals, self._keeps_logs = events, signals, keeps_logs
         self._task_status = TaskStatusTable(decider.states)
+        self._journal = Journal(folder, decider.states)
         self._logs: dict[str, LogFile] = {}
         self.has_stepped = False
 
@@ -132,15 +138,18 @@ class RunLoop(Generic[E]):
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
                 heeded += 1
+                self._journal.asked_to_stop(signum)
                 runner.stop(signum, heeded)
             now = time.monotonic()
             runner.tick(now)
+            self._journal.look(self._decider.verdict)
             if now >= next_status:
                 next_status = now + _STATUS_SECS
                 self._show(None)
         deadline = time.monotonic() + _LAST_LINES_SECS
         while runner.has_lines_to_come() and time.monotonic() < deadline:
             self._hear(runner, 0.05)
+        self._journal.ended(self._decider.outcome)
         self._show(self._decider.outcome)
         return self._decider.outcome
 

@@ -1,1 +1,1 @@
-"""Commands of `python -m launch`: `up`, `check` (with `facts`), and `runs` for existing runs."""
+"""Commands of `python -m launch`: `up`, `check` (with `facts`), and those for existing runs."""

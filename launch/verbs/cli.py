@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
+from cifar10_program import LAUNCH, TRAIN, add_common, started_as
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import MAX_TASKS, Cluster
@@ -16,10 +17,10 @@ from launch.errors import LaunchError
 from launch.screen.plain import plain_lines
 
 _EPILOG = """\
-TRAINING ARGS, after `--`, go to cifar10_main.py as they are, the same for every task:
-  python -m launch plan --hosts ip0,ip1 -- --train-batch-size=16
-  python -m launch up --on local --workers 2 --ps 1 -- --train-batch-size=16
-  python -m launch up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
+TRAINING ARGS, after `--`, go to {train}, the same for every task:
+  {launch} plan --hosts ip0,ip1 -- --train-batch-size=16
+  {launch} up --on local --workers 2 --ps 1 -- --train-batch-size=16
+  {launch} up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
 """
 
 
@@ -36,6 +37,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         if options.arguments and not hasattr(options, "cluster"):
             raise LaunchError(f"{options.verb} takes no training arguments after --")
+        if any(word.startswith(("--config", "--recipe")) for word in options.arguments):
+            from launch.cluster.training_files import with_settings
+
+            options.arguments = with_settings(options.arguments)
         return run_verb(options)
     except LaunchError as error:
         print(f"error: {plain_lines(str(error))}", file=sys.stderr)
@@ -130,39 +135,67 @@ def _refuse_flags(options: argparse.Namespace, way: str, refused: Mapping[str, s
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m launch",
+        prog=started_as(LAUNCH),
         allow_abbrev=False,
         description="Runs a training job on a cluster of hosts.",
-        epilog=_EPILOG,
+        epilog=_EPILOG.format(train=started_as(TRAIN).split()[-1], launch=started_as(LAUNCH)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_common(parser, LAUNCH)
     subparsers = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     verbs = {
         name: subparsers.add_parser(name, allow_abbrev=False, help=words)
         for name, (_, words) in _VERBS.items()
     }
-    for name in ("plan", "check", "up"):
+    for name in ("plan", "setup", "check", "up"):
         _add_cluster(verbs[name])
-    for name in ("status", "logs", "stop", "clean"):
+    for name in ("attach", "status", "logs", "stop", "clean"):
         verbs[name].add_argument(
             "--run", type=_filled, metavar="ID", help="by default the newest one"
         )
     where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
-    for name in ("up", "status", "logs", "stop", "clean"):
+    for name in ("up", "attach", "list", "status", "logs", "stop", "clean"):
         verbs[name].add_argument("--state-dir", type=_filled, metavar="DIR", help=where)
     form = verbs["plan"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--shell", action="store_true", help="a line for each node, to run by hand")
+    _add_init(verbs["init"])
+    _add_setup(verbs["setup"])
     up, logs = verbs["up"], verbs["logs"]
     up.add_argument("--restarts", type=_count, metavar="N", help="start a failed task again")
     up.add_argument("--no-check", action="store_true", help="start without checking the hosts")
-    up.add_argument("--lines", action="store_true", help="print lines instead of the live table")
+    up.add_argument("--detach", action="store_true", help="return when the job has started")
+    for verb in (up, verbs["attach"]):
+        verb.add_argument("--lines", action="store_true", help="print lines, not the live table")
+    verbs["list"].add_argument("--json", action="store_true", help="for programs")
     logs.add_argument(
         "-f", "--follow", action="store_true", help="follow the log until the run ends"
     )
-    logs.add_argument("task", nargs="?", metavar="TASK", help="such as worker/0")
+    _add_choice_of_lines(logs)
     verbs["stop"].add_argument("--now", action="store_true", help="end the tasks without saving")
     return parser
+
+
+def _add_choice_of_lines(parser: argparse.ArgumentParser) -> None:
+    from launch.verbs.moments import moment, pattern
+
+    parser.add_argument("--tail", type=_count, metavar="N", help="the last N lines of each task")
+    parser.add_argument(
+        "--since",
+        type=moment,
+        default=0.0,
+        metavar="TIME",
+        help="lines of the last 30s, 10m, 1h30m or 2d, or since a date and time",
+    )
+    parser.add_argument(
+        "--grep", type=pattern, metavar="REGEX", help="lines in which this is found"
+    )
+    parser.add_argument(
+        "tasks",
+        nargs="*",
+        metavar="TASK",
+        help="such as worker/0, or worker for all workers (default: all tasks)",
+    )
 
 
 def _filled(text: str) -> str:
@@ -190,6 +223,13 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", type=_filled, metavar="FILE", help="YAML description of the cluster"
     )
+    _add_layout(parser)
+    parser.add_argument(
+        "--nodes", type=_tasks, metavar="N", help="slurm: number of hosts for the tasks"
+    )
+
+
+def _add_layout(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hosts", type=_filled, metavar="IP0,IP1", help="master on the first, a ps on each"
     )
@@ -203,13 +243,41 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ps", type=_tasks, metavar="N", help="number of parameter servers (default: 1)"
     )
-    parser.add_argument(
-        "--nodes", type=_tasks, metavar="N", help="slurm: number of hosts for the tasks"
-    )
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
     parser.add_argument("--python", type=_filled, metavar="PATH", help="the training's Python")
     parser.add_argument(
-        "--workdir", type=_filled, metavar="DIR", help="the folder with cifar10_main.py"
+        "--workdir",
+        type=_filled,
+        metavar="DIR",
+        help="the folder of the tasks, with cifar10_main.py unless the package is installed",
+    )
+
+
+def _add_init(parser: argparse.ArgumentParser) -> None:
+    _add_layout(parser)
+    parser.add_argument(
+        "--out",
+        type=_filled,
+        default="cluster.yaml",
+        metavar="FILE",
+        help="the file to write (default: %(default)s)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+
+
+def _add_setup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--requirements",
+        type=_filled,
+        default="requirements.lock",
+        metavar="FILE",
+        help="what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)",
+    )
+    parser.add_argument(
+        "--source",
+        type=_filled,
+        metavar="PATH",
+        help="make the records there, from this archive there or `synthetic`, instead of copying",
     )
 
 
@@ -224,6 +292,18 @@ def _plan(options: argparse.Namespace) -> int:
     else:
         print(backend.plan_json(job) if options.json else backend.plan_text(job))
     return 0
+
+
+def _init(options: argparse.Namespace) -> int:
+    from launch.verbs.init import init
+
+    return init(options)
+
+
+def _setup(options: argparse.Namespace) -> int:
+    from launch.verbs.setup import setup, with_python
+
+    return setup(with_python(cluster_of(options), options), options)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -246,13 +326,35 @@ def _on_a_run(options: argparse.Namespace) -> int:
     return verb(options)
 
 
+def _attach(options: argparse.Namespace) -> int:
+    from launch.verbs.attach import attach
+
+    return attach(options)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from launch.verbs.listing import list_runs
+
+    return list_runs(options)
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from launch.verbs.logs import logs
+
+    return logs(options)
+
+
 # verb -> (the function that runs it, its description in the help)
 _VERBS = {
+    "init": (_init, "write a commented cluster file"),
     "plan": (_plan, "show every task's TF_CONFIG, command and devices"),
+    "setup": (_setup, "prepare bare hosts: code, .venv, kernels and records"),
     "check": (_check, "check the hosts before a job"),
     "up": (_up, "run the job to its end"),
+    "attach": (_attach, "show a run again until it ends; Ctrl-C leaves it running"),
+    "list": (_list, "show all runs: state, age and accuracy"),
     "status": (_on_a_run, "show the state of each task of a run"),
-    "logs": (_on_a_run, "print the log of a task"),
+    "logs": (_logs, "print the logs of tasks"),
     "stop": (_on_a_run, "end a run; the master saves first"),
     "clean": (_on_a_run, "end what a run has left behind on any host"),
 }

@@ -3,6 +3,7 @@
 import shlex
 import sys
 
+from cifar10_program import command_line
 from launch.record.outcome import Cause, Outcome
 
 # After these, the same command continues the training.
@@ -29,5 +30,7 @@ def closing_lines(outcome: Outcome) -> list[str]:
 
 def _own_command() -> str:
     """Returns the command of this process, as its user typed it, except for quotes."""
-    python = getattr(sys, "orig_argv", ["python"])[0]  # from Python 3.10 on
-    return shlex.join([python, "-m", "launch", *sys.argv[1:]])
+    words = command_line()
+    if words[0] == "python":
+        words[0] = getattr(sys, "orig_argv", words)[0]  # from Python 3.10 on
+    return shlex.join(words)

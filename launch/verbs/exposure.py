@@ -4,9 +4,13 @@ TensorFlow's servers listen on all addresses of their host, and ask nobody who t
 reaches one can read and change the weights, and run TensorFlow's operations there.
 """
 
+import contextlib
 import ipaddress
+import queue
 import socket
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Collection, Mapping
 
 from launch.cluster.model import Host
 from launch.cluster.tasks import Job
@@ -17,6 +21,8 @@ _WAY_OUT = (
     "admit only the cluster's hosts there with a firewall (`ports:` sets the ports), or use hosts "
     "with private addresses alone"
 )
+_RESOLVE_SECS = 5.0  # for all names together
+_AT_ONCE = 32  # names; a resolver may try several name servers for each
 
 
 def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
@@ -32,23 +38,56 @@ def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     if len(serving) < 2:
         return []  # a trainer alone starts no server
     found = []
-    for host in job.cluster.hosts:
-        if not any(task in serving for task in job.on(host)):
-            continue
+    hosts = [one for one in job.cluster.hosts if any(task in serving for task in job.on(one))]
+    resolved = _resolved({host.address for host in hosts})
+    for host in hosts:
         public = list(facts[host.name].found.get("public", ()))
-        public += [one for one in _of_cluster(host) if one not in public]
+        public += [one for one in resolved.get(host.address, ()) if one not in public]
         if public:
             found.append(
                 f"{host.name}: {', '.join(public)} may be reached from the internet, on "
                 f"{_ports(job, host)}; {_RISK}: {_WAY_OUT}"
             )
+        elif host.address not in resolved:
+            found.append(
+                f"{host.name}: {host.address} did not resolve within {_RESOLVE_SECS:g} s, so the "
+                "internet may reach it or not; see whether this machine's name server answers"
+            )
     return found
 
 
-def _of_cluster(host: Host) -> list[str]:
-    """Returns the public addresses at which other tasks connect to the host's."""
+def _resolved(names: Collection[str]) -> dict[str, list[str]]:
+    """Returns the public addresses of each name at which tasks connect to others.
+
+    The names are resolved side by side. One whose name server does not answer in time is left out.
+    """
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, list[str]]] = queue.SimpleQueue()
+    for name in names:
+        waiting.put(name)
+
+    def work() -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                name = waiting.get_nowait()
+                answers.put((name, _public(name)))
+
+    for _ in range(min(_AT_ONCE, len(names))):
+        # Nothing can interrupt a resolver; the end of this process does not wait for a daemon.
+        threading.Thread(target=work, daemon=True).start()
+    found: dict[str, list[str]] = {}
+    deadline = time.monotonic() + _RESOLVE_SECS
+    with contextlib.suppress(queue.Empty):
+        while len(found) < len(names):
+            name, addresses = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            found[name] = addresses
+    return found
+
+
+def _public(address: str) -> list[str]:
+    """Returns the public addresses of a host at which other tasks connect to its own."""
     try:
-        rows = socket.getaddrinfo(host.address, None, type=socket.SOCK_STREAM)
+        rows = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return []  # the check tells of names that do not resolve
     found = {str(row[4][0]).partition("%")[0] for row in rows}

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from cifar10_program import IS_INSTALLED, PACKAGE
 from launch.backends.base import ContainerNeeds
 from launch.cluster.model import Host
-from launch.cluster.tasks import SCRIPT, Job
+from launch.cluster.tasks import PROGRAM, SCRIPT, Job
 
 _TENSORFLOW = "install the same everywhere: pip install --require-hashes -r requirements.lock"
+_SETUP = "python -m launch setup"
+SETUP_PYTHON = ".venv/bin/python"  # of the venv that setup makes
 _IMAGE = "copy the same image to all hosts: docker save, docker load, or a registry"
 _LEAST_DISK = 1 << 30
 _MOST_CLOCK_SECS = 2.0
@@ -54,12 +57,15 @@ def problems(
 def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNeeds]) -> list[str]:
     found = facts.found
     if containers is None:
-        wrong, place, key = _of_python(host, found), job.folder("data"), "--data-dir"
+        way_out = _way_out(job)
+        wrong, place, key = _of_python(job, host, found), job.folder("data"), "--data-dir"
     else:
-        wrong, key = _of_engine(containers, found), f"`{containers.data_key}`"
+        way_out, key = None, f"`{containers.data_key}`"
+        wrong = _of_engine(containers, found)
         place = containers.data or f"{host.workdir}/data"
     if host.trains and found["data"] is None:
-        wrong.append(f"no records in {place}; prepare or copy them, or name {key}")
+        copy = f"copy them: {way_out}" if way_out else "prepare or copy them"
+        wrong.append(f"no records in {place}; {copy}, or name {key}")
     wrong += [reason for _, reason in found["ports"] if reason]
     wrong += [
         f"cannot reach {address} port {port}: {why}; look at firewalls and at `address:`"
@@ -79,15 +85,36 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
     return wrong
 
 
-def _of_python(host: Host, found: Mapping[str, Any]) -> list[str]:
-    wrong = []
-    if found["code"] is None:
-        wrong.append(f"{host.workdir} has no {SCRIPT}; put it there: --workdir, or `sync: true`")
+def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
+    wrong, way_out = [], _way_out(job)
+    if found["code"] is None and SCRIPT not in PROGRAM:
+        wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
+    elif found["code"] is None:
+        first = f"{way_out}, " if way_out else ""
+        put = f"put it there: {first}--workdir, or `sync: true`"
+        wrong.append(f"{host.workdir} has no {SCRIPT}; {put}")
     if found["python"] is None:
-        wrong.append(f"{found['python_error']}; choose the training's Python with --python")
+        make = f", or make it: {way_out}" if way_out else ""
+        choose = f"choose the training's Python with --python{make}"
+        wrong.append(f"{found['python_error']}; {choose}")
     elif found["tensorflow"] is None:
-        wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {_TENSORFLOW}")
+        install = f"install it: {way_out}{_venv(job, host)}" if way_out else _TENSORFLOW
+        wrong.append(f"{host.python} has no TensorFlow; choose with --python, or {install}")
     return wrong
+
+
+def _way_out(job: Job) -> Optional[str]:
+    """Returns the command that brings code, packages and records from this checkout to hosts."""
+    return _SETUP if job.cluster.backend == "ssh" and not IS_INSTALLED else None
+
+
+def _venv(job: Job, host: Host) -> str:
+    """Returns what to add so that `setup` makes a venv, where the host's own Python is named."""
+    if "/" in host.python:
+        return ""
+    if job.cluster.source.startswith("--"):
+        return f" --python {SETUP_PYTHON}"
+    return f", with `python: {SETUP_PYTHON}` in the cluster file"
 
 
 def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str]:
@@ -101,12 +128,14 @@ def _of_engine(containers: ContainerNeeds, found: Mapping[str, Any]) -> list[str
 def _differences(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     """Returns a message for each fact in which a host differs from the first host that has it."""
     wrong = []
+    over_ssh = _way_out(job) is not None
+    same = f"have the same everywhere: {_SETUP}"
     for key, name, mend in (
         ("image", "image", _IMAGE),
-        ("code", "code", "copy it: sync: true, or update it there"),
+        ("code", "code", same if over_ssh else "copy it: sync: true, or update it there"),
         ("python", "Python", _TENSORFLOW),
-        ("tensorflow", "TensorFlow", _TENSORFLOW),
-        ("data", "data", "copy the records of the first one"),
+        ("tensorflow", "TensorFlow", same if over_ssh else _TENSORFLOW),
+        ("data", "data", same if over_ssh else "copy the records of the first one"),
     ):
         values = [
             (host.name, facts[host.name].found.get(key))

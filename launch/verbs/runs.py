@@ -1,25 +1,19 @@
-"""`status`, `logs`, `stop` and `clean`: the verbs for an existing run."""
+"""`status`, `stop` and `clean`: verbs for an existing run."""
 
 import argparse
 import contextlib
 import os
-import shutil
 import signal
-import sys
 import time
-from pathlib import Path
-from typing import IO
 
+from cifar10_program import LAUNCH, started_as
 from launch.backends.base import Lasting
 from launch.backends.registry import backend_named
-from launch.cluster.model import LEADS
 from launch.errors import HostError, LaunchError
+from launch.record import events
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.plain import plain
-
-_LOOK_SECS = 0.2
-_LONGEST_LINE = 1 << 16  # bytes; a longer line is printed in parts
-_ASK_SECS = 5.0  # for schedulers, which others use, too
+from launch.verbs.going_on import LOOK_SECS, without_launcher
 
 
 def status(options: argparse.Namespace) -> int:
@@ -32,7 +26,7 @@ def status(options: argparse.Namespace) -> int:
     found = folder.status()
     running = folder.launcher_pid() is not None
     code = found.get("exit_code")
-    lasting = "" if running else _without_launcher(folder)
+    lasting = "" if running else without_launcher(folder)
     if running:
         words = "running"
     elif lasting:
@@ -44,74 +38,17 @@ def status(options: argparse.Namespace) -> int:
     else:
         words = f"exit code {code}: {found.get('reason')}" if code else str(found.get("reason"))
     print(f"run {folder.run_id}: {plain(words)}")
+    print(f"run folder: {plain(str(folder.path))}")
     if found.get("tasks"):
         console = stdout_console()
         rows = saved_rows(found["tasks"])
         console.print(render(rows, console.width))
         if job_line(rows):
             print(plain(job_line(rows)))
+    last = events.last_with_reason(folder)
+    if last is not None:
+        print(f"last reason: {plain(last.time)} {plain(last.words())}")
     return 0 if running or lasting else 1 if code is None else int(code)
-
-
-def _without_launcher(folder: RunFolder) -> str:
-    """Returns the state of a job that goes on without its launcher; empty if it does not."""
-    if folder.status().get("exit_code") is not None:
-        return ""
-    record = folder.record()
-    backend = backend_named(record["backend"])
-    return backend.going_on(record) if isinstance(backend, Lasting) else ""
-
-
-def logs(options: argparse.Namespace) -> int:
-    """Prints a task's log, by default the master's; with -f, follows it until the run ends."""
-    folder = find(state_dir(options.state_dir), options.run)
-    names = [entry["task"] for entry in folder.record()["tasks"]]
-    leads = [name for name in names if name.split("/")[0] in LEADS]
-    task = options.task or (leads or ["master/0"])[0]
-    if task not in names:
-        raise LaunchError(
-            f"run {folder.run_id} has no task {task}; it has {', '.join(map(plain, names))}"
-        )
-    if options.follow:
-        _follow(folder, folder.log_path(task))
-    elif not folder.log_path(task).exists():
-        raise LaunchError(f"{task} has not written anything yet: {folder.log_path(task)}")
-    else:
-        with folder.log_path(task).open("rb") as file:
-            _print(file)
-    return 0
-
-
-def _print(log: IO[bytes]) -> None:
-    """Prints the rest of a log: byte by byte into a file or pipe, as plain text on a terminal."""
-    if not sys.stdout.isatty():
-        shutil.copyfileobj(log, sys.stdout.buffer)
-    else:
-        while line := log.readline(_LONGEST_LINE):
-            text = line.decode(errors="replace")
-            sys.stdout.write(plain(text) + ("\n" if text.endswith("\n") else ""))
-    sys.stdout.flush()
-
-
-def _follow(folder: RunFolder, path: Path) -> None:
-    """Prints a log as it grows, until the run ends; goes on with the next file after a rotation."""
-    file = None
-    while True:
-        launched = folder.launcher_pid() is not None
-        running = launched or bool(_without_launcher(folder))
-        if file is None and path.exists():
-            file = path.open("rb")
-        if file is not None:
-            _print(file)
-            if path.exists() and not os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                file.close()
-                file = None
-                continue
-        if not running:
-            break
-        time.sleep(_LOOK_SECS if launched else _ASK_SECS)
-    if file is not None:
-        file.close()
 
 
 def stop(options: argparse.Namespace) -> int:
@@ -131,14 +68,14 @@ def stop(options: argparse.Namespace) -> int:
             return 0
         raise HostError(
             f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
-            f"python -m launch clean --run {folder.run_id}"
+            f"{started_as(LAUNCH)} clean --run {folder.run_id}"
         )
     with contextlib.suppress(ProcessLookupError):  # It has ended by now.
         for _ in range(2 if options.now else 1):
             os.kill(pid, signal.SIGTERM)
             time.sleep(0.3)  # Two pending signals would merge into one.
     while folder.launcher_pid() is not None:
-        time.sleep(_LOOK_SECS)
+        time.sleep(LOOK_SECS)
     print(f"run {folder.run_id}: {_end_of(folder)}")
     return 0
 
@@ -168,7 +105,7 @@ def clean(options: argparse.Namespace) -> int:
         try:
             if folder.launcher_pid() is not None:
                 continue
-            lasting = "" if options.run else _without_launcher(folder)
+            lasting = "" if options.run else without_launcher(folder)
             if lasting:
                 end = f"to end it: stop --run {folder.run_id}"
                 words = plain(f"continues without its launcher: {lasting}")

@@ -1,21 +1,29 @@
-"""`up`: runs a job to its end, in the foreground."""
+"""`up`: runs a job to its end, or with --detach to its start."""
 
 import argparse
 import dataclasses
+import shlex
+import signal
+from functools import partial
+from typing import Optional
 
+from cifar10_program import LAUNCH, started_as
 from launch.backends.agent_backend import AgentBackend
-from launch.backends.base import CopiesCode
+from launch.backends.base import Backend, CopiesCode
 from launch.backends.registry import backend_named
 from launch.cluster.model import Cluster
-from launch.cluster.tasks import make_job
+from launch.cluster.tasks import Job, make_job
 from launch.errors import LaunchError
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
+from launch.supervise import background
+from launch.verbs import foreground
 from launch.verbs.closing import closing_lines
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Runs a job to its end and returns its exit code.
+    """Runs a job and returns its exit code; 0 if it goes on after --detach, 130 after Ctrl-C.
 
     Raises:
       LaunchError: the job could not be started.
@@ -32,15 +40,81 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         from launch.verbs.check import refuse_problems
 
         refuse_problems(job, backend)
-    folder = RunFolder.create(state_dir(options.state_dir), job)
-    display = Display(live=False if options.lines else None)
+    output = backend.output_folder(job)
+    folder = RunFolder.create(state_dir(options.state_dir), job, output)
+    live = False if options.lines else None
+
+    def run(display: Display) -> Outcome:
+        return _run(backend, job, folder, display)
+
+    _say(f"run {folder.run_id}", f"run folder: {folder.path}")
+    if options.detach:
+        is_agents = isinstance(backend, AgentBackend)
+        has_started = partial(_has_started, folder, is_agents=is_agents)
+        outcome = foreground.follow_start(background.start(run, folder), folder, has_started)
+    elif foreground.can_ask():
+        outcome = foreground.follow(background.start(run, folder), folder, live=live)
+    else:
+        outcome = _run_here(run, live=live)
+    if outcome is None:
+        ways_back(folder, options.state_dir)
+        return 0 if options.detach else 128 + signal.SIGINT
+    show_end(outcome)
+    return outcome.exit_code
+
+
+def _run_here(run: background.Run, *, live: Optional[bool]) -> Optional[Outcome]:
+    display = Display(live=live)
     try:
-        display.note(f"run {folder.run_id}: {folder.path}")
-        outcome = backend.run(job, folder, display)
+        return run(display)
     finally:
         display.close()
-    closing = Display(live=False)  # below the last table, if there was one
-    for line in closing_lines(outcome):
-        closing.note(line)
-    closing.close()
-    return outcome.exit_code
+
+
+def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Outcome:
+    """Runs a job, and writes into its folder how it ended."""
+    try:
+        outcome = backend.run(job, folder, display)
+    except LaunchError as error:
+        if isinstance(backend, AgentBackend):  # without agents, something may have been submitted
+            folder.write_end(Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER))
+        raise
+    if folder.status().get("exit_code") is not None:  # a job of Slurm may go on
+        folder.write_end(outcome)
+    return outcome
+
+
+def show_end(outcome: Outcome) -> None:
+    """Prints how a job ended, below the last table, if there was one."""
+    _say(*closing_lines(outcome))
+
+
+def _say(*lines: str) -> None:
+    display = Display(live=False)
+    for line in lines:
+        display.note(line)
+    display.close()
+
+
+def _has_started(folder: RunFolder, *, is_agents: bool) -> bool:
+    """Returns whether every task runs; without agents, whether the job was submitted.
+
+    A job of Slurm or Kubernetes may wait for hours until its tasks run.
+    """
+    tasks = folder.status().get("tasks", [])
+    if not is_agents:
+        return bool(tasks)
+    return bool(tasks) and all(
+        str(row.get("state")).partition(" ")[0] in ("running", "done") for row in tasks
+    )
+
+
+def ways_back(folder: RunFolder, given: Optional[str]) -> None:
+    """Prints how to see and end a run that goes on."""
+    place = f" --state-dir {shlex.quote(given)}" if given else ""
+    words = f"--run {folder.run_id}{place}"
+    _say(
+        "the run goes on without this terminal:",
+        f"  {started_as(LAUNCH)} attach {words}   shows it again",
+        f"  {started_as(LAUNCH)} stop {words}   ends it; the master saves first",
+    )

@@ -97,7 +97,7 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     found = {**result, "data": None, "history": None}
     unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
     assert unnamed == []
-    assert {field.partition(".")[0] for field in unused} == {"cluster"}
+    assert {field.partition(".")[0] for field in unused} == {"cluster", "init_checkpoint"}
     run_status.touch_mark(str(output))
     for name in ("model.json", "training.json", "best/best.json", "evaluator.json"):
         content = json.loads((output / name).read_text())
@@ -189,6 +189,66 @@ def test_max_minutes_ends_a_run_with_all_its_figures(folder, forks):
     assert result["history"]["validation"][-1]["step"] == result["figures"]["global_step"]
 
 
+def test_early_stopping_ends_a_run_and_its_restart_at_the_validated_checkpoint(folder, forks):
+    # A rate that changes nothing: the first validation remains the best.
+    arguments = ("--model=mlp", "--learning-rate=1e-20", "--train-epochs=50", "--warmup-epochs=0")
+    arguments += ("--train-batch-size=18", "--output-dir=patient", "--early-stopping-epochs=2")
+    line = "training ends: validation accuracy has not risen above "
+    for start in ("training to step 500", "continuing at step 30 to step 500"):
+        ended = forks.run(*arguments, cwd=folder)
+        assert ended.returncode == 0, ended.stderr
+        assert f"{start}; output: patient\n" in ended.stdout
+        assert f"\n{line}" in ended.stdout
+        assert ", stopped by --early-stopping-epochs\n" in ended.stdout
+        result = json.loads((folder / "patient/result.json").read_text())
+        assert result["status"] == "stopped by --early-stopping-epochs"
+        assert result["figures"]["global_step"] == 30
+        assert result["figures"]["best_validation_step"] == 10
+        assert [row["step"] for row in result["history"]["validation"]] == [10, 20, 30]
+        # As if the process had been killed before it wrote its figures.
+        (folder / "patient/result.json").unlink()
+    assert "\nvalidation accuracy" not in ended.stdout
+
+
+def test_a_run_that_a_goal_has_ended_goes_on_if_the_goal_is_left_out(folder, forks):
+    arguments = ("--model=mlp", "--train-steps=30", "--train-batch-size=18", "--output-dir=enough")
+    ended = forks.run(*arguments, "--stop-at-accuracy=1e-9", cwd=folder)
+    assert "at step 10 has reached --stop-at-accuracy 1e-09\n" in ended.stdout, ended.stderr
+    again = forks.run(*arguments, "--stop-at-accuracy=1e-9", cwd=folder)
+    assert again.stdout.startswith("already trained to step 10: eval accuracy ")
+    assert "\nto train on, raise --stop-at-accuracy or leave it out; " in again.stdout
+    on = forks.run(*arguments, cwd=folder)
+    assert "continuing at step 10 to step 30" in on.stdout
+    result = json.loads((folder / "enough/result.json").read_text())
+    assert (result["status"], result["figures"]["global_step"]) == ("completed", 30)
+
+
+def test_a_run_remembers_after_a_restart_from_which_weights_it_started(trained, folder, forks):
+    arguments = ("--model=mlp", "--train-batch-size=18", "--output-dir=tuned")
+    first = forks.run(*arguments, "--init-checkpoint=output", "--train-steps=2", cwd=folder)
+    assert first.stdout.startswith("starting from output/best/model.ckpt-"), first.stderr
+    second = forks.run(*arguments, "--init-checkpoint=output", "--train-steps=4", cwd=folder)
+    assert second.stdout.startswith(
+        "note: --init-checkpoint output is not read: this run continues from its own "
+        "tuned/model.ckpt-2; name another --output-dir to start anew\n"
+    )
+    for done in (second, forks.run(*arguments, "--train-steps=5", cwd=folder)):
+        assert done.returncode == 0, done.stderr
+        start = json.loads((folder / "tuned/result.json").read_text())["init_checkpoint"]
+        assert start["path"].startswith("output/best/model.ckpt-")
+        assert (start["loaded"], start["not_loaded"]) == (4, [])
+
+
+def test_a_wrong_init_checkpoint_is_one_line_and_exit_code_2_and_leaves_nothing(folder, forks):
+    arguments = ("--model=mlp", "--hidden-units=7", "--output-dir=refused")
+    ended = forks.run(*arguments, "--init-checkpoint=output", cwd=folder)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: --init-checkpoint output/best/model.ckpt-")
+    assert ended.stderr.endswith("; it was trained with --hidden-units=100\n")
+    assert ended.stderr.count("\n") == 1
+    assert not list((folder / "refused").glob("model*"))
+
+
 def test_max_minutes_ends_a_run_with_lookahead_with_its_average(folder, forks):
     arguments = ("--model=mlp", "--learning-rate=0.01", "--lookahead-steps=2")
     arguments += ("--train-batch-size=16", "--output-dir=averaged")
@@ -223,6 +283,18 @@ def test_predict_names_the_likeliest_classes_of_each_file(trained, folder, forks
     lines = predicted.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["red.png", "grey.jpg"]
     assert all(line.count("%") == 3 for line in lines)
+    assert "(" not in lines[0]
+    assert lines[1].endswith("  (100x50, stretched to 32x32)")
+    (folder / "photos").mkdir()
+    (folder / "photos/bad.gif").write_text("no image")
+    Image.new("RGB", (32, 32), "blue").save(folder / "photos/good.webp")
+    mixed = forks.run("--mode=predict", "photos", "*red.p?g", "--json", cwd=folder)
+    assert mixed.returncode == 2
+    files = [json.loads(line)["file"] for line in mixed.stdout.splitlines()]
+    assert files == ["photos/bad.gif", "photos/good.webp", "red.png"]
+    bad, end = mixed.stderr.splitlines()
+    assert bad.startswith("error: photos/bad.gif: not a sound PNG, JPEG, WEBP, GIF or BMP image: ")
+    assert end == "error: 1 of 3 image files could not be used; the lines above name them"
 
 
 def test_export_is_quiet_unless_verbose(trained, folder, forks):
@@ -248,7 +320,10 @@ def test_a_reader_that_goes_away_does_not_end_the_run(trained, folder):
     [
         (["--train-steps=many"], "argument --train-steps: invalid int value: 'many' (see --help)"),
         (["--data-dir=nowhere"], "no records in nowhere; `python -m data_prep --source"),
-        (["--mode=predict", "data/manifest.json"], "data/manifest.json is not a whole PNG or JPEG"),
+        (
+            ["--mode=predict", "data/manifest.json"],
+            "data/manifest.json: not a sound PNG, JPEG, WEBP",
+        ),
     ],
     ids=["before TensorFlow loads", "of a training", "of another mode"],
 )

@@ -1,6 +1,7 @@
 """Schedules by name; what each does is in tests/cifar10/optim/test_learning_rate.py."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -49,3 +50,30 @@ def test_a_schedule_that_was_taken_away_is_unknown() -> None:
         flags.parse(["--schedule=steep"])
     with pytest.raises(LookupError, match="linear, triangular, constant, got 'steep'"):
         schedules.factor("steep", Progress(tf.constant(0.5), tf.constant(1.0)))
+
+
+def test_a_schedule_without_a_description_is_refused_by_its_name() -> None:
+    def forgets(progress: Progress) -> Any:
+        return 1.0 - progress.share
+
+    # As a decorator, `@schedule` without brackets gets the function.
+    with pytest.raises(TypeError) as refused:
+        schedule(forgets)  # type: ignore[arg-type]
+    assert str(refused.value) == (
+        'the schedule forgets has no description; write @schedule("...") above it'
+    )
+    with pytest.raises(TypeError, match="has no description"):
+        schedule("")
+    assert "forgets" not in schedules.NAMES
+
+
+def test_a_schedule_that_returns_nothing_is_refused_by_its_name() -> None:
+    @schedule("nothing")
+    def returns_nothing(progress: Progress) -> Any:
+        """Forgets to return its factor."""
+
+    try:
+        with pytest.raises(TypeError, match="^the schedule returns_nothing returns no factor; "):
+            schedules.factor("returns_nothing", Progress(share=0.5, epochs=1.0))
+    finally:
+        schedules.unregister("returns_nothing")

@@ -73,6 +73,8 @@ def test_convert_may_be_said_or_left_out(python_source: Path, tmp_path: Path) ->
         (["--source", "synthetic", "--synthetic-size", "5"], "must be 20 to 200000, got 5"),
         (["--source", "x", "--synthetic-size", "50"], "is for --source synthetic, got it with x"),
         ([*SMALL, "--shards", "200"], r"--shards must be 1 to 90 \(train images\), got 200"),
+        ([*SMALL, "--resize", "crop"], "--resize is for image files, but synthetic is synthetic"),
+        ([*SMALL, "--resize", "blur"], "--resize: invalid choice: 'blur' .*crop.*pad.*stretch"),
         (["--out", "x"], "required: --source"),
         (["--source", "synthetic", "--valid", "5"], "unrecognized arguments: --valid"),
         (["frobnicate"], "error: "),

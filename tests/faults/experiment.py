@@ -138,7 +138,8 @@ class Bench:
         try:
             result.steps_lost = lost_in(job.said(), LOG_STEPS)
             if not result.wrong:
-                result.wrong += checks.steps_kept(job, fault.saved) + checks.nothing_left(job, 5)
+                result.wrong += checks.steps_kept(job, fault.saved)
+                result.wrong += checks.nothing_left(job, self._secs_to_end(fault))
         finally:
             job.kill()
             fault.repair(job)
@@ -167,8 +168,8 @@ class Bench:
         if fault.ending is None:
             return words, [f"the job ended with {code}: {_last_line(job)}"]
         wrong = checks.ended_as_told(job, fault.ending, code)
-        secs = 2 * self._size.lease_secs + 20
-        processes = [one for one in checks.nothing_left(job, secs) if "process" in one]
+        left = checks.nothing_left(job, self._secs_to_end(fault))
+        processes = [one for one in left if "process" in one]
         saved = job.saved_step()
         fault.repair(job)
         job.start()
@@ -179,6 +180,12 @@ class Bench:
         if saved and job.saved_step() < saved:
             wrong.append(f"checkpoint {saved} is lost")
         return f"{words}, then 0", wrong + processes + checks.complete(job)
+
+    def _secs_to_end(self, fault: Fault) -> float:
+        """Returns how long processes may outlive the launcher: on a host that it cannot reach, or
+        after its own sudden end, until their lease is over."""
+        reachable = fault.ending is None and not fault.on_nodes
+        return 5 if reachable else 2 * self._size.lease_secs + 20
 
     def _put_away(self, job: Job, result: Result) -> None:
         """Keeps the logs of a job that failed, and removes everything else."""

@@ -27,6 +27,7 @@ _JUMP_SECS = 3600
 _JUMP_LASTS_SECS = 3.0
 _SMALL_MEMORY = 0  # bytes beyond what it has: its next page is one too many
 _DEATH_SECS = 20.0
+_LINES = 200  # a line each; the agent that logs them needs several pages
 
 
 @dataclass(frozen=True)
@@ -136,16 +137,19 @@ class OutOfMemory(Fault):
         self._group = Group("memory", f"faults-{os.getpid()}-{pid}")
         self._group.limit_memory(_SMALL_MEMORY)
         self._group.add([pid])
-        self._pid, self._until = pid, time.monotonic() + _DEATH_SECS
+        self._until = time.monotonic() + _DEATH_SECS
+        if self.cell.task == AGENT and self.cell.time != START:
+            job.print_lines(_LINES)
 
     def go_on(self, job: Job) -> None:
         if self._group is not None and time.monotonic() > self._until:
-            self.note = f"{self.cell.task} took no more memory"
             self.repair(job)
 
     def repair(self, job: Job) -> None:
         group, self._group = self._group, None
         if group is not None:
+            if not group.killed():
+                self.note = f"{self.cell.task} took no more memory"
             group.remove()
 
 
@@ -195,7 +199,10 @@ class FullDisk(Fault):
 
 class ReadOnly(Fault):
     """An output folder that becomes read-only: by a mount over it, as a remount would be refused
-    while files in it are open for writing."""
+    while files in it are open for writing.
+
+    The mount is made read-only at another place, where nobody can open a file meanwhile.
+    """
 
     _mounted = False
     ending = Ending([1, 2], r"(Read-only file system|cannot be written|READONLY|read-only)")
@@ -206,9 +213,13 @@ class ReadOnly(Fault):
 
     def strike(self, job: Job) -> None:
         if not self._mounted:
-            run(["mount", "--bind", job.output, job.output])
+            aside = job.folder / "read-only"
+            aside.mkdir(exist_ok=True)
+            run(["mount", "--bind", job.output, aside])
+            run(["mount", "-o", "remount,bind,ro", aside])
+            run(["mount", "--bind", aside, job.output])
             self._mounted = True
-            run(["mount", "-o", "remount,bind,ro", job.output])
+            run(["umount", aside])
 
     def repair(self, job: Job) -> None:
         if self._mounted:

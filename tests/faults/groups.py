@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -57,6 +58,11 @@ class Group:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 (self.path / "cgroup.procs").write_text(str(pid))
+
+    def killed(self) -> bool:
+        """Returns whether the kernel killed a process of the group since memory had run out."""
+        name = "memory.events" if self._unified else "memory.oom_control"
+        return re.search(r"^oom_kill [1-9]", (self.path / name).read_text(), re.M) is not None
 
     def remove(self) -> None:
         """Moves the group's processes to its parent, and removes it."""

@@ -332,6 +332,13 @@ class Job:
         found.pop(os.getpid(), None)
         return found
 
+    def print_lines(self, count: int) -> None:
+        """Writes lines to the output of the job's lead, for its agent to read and log."""
+        line = b"# a line that the task did not print\n"
+        output = os.open(f"/proc/{self.pid(MASTER)}/fd/1", os.O_WRONLY | os.O_NONBLOCK)
+        with open(output, "wb", 0) as file, contextlib.suppress(BrokenPipeError):
+            file.write(count * line)
+
     def kill(self) -> None:
         """Kills what is left of the job."""
         for process in self._launchers:

@@ -6,6 +6,7 @@ import io
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any, Union
 
 import numpy as np
 from PIL import Image
@@ -63,21 +64,46 @@ def _read_class_names(data: bytes, _: Path) -> None:
     binary_archive.check_meta(_member("batches.meta.txt", data))
 
 
-def _image(kind: str, mode: str) -> bytes:
+def _image(kind: str, mode: str, **options: Any) -> bytes:
     file = io.BytesIO()
-    Image.new(mode, (32, 32), 7).save(file, format=kind)
+    Image.new(mode, (32, 32), 7).save(file, format=kind, **options)
     return file.getvalue()
 
 
 def images() -> list[bytes]:
-    """Returns a PNG of each mode and a JPEG of each."""
-    return [_image("PNG", mode) for mode in ("RGB", "L", "P", "RGBA")] + [
-        _image("JPEG", mode) for mode in ("RGB", "L", "CMYK")
-    ]
+    """Returns an image of each format and mode, animations and EXIF data."""
+    modes = {
+        "PNG": ("RGB", "L", "P", "RGBA", "I;16"),
+        "JPEG": ("RGB", "L", "CMYK"),
+        "WEBP": ("RGB", "RGBA"),
+        "GIF": ("L", "P"),
+        "BMP": ("1", "L", "P", "RGB", "RGBA"),
+    }
+    found = [_image(kind, mode) for kind, some in modes.items() for mode in some]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    more = [Image.new("RGB", (32, 32), "red")]
+    for kind in ("PNG", "WEBP", "GIF"):
+        found.append(_image(kind, "RGB", save_all=True, append_images=more))
+    return found + [_image(kind, "RGB", exif=exif) for kind in ("PNG", "JPEG", "WEBP")]
+
+
+def images_of_export() -> list[bytes]:
+    """Returns an image of each format that TensorFlow decodes."""
+    kinds = (("PNG", "RGB"), ("PNG", "P"), ("JPEG", "RGB"), ("GIF", "P"), ("BMP", "RGB"))
+    return [_image(kind, mode) for kind, mode in kinds]
 
 
 def _decode(data: bytes, _: Path) -> None:
-    answer = decoder.decode_batch([("x.png", data)])
+    _check_answer(decoder.decode_batch([("x.png", data)]))
+
+
+def _decode_and_resize(data: bytes, _: Path) -> None:
+    for resize in schema.RESIZES:
+        _check_answer(decoder.decode_batch([("x.png", data)], resize))
+
+
+def _check_answer(answer: Union[bytes, SourceError]) -> None:
     if isinstance(answer, SourceError):
         raise answer
     assert len(answer) == 3072
@@ -196,6 +222,7 @@ COMMANDS = [
     b"--source\0synthetic\0--out\0DIR\0--validation-size=5\0--shards=2\0--seed\0003",
     b"convert\0--source=x.tar.gz\0--force\0--synthetic-size\00050",
     b"verify\0DIR",
+    b"--source=photos\0--resize\0crop\0--out\0DIR",
     b"show\0DIR\0--out\0grid.png\0--split=train\0--count\0005\0--seed=0",
     b"download\0--out\0DIR\0--archive=binary\0--url\0http://[::1]/",
 ]
@@ -212,6 +239,14 @@ PARSERS = [
     Parser("binary-batch", _binary_batches, _read_binary_batch, (SourceError,)),
     Parser("class-names", _class_names, _read_class_names, (SourceError,), mutate.of_text),
     Parser("image", images, _decode, (SourceError,), repair=repair.png),
+    Parser(
+        "resized-image",
+        images,
+        _decode_and_resize,
+        (SourceError,),
+        repair=repair.png,
+        most_bytes=512 << 20,
+    ),  # fmt: skip
     Parser("tar", lambda: list(_tars()), _load, (SourceError,), repair=repair.tar),
     Parser("tar-in-gzip", lambda: list(_tars()), _load_gzipped, (SourceError,), repair=repair.tar),
     Parser("compressed-tar", lambda: list(_compressed_tars()), _load, (SourceError,)),

@@ -24,6 +24,9 @@ _POD = {
         "containerStatuses": [
             {"name": "tensorflow", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
         ],
+        "initContainerStatuses": [
+            {"name": "check-folders", "state": {"terminated": {"exitCode": 0, "message": "x"}}}
+        ],
         "conditions": [{"type": "PodScheduled", "status": "False", "message": "no node"}],
     },
 }  # fmt: skip

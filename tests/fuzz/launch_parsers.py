@@ -16,40 +16,19 @@ from launch.backends.slurm.output import Tail
 from launch.cluster import host_list, show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
+from launch.cluster.training_files import with_settings
 from launch.connect.link import Link
+from launch.connect.setup_events import read_event
 from launch.errors import HostError, LaunchError
 from launch.record.progress import read_progress
 from launch.screen.plain import plain
-from launch.verbs import cli, runs
+from launch.verbs import cli, listing, logs, moments, runs, setup_files
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
+from tests.launch.cluster.full import FULL
 
 _CLUSTERS = [
-    b"""\
-backend: ssh
-user: alice
-python: .venv/bin/python
-workdir: /data
-gpus: 2
-gpus_per_task: 1
-ports: 3000-3010
-restarts: 3
-sync: true
-hosts:
-  - name: node0
-    address: 10.0.0.1
-    roles: {chief: 1, ps: 1}
-  - name: node1
-    user: bob
-    gpus: 1
-    roles: {evaluator: 1}
-environment:
-  OMP_NUM_THREADS: 2
-limits:
-  start_secs: 30
-  idle_secs: off
-  lease_secs: 2.5
-""",
+    FULL.replace("gpus: 0", "gpus: 1").encode(),  # so that its tasks can be made
     b"hosts: [node0, alice@node1, &a node2]\nports: free\n",
     b"backend: slurm\ntasks: {master: 1, worker: 2, ps: 1}\nnodes: 2\n"
     b"slurm:\n  time: 1:00:00\n  partition: gpu\n",
@@ -82,6 +61,25 @@ _PLANS = [
 def _plan(data: bytes, _: Path) -> None:
     code = mutate.exit_code(lambda: cli.main(["plan", *mutate.words_of(data)]))
     assert code in (0, 1, 2)
+
+
+_SETTINGS = [
+    b"num-layers: 20\nweight_decay: 2e-3\ndata_dir: &a 'x y'\nlog_dir: ~\n",
+    b"configuration: {seed: 1, output_dir: o}\nchosen: [kernels]\nhistory: {train: []}\n",
+]
+_RESULT = {"configuration": {"data_dir": "d", "seed": 1}, "chosen": ["kernels"], "history": {}}
+
+
+def _training_files(name: str, data: bytes, folder: Path) -> None:
+    path = folder / name
+    path.write_bytes(data)
+    for flag in ("--config", "--recipe"):
+        words = with_settings([flag, str(path)])
+        make_job(host_list.from_hosts("a"), words).folder("data")
+
+
+def _training_words(data: bytes, _: Path) -> None:
+    make_job(host_list.from_hosts("a"), mutate.words_of(data)).folder("output")
 
 
 _AGENT = b"\n".join(
@@ -205,13 +203,59 @@ def _run_file(name: str, data: bytes, folder: Path) -> None:
     (run / "status.json").write_text(json.dumps(_STATUS))
     (run / "logs" / "master-0.log").write_text("step 1/2\n")
     (run / name).write_bytes(data)
-    options = argparse.Namespace(state_dir=str(folder), run=None, task=None, follow=False)
+    options = argparse.Namespace(
+        state_dir=str(folder), run=None, tasks=[], follow=False, tail=None, since=1.0, grep=None,
+        json=name == "run.json",
+    )  # fmt: skip
     with mock.patch.object(sys, "stdout", (folder / "out").open("w", encoding="utf-8")) as out:
         try:
             assert isinstance(runs.status(options), int)
-            runs.logs(options)
+            listing.list_runs(options)
+            logs.logs(options)
         finally:
             out.close()
+
+
+_EVENTS = (
+    b'{"time": "2026-01-31T09:00:00.000Z", "task": "master/0", "host": "node0", "what": "start", '
+    b'"reason": ""}\n'
+    b'{"time": "2026-01-31T09:00:01.000Z", "task": null, "host": null, "what": "run ends", '
+    b'"reason": "master/0 is done"}\n'
+)
+_MOMENTS = [b"10m", b"1h30m", b"2d", b"2026-01-31T12:00:00+01:00", b"2026-01-31"]
+
+
+def _moment(data: bytes, _: Path) -> None:
+    assert moments.moment(data.decode(errors="replace")) < 1e12
+
+
+_MANIFEST = {
+    "splits": {"train": {"files": [{"name": "train.tfrecords", "sha256": "ab"}]}, "eval": {}}
+}
+
+
+def _records(data: bytes, folder: Path) -> None:
+    (folder / "train.tfrecords").write_bytes(b"x")
+    (folder / "manifest.json").write_bytes(data)
+    found = setup_files.records(folder)
+    assert found is None or set(found.digests) <= {"train.tfrecords", "manifest.json"}
+
+
+_SETUP = b"""\
+cifar10-setup {"event": "progress", "done": 1, "of": 2, "words": "Collecting x"}
+cifar10-setup {"event": "done", "missing": ["a"], "others": [], "words": "made", "note": "n"}
+cifar10-setup {"event": "failed", "reason": "no", "last": ["one", "two"]}
+"""
+
+
+def _setup_events(data: bytes, _: Path) -> None:
+    for line in data.splitlines():
+        event = read_event(line)
+        if event is not None:
+            texts = (event.words, event.note, event.reason, *event.last)
+            assert all(len(text) <= 1000 for text in texts)
+            assert len(event.last) <= 8
+            assert event.done >= 0 <= event.of
 
 
 def _json(value: Any) -> list[bytes]:
@@ -224,8 +268,25 @@ PARSERS = [
     ),
     Parser("host-list", lambda: [b"ip0,ip1", b"a@b"], _host_list, (LaunchError,), mutate.of_text),
     Parser("launch-flags", lambda: _PLANS, _plan, (), mutate.of_words),
+    Parser(
+        "launched-yaml", lambda: _SETTINGS,
+        lambda data, folder: _training_files("a.yaml", data, folder), (LaunchError,),
+        mutate.of_text,
+    ),
+    Parser(
+        "launched-json", lambda: _json(_RESULT),
+        lambda data, folder: _training_files("a.json", data, folder), (LaunchError,),
+        mutate.of_json,
+    ),
+    Parser(
+        "launched-words",
+        lambda: [b'--config={"data_dir": "d"}\0--recipe\0{"job-dir": 1}\0--output_dir\0o'],
+        _training_words, (), mutate.of_words,
+    ),
     Parser("agent-orders", lambda: [_ORDERS], _hear_orders, (), mutate.of_lines),
     Parser("agent-events", lambda: [_AGENT], _hear_agent, (HostError,), mutate.of_lines),
+    Parser("setup-events", lambda: [_SETUP], _setup_events, (), mutate.of_lines),
+    Parser("records-here", lambda: _json(_MANIFEST), _records, (), mutate.of_json),
     Parser("progress", lambda: _LINES, _progress, (), mutate.of_text),
     Parser("scontrol", lambda: [_SCONTROL], _show_job, (HostError,), mutate.of_text),
     Parser("squeue", lambda: [b"7|RUNNING|m1|None\n"], _jobs, (HostError,), mutate.of_text),
@@ -239,4 +300,15 @@ PARSERS = [
         "status-json", lambda: _json(_STATUS),
         lambda data, folder: _run_file("status.json", data, folder), (LaunchError,), mutate.of_json,
     ),
+    Parser(
+        "events-jsonl", lambda: [_EVENTS],
+        lambda data, folder: _run_file("events.jsonl", data, folder), (LaunchError,),
+        mutate.of_lines,
+    ),
+    Parser(
+        "log-times", lambda: [b"1790000000.123 0\n1790000001.000 9\n"],
+        lambda data, folder: _run_file("logs/master-0.times", data, folder), (LaunchError,),
+        mutate.of_text,
+    ),
+    Parser("moment", lambda: _MOMENTS, _moment, (argparse.ArgumentTypeError,), mutate.of_text),
 ]  # fmt: skip

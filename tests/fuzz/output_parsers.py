@@ -137,11 +137,23 @@ def _count_records(data: bytes, folder: Path) -> None:
 
 
 def _predict(data: bytes, folder: Path) -> None:
-    from cifar10.run.modes.predict import read_image, refuse_undecodable
+    from cifar10.run.modes.predict import read_image
 
-    path = str(folder / "x.png")
-    (folder / "x.png").write_bytes(data)
-    refuse_undecodable([path], [read_image(path)])
+    path = folder / "x.png"
+    path.write_bytes(data)
+    for resize in schema.RESIZES:
+        assert read_image(str(path), resize).pixels.shape == (32, 32, 3)
+
+
+def _decode_in_graph(data: bytes, _: Path) -> None:
+    import tensorflow as tf
+
+    from cifar10.input import decode
+
+    try:
+        assert decode.decode(tf.constant(data)).shape == (32, 32, 3)
+    except tf.errors.InvalidArgumentError as error:
+        raise UserError(str(error).replace("\n", " ") or "refused") from error
 
 
 _TRAINING = {"master_validates": True, "ended_at_step": None, "status": ""}
@@ -181,5 +193,9 @@ PARSERS = [
     Parser(
         "predicted-image", data_parsers.images, _predict, (UserError,), repair=repair.png,
         needs_tensorflow=True, most_bytes=512 << 20,
+    ),
+    Parser(
+        "exported-decoder", data_parsers.images_of_export, _decode_in_graph, (UserError,),
+        repair=repair.png, needs_tensorflow=True, most_bytes=512 << 20,
     ),
 ]  # fmt: skip

@@ -33,6 +33,29 @@ def _parse_flags(data: bytes, _: Path) -> None:
     assert not isinstance(ended, int) or ended == 0
 
 
+_SETTINGS = [
+    b"model: resnet\nnum-layers: 20\nweight_decay: 2e-3\nsync: no\nbatch_norm: off\n",
+    b"recipe: fast\ntrain_epochs: 2.5 # half\ndata_dir: &a 'x y'\nlog_dir: ~\n",
+    b'{"seed": 3, "cutout": 8, "use_distortion_for_training": true, "learning_rate": 0.1}',
+]
+_RESULT = {
+    "status": "completed",
+    "configuration": {"model": "mlp", "hidden_units": 9, "images": [], "num_towers": 2, "seed": 1},
+    "chosen": ["num_towers"],
+}
+
+
+def _read_settings(name: str, data: bytes, folder: Path) -> None:
+    path = folder / name
+    path.write_bytes(data)
+    for flag in ("--config", "--recipe"):
+        try:
+            config = flags.parse([flag, str(path)])
+            assert config.images == ()
+        except ConfigError as error:  # It repeats what the file has.
+            raise ConfigError(one_line(str(error))) from error
+
+
 _TF_CONFIGS = [
     {
         "cluster": {"master": ["ip0:2222"], "ps": ["ip0:2223"], "worker": ["[::1]:2222", "b:1"]},
@@ -84,6 +107,20 @@ def _lock(data: bytes, folder: Path) -> None:
 
 PARSERS = [
     Parser("flags", lambda: FLAGS, _parse_flags, (ConfigError,), mutate.of_words),
+    Parser(
+        "config-yaml",
+        lambda: _SETTINGS,
+        lambda data, folder: _read_settings("a.yaml", data, folder),
+        (ConfigError,),
+        mutate.of_text,
+    ),
+    Parser(
+        "config-json",
+        lambda: [json.dumps(_RESULT).encode(), _SETTINGS[2]],
+        lambda data, folder: _read_settings("result.json", data, folder),
+        (ConfigError,),
+        mutate.of_json,
+    ),
     Parser(
         "tf-config",
         lambda: [json.dumps(one).encode() for one in _TF_CONFIGS],

@@ -80,6 +80,8 @@ class Cluster:
       slow: plurals whose requests get no answer.
       muted: plurals whose watches show no changes.
       clock_secs: how far the nodes' clocks, which stamp the lines of logs, are ahead.
+      folders: where a container finds something -> the folder here; the default is in `workdir`.
+      user: the user of init containers; None for this process's.
       posted: every object as it was given to `create`.
     """
 
@@ -96,11 +98,15 @@ class Cluster:
         self.slow: set[str] = set()
         self.muted: set[str] = set()
         self.clock_secs = 0.0
+        self.folders: dict[str, Path] = {}
+        self.user: Optional[int] = None
         self.posted: list[Object] = []
         self.changed = threading.Condition(threading.RLock())
         self.closing = False
         self.epoch = 0  # a watch or log ends when `end_watches` increments it
         self.processes: dict[str, _Container] = {}  # by the pod's uid
+        self._inits: dict[str, subprocess.Popen[bytes]] = {}  # by the pod's uid
+        self._began: dict[str, float] = {}  # by the TFJob's uid
         self._objects: dict[tuple[str, str, str], Object] = {}
         self._history: list[tuple[str, str, Object]] = []
         self._addresses: dict[str, str] = {}
@@ -143,6 +149,11 @@ class Cluster:
         self._controllers.join()
         for container in self.processes.values():
             container.kill()
+        for init in self._inits.values():
+            init.kill()
+            init.wait()
+            if init.stdout is not None:
+                init.stdout.close()
         self._server.shutdown()
         self._server.server_close()
 
@@ -341,6 +352,7 @@ class Cluster:
     def _reconcile(self, job: Object) -> None:
         """Reconciles a job once, as the operator does."""
         status = job.setdefault("status", {"conditions": []})
+        self._began.setdefault(job["metadata"]["uid"], time.monotonic())
         if any(one["type"] in ("Succeeded", "Failed") for one in status["conditions"]):
             return
         pods = {
@@ -348,6 +360,14 @@ class Cluster:
             for pod in self.all_of("pods", job["metadata"]["namespace"])
             if pod["metadata"]["labels"].get(_JOB) == job["metadata"]["name"]
         }
+        limit = job["spec"].get("runPolicy", {}).get("activeDeadlineSeconds")
+        if limit is not None and time.monotonic() >= self._began[job["metadata"]["uid"]] + limit:
+            for one in pods.values():
+                self.delete("pods", *_key(one), None)
+            name = job["metadata"]["name"]
+            words = f"Job {name} has failed because it was active longer than specified deadline"
+            self._conclude(job, ("Failed", words))
+            return
         verdict = None
         for role, spec in job["spec"]["tfReplicaSpecs"].items():
             for index in range(spec.get("replicas", 1)):
@@ -357,13 +377,13 @@ class Cluster:
                 elif verdict is None:
                     verdict = self._judge(job, role, spec, pod)
         if verdict is not None:
-            stamp = _now()
-            status["conditions"].append(
-                {"type": verdict[0], "status": "True", "message": verdict[1],
-                 "lastTransitionTime": stamp}
-            )  # fmt: skip
-            self.patch("tfjobs", *_key(job), {"status": status})
+            self._conclude(job, verdict)
             self._clean_up(job, list(pods.values()))
+
+    def _conclude(self, job: Object, verdict: tuple[str, str]) -> None:
+        condition = {"type": verdict[0], "status": "True", "message": verdict[1]}
+        job["status"]["conditions"].append({**condition, "lastTransitionTime": _now()})
+        self.patch("tfjobs", *_key(job), {"status": job["status"]})
 
     def _judge(
         self, job: Object, role: str, spec: Object, pod: Object
@@ -374,7 +394,8 @@ class Cluster:
         if phase != "Failed":
             return None
         states = pod["status"].get("containerStatuses", [])
-        code = states[0]["state"]["terminated"]["exitCode"] if states else 0xBEEF
+        ended: Optional[Object] = states[0]["state"].get("terminated") if states else None
+        code = ended["exitCode"] if ended else 0xBEEF
         if spec.get("restartPolicy") == "ExitCode" and code >= 128:
             if "deletionTimestamp" not in pod["metadata"]:
                 self.delete("pods", *_key(pod), None)
@@ -481,6 +502,9 @@ class Cluster:
             message = f'Back-off pulling image "{container["image"]}"'
             waiting = {"reason": "ImagePullBackOff", "message": message}
             return _status("Pending", waiting=waiting)
+        checked = self._init(pod)
+        if checked is not None:
+            return checked
         env = {one["name"]: one["value"] for one in container.get("env", [])}
         for source in container.get("envFrom", []):
             key = ("secrets", pod["metadata"]["namespace"], source["secretRef"]["name"])
@@ -494,6 +518,39 @@ class Cluster:
             container, env, self.workdir, lambda: self.clock_secs
         )
         return _status("Running", running={"startedAt": _now()})
+
+    def _init(self, pod: Object) -> Optional[Object]:
+        """Runs the init container; returns the pod's status until it has succeeded, then None."""
+        uid = pod["metadata"]["uid"]
+        for spec in pod["spec"].get("initContainers", []):
+            init = self._inits.get(uid)
+            if init is None:
+                words = [self._here(one.replace("$$", "$")) for one in spec["args"]]
+                if self.user is not None:  # who may not be able to start this Python
+                    words[1] = f"import os, sys, tempfile; os.setuid({self.user})\n{words[1]}"
+                init = self._inits[uid] = subprocess.Popen(
+                    [sys.executable, "-S", *words],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                )
+            code = init.poll()
+            state: Object = {"running": {}}
+            if code is not None:
+                said = init.stdout.read().decode() if code and init.stdout is not None else ""
+                state = {"terminated": {"exitCode": code, "reason": "Error", "message": said}}
+            if code != 0:
+                status = _status(
+                    "Failed" if code else "Pending", waiting={"reason": "PodInitializing"}
+                )
+                return {**status, "initContainerStatuses": [{"name": spec["name"], "state": state}]}
+        return None
+
+    def _here(self, word: str) -> str:
+        """Returns where a path of a container is on this machine."""
+        for mount, folder in self.folders.items():
+            if word == mount or word.startswith(f"{mount}/"):
+                return f"{folder}{word[len(mount) :]}"
+        return str(self.workdir / word[len("/data/") :]) if word.startswith("/data/") else word
 
     def _with_local_addresses(self, text: str) -> str:
         config = json.loads(text)

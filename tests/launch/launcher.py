@@ -164,11 +164,17 @@ def pid_of(run_id: str, task: str) -> int:
 def agent_pids(run_id: str) -> list[int]:
     """Returns the pids of the run's agents, without their guards, which are child processes."""
     agents = [pid for pid, words in processes_of(run_id).items() if "launch-agent" in words]
-    return [pid for pid in agents if _parent(pid) not in agents]
+    parents = {pid: _parent(pid) for pid in agents}
+    return [pid for pid, parent in parents.items() if parent is not None and parent not in agents]
 
 
-def _parent(pid: int) -> int:
-    found = re.search(r"^PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.M)
+def _parent(pid: int) -> Optional[int]:
+    """Returns the pid of a process's parent; None if the process has ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:  # ESRCH where it ends between open and read
+        return None
+    found = re.search(r"^PPid:\s+(\d+)", status, re.M)
     return int(found[1]) if found else 0
 
 

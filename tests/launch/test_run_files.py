@@ -5,6 +5,7 @@ from pathlib import Path
 
 from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
+from launch.record import events
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.supervise.supervisor import TaskState
@@ -28,3 +29,12 @@ def test_the_page_names_the_fields_of_status_json(tmp_path: Path) -> None:
     folder.write_status(table.status(Outcome(0, "master/0 is done")))
     status = json.loads((folder.path / "status.json").read_text())
     assert check_fields(PAGE, "status.json", status) == ([], ["details[]"])
+    folder.write_end(Outcome(3, "worker/0 failed", details=("  | x",)))
+    assert check_fields(PAGE, "status.json", folder.status()) == ([], [])
+
+
+def test_the_page_names_the_fields_of_an_event(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, JOB)
+    events.add(folder, [events.event("end", "exit code 0", "ps/0", "localhost")])
+    (line,) = events.path_of(folder).read_text().splitlines()
+    assert check_fields(PAGE, "events.jsonl", json.loads(line)) == ([], [])

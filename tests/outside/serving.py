@@ -1,4 +1,4 @@
-"""A stand-in for TensorFlow Serving: its folder layout, and the row format of its REST API.
+"""A stand-in for TensorFlow Serving: its folder layout, its REST API's paths and row format.
 
 The package registries do not have the server. Its behaviour is documented:
 https://www.tensorflow.org/tfx/serving/api_rest ("Specifying input tensors in row format",
@@ -6,7 +6,11 @@ https://www.tensorflow.org/tfx/serving/api_rest ("Specifying input tensors in ro
 """
 
 import base64
+import contextlib
+import http.server
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +56,33 @@ class Served:
         assert sizes == {len(rows)}, "in row format, every output has a row an instance"
         return json.dumps({"predictions": [_row(found, row) for row in range(len(rows))]})
 
+    @contextlib.contextmanager
+    def listening(self, name: str) -> Iterator[int]:
+        """Answers POST requests to /v1/models/NAME:predict, at the port of loopback it yields."""
+        served = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:  # noqa: N802
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode("utf-8")
+                found = self.path == f"/v1/models/{name}:predict"
+                answer = served.predict(body) if found else json.dumps({"error": "Not Found"})
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                self.wfile.write(answer.encode())
+
+            def log_message(self, *_: object) -> None:
+                """Keeps requests out of the tests' output."""
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            try:
+                yield server.server_port
+            finally:
+                server.shutdown()
+                thread.join()
+
     def close(self) -> None:
         """Closes the model's session."""
         self._session.close()
@@ -60,7 +91,7 @@ class Served:
 def _value(instance: Any) -> Any:
     if isinstance(instance, dict):
         assert list(instance) == ["b64"]
-        return base64.b64decode(instance["b64"])
+        return base64.b64decode(instance["b64"], validate=True)
     return instance
 
 

@@ -96,6 +96,18 @@ def assert_evaluates_alike(probabilities: np.ndarray, trained: Trained) -> None:
     assert accuracy > 0.2  # Ten classes: it has learnt, and has something to be wrong about.
 
 
+def assert_answers_alike(probabilities: np.ndarray, trained: Trained) -> None:
+    """Each probability is that of the SavedModel."""
+    model = tf.saved_model.load(str(next(trained.exports.iterdir())))
+    expected = model.signatures["serving_default"](images=tf.constant(trained.images))
+    np.testing.assert_allclose(probabilities, expected["probabilities"].numpy(), atol=1e-5)
+
+
+def snippets_with(text: str) -> list[str]:
+    """Returns the Python snippets about exports that contain a text."""
+    return [code for code in snippets.snippets("Exported models", "python") if text in code]
+
+
 def test_saved_model_cli_shows_and_runs_it(trained):
     (code,) = snippets.snippets("Exported models", "bash")[:1]
     shown = snippets.run_shell(code, trained.folder)
@@ -116,9 +128,28 @@ def test_saved_model_cli_shows_and_runs_it(trained):
 def test_onnxruntime_gives_its_probabilities(trained):
     pytest.importorskip("tf2onnx", reason="requirements-dev.txt has it for Python 3.11 only")
     snippets.run_shell(snippets.snippets("Exported models", "bash")[1], trained.folder)
-    code = snippets.snippets("Exported models", "python")[1]
+    (code,) = snippets_with("onnxruntime")
     snippets.run_python(code + SAVE, trained.folder)
-    assert_evaluates_alike(np.load(trained.folder / "probabilities.npy"), trained)
+    probabilities = np.load(trained.folder / "probabilities.npy")
+    assert_evaluates_alike(probabilities, trained)
+    assert_answers_alike(probabilities, trained)
+
+
+def test_tensorflow_lite_gives_its_answers_by_its_own_ops_alone(trained):
+    convert, ask = snippets_with("tf.lite")
+    snippets.run_python(convert, trained.folder)
+    code = ask + "probabilities, classes = answers['probabilities'], answers['classes']\n"
+    snippets.run_python(code + SAVE + "np.save('classes.npy', classes)\n", trained.folder)
+    probabilities = np.load(trained.folder / "probabilities.npy")
+    assert_evaluates_alike(probabilities, trained)
+    assert_answers_alike(probabilities, trained)
+    classes = np.load(trained.folder / "classes.npy", allow_pickle=True)
+    expected = [trained.names[index] for index in probabilities.argmax(axis=1)]
+    assert [name.decode() for name in classes] == expected
+    interpreter = tf.lite.Interpreter(str(trained.folder / "model.tflite"))
+    ops = {op["op_name"] for op in interpreter._get_ops_details()}
+    assert "CONV_2D" in ops
+    assert not [op for op in ops if op.startswith("Flex")]
 
 
 def test_a_plain_script_gives_the_probabilities_that_predict_mode_prints(trained):
@@ -156,3 +187,43 @@ def test_the_newest_version_answers_requests_as_tensorflow_serving_has_them(trai
     assert_evaluates_alike(probabilities, trained)
     again = np.array([row["probabilities"] for row in decoded])
     np.testing.assert_allclose(again, probabilities[:ASKED], atol=1e-5)
+
+
+def test_the_documented_rest_request_is_answered(trained):
+    (code,) = snippets_with("urllib")
+    (trained.folder / "cat.png").write_bytes(png(trained.images[0]))
+    served = serving.Served(trained.exports)
+    with served.listening("cifar10") as port:
+        assert code.count("localhost:8501") == 1
+        code = code.replace("localhost:8501", f"127.0.0.1:{port}")
+        code += "json.dump(answer, open('answer.json', 'w'))\n"
+        snippets.run_python(code, trained.folder)
+    served.close()
+    answer = json.loads((trained.folder / "answer.json").read_text())
+    assert sorted(answer) == ["class_ids", "classes", "probabilities"]
+    assert answer["classes"] == trained.names[answer["class_ids"]]
+    assert len(answer["probabilities"]) == 10
+
+
+def test_prediction_and_the_export_answer_alike_to_files_of_each_format_and_size(trained):
+    """WEBP is the exception: TensorFlow has no op for it."""
+    names = []
+    for number, kind in enumerate(("png", "jpeg", "gif", "bmp")):
+        image = Image.fromarray(trained.images[number])
+        for size in ((32, 32), (200, 90)):
+            names.append(f"{size[0]}.{kind}")
+            image.resize(size, Image.Resampling.BICUBIC).save(trained.folder / names[-1])
+    done = program.run("--mode=predict", "--json", *names, cwd=trained.folder)
+    assert done.returncode == 0, done.stderr
+    predicted = [json.loads(line)["probabilities"] for line in done.stdout.splitlines()]
+    model = tf.saved_model.load(str(next(trained.exports.iterdir())))
+    files = tf.constant([(trained.folder / name).read_bytes() for name in names])
+    exported = model.signatures["encoded"](bytes=files)["probabilities"].numpy()
+    for name, ours, theirs in zip(names, predicted, exported):
+        # A level of a resized image may differ by one.
+        atol = 1e-5 if name.startswith("32.") else 0.05
+        np.testing.assert_allclose(list(ours.values()), theirs, atol=atol, err_msg=name)
+    webp = io.BytesIO()
+    Image.fromarray(trained.images[0]).save(webp, "WEBP")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Unknown image file format"):
+        model.signatures["encoded"](bytes=tf.constant([webp.getvalue()]))

@@ -8,6 +8,7 @@ import pytest
 
 from launch.agent import processes
 from launch.agent.main import Agent
+from launch.agent.tasks import Tasks
 from launch.backends.slurm import commands
 from launch.backends.slurm.commands import JobState
 from launch.backends.slurm.follow import Follower
@@ -115,7 +116,7 @@ def agents_kill_orphans(patch: pytest.MonkeyPatch) -> None:
     def kills(self: Agent) -> None:
         look(self)
         if self._orphaned is not None:
-            for task in self._tasks.values():
+            for task in self._tasks.running:
                 task.send(9)
 
     patch.setattr(Agent, "_look_at_the_clock", kills)
@@ -123,7 +124,7 @@ def agents_kill_orphans(patch: pytest.MonkeyPatch) -> None:
 
 def agents_end_what_others_have_started(patch: pytest.MonkeyPatch) -> None:
     """Takes all processes of the run's task for those that the agent itself has started."""
-    patch.setattr(Agent, "_own_marks", lambda self: {processes.RUN: self._run_id})
+    patch.setattr(Tasks, "_own_marks", lambda self: {processes.RUN: self._run_id})
 
 
 def agents_do_not_ask_the_ps(patch: pytest.MonkeyPatch) -> None:
@@ -133,7 +134,7 @@ def agents_do_not_ask_the_ps(patch: pytest.MonkeyPatch) -> None:
     def ends(self: Agent) -> None:
         late = self._orphan_secs + 2
         if self._orphaned is not None and self._machine.now() > self._orphaned + late:
-            self._end({})
+            self._end()
         else:
             look(self)
 

@@ -15,6 +15,7 @@ class Cluster(Nodes):
       is_cancelled: whether the TFJob was deleted before anything else went wrong.
       sealed: when it was first certain that the job ends, to all who look.
       enders: who has deleted the TFJob, or asked for it.
+      makes_anew: whether the operator replaces pods that a signal or the platform ended.
       operator_waits: until when the operator does nothing.
     """
 
@@ -25,6 +26,7 @@ class Cluster(Nodes):
         self.sealed: Optional[float] = None
         self.enders: list[str] = []
         self.conditions: dict[str, str] = {}
+        self.makes_anew = True
         self.operator_waits = 0.0
         # How long a queue holds the job back.
         self.held_secs = world.rng.choice((0.0, 0.0, 0.0, 0.2, 5.0))
@@ -147,7 +149,7 @@ class Cluster(Nodes):
             self.create_pod(task)
         elif pod.has_ended and pod.code == 0 and pod.is_lead:
             self.conditions["Succeeded"] = "TFJob sim successfully completed."
-        elif pod.has_ended and (pod.code is None or pod.code >= 128):
+        elif self.makes_anew and pod.has_ended and (pod.code is None or pod.code >= 128):
             self.delete(pod, "operator")
-        elif pod.has_ended and pod.code:
+        elif pod.has_ended and pod.code != 0:
             self.conditions["Failed"] = f"TFJob sim has failed because 1 {pod.type} failed."

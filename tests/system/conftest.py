@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import readme, shell
+from tests.cifar10 import program
 from tests.shell import ROOT
 from tests.system.containers import Docker
 
@@ -53,3 +54,9 @@ def image(docker: Docker, tmp_path_factory: pytest.TempPathFactory) -> str:
     )
     shell.run(build, context, env=docker.env, timeout_secs=800)
     return "cifar10"
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The --data-dir flag of records with 180 training, 20 validation and 40 eval images."""
+    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"

@@ -1,8 +1,12 @@
-"""cifar10_main.py on a machine that needs at least BATCH_SECS for each batch of an evaluation.
+"""cifar10_main.py on a machine whose evaluations take long, however fast the tests' machine is.
 
-So an evaluation outlasts a time-out, however fast the machine is on which the tests run.
+Environment variables say how long; without them, nothing is slow:
+  VALIDATION_BATCH_SECS  the least time for each batch of a validation during training
+  EVAL_BATCH_SECS        the least time for each batch of the eval split
+  HOLD_EVAL              the path of a file; while it exists, no batch of the eval split ends
 """
 
+import os
 import pathlib
 import sys
 import time
@@ -12,16 +16,30 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cifar10.host.process_end import leave
 from cifar10.main import main
+from cifar10.run.hooks import validation
 from cifar10.run.hooks.training import StopEvaluationHook
+from cifar10.run.modes.evaluate import CollectHook
 
 PROGRAM = pathlib.Path(__file__)
-BATCH_SECS = 0.06
+_collect = CollectHook.after_run
 
 
-def _sleep(hook: StopEvaluationHook, run_context: Any, run_values: Any) -> None:
-    time.sleep(BATCH_SECS)
+class _SlowHook(StopEvaluationHook):
+    """The hook of validations."""
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Waits after each batch."""
+        time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
+
+
+def _collect_slowly(hook: CollectHook, run_context: Any, run_values: Any) -> None:
+    _collect(hook, run_context, run_values)
+    time.sleep(float(os.environ.get("EVAL_BATCH_SECS", "0")))
+    while os.path.exists(os.environ.get("HOLD_EVAL", "")):
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
-    StopEvaluationHook.after_run = _sleep
+    validation.StopEvaluationHook = _SlowHook  # type: ignore[misc]
+    CollectHook.after_run = _collect_slowly  # type: ignore[method-assign, assignment]
     leave(main())

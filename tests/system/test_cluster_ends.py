@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import signal
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,6 @@ SETTINGS = (
 )
 FOREVER = ("--train-steps=1000000", "--checkpoint-steps=1000", "--log-steps=100")
 SHORT = ("--train-steps=300", "--checkpoint-steps=100")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
-    """The --data-dir flag of records with 180 training images; a step takes milliseconds."""
-    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
 def result(folder: pathlib.Path) -> dict:
@@ -133,6 +128,19 @@ def test_an_evaluator_validates_makes_the_figures_and_ends_after_training(
     assert result(tmp_path)["figures"]["global_step"] == last_step(tmp_path)
 
 
+def test_validations_of_an_evaluator_end_training(data, tmp_path):
+    goal = ("--checkpoint-steps=20", "--stop-at-accuracy=0.05")
+    with cluster(tmp_path, data, *SETTINGS, *FOREVER[::2], *goal, evaluator=True) as tasks:
+        tasks.start()
+        tasks.wait()
+    assert "has reached --stop-at-accuracy 0.05\n" in tasks.output("master/0")
+    assert ", stopped by --stop-at-accuracy" in tasks.output("evaluator/0")
+    found = result(tmp_path)
+    assert found["status"] == "stopped by --stop-at-accuracy"
+    assert found["figures"]["global_step"] == last_step(tmp_path)
+    assert found["figures"]["best_validation_accuracy"] >= 0.05
+
+
 def test_an_evaluator_that_is_not_there_holds_nothing_up(data, tmp_path):
     arguments = (*SETTINGS, *SHORT, "--cluster-timeout=20")
     with cluster(tmp_path, data, *arguments, evaluator=True) as tasks:
@@ -151,15 +159,16 @@ def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
         tasks.wait()
         assert tasks.listening() == []
     assert steps_of(tasks, "worker/0") > 0
-    assert result(tmp_path)["cluster"]["task"] == "master/0"
+    assert result(tmp_path)["cluster"]["task"] == "worker/0"
 
 
 def test_synchronous_trainers_outwait_a_validation_longer_than_the_timeout(tmp_path):
     folder = program.make_records(tmp_path / "data", 3_000)
     arguments = (f"--data-dir={folder}", *SETTINGS, "--eval-batch-size=1", "--cluster-timeout=15")
     arguments += ("--train-steps=4", "--checkpoint-steps=2")
-    assert 300 * slow_evaluation.BATCH_SECS > 15  # a validation
-    with cluster(tmp_path, *arguments, program=slow_evaluation.PROGRAM) as tasks:
+    slow = {"VALIDATION_BATCH_SECS": "0.06"}  # 18 s for 300 images
+    shape: dict[str, Any] = {"program": slow_evaluation.PROGRAM, "variables": slow}
+    with cluster(tmp_path, *arguments, **shape) as tasks:
         tasks.start()
         tasks.wait()
     # The other tasks do not wait for the master's last validation.

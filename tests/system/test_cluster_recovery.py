@@ -10,7 +10,7 @@ import pytest
 from cifar10.output import checkpoints
 from testbeds.kills import MID_RUN, SAVING, START_UP, kill_in_phase
 from testbeds.processes import ClusterOfProcesses, cluster
-from tests.cifar10 import program
+from tests.system import small
 
 pytestmark = pytest.mark.system
 
@@ -19,21 +19,10 @@ STEPS, CHECKPOINT_STEPS = 600, 150
 GIVE_UP = "--cluster-timeout=20"  # longer than a loaded machine needs to load TensorFlow
 SETTINGS = (
     "--output-dir=output",
-    "--model=mlp",
-    "--optimizer=adam",
-    "--learning-rate=0.001",
-    "--schedule=constant",
-    "--use-distortion-for-training=false",
-    "--train-batch-size=50",
+    *small.SETTINGS,
     f"--checkpoint-steps={CHECKPOINT_STEPS}",
     "--log-steps=50",
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
-    """The --data-dir flag of records with 180 training images; a step takes milliseconds."""
-    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
 def last_step(folder: pathlib.Path) -> int:

@@ -10,13 +10,12 @@ import pytest
 
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
-from tests.cifar10 import program
 from tests.launch.launcher import Launcher, assert_nothing_left
 from tests.system import slow_evaluation
 
 pytestmark = pytest.mark.system
 
-SLOW = (
+SHORT = (
     "--output-dir=output",
     "--model=mlp",
     "--learning-rate=0.001",
@@ -25,19 +24,22 @@ SLOW = (
     "--train-steps=2",
     "--checkpoint-steps=2",
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
-    """The --data-dir flag of records with 1,350 training, 150 validation and 300 eval images."""
-    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 1_500)}"
+PATIENT = "--cluster-timeout=150"
 
 
 def slowly(
-    folder: pathlib.Path, *arguments: object, **shape: Any
+    folder: pathlib.Path, *arguments: object, slow: dict[str, str], **shape: Any
 ) -> contextlib.AbstractContextManager[ClusterOfProcesses]:
-    """A cluster whose evaluations of 300 images take several seconds."""
-    return cluster(folder, *arguments, program=slow_evaluation.PROGRAM, **shape)
+    """A cluster with variables for `slow_evaluation`."""
+    return cluster(folder, *arguments, program=slow_evaluation.PROGRAM, variables=slow, **shape)
+
+
+@pytest.fixture
+def hold(tmp_path) -> pathlib.Path:
+    """A file; while it exists, no evaluation of the eval split ends."""
+    path = tmp_path / "hold"
+    path.touch()
+    return path
 
 
 def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
@@ -47,9 +49,9 @@ def assert_has_figures(folder: pathlib.Path, validated: int) -> None:
 
 
 def test_a_chief_waits_for_its_evaluator_longer_than_the_timeout(data, tmp_path):
-    assert 300 * slow_evaluation.BATCH_SECS > 15
-    arguments = (data, *SLOW, "--cluster-timeout=15")
-    with slowly(tmp_path, *arguments, evaluator=True) as tasks:
+    slow = {"EVAL_BATCH_SECS": "0.45"}  # 18 s for 40 images
+    arguments = (data, *SHORT, "--cluster-timeout=15")
+    with slowly(tmp_path, *arguments, slow=slow, evaluator=True) as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "waiting for the evaluator")
         tasks.wait()
@@ -60,8 +62,7 @@ def test_a_chief_waits_for_its_evaluator_longer_than_the_timeout(data, tmp_path)
 
 
 def test_an_evaluator_beside_a_process_that_trains_alone_makes_the_figures(data, tmp_path):
-    shape = {"num_ps": 0, "num_workers": 0}
-    with slowly(tmp_path, data, *SLOW, **shape) as tasks:
+    with cluster(tmp_path, data, *SHORT, num_ps=0, num_workers=0) as tasks:
         tasks.start("evaluator/0")
         tasks.wait_for_output("evaluator/0", "evaluator of output")
         tasks.start("master/0")
@@ -72,11 +73,17 @@ def test_an_evaluator_beside_a_process_that_trains_alone_makes_the_figures(data,
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_chief_whose_evaluator_fails_makes_the_figures(data, tmp_path, signum):
-    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=20", evaluator=True) as tasks:
-        tasks.start()
+def test_a_chief_whose_evaluator_fails_makes_the_figures(data, tmp_path, hold, signum):
+    slow = {"HOLD_EVAL": str(hold)}
+    with slowly(tmp_path, data, *SHORT, slow=slow, evaluator=True) as tasks:
+        others = ["ps/0", "worker/0", "evaluator/0"]
+        tasks.start(*others, more=[PATIENT])
+        tasks.wait_for_listening("ps/0", "worker/0")
+        tasks.wait_for_output("evaluator/0", "evaluator of output")
+        tasks.start("master/0", more=["--cluster-timeout=15"])
         tasks.wait_for_output("evaluator/0", "evaluating output")
         tasks.kill("evaluator/0", signum)
+        hold.unlink()
         tasks.wait(but=["evaluator/0"])
         if signum == signal.SIGSTOP:
             tasks.kill("evaluator/0", signal.SIGCONT)
@@ -86,25 +93,29 @@ def test_a_chief_whose_evaluator_fails_makes_the_figures(data, tmp_path, signum)
 
 
 @pytest.mark.parametrize("mode", [(), ("--sync=false",), ("--replication=in-graph",)])
-def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(data, tmp_path, mode):
-    with slowly(tmp_path, data, *SLOW, *mode) as tasks:
+def test_a_master_killed_while_it_makes_the_figures_needs_nobody_to_make_them(
+    data, tmp_path, hold, mode
+):
+    with slowly(tmp_path, data, *SHORT, *mode, slow={"HOLD_EVAL": str(hold)}) as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "evaluating output")
         tasks.kill("master/0")
         tasks.wait(but=["master/0"])  # The others have rightly ended.
         tasks.start("master/0")
         tasks.wait_for_output("master/0", "evaluating output", times=2)
-        # A task that comes after the end is told so.
+        # A task that comes after the end is told so, while the master evaluates.
         tasks.start("ps/0", "worker/0")
+        tasks.wait(but=["master/0"])
+        assert tasks.processes["master/0"].poll() is None
+        hold.unlink()
         tasks.wait()
     assert "waiting for ps/0" not in tasks.output("master/0")
     assert tasks.output("ps/0").count("ps/0 ends: training is over") == 2
-    assert tasks.ended_at["ps/0"] < tasks.ended_at["master/0"]
     assert_has_figures(tmp_path, validated=1)
 
 
 def test_a_ps_that_comes_after_the_master_has_ended_ends_with_0(data, tmp_path):
-    with slowly(tmp_path, data, *SLOW, "--cluster-timeout=20") as tasks:
+    with cluster(tmp_path, data, *SHORT, "--cluster-timeout=20") as tasks:
         tasks.start()
         tasks.wait()
         tasks.start("ps/0")
@@ -113,7 +124,8 @@ def test_a_ps_that_comes_after_the_master_has_ended_ends_with_0(data, tmp_path):
 
 
 def test_the_launcher_lets_an_evaluator_make_the_figures(data, tmp_path):
-    launcher = Launcher(tmp_path)
+    # An evaluation takes 6 s, longer than the time that others get after the chief's end.
+    launcher = Launcher(tmp_path, {"EVAL_BATCH_SECS": "0.15"})
     (launcher.workdir / "cifar10_main.py").unlink()
     (launcher.workdir / "cifar10_main.py").symlink_to(slow_evaluation.PROGRAM)
     file = tmp_path / "cluster.yaml"
@@ -122,7 +134,7 @@ def test_the_launcher_lets_an_evaluator_make_the_figures(data, tmp_path):
         "backend: local\n"
         "limits: {grace_secs: 1}\n"
     )
-    words = (data, *SLOW[1:], f"--output-dir={tmp_path / 'output'}")
+    words = (data, *SHORT[1:], f"--output-dir={tmp_path / 'output'}")
     try:
         printed = launcher.up(("--cluster", str(file)), "--", *words)
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from cifar10.output import checkpoints
 from testbeds.processes import ClusterOfProcesses, cluster
-from tests.cifar10 import program
+from tests.system import small
 
 # Each test starts two jobs, one after the other.
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
@@ -17,22 +17,11 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 ASYNC, SYNC, IN_GRAPH = ("--sync=false",), (), ("--replication=in-graph",)
 STEPS, WAIT_SECS = 300, 400
 SETTINGS = (
-    "--model=mlp",
-    "--optimizer=adam",
-    "--learning-rate=0.001",
-    "--schedule=constant",
-    "--use-distortion-for-training=false",
-    "--train-batch-size=50",
+    *small.SETTINGS,
     "--checkpoint-steps=100",
     "--log-steps=50",
     f"--train-steps={STEPS}",
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> str:
-    """The --data-dir flag of records with 180 training images; a step takes milliseconds."""
-    return f"--data-dir={program.make_records(tmp_path_factory.mktemp('records') / 'data', 200)}"
 
 
 def refused(tasks: ClusterOfProcesses, label: str, line: str) -> None:

@@ -220,6 +220,22 @@ def test_ctrl_c_lets_the_master_save(lab: Lab) -> None:
     lab.assert_nothing_left()
 
 
+def test_a_detached_run_goes_on_can_be_attached_to_and_be_stopped(lab: Lab) -> None:
+    words = ("--detach", "--no-check", "--", "steps=100000")
+    output = lab.launcher.up(lab.cluster(), *words)
+    assert "the run goes on without this terminal:\n" in output
+    assert len(lab.containers()) == lab.tasks
+    attached = lab.launcher.start("attach", "--state-dir", str(lab.launcher.state))
+    assert attached.stdout is not None
+    assert any("] epoch 0.1/1  step " in line for line in attached.stdout)
+    words_of_stop = lab.launcher.verb("stop")
+    assert words_of_stop == f"run {lab.launcher.run_id()}: stopped by SIGTERM\n"
+    output, _ = attached.communicate(timeout=END_SECS)
+    assert attached.returncode == 143
+    assert "saved" in next(line for line in output.splitlines() if line.endswith("saved"))
+    lab.assert_nothing_left()
+
+
 def test_ctrl_c_while_containers_are_being_made(lab: Lab) -> None:
     for delay_secs in (0.15, 0.35):
         process = lab.launcher.start_up(lab.cluster(), "--no-check", "--", "steps=100000")
@@ -245,7 +261,7 @@ def test_a_client_that_is_killed_while_making_a_container_leaves_nothing(podman:
         )
         client.kill()
         client.wait()
-        assert len(Containers(str(podman)).remove(0, LAUNCH_RUN_ID=name)) == 1
+        assert len(Containers(str(podman)).remove(0, LAUNCH_RUN_ID=name).ids) == 1
         wait_for(lambda: not processes_naming(name), "end of the monitor")
 
 

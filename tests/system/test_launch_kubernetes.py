@@ -1,8 +1,10 @@
 """TFJobs through the real kubectl, on a cluster whose API is a stand-in."""
 
 import json
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -487,6 +489,20 @@ def test_a_deletion_that_fails_is_tried_again(launcher: Launcher, cluster: Clust
     assert_nothing_left(cluster)
 
 
+def test_a_detached_job_is_followed_to_its_end(launcher: Launcher, cluster: Cluster) -> None:
+    output = launcher.up(ON, "--detach", "--", "steps=100000")
+    assert "the run goes on without this terminal:\n" in output
+    attached = launcher.start("attach", "--state-dir", str(launcher.state))
+    launcher.wait_for_log("master/0", "step 3/")
+    assert "stopped by SIGTERM" in launcher.verb("stop")
+    output, _ = attached.communicate(timeout=60)
+    assert attached.returncode == 143
+    assert "[master/0 node-a] saved" in output
+    events = (launcher.state / launcher.run_id() / "events.jsonl").read_text()
+    assert events.count('"what": "start"') == 3
+    assert_nothing_left(cluster)
+
+
 def test_sighup_ends_the_launcher_and_not_the_job(launcher: Launcher, cluster: Cluster) -> None:
     process = start(launcher, text="environment: {API_TOKEN: secret}\n")
     output = interrupt(process, signal.SIGHUP)
@@ -511,6 +527,49 @@ def test_sighup_does_not_keep_a_job_that_ends(launcher: Launcher, cluster: Clust
     assert process.returncode == 130
     assert "SIGHUP: the job is ending already" in output
     assert_nothing_left(cluster)
+
+
+def test_a_folder_that_is_not_writable_is_named_and_nothing_restarts(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    volumes = Path(tempfile.mkdtemp(prefix="launch-volumes-"))  # others can reach it
+    volumes.chmod(0o755)
+    for name in ("data", "output"):
+        (volumes / name).mkdir(mode=0o755)
+        cluster.folders[f"/data/{name}"] = volumes / name
+    cluster.user = 1000
+    try:
+        flags = described(launcher, "restarts: 3\n")
+        output = launcher.up(flags, "--", "steps=100000", exit_code=2)
+    finally:
+        shutil.rmtree(volumes)
+    (cause,) = {line for line in output.splitlines() if line.startswith("exit code 2: ")}
+    assert "is not writable for uid 1000, gid" in cause
+    assert "(volume cifar10-output)" in cause
+    assert "does not apply fsGroup; once, in a pod that runs as root: chown -R 1000:" in cause
+    assert "restart 1 of 3" not in output
+    assert not list(launcher.workdir.glob("done-*"))
+    assert_nothing_left(cluster)
+
+
+def test_a_job_ends_at_its_deadline_without_its_launcher(
+    launcher: Launcher, cluster: Cluster
+) -> None:
+    text = "restarts: 3\nkubernetes: {deadline_secs: 3}\nlimits: {stop_secs: 8}\n"
+    process = launcher.start_up(described(launcher, text), "--", "steps=100000")
+    wait_for(cluster.running, "a container")
+    process.kill()
+    process.communicate()
+    wait_for(lambda: cluster.has_condition("Failed"), "the deadline")
+    wait_for(lambda: not cluster.left("pods"), "the end of the pods")
+    assert cluster.running() == []
+
+
+def test_a_deadline_is_named(launcher: Launcher, cluster: Cluster) -> None:
+    flags = described(launcher, "kubernetes: {deadline_secs: 2}\n")
+    output = launcher.up(flags, "--", "steps=100000", exit_code=124)
+    assert "active longer than specified deadline; `deadline_secs:` under `kubernetes:`" in output
+    assert cause_of(launcher) == "time limit"
 
 
 @pytest.mark.parametrize("hours", [-10, 10])

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.record.run_folder import RunFolder
 from testbeds import slurm as testbed
 from testbeds.slurm import Slurm
 from tests.cifar10 import program
@@ -91,7 +92,8 @@ def job_of(slurm: Slurm) -> str:
 def test_a_job_runs_to_its_end(launcher: Launcher, slurm: Slurm) -> None:
     output = launcher.up(cluster(launcher), "--", "steps=5")
     lines = output.splitlines()
-    assert "Slurm job 1: submitted; " in lines[1]
+    assert lines[1] == f"run folder: {launcher.state / launcher.run_id()}"
+    assert "Slurm job 1: submitted; " in lines[2]
     assert "Slurm job 1: RUNNING m[1-2]" in lines
     assert "[master/0 m1] epoch 0.1/1  step 5/5  loss 1.9  512 images/s" in lines
     assert "[worker/0 m2] epoch 0.1/1  step 1/5  loss 1.9  512 images/s" in lines
@@ -200,6 +202,31 @@ def test_a_lost_terminal_leaves_the_job_alone(launcher: Launcher, slurm: Slurm) 
     output = interrupt(process, signal.SIGHUP)
     assert f"not followed any more; Slurm job {job_of(slurm)} goes on" in output
     assert process.returncode == 129
+
+
+def test_a_detached_job_is_attached_to_with_and_without_its_launcher(
+    launcher: Launcher, slurm: Slurm
+) -> None:
+    output = launcher.up(cluster(launcher), "--detach", "--", "steps=100000")
+    assert f"Slurm job {job_of(slurm)}: submitted; " in output
+    assert "the run goes on without this terminal:\n" in output
+    launcher.wait_for_log("worker/0", "step 3/")
+    folder = RunFolder(launcher.state / launcher.run_id())
+    place = ("--state-dir", str(launcher.state))
+    attached = launcher.start("attach", *place)
+    pid = folder.launcher_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    again = launcher.start("attach", *place)
+    for process in (attached, again):
+        assert process.stdout is not None
+        assert any("[master/0 m1] epoch 0.1/1  step " in line for line in process.stdout)
+    launcher.verb("stop")
+    for process in (attached, again):
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 143
+        assert output.splitlines()[-1] == "exit code 143: stopped by SIGTERM"
+    assert_idle(slurm, launcher)
 
 
 def test_clean_cancels_the_job_of_a_run_that_is_named(launcher: Launcher, slurm: Slurm) -> None:

@@ -16,6 +16,7 @@ import pytest
 from launch.backends.ssh.sync import sync_code
 from launch.cluster.model import Host
 from launch.errors import HostError
+from launch.record.run_folder import RunFolder
 from testbeds import namespaces
 from testbeds import nodes as machines
 from testbeds.namespaces import ip
@@ -33,6 +34,7 @@ from tests.launch.launcher import (
     processes_of,
     wait_for,
 )
+from tests.launch.on_a_terminal import Terminal
 
 pytestmark = pytest.mark.system
 
@@ -207,6 +209,35 @@ def test_a_killed_launcher_leaves_nothing_on_any_host(launcher: Launcher, nodes:
     assert_nothing_left(launcher.run_id(), END_SECS)
 
 
+def test_a_run_that_is_left_outlives_its_terminal_under_the_same_leases(
+    launcher: Launcher, nodes: Nodes
+) -> None:
+    file = cluster(launcher, nodes, "limits: {stop_secs: 5, lease_secs: 6}\n")
+    words = launcher.up_words(file, "--no-check", "--", "steps=100000")
+    terminal = Terminal(launcher, ["up", *words])
+    try:
+        launcher.wait_for_log("worker/1", "step 3/")
+        terminal.type("\x03")
+        terminal.wait_for("[l]eave running, [s]top (saves first), [c]ontinue? ")
+        terminal.type("l\n")
+        assert terminal.end() == 130
+    finally:
+        terminal.close()
+    run_id = launcher.run_id()
+    steps = (launcher.state / run_id / "logs" / "worker-1.log").read_text().count("step ")
+    # A step takes a twentieth of a second: the tasks run for longer than a lease.
+    launcher.wait_for_log("worker/1", f"step {steps + 200:,}/")
+    folder = RunFolder(launcher.state / run_id)
+    pid = folder.launcher_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    assert_nothing_left(run_id, END_SECS)
+    reasons = (folder.path / "events.jsonl").read_text()
+    assert reasons.count('"what": "start"') == 6
+    assert "signal" not in reasons
+    assert "saved" in (_host_logs_folder(run_id) / "master-0.log").read_text()
+
+
 def test_a_killed_ssh_leaves_nothing_and_is_named(launcher: Launcher, nodes: Nodes) -> None:
     process = start(launcher, nodes, "child", limits=SHORT)
     run_id = launcher.run_id()
@@ -350,7 +381,8 @@ def test_check_goes_through_the_hosts(launcher: Launcher, nodes: Nodes) -> None:
         taken.wait()
     problems = [line for line in output.splitlines() if line.startswith("problem: ")]
     assert (
-        "problem: node1: no records in data; prepare or copy them, or name --data-dir" in problems
+        "problem: node1: no records in data; copy them: python -m launch setup, or name --data-dir"
+        in problems
     )
     assert f"node2: port 2222 is in use by pid {taken.pid} (" in output, output
     assert not any("cannot reach" in problem for problem in problems)

@@ -66,8 +66,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     print("Compiling convolutions for CPUs: about 15 seconds, once.", flush=True)
     try:
         _build(compiler, library.path())
-    except (_BuildError, OSError) as error:
+    except _BuildError as error:
         _complain(f"{compiler} failed.\n{error}")
+        return 1
+    except OSError as error:
+        _complain(f"{error}; whoever may write to {library.path().parent} can compile them")
         return 1
     return 0
 

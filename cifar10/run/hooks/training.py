@@ -254,7 +254,8 @@ class PauseListener(tf.train.CheckpointSaverListener):
       stop: knows whether a signal has arrived.
       saver: the hook that saves checkpoints.
       last: a function that is called after the last checkpoint has been written, before its
-        validation. `SaverHook` always saves one at the end of the session.
+        validation. `SaverHook` saves one at the end of the session, unless the session ends right
+        after a validation.
     """
 
     def __init__(
@@ -267,6 +268,7 @@ class PauseListener(tf.train.CheckpointSaverListener):
     ) -> None:
         self._clock, self._keep, self._stop = clock, keep, stop
         self._saver, self._last = saver, last
+        self._is_told = False
 
     def before_save(self, session: Any, global_step_value: int) -> None:
         """Saves the measurements up to the checkpoint."""
@@ -277,8 +279,14 @@ class PauseListener(tf.train.CheckpointSaverListener):
         self._clock.pause()
         self._stop.check()
         if self._saver.at_end:
-            self._last()
+            self._tell()
 
     def end(self, session: Any, global_step_value: int) -> None:
         """Raises Stopped after a signal, so that the last validation is skipped."""
         self._stop.check()
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._last()

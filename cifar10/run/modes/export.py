@@ -1,4 +1,4 @@
-"""Exports a SavedModel, from uint8 images or PNG/JPEG bytes to classes and probabilities."""
+"""Exports a SavedModel, from uint8 images or image files to classes and probabilities."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
 from cifar10.host.files import sync, sync_tree
 from cifar10.input.decode import decode_batch
-from cifar10.output import checkpoints
+from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import Job, start_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
@@ -34,7 +34,8 @@ def export(job: Job, checkpoint: str) -> str:
     Signatures, both with outputs `classes` (string [N]), `class_ids` (int64 [N]) and
     `probabilities` (float32 [N, 10]):
       serving_default: `images` uint8 [N, 32, 32, 3];
-      encoded: `bytes` string [N], PNG or JPEG; other sizes than 32x32 are resampled.
+      encoded: `bytes` string [N], contents of PNG, JPEG, GIF or BMP files; images of other sizes
+        than 32x32 are resized as those of training were.
 
     Args:
       job: the job whose model is exported.
@@ -82,13 +83,14 @@ def _portable(job: Job) -> Job:
 def _build(job: Job) -> dict[str, Any]:
     images = tf.placeholder(tf.uint8, [None, HEIGHT, WIDTH, CHANNELS], "images")
     encoded = tf.placeholder(tf.string, [None], "bytes")
+    decoded = decode_batch(encoded, model_settings.resize_of(job.config))
     # One set of weights for both: the second call reuses the variables of the first.
     with tf.variable_scope("", reuse=tf.AUTO_REUSE):
         run = functools.partial(_outputs, job)
         return {
             IMAGES_SIGNATURE: tf.saved_model.predict_signature_def({"images": images}, run(images)),
             ENCODED_SIGNATURE: tf.saved_model.predict_signature_def(
-                {"bytes": encoded}, run(decode_batch(encoded))
+                {"bytes": encoded}, run(decoded)
             ),
         }
 

@@ -1,106 +1,138 @@
 """Predicts the classes of image files."""
 
-import io
-import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Optional
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow.compat.v1 as tf
-from PIL import Image
 
+from cifar10 import image_file
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
-from cifar10.host.console import say
-from cifar10.input.decode import decode, decode_batch
-from cifar10.output import checkpoints
+from cifar10.host.signals import StopRequest
+from cifar10.input.image_paths import expand
+from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import start_job
+from cifar10.run.modes.answers import Printer
 from cifar10.run.tf_errors import clear_errors
-from cifar10.tf_internals import error_messages
+from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 
-_FORMATS = ("PNG", "JPEG")
-_SHOWN = 3  # classes per line
-_MAX_PIXELS = 50_000_000
+_MOST_BYTES = 64 << 20  # of a file
 
 
-def predict(config: TrainConfig) -> None:
+@dataclass(frozen=True)
+class Read:
+    """A file that is to be read or was read.
+
+    Attributes:
+      path: its path.
+      image: the image in it; None before it was read, or if it cannot be used.
+      error: why it cannot be used.
+    """
+
+    path: str
+    image: Optional[image_file.Decoded] = None
+    error: str = ""
+
+
+def predict(config: TrainConfig, stop: StopRequest) -> None:
     """Runs the mode: prints the likeliest classes of each image file.
 
+    Files that cannot be used are named on standard error, and the others are predicted.
+
     Raises:
-      UserError: a file is missing or not a PNG or JPEG image, or there is no complete checkpoint.
+      UserError: a file could not be used, or there is no complete checkpoint.
+      Stopped: a signal arrived.
     """
-    paths = [config.place(path) for path in config.images]
-    encoded = [read_image(path) for path in paths]
+    files = find_files([config.place(place) for place in config.images])
     checkpoint = checkpoints.find(config)
-    job = start_job(config)
+    job, resize = start_job(config), model_settings.resize_of(config)
+    printer = Printer([file.path for file in files], job.class_names, resize, config.json)
+    reading = _Reading(files, resize)
     answers = job.estimator.predict(
-        lambda: tf.data.Dataset.from_tensor_slices(encoded)
-        .batch(config.eval_batch_size)
-        .map(decode_batch),
+        lambda: tf.data.Dataset.from_generator(
+            reading.pixels,
+            output_signature=tf.TensorSpec([HEIGHT, WIDTH, CHANNELS], tf.uint8),
+        ).batch(config.eval_batch_size),
         checkpoint_path=checkpoint,
     )
-    width = max(map(len, paths))
     with clear_errors(config):
+        for answer in answers:
+            stop.check()
+            file = reading.done.popleft()
+            while file.image is None:
+                printer.refuse(file.path, file.error)
+                file = reading.done.popleft()
+            printer.answer(file.path, file.image, answer["probabilities"])
+    for file in reading.done:
+        printer.refuse(file.path, file.error)
+    printer.finish()
+
+
+def find_files(places: Sequence[str]) -> list[Read]:
+    """Returns the files that are to be read, in order, and an error for each place without any.
+
+    Args:
+      places: names of files and folders, or patterns.
+    """
+    files = []
+    for place in places:
         try:
-            for path, answer in zip(paths, answers):
-                say(f"{path:<{width}}  {describe(answer['probabilities'], job.class_names)}")
-        except tf.errors.InvalidArgumentError:
-            refuse_undecodable(paths, encoded)
-            raise
+            files += [Read(path) for path in expand(place)]
+        except UserError as error:
+            files.append(Read(place, error=str(error)))
+    return files
 
 
-def describe(probabilities: Any, class_names: Sequence[str]) -> str:
-    """Formats probabilities, float [10], as `cat 93.1 %, dog 4.0 %, deer 1.1 %`."""
-    order = sorted(range(len(class_names)), key=lambda index: -probabilities[index])
-    return ", ".join(
-        f"{class_names[index]} {100 * probabilities[index]:.1f} %" for index in order[:_SHOWN]
-    )
+def read_image(path: str, resize: str) -> image_file.Decoded:
+    """Reads and decodes an image file.
 
-
-def read_image(path: str) -> bytes:
-    """Reads a file and checks that it is an image that can be decoded.
+    Args:
+      path: its path, any that tf.io.gfile opens.
+      resize: how an image of another size is brought to 32x32, a value of `schema.RESIZES`.
 
     Raises:
-      UserError: the file cannot be read, is no PNG or JPEG image, or has too many pixels.
+      UserError: the file cannot be read, is larger than 64 MiB, or is no image that can be used.
     """
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            data = bytes(file.read())
+            data = bytes(file.read(_MOST_BYTES + 1))
     except tf.errors.OpError as error:
         raise UserError(f"{path} cannot be read: {error.message}") from error
+    except UnicodeEncodeError as error:
+        raise UserError(f"{path} cannot be read: its name is no UTF-8; rename it") from error
+    if len(data) > _MOST_BYTES:
+        raise UserError(f"{path} is larger than the limit for image files, {_MOST_BYTES:,} bytes")
     try:
-        with warnings.catch_warnings():
-            # Pillow warns of large images, which are refused here anyway.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(data), formats=_FORMATS)
-        if image.width * image.height > _MAX_PIXELS:
-            raise UserError(
-                f"{path} has {image.width}x{image.height} pixels, the limit is {_MAX_PIXELS:,}"
-            )
-        image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path} is not a whole PNG or JPEG image: {error}") from error
-    return data
+        return image_file.decode(data, resize)
+    except image_file.ImageFileError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
-def refuse_undecodable(paths: Sequence[str], encoded: Sequence[bytes]) -> None:
-    """Names the first image that TensorFlow cannot decode, although Pillow could.
+class _Reading:
+    """Reads files while earlier ones are predicted.
 
-    Args:
-      paths: paths of the images.
-      encoded: their contents.
-
-    Raises:
-      UserError: there is such an image.
+    Attributes:
+      done: the files that were read and not yet reported, in order.
     """
-    with tf.Graph().as_default(), tf.Session() as session:
-        content = tf.placeholder(tf.string, [])
-        image = decode(content)
-        for path, data in zip(paths, encoded):
+
+    def __init__(self, files: Sequence[Read], resize: str) -> None:
+        self._files, self._resize = files, resize
+        self.done: deque[Read] = deque()
+
+    def pixels(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yields the pixels of each file that can be used, and appends all files to `done`."""
+        for file in self._files:
+            if file.error:
+                self.done.append(file)
+                continue
             try:
-                session.run(image, {content: data})
-            except tf.errors.InvalidArgumentError as error:
-                reason = error_messages.reason(error.message)
-                raise UserError(
-                    f"{path} is a PNG or JPEG image that TensorFlow cannot decode: {reason}; save "
-                    "it again with another program"
-                ) from error
+                image = read_image(file.path, self._resize)
+            except UserError as error:
+                self.done.append(Read(file.path, error=str(error)))
+                continue
+            self.done.append(Read(file.path, image))
+            yield image.pixels

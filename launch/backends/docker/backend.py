@@ -6,6 +6,7 @@ directly.
 
 import sys
 from collections.abc import Sequence
+from typing import Optional
 
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.base import ContainerNeeds
@@ -60,6 +61,11 @@ class Docker(AgentBackend):
     def plan_json(self, job: Job) -> str:
         """Describes every task as JSON, with a `docker run` command that lacks only `--user`."""
         return show.as_json(docker_run.for_programs(job))
+
+    def output_folder(self, job: Job) -> Optional[str]:
+        """Returns the folder on the master's host that its container writes its results to."""
+        lead = next((task for task in job.tasks if task.is_lead), None)
+        return None if lead is None else docker_run.results_on_host(job, lead.host)
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Runs a container for each task, under an agent on each host."""

@@ -117,6 +117,12 @@ def records_on_host(job: Job) -> str:
     return posixpath.normpath(posixpath.join(_data(job.cluster), below))
 
 
+def results_on_host(job: Job, host: Host) -> str:
+    """Returns the folder on a host to which its containers write the training's results."""
+    below = _below(job.folder("output"), OUTPUT) or "."
+    return posixpath.normpath(posixpath.join(_here(host, _output(job.cluster)), below))
+
+
 def _below(folder: str, place: str) -> Optional[str]:
     """Returns a container's folder relative to the mount `place`; None if it is outside."""
     path = posixpath.normpath(posixpath.join(_CODE, folder))

@@ -6,6 +6,7 @@ ends it.
 
 import json
 import time
+from typing import Optional
 
 from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
@@ -46,6 +47,10 @@ class Kubernetes(Backend):
         """Returns the manifests and the names of the variables, as JSON."""
         shown = {"manifests": manifests.planned(job), "environment": show.variables(job)}
         return json.dumps({"backend": "kubernetes", **shown}, indent=2)
+
+    def output_folder(self, job: Job) -> Optional[str]:
+        """Returns None: training writes to a volume."""
+        return None
 
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Creates the job, follows it to its end, and deletes it."""

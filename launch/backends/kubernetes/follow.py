@@ -23,6 +23,7 @@ from launch.supervise.supervisor import TaskState
 _STUCK_SECS = 60.0  # an image's registry may need a second try
 _POD_SECS = 3.0  # the report of the failed pod may come after that of the failed job
 _FIRST_SIGNAL = 128  # for exit codes from here on, the operator recreates the pod
+_LATE = 124  # the exit code for a time limit
 _KILLED = (None, 137, 143)  # how a deleted pod ends: lost, or after SIGKILL or SIGTERM
 _SUSPENDED = Outcome(1, "the TFJob was suspended by someone else", cause=Cause.PLATFORM)
 _CANCELLED = Outcome(1, "the TFJob was deleted by someone else", cause=Cause.CANCELLED)
@@ -165,6 +166,9 @@ class Follower:
             self._report(Outcome(0, f"{self._lead} is done", cause=Cause.DONE), now)
         if job.failed is not None:
             self._failed = self._failed or (now, job.failed)
+        if job.is_late and not self._is_ours:
+            words = f"{job.failed}; `deadline_secs:` under `kubernetes:` is the limit"
+            self._report(Outcome(_LATE, words, cause=Cause.TIME_LIMIT), now)
         if job.deleted and not self._is_ours:
             self._report(_CANCELLED, now)
         if not (job.suspended and self._pods.are_known):  # a queue may hold a job back at first
@@ -292,7 +296,8 @@ class Follower:
                 return []
             return [] if state.task.task_type == "ps" else [f"{name} is done"]
         is_made_anew = code is None or code >= _FIRST_SIGNAL
-        if not is_made_anew or state.restarts >= self._restarts:
+        is_over = cause is Cause.TIME_LIMIT  # a new pod would be late, too
+        if not is_made_anew or is_over or state.restarts >= self._restarts:
             return self._fail(state, code, now)
         state.restarts += 1
         state.status = "restarting"
@@ -313,7 +318,8 @@ class Follower:
         again = f", after {state.restarts} restarts" if state.restarts else ""
         where = "" if node == "-" else f" on {node}"
         reason = f"{name}{where} failed: {state.last}{again}"
-        return Outcome(exit_code_of(state.code), reason, name, cause=cause)
+        code = _LATE if cause is Cause.TIME_LIMIT else exit_code_of(state.code)
+        return Outcome(code, reason, name, cause=cause)
 
     def _check_limits(self, now: float) -> list[str]:
         suspended = self._suspended if self.sees_tfjob else None
@@ -343,7 +349,7 @@ class Follower:
                 reason += f": {name} waits: {state.last or 'the operator has not created its pod'}"
                 break
         words = f"{reason}; the limits are start_secs and idle_secs"
-        self._report(Outcome(124, words, cause=Cause.TIME_LIMIT), now)
+        self._report(Outcome(_LATE, words, cause=Cause.TIME_LIMIT), now)
         return [f"{reason}; stopping"]
 
 

@@ -24,10 +24,12 @@ class LogPlace:
     Attributes:
       is_doubtful: whether this connection gave new lines without the last one that was taken. The
         node may have removed that, or these lines are those of another pod of the same name.
+      first: the first part of the first line that was taken; None before.
     """
 
     def __init__(self) -> None:
         self.is_doubtful = False
+        self.first: Optional[LogPart] = None
         self._last = ""  # timestamp of the last line that was taken
         self._count = 0  # lines taken since the first one with that timestamp, if they share it
         self._parts = 0  # parts of the last line that were taken
@@ -90,6 +92,7 @@ class LogPlace:
             self._count = self._count + 1 if part.stamp == self._last else 1
             self._last, self._parts = part.stamp, 1
             self._highest = max(self._highest, _key(part.stamp))
+            self.first = self.first or part
             return part.text
         if part.stamp == self._last:
             self._repeated -= 1

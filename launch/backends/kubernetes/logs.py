@@ -9,7 +9,7 @@ from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.log_place import LogPlace
 from launch.backends.kubernetes.manifests import CONTAINER
 from launch.backends.kubernetes.pods import Pod
-from launch.backends.kubernetes.streams import Stream, stamped_lines
+from launch.backends.kubernetes.streams import LogPart, Stream, stamped_lines
 
 _AGAIN_SECS = 1.0
 _LONGEST_AGAIN_SECS = 30.0
@@ -25,13 +25,16 @@ class PodLog:
 
     `kubectl logs` finds pods by name, so a connection may reach the pod that replaced the one it
     was opened for. A connection is therefore opened only while the current watch of the pods shows
-    the pod. If a later connection gives lines without repeating the last one of the pod, they are
-    held until a list that was asked for after its opening shows whether the pod still exists.
+    the pod. If the first connection nevertheless reaches the pod's successor, the log of that one
+    begins with the same line, so that its lines are known to be old. If a later connection gives
+    lines without repeating the last one of the pod, they are held until a list that was asked for
+    after its opening shows whether the pod still exists.
 
     Attributes:
       pod: the pod's newest state.
       watch: number of the watch that showed the pod last.
       before: the log of the previous pod with this name, while its connection is open.
+      earlier: the log of the previous pod with this name, until this one's first line is there.
       stream: the open connection.
       place: the place in the log up to which lines were taken.
       due: when to open the next connection.
@@ -45,6 +48,7 @@ class PodLog:
     pod: Pod
     watch: int
     before: "Optional[PodLog]" = None
+    earlier: "Optional[PodLog]" = None
     stream: Optional[Stream] = None
     place: LogPlace = field(default_factory=LogPlace)
     due: float = 0.0
@@ -53,6 +57,19 @@ class PodLog:
     held: list[str] = field(default_factory=list)
     is_last: bool = False
     is_complete: bool = False
+
+    def take(self, part: LogPart) -> Optional[bytes]:
+        """Takes the next part of a line; returns its text, or None if it is old or cut."""
+        earlier = self.earlier
+        while earlier is not None and earlier.place.first is None:
+            earlier = earlier.earlier
+        if earlier is not None and self.place.first is None and part == earlier.place.first:
+            self.place = earlier.place  # a connection for the previous pod has read this log
+            self.place.resume()
+        text = self.place.take(part)
+        if self.place.first is not None:
+            self.earlier = None
+        return text
 
     def ended(self, stream: Stream, now: float) -> Optional[bytes]:
         """Records the end of the connection; returns a last line without a line end."""
@@ -92,7 +109,7 @@ class PodLogs:
                 if log.place.is_doubtful:  # the connection is one to the new pod
                     self._end(log)
             before = log if log is not None and log.stream is not None else None
-            log = self._logs[pod.name] = PodLog(pod, self._watch, before)
+            log = self._logs[pod.name] = PodLog(pod, self._watch, before, log)
         if pod.state == "ended" and log.pod.state != "ended":
             log.due = 0.0
         log.pod, log.watch = pod, self._watch
@@ -149,7 +166,7 @@ class PodLogs:
         log = self._of_stream.get(stream)
         if log is None or log.stream is not stream:
             return []
-        line = log.place.take(item) if item is not None else log.ended(stream, time.monotonic())
+        line = log.take(item) if item is not None else log.ended(stream, time.monotonic())
         if item is None:
             del self._of_stream[stream]
             newest = self._logs[log.pod.name]

@@ -4,6 +4,8 @@ The functions have no side effects. The training operator creates a pod and a se
 and writes TF_CONFIG.
 """
 
+import math
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any, Optional
 
@@ -11,6 +13,7 @@ import yaml
 
 from launch.backends.kubernetes.pod_end import grace_secs, hold_secs
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
+from launch.backends.kubernetes.volumes import CHECK, check_arguments, mounts, volumes
 from launch.cluster.model import FIRST_PORT
 from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
@@ -30,6 +33,13 @@ _INSTANCE = "app.kubernetes.io/instance"
 _MANAGED_BY, _LAUNCHER = "app.kubernetes.io/managed-by", "cifar10-launch"
 _USER = 1000  # the user of the image
 _TMP_SIZE = "1Gi"  # HOME is there; a pod that writes more is evicted
+_TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}
+_RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "privileged": False,
+    "readOnlyRootFilesystem": True,
+}
 # Requests and limits where the settings name none. The fast recipe has reached 5.1 GiB on 2 cores.
 _CPU, _MEMORY = "2", "8Gi"
 _PS_CPU, _PS_MEMORY = "1", "2Gi"
@@ -97,15 +107,11 @@ def tfjob(job: Job, name: str) -> Manifest:
         "kind": "TFJob",
         "metadata": _metadata(job, name),
         "spec": {
-            "runPolicy": {
-                "cleanPodPolicy": clean,
-                "ttlSecondsAfterFinished": settings_of(job.cluster).ttl_secs,
-            },
+            "runPolicy": _run_policy(job, clean),
             "tfReplicaSpecs": {
                 _ROLES[kind]: {
                     "replicas": job.cluster.count(kind),
-                    # Exit codes 1 to 127 fail the job; from 128 (a signal), the pod is recreated.
-                    "restartPolicy": "ExitCode",
+                    "restartPolicy": _restart_policy(job),
                     "template": {
                         "metadata": {
                             # The proxy of a service mesh would outlive the task, and intercept its
@@ -120,6 +126,28 @@ def tfjob(job: Job, name: str) -> Manifest:
             },
         },
     }
+
+
+def _restart_policy(job: Job) -> str:
+    """Returns whether the operator replaces the pods of failed tasks.
+
+    `ExitCode`: exit codes 1 to 127 fail the job; from 128 (a signal), the pod is made anew, without
+    a limit of the operator's own. So without restarts, the first failure has to end the job.
+    """
+    return "ExitCode" if job.cluster.restarts else "Never"
+
+
+def _run_policy(job: Job, clean: str) -> Manifest:
+    settings, restarts = settings_of(job.cluster), job.cluster.restarts
+    found: Manifest = {"cleanPodPolicy": clean, "ttlSecondsAfterFinished": settings.ttl_secs}
+    if settings.deadline_secs is not None:
+        found["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs)
+    if restarts:
+        # Training operator 1.8 counts only restarts within a pod, and no pods that it makes anew:
+        # the launcher counts those, and the deadline ends what nobody counts. With a limit of 0,
+        # it would delete the failed pod with its log.
+        found["backoffLimit"] = restarts
+    return found
 
 
 def labels(name: str) -> dict[str, str]:
@@ -176,9 +204,6 @@ def _port(task: Task) -> int:
 def _pod(job: Job, task: Task, name: str) -> Manifest:
     settings, limits = settings_of(job.cluster), job.cluster.limits
     serves = task.task_type == "ps"
-    volumes = [{"name": "tmp", "emptyDir": {"sizeLimit": _TMP_SIZE}}]
-    if not serves:
-        volumes += [_volume("data", settings.data), _volume("output", settings.output)]
     pod: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -192,8 +217,14 @@ def _pod(job: Job, task: Task, name: str) -> Manifest:
         },
         "terminationGracePeriodSeconds": grace_secs(task.task_type, limits),
         "containers": [_container(job, task, name)],
-        "volumes": volumes,
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": _TMP_SIZE}}],
     }
+    if not serves:
+        pod["volumes"] += volumes(settings)
+        pod["initContainers"] = [_folder_check(job)]
+    if settings.deadline_secs is not None:
+        # The operator looks at its own deadline only when a pod changes; the node looks by itself.
+        pod["activeDeadlineSeconds"] = math.ceil(settings.deadline_secs)
     if settings.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": one} for one in settings.image_pull_secrets]
     if settings.node_selector:
@@ -217,30 +248,41 @@ def _container(job: Job, task: Task, name: str) -> Manifest:
         "name": CONTAINER,
         "image": settings.image,
         "imagePullPolicy": settings.image_pull_policy,
-        "args": [argument.replace("$", "$$") for argument in arguments],  # keeps $(X) as it is
+        "args": _literal(arguments),
         "env": [{"name": key, "value": value} for key, value in variables.items()],
         "ports": [{"name": _PORT_NAME, "containerPort": _port(task), "protocol": "TCP"}],
         "resources": _resources(settings, gpus, serves),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "privileged": False,
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": dict(_RESTRICTED),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [_TMP_MOUNT, *([] if serves else mounts())],
     }
-    if not serves:
-        container["volumeMounts"] += [
-            {"name": "data", "mountPath": "/data/data", "readOnly": True},
-            {"name": "output", "mountPath": "/data/output"},
-        ]
     if cluster.environment or cluster.passed:
         container["envFrom"] = [{"secretRef": {"name": secret_name(name)}}]
     hook = _hook(task, hold_secs(task.task_type, cluster.limits))
     if hook is not None:
         container["lifecycle"] = {"preStop": {"exec": {"command": hook}}}
     return container
+
+
+def _folder_check(job: Job) -> Manifest:
+    """Returns the init container that says which folder the task's user may not use."""
+    settings = settings_of(job.cluster)
+    return {
+        "name": CHECK,
+        "image": settings.image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "args": _literal(check_arguments(job, settings)),
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        "resources": _resources(settings, 0, serves=False),  # it ends before the task begins
+        "securityContext": dict(_RESTRICTED),
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # its last line, for the pod's status
+        "volumeMounts": [_TMP_MOUNT, *mounts()],
+    }
+
+
+def _literal(arguments: Iterable[str]) -> list[str]:
+    """Returns arguments in which Kubernetes replaces nothing, such as $(X)."""
+    return [argument.replace("$", "$$") for argument in arguments]
 
 
 def _hook(task: Task, secs: int) -> Optional[list[str]]:
@@ -265,19 +307,6 @@ def _resources(settings: KubernetesSettings, gpus: int, serves: bool) -> Manifes
     if gpus:
         limits[settings.gpu] = str(gpus)
     return {"requests": limits, "limits": limits}
-
-
-def _volume(name: str, place: str) -> Manifest:
-    server, colon, path = place.partition(":")
-    if colon:
-        found = {"nfs": {"server": server, "path": path, "readOnly": name == "data"}}
-    elif place.startswith("/"):
-        found = {"hostPath": {"path": place, "type": "Directory"}}
-    else:
-        found = {"persistentVolumeClaim": {"claimName": place}}
-        if name == "data":
-            found["persistentVolumeClaim"]["readOnly"] = True
-    return {"name": name, **found}
 
 
 def _toleration(taint: str) -> Manifest:

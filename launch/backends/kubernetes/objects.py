@@ -5,6 +5,8 @@ from typing import Any, Optional
 
 from launch.backends.kubernetes.fields import UnreadableError, mapping, sequence, text
 
+_LATE = "active longer than specified deadline"  # in the operator's message
+
 
 @dataclass(frozen=True)
 class TFJobState:
@@ -13,12 +15,14 @@ class TFJobState:
     Attributes:
       succeeded: whether its master or chief has ended with success.
       failed: why it has failed, in the operator's words; None if it has not.
+      is_late: whether it has failed because its `activeDeadlineSeconds` are over.
       suspended: whether somebody has suspended it, so that it has no pods.
       deleted: whether it was deleted, and exists until its pods have ended.
     """
 
     succeeded: bool = False
     failed: Optional[str] = None
+    is_late: bool = False
     suspended: bool = False
     deleted: bool = False
 
@@ -57,6 +61,7 @@ def read_tfjob(job: Any) -> TFJobState:
     return TFJobState(
         succeeded="Succeeded" in true,
         failed=true.get("Failed"),
+        is_late=_LATE in true.get("Failed", ""),
         suspended="Suspended" in true,
         deleted="deletionTimestamp" in mapping(job, "metadata"),
     )

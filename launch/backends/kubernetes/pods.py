@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from launch.backends.kubernetes.fields import UnreadableError, mapping, sequence, text
 from launch.backends.kubernetes.manifests import CONTAINER
+from launch.backends.kubernetes.volumes import CHECK
 from launch.record.outcome import Cause
 
 _TYPE, _INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
@@ -27,6 +28,7 @@ _ADVICE = {
     "ImagePullBackOff": "look at `image:` and `image_pull_secrets:`",
     "InvalidImageName": "look at `image:`",
     "ErrImageNeverPull": "load the image into every node, or change `image_pull_policy:`",
+    "DeadlineExceeded": "`deadline_secs:` under `kubernetes:` is the limit",
 }
 # Why Kubernetes itself ended a pod: reasons of the pod's status, and of its condition
 # DisruptionTarget, which can have other reasons as well.
@@ -40,6 +42,7 @@ _DISRUPTIONS = {
     "UnexpectedAdmissionError": Cause.PLATFORM,
     "NodeLost": Cause.HOST_LOST,
     "PreemptionByScheduler": Cause.PREEMPTED,
+    "DeadlineExceeded": Cause.TIME_LIMIT,
     "DeletionByPodGC": Cause.HOST_LOST,  # its node does not exist any more
 }
 # An eviction for which the pod itself is to blame.
@@ -62,6 +65,8 @@ class Pod:
       hopeless: whether the pod waits for a reason that never passes.
       deleted: whether the pod was deleted, and perhaps still runs.
       is_oom: whether the container was killed for lack of memory.
+      has_log: whether the task's container has started; it does not if the check of the folders
+        fails.
       cause: what a failure of this pod means for the job.
       disruption: why Kubernetes ends or ended the pod, in words; "" if it did not.
     """
@@ -77,6 +82,7 @@ class Pod:
     hopeless: bool = False
     deleted: bool = False
     is_oom: bool = False
+    has_log: bool = True
     cause: Cause = Cause.TASK_FAILED
     disruption: str = ""
 
@@ -108,8 +114,15 @@ def read_pod(pod: Any) -> Optional[Pod]:
         cause=cause,
         disruption=disruption,
     )
-    containers = sequence(status, "containerStatuses")
-    state = next((mapping(c, "state") for c in containers if text(c, "name") == CONTAINER), {})
+    checks = _state(status, "initContainerStatuses", CHECK)
+    checked = _exit_code(checks)
+    if checked:
+        said = text(checks, "terminated", "message")
+        words = said or f"{CHECK}: exit code {checked}"
+        return found("ended", checked, disruption or words, has_log=False)
+    state = _state(status, "containerStatuses", CONTAINER)
+    if checked is None and text(checks, "waiting", "reason"):
+        state = checks  # its image cannot be had
     code = _exit_code(state)
     if code is not None or text(status, "phase") in ("Failed", "Succeeded"):
         reason = text(state, "terminated", "reason")
@@ -118,6 +131,12 @@ def read_pod(pod: Any) -> Optional[Pod]:
     if isinstance(state.get("running"), dict):
         return found("running")
     return _waiting(found, state, status)
+
+
+def _state(status: dict[str, Any], key: str, name: str) -> dict[str, Any]:
+    """Returns the state of the container `name` in the list `key`; {} if it has none."""
+    containers = sequence(status, key)
+    return next((mapping(one, "state") for one in containers if text(one, "name") == name), {})
 
 
 def _waiting(found: "partial[Pod]", state: dict[str, Any], status: dict[str, Any]) -> Pod:

@@ -186,7 +186,7 @@ class Runner:
             self._later.append(pod)
         else:
             self._loop.note(*self._follower.saw_pod(pod, now))
-        if pod.state == "running" or pod.code is not None:
+        if pod.has_log and (pod.state == "running" or pod.code is not None):
             self._logs.follow(pod, now)
             self._logs.keep_reading(now)
 

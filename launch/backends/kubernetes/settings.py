@@ -15,13 +15,14 @@ kubernetes:                       # each key is optional; lines show the default
   node_selector: {pool: gpus}
   tolerations: ["nvidia.com/gpu:NoSchedule"]        # KEY:EFFECT or KEY=VALUE:EFFECT
   ttl_secs: 86400                 # a finished job that nobody follows is removed then
+  deadline_secs: 604800           # the job ends then, whoever follows it; or off
 """
 
 from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Cluster
-from launch.cluster.rules import matching, setting, whole
+from launch.cluster.rules import matching, seconds_or_off, setting, whole
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
@@ -81,6 +82,8 @@ class KubernetesSettings:
       node_selector: (label, value) pairs that a node must have.
       tolerations: taints of nodes that pods tolerate, in the notation of `kubectl taint`.
       ttl_secs: seconds after which the cluster removes a finished job that no launcher removed.
+      deadline_secs: seconds after which the cluster ends the job and each pod, whether a launcher
+        follows it or not; None for no limit.
     """
 
     image: str = setting("cifar10", _IMAGE)
@@ -99,6 +102,7 @@ class KubernetesSettings:
     node_selector: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_KEY)
     tolerations: tuple[str, ...] = setting((), _TAINT)
     ttl_secs: int = setting(86_400, whole(0, 10_000_000))
+    deadline_secs: Optional[float] = setting(604_800, seconds_or_off)
 
 
 def settings_of(cluster: Cluster) -> KubernetesSettings:

@@ -1,10 +1,13 @@
 """The local backend: each task is a process on this machine, under one agent."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 from launch.backends.agent_backend import AgentBackend
 from launch.cluster.model import Host
+from launch.cluster.tasks import Job
 from launch.connect.transport import Transport
 
 
@@ -28,3 +31,8 @@ class Local(AgentBackend):
 
     transport = TRANSPORT
     is_checked_first = False
+
+    def output_folder(self, job: Job) -> Optional[str]:
+        """Returns the folder of the results; the tasks start in this process's folder."""
+        folder = super().output_folder(job)
+        return None if folder is None else os.path.abspath(os.path.expanduser(folder))

@@ -10,7 +10,7 @@ from typing import Optional
 
 from launch.backends.slurm.commands import JobState
 
-_AGAIN_SECS = 5.0  # between two cancellations of a job that stays as it is
+_AGAIN_SECS = 5.0  # between two requests to a job that stays as it is
 
 
 class Wish(enum.IntEnum):
@@ -39,7 +39,7 @@ class Pursuit:
     def __init__(self, wish: Wish = Wish.NONE) -> None:
         self.wish = wish
         self._num_asked = 0  # how often the batch script was asked since its start
-        self._next_cancel = -math.inf
+        self._next_cancel = self._next_kill = -math.inf
 
     def due(self, state: JobState, now: float, *, has_written: bool = False) -> Optional[Request]:
         """Returns the request to make now; None if there is none.
@@ -65,7 +65,10 @@ class Pursuit:
         if state.state == "COMPLETING":  # its script has ended; if it is requeued, another starts
             self._num_asked = 0
             return None
-        if self._num_asked >= self.wish:
+        if self._num_asked >= self.wish and (self.wish < Wish.KILL or now < self._next_kill):
             return None
+        # The job may take a SIGTERM for one that Slurm has sent to all of its processes, so two of
+        # them may be too few to kill its tasks. More than two do no harm.
         self._num_asked += 1
+        self._next_kill = now + _AGAIN_SECS
         return Request.SIGTERM

@@ -7,11 +7,19 @@ from launch.agent import bounded_run
 from launch.backends.ssh.transport import OPTIONS, target
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
+from launch.cluster.tasks import SCRIPT
 from launch.connect.everywhere import everywhere
-from launch.errors import HostError
+from launch.errors import HostError, LaunchError
 
 # What a host needs for training. Data and output are not copied.
-_PARTS = ("cifar10", "data_prep", "cifar10_main.py", "requirements.txt", "requirements.lock")
+_PARTS = (
+    "cifar10",
+    "data_prep",
+    "cifar10_main.py",
+    "cifar10_program.py",
+    "requirements.txt",
+    "requirements.lock",
+)
 _SILENCE_SECS = 60
 _AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 
@@ -20,8 +28,14 @@ def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
     """Makes the code in each host's working directory the same as in `source`.
 
     Raises:
+      LaunchError: there is no checkout to copy.
       HostError: the copy failed; the message names each host where it failed.
     """
+    if not (source / SCRIPT).exists():
+        raise LaunchError(
+            f"sync copies a checkout, but {source} has no {SCRIPT}; run the launcher in a "
+            "checkout, or leave sync out and install the same package on the hosts"
+        )
     everywhere(hosts, lambda host: _copy(host, source), at_once=_AT_ONCE).of_all()
 
 

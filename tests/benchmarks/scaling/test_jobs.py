@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from benchmarks.scaling.jobs import Figures, Run, Watch, describe, log_steps_for, words_of
@@ -95,6 +97,14 @@ def test_the_words_of_a_configuration_give_it_again() -> None:
     )
     assert flags.parse(words_of(config, set())) == config
     assert words_of(config, {"train_steps", "sync"}) == ["--num-layers=8", "--learning-rate=0.05"]
+
+
+def test_the_words_of_a_configuration_need_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("num_layers: 20\noptimizer: muon\n", encoding="utf-8")
+    config = flags.parse([f"--recipe={file}"])
+    file.unlink()
+    assert words_of(config, set()) == ["--num-layers=20", "--optimizer=muon"]
 
 
 def test_lines_come_some_times_a_second() -> None:

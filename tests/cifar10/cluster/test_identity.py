@@ -13,8 +13,8 @@ JOBS = {"master": ("ip0:2222",), "worker": ("ip1:2222",), "ps": ("ip0:2223",)}
 SECRET = "a-token-of-this-test"
 
 
-def identity(label: str = "ps/0", token: str = "", **jobs: tuple[str, ...]) -> Identity:
-    return Identity(label, digest(token) if token else None, {**JOBS, **jobs})
+def identity(role: str = "ps/0", token: str = "", **jobs: tuple[str, ...]) -> Identity:
+    return Identity(role, digest(token) if token else None, {**JOBS, **jobs})
 
 
 def test_tasks_with_one_cluster_are_of_one_job():
@@ -34,9 +34,13 @@ def test_hosts_are_compared_without_regard_to_case():
         ),
         (
             {"worker": ("ip1:2222", "ip2:2222")},
-            "its cluster has 2 worker, this task's cluster has 1",
+            "its cluster has 3 of the tasks that train, this task's cluster has 2",
         ),
-        ({"worker": ()}, "its cluster has 0 worker, this task's cluster has 1"),
+        (
+            {"worker": ()},
+            "its cluster has 1 of the tasks that train, this task's cluster has 2",
+        ),
+        ({"ps": ()}, "its cluster has 0 ps, this task's cluster has 1"),
         ({"ps": ("ip0:9",)}, "ps/0 of its cluster is ip0:9, of this task's cluster ip0:2223"),
     ],
 )
@@ -44,6 +48,30 @@ def test_the_first_difference_of_two_clusters_is_named(jobs, difference):
     assert identity().difference(identity(**jobs)) == (
         f"{difference}; correct the address, or give all tasks of a job the same cluster"
     )
+
+
+@pytest.mark.parametrize(
+    ("own", "label"),
+    [
+        ({"worker": ("a:1", "b:1", "c:1")}, "worker/2"),
+        ({"chief": ("a:1",), "worker": ("b:1", "c:1")}, "worker/1"),
+    ],
+)
+def test_a_difference_is_named_as_this_tasks_platform_names_the_task(own, label):
+    other = Identity("master/0", None, {"master": ("a:1",), "worker": ("b:1", "x:1")})
+    assert str(Identity("worker/0", None, own).difference(other)).startswith(
+        f"{label} of its cluster is x:1, of this task's cluster c:1; "
+    )
+    chief = {"chief": ("z:1",), "worker": ("b:1", "x:1")}
+    first = str(Identity("worker/0", None, own).difference(Identity("master/0", None, chief)))
+    assert first.startswith(f"{next(iter(own))}/0 of its cluster is z:1, ")
+
+
+def test_the_master_may_be_listed_as_a_job_of_its_own_or_as_worker_0():
+    listed = {"worker": ("ip0:2222", "ip1:2222"), "ps": ("ip0:2223",)}
+    assert identity("master/0").difference(Identity("ps/0", None, listed)) is None
+    listed = {"chief": ("ip0:2222",), "worker": ("ip1:2222",), "ps": ("ip0:2223",)}
+    assert identity("master/0").difference(Identity("ps/0", None, listed)) is None
 
 
 def test_an_evaluators_cluster_may_lack_other_tasks():
@@ -84,14 +112,14 @@ def test_an_identity_is_read_as_it_was_written():
         "[]",
         "master/0",
         "{}",
-        '{"label": "ps/0"}',
-        '{"label": 1, "jobs": {}}',
-        '{"label": "ps/0", "jobs": {"ps": 5}}',
-        '{"label": "ps/0", "jobs": {"ps": "ip0:2222"}}',
-        '{"label": "ps/0", "jobs": {"ps": [5]}}',
-        '{"label": "ps/0", "jobs": {"ps": ["nowhere"]}}',
-        '{"label": "ps/0", "jobs": {}, "owner": 5}',
-        pytest.param(f'{{"label": "{2_000_000 * "x"}", "jobs": {{}}}}', id="too long"),
+        '{"role": "ps/0"}',
+        '{"role": 1, "jobs": {}}',
+        '{"role": "ps/0", "jobs": {"ps": 5}}',
+        '{"role": "ps/0", "jobs": {"ps": "ip0:2222"}}',
+        '{"role": "ps/0", "jobs": {"ps": [5]}}',
+        '{"role": "ps/0", "jobs": {"ps": ["nowhere"]}}',
+        '{"role": "ps/0", "jobs": {}, "owner": 5}',
+        pytest.param(f'{{"role": "{2_000_000 * "x"}", "jobs": {{}}}}', id="too long"),
         pytest.param("[" * 100_000, id="too deep"),
     ],
 )

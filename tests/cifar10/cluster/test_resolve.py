@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 import pytest
 
-from cifar10.cluster.resolve import resolve
+from cifar10.cluster.resolve import notes, resolve
 from cifar10.cluster.spec import Cluster
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
@@ -57,10 +57,9 @@ def test_a_setting_of_several_workers_is_refused_alone_even_with_its_default(fla
         resolve(parse([flag]), {})
 
 
-def test_a_process_alone_is_synchronous():
-    assert resolve(parse(["--sync"]), {}) is None
-    with pytest.raises(ConfigError, match="^--sync is for several workers"):
-        resolve(parse(["--sync=false"]), {})
+@pytest.mark.parametrize("flag", ["--sync", "--sync=false", "--num-workers=2"])
+def test_a_process_alone_takes_the_flags_of_the_tutorials_scripts(flag):
+    assert resolve(parse([flag]), {}) is None
 
 
 @pytest.mark.parametrize(
@@ -99,16 +98,14 @@ def test_a_task_without_a_cluster_is_refused():
 
 def test_the_articles_cluster_has_two_hosts_with_a_ps_on_each():
     found = read(TWO_HOSTS, {"type": "master", "index": 0}, other={"environment": "cloud"})
+    jobs = {"master": ("ip0:2222",), "ps": ("ip0:2223", "ip1:2223"), "worker": ("ip1:2222",)}
     assert found == Cluster(
-        jobs={
-            "master": ("ip0:2222",),
-            "ps": ("ip0:2223", "ip1:2223"),
-            "worker": ("ip1:2222",),
-        },
+        jobs=jobs,
         task_type="master",
         task_index=0,
         has_evaluator=False,
         source="TF_CONFIG",
+        listed=jobs,
     )
     assert found.trainers == [("master", 0), ("worker", 0)]
 
@@ -131,7 +128,7 @@ def test_other_keys_do_not_matter():
 def test_chief_and_master_are_one_word(listed, task_type):
     found = read({listed: ["a:1"], "ps": ["b:1"]}, {"type": task_type, "index": 0})
     assert found.jobs == {"master": ("a:1",), "ps": ("b:1",)}
-    assert found.label == "master/0"
+    assert (found.label, found.role) == (f"{listed}/0", "master/0")
     assert found.is_master
 
 
@@ -157,17 +154,24 @@ def test_a_single_task_is_a_cluster_that_is_alone():
     for job in ("chief", "master", "worker"):
         found = read({job: ["127.0.0.1:2222"]}, {"type": job, "index": 0})
         assert found.is_alone
-        assert (found.label, found.jobs) == ("master/0", {"master": ("127.0.0.1:2222",)})
+        assert (found.label, found.jobs) == (f"{job}/0", {"master": ("127.0.0.1:2222",)})
 
 
 @pytest.mark.parametrize(
-    ("index", "label", "address"),
+    ("index", "role", "address"),
     [(0, "master/0", "a:1"), (1, "worker/0", "b:1"), (2, "worker/1", "c:1")],
 )
-def test_without_a_chief_worker_0_is_the_master_and_the_others_move_up(index, label, address):
+def test_without_a_chief_worker_0_is_the_master_and_all_keep_their_names(index, role, address):
     found = read(NO_CHIEF, {"type": "worker", "index": index})
     assert found.jobs == {"master": ("a:1",), "worker": ("b:1", "c:1"), "ps": ("d:1",)}
-    assert (found.label, found.address) == (label, address)
+    assert (found.role, found.address) == (role, address)
+    assert found.label == f"worker/{index}"
+    assert found.labels == {
+        "master/0": "worker/0",
+        "worker/0": "worker/1",
+        "worker/1": "worker/2",
+        "ps/0": "ps/0",
+    }
 
 
 def test_without_a_chief_ps_keep_their_index():
@@ -313,11 +317,11 @@ def test_a_mistake_is_named_with_its_value_and_where_it_comes_from(cluster, task
 @pytest.mark.parametrize(
     ("job_name", "task_index", "label", "address"),
     [
-        ("worker", 0, "master/0", "a:1"),
-        ("worker", 2, "worker/1", "c:1"),
+        ("worker", 0, "worker/0", "a:1"),
+        ("worker", 2, "worker/2", "c:1"),
         ("ps", 0, "ps/0", "d:1"),
-        ("master", None, "master/0", "a:1"),
-        ("chief", 0, "master/0", "a:1"),
+        ("master", None, "worker/0", "a:1"),
+        ("chief", 0, "worker/0", "a:1"),
         ("evaluator", None, "evaluator/0", None),
     ],
 )
@@ -371,8 +375,8 @@ def test_flags_that_contradict_tf_config_are_refused():
     task = {"type": "worker", "index": 0}
     refused = refusal(NO_CHIEF, task, **BY_FLAGS, job_name="ps", task_index=0)
     assert refused.startswith(
-        "TF_CONFIG and the flags contradict each other: TF_CONFIG says master/0 of master a:1; "
-        "worker b:1, c:1; ps d:1, the flags say ps/0 of master a:1; "
+        "TF_CONFIG and the flags contradict each other: TF_CONFIG says worker/0 of worker a:1, "
+        "b:1, c:1; ps d:1, the flags say ps/0 of ps d:1; worker a:1, b:1, c:1; "
     )
     other_hosts = {"ps_hosts": "d:1", "worker_hosts": "a:1,b:1"}
     refused = refusal(NO_CHIEF, task, **other_hosts, job_name="worker", task_index=0)
@@ -385,7 +389,6 @@ def test_flags_that_contradict_tf_config_are_refused():
 @pytest.mark.parametrize(
     ("settings", "flag"),
     [
-        ({"sync": False}, "--sync"),
         ({"replication": "in-graph"}, "--replication"),
         ({"ps_transfer": "bf16"}, "--ps-transfer"),
     ],
@@ -394,6 +397,49 @@ def test_settings_for_several_workers_are_refused_without_a_cluster(settings, fl
     assert refusal_of_flags(**settings).startswith(
         f"{flag} is for several workers; this process trains alone"
     )
+
+
+ALONE = "changes nothing: this process trains alone"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("", []),
+        ("--sync", [f"note: --sync {ALONE}"]),
+        ("--sync=false", [f"note: --sync=false {ALONE}"]),
+        ("--num-workers=1", []),
+        ("--num-workers=2", [f"note: --num-workers 2 {ALONE}"]),
+        ("--sync --num-workers=2", [f"note: --sync {ALONE}", f"note: --num-workers 2 {ALONE}"]),
+        ("--mode=evaluate --sync --num-workers=2", []),
+    ],
+)
+def test_flags_for_several_workers_are_notes_in_a_process_alone(words, found):
+    config = parse(words.split())
+    assert notes(config, resolve(config, {})) == found
+    alone = json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})
+    assert notes(config, resolve(config, {"TF_CONFIG": alone})) == found
+
+
+@pytest.mark.parametrize(
+    ("task_type", "count", "found"),
+    [
+        ("master", 2, []),
+        (
+            "master",
+            3,
+            [
+                "note: --num-workers 3 changes nothing: the cluster has 2 tasks that train "
+                "(master ip0:2222; ps ip0:2223, ip1:2223; worker ip1:2222)"
+            ],
+        ),
+        ("ps", 3, []),
+    ],
+)
+def test_another_number_of_workers_than_the_clusters_is_a_note(task_type, count, found):
+    config = parse(["--sync", f"--num-workers={count}"])
+    tf_config = {"cluster": TWO_HOSTS, "task": {"type": task_type, "index": 0}}
+    assert notes(config, resolve(config, {"TF_CONFIG": json.dumps(tf_config)})) == found
 
 
 def test_every_task_of_a_cluster_takes_the_same_settings():

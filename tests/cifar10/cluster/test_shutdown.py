@@ -114,8 +114,8 @@ def test_the_end_of_another_job_is_not_heard(tasks, listener):
     "text",
     [
         "master/0",
-        '{"label": "master/0", "jobs": {"ps": 5}}',
-        '{"label": "master/0", "jobs": {"master": ["a"], "worker": ["b"], "ps": ["c"]}}',
+        '{"role": "master/0", "jobs": {"ps": 5}}',
+        '{"role": "master/0", "jobs": {"master": ["a"], "worker": ["b"], "ps": ["c"]}}',
     ],
 )
 def test_what_is_no_report_is_not_heard(tasks, listener, text):

@@ -1,6 +1,7 @@
 """The command line: both spellings, every flag of the tutorial and of the platform."""
 
 import dataclasses
+import re
 import typing
 
 import pytest
@@ -37,6 +38,7 @@ TUTORIAL = [
 DEMOS = [
     ("ps-hosts", "ip0:2223,ip1:2223", {"ps_hosts": "ip0:2223,ip1:2223"}),
     ("worker-hosts", "ip0:2222,ip1:2222", {"worker_hosts": "ip0:2222,ip1:2222"}),
+    ("num-workers", "2", {"num_workers": 2}),
     ("job-name", "worker", {"job_name": "worker"}),
     ("task-index", "0", {"task_index": 0}),
 ]
@@ -144,8 +146,8 @@ def test_a_flag_that_is_gone_says_what_to_do_instead(word, way_out):
 
 
 def test_an_unknown_flag_is_refused_by_name():
-    with pytest.raises(ConfigError, match="--num-workers=2"):
-        parse(["--num_workers=2"])
+    with pytest.raises(ConfigError, match="--num-chiefs=2"):
+        parse(["--num_chiefs=2"])
 
 
 def test_a_flag_is_not_guessed_from_its_beginning():
@@ -214,12 +216,49 @@ def test_negative_numbers_are_values_not_flags():
         parse(["--learning-rate", "-0.1"])
 
 
-def test_help_names_every_flag_with_its_default(capsys):
+def _printed(capsys, word):
     with pytest.raises(SystemExit) as ended:
-        parse(["--help"])
+        parse([word])
     assert ended.value.code == 0
-    text = " ".join(capsys.readouterr().out.split())
-    for flag in ("--data-dir", "--output-dir", "--job-dir", "--num-gpus", "--num-gpu", "IMAGE"):
+    return capsys.readouterr().out
+
+
+def test_help_shows_the_thirty_flags_that_people_use(capsys):
+    text = _printed(capsys, "--help")
+    shown = set(re.findall(r"^  (--[a-z-]+)", text, re.MULTILINE))
+    settings = {flag_name(field.name) for field in dataclasses.fields(TrainConfig)}
+    assert len(shown & settings) == 29  # and the image files
+    assert shown - settings == {
+        *("--help-all", "--version", "--print-completion", "--print-recipe", "--config"),
+    }
+    assert {"--train-batch-size", "--recipe", "--sync"} <= shown
+    assert "--muon-rate" not in text
+
+
+def test_help_shows_which_flags_need_no_value(capsys):
+    text = _printed(capsys, "--help")
+    assert "  --verbose [true|false]" in text
+    assert "  --sync [true|false]" in text
+    assert "(default: false)" in text
+
+
+def test_an_unknown_flag_is_refused_with_the_nearest_one():
+    with pytest.raises(ConfigError) as refusal:
+        parse(["--train-bach-size=16"])
+    assert str(refusal.value) == (
+        "there is no flag --train-bach-size=16; did you mean --train-batch-size?"
+    )
+
+
+def test_the_version_is_printed(capsys):
+    assert _printed(capsys, "--version") == "cifar10-estimator-pipeline 0.1.0\n"
+
+
+def test_help_all_names_every_flag_with_its_default(capsys):
+    text = " ".join(_printed(capsys, "--help-all").split())
+    for field in dataclasses.fields(TrainConfig):
+        assert field.name == "images" or f" {flag_name(field.name)} " in text, field.name
+    for flag in ("--data-dir", "--output-dir", "--job-dir", "--num-gpus", "--num-gpu", "FILE"):
         assert flag in text
     assert "images per step, split over the towers (default: 128)" in text
     assert "layers of a resnet, 6n+2 (default: 44)" in text

@@ -103,3 +103,10 @@ def test_without_warmup_epochs_it_is_fifty_steps_and_at_most_a_quarter_of_the_ru
     assert [warmup_steps(TrainConfig(), 100.0, total) for total in (88, 200, 80_000)] == [
         *(22, 50, 50),
     ]
+
+
+def test_an_optimizer_without_a_rate_is_refused_by_its_name():
+    config = TrainConfig()
+    object.__setattr__(config, "optimizer", "adagrad")  # as if it were added to OPTIMIZERS alone
+    with pytest.raises(LookupError, match="^--optimizer adagrad has no learning rate in rates"):
+        base_rate(config)

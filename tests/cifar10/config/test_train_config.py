@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import pytest
 
-from cifar10.config.flags import GROUPS
+from cifar10.config.help import GROUPS
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_of
@@ -65,7 +65,6 @@ def test_every_setting_says_what_it_is():
         ({"train_epochs": math.inf}, "--train-epochs must be a finite number, got inf"),
         ({"cutout": 33}, "--cutout must be at least 0 and at most 32, got 33"),
         ({"crop_padding": 32}, "--crop-padding must be at least 0 and below 32, got 32"),
-        ({"recipe": "slow"}, "--recipe must be one of fast, airbench94, tutorial, resnet20, "),
         ({"seed": 2**31}, "--seed must be at least 0 and below 2147483648, got 2147483648"),
         ({"data_dir": ""}, "--data-dir must not be empty; leave it out for the default"),
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
@@ -87,7 +86,7 @@ RANGES = {
     "at least 1": (
         *("train_batch_size", "eval_batch_size", "train_steps", "learning_rate_batch"),
         *("hidden_units", "num_towers", "checkpoint_steps", "keep_checkpoints"),
-        *("log_steps", "summary_steps", "replicas_to_aggregate"),
+        *("log_steps", "summary_steps", "replicas_to_aggregate", "num_workers"),
     ),
     "at least 0": (
         *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
@@ -96,7 +95,7 @@ RANGES = {
     ),
     "above 0": (
         *("learning_rate", "muon_rate", "batch_norm_epsilon", "train_epochs"),
-        *("max_minutes", "cluster_timeout"),
+        *("max_minutes", "cluster_timeout", "early_stopping_epochs", "stop_at_accuracy"),
     ),
     "at least 0 and below 1": ("momentum", "muon_momentum", "batch_norm_decay", "label_smoothing"),
     "at least 0 and below 32": ("crop_padding",),
@@ -134,7 +133,7 @@ def test_every_number_has_a_range():
 
 def test_a_setting_with_choices_takes_no_other():
     with_choices = {
-        *("mode", "recipe", "model", "batch_norm", "optimizer", "schedule", "crop_fill", "flip"),
+        *("mode", "model", "batch_norm", "optimizer", "schedule", "crop_fill", "flip"),
         *("variable_strategy", "gradient_reduction", "precision", "kernels", "data_format"),
         *("job_name", "replication", "ps_transfer"),
     }
@@ -171,8 +170,17 @@ def test_a_setting_with_choices_takes_no_other():
             ["--flip", "--use-distortion-for-training"],
         ),
         ({"mode": "predict"}, ["--mode predict needs image files"]),
+        ({"json": True}, ["--json is for --mode predict, got --mode train_and_evaluate"]),
         ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
+        ({"mode": "export", "init_checkpoint": "output"}, ["--init-checkpoint is for training"]),
+        ({"init_checkpoint": ""}, ["--init-checkpoint must not be empty"]),
+        ({"init_checkpoint": "out*"}, ["--init-checkpoint must not contain *"]),
+        (
+            {"stop_at_accuracy": 90.0},
+            ["--stop-at-accuracy must be a fraction, at most 1, as all accuracies are, got 90; "]
+            + ["for 90 % give 0.9"],
+        ),
         ({"variable_strategy": "GPU", "num_gpus": 0}, ["--variable-strategy GPU", "--num-gpus"]),
         ({"num_gpus": 2, "num_towers": 3}, ["--num-towers", "--num-gpus"]),
         ({"num_towers": 3}, ["--train-batch-size", "128 images for 3 towers"]),

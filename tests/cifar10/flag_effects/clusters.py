@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import main
+from cifar10.cluster import resolve as resolving
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.resolve import resolve
 from cifar10.cluster.spec import Cluster
@@ -174,6 +175,11 @@ def _told(error: TrainingError) -> str:
     return words.partition(";")[0]
 
 
+def notes(config: TrainConfig) -> list[str]:
+    """Returns the lines about settings that change nothing."""
+    return resolving.notes(config, _cluster(config))
+
+
 def own_address(config: TrainConfig) -> str:
     """Returns `starts`, or the refusal, for a task whose address is not this machine's."""
     with mock.patch.dict("os.environ"):
@@ -214,14 +220,26 @@ ROWS = [
     Row(
         "worker_hosts",
         task,
-        {"a:1,b:1": "master/0 at a:1", "c:1,b:1": "master/0 at c:1"},
+        {"a:1,b:1": "worker/0 at a:1", "c:1,b:1": "worker/0 at c:1"},
         _others("worker_hosts"),
     ),
-    Row("job_name", task, {"worker": "master/0 at a:1", "ps": "ps/0 at p:1"}, _others("job_name")),
+    Row("job_name", task, {"worker": "worker/0 at a:1", "ps": "ps/0 at p:1"}, _others("job_name")),
     Row(
-        "task_index", task, {"0": "master/0 at a:1", "2": "worker/1 at c:1"}, _others("task_index")
+        "task_index", task, {"0": "worker/0 at a:1", "2": "worker/2 at c:1"}, _others("task_index")
     ),
     Row("sync", gradients_an_update, {None: 3, "false": None}, _MASTER),
+    Row(
+        "num_workers",
+        notes,
+        {
+            None: [],
+            "4": [
+                "note: --num-workers 4 changes nothing: the cluster has 3 tasks that train "
+                "(ps p:1; worker a:1, b:1, c:1)"
+            ],
+        },
+        _MASTER,
+    ),
     Row("replicas_to_aggregate", gradients_an_update, {None: 3, "2": 2}, _MASTER),
     Row(
         "replication",
@@ -240,7 +258,7 @@ ROWS = [
             "4": ["device:GPU:0", "device:GPU:1", "device:GPU:0", "device:GPU:1"],
             "1": [
                 "--num-towers must be a multiple of the GPUs, got 1 towers on the 2 GPUs of "
-                "master/0; --num-gpus says there how many to use"
+                "worker/0; --num-gpus says there how many to use"
             ],
         },
         f"{_ANY_TOWERS} --replication=in-graph",

@@ -34,10 +34,20 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "changed",
     ),
     "short": (f"{_TINY} --max-minutes=1e-6 --output-dir=short", "plain"),
+    "early": (
+        f"{_TINY} --checkpoint-steps=1 --early-stopping-epochs=0.001 --init-checkpoint=output "
+        "--output-dir=early",
+        "plain",
+    ),
+    "enough": (
+        f"{_TINY} --checkpoint-steps=1 --stop-at-accuracy=0.01 --output-dir=enough",
+        "plain",
+    ),
     "evaluate": ("--mode=evaluate", "plain"),
     "evaluate the first": ("--mode=evaluate --checkpoint=output/model.ckpt-0", "plain"),
     "predict": ("--mode=predict one.png", "plain"),
     "predict two": ("--mode=predict one.png two.png", "plain"),
+    "predict as JSON": ("--mode=predict one.png --json", "plain"),
     "export": ("--mode=export", "plain"),
 }
 _SIZES = {"plain/data": 100, "place/records": 60}
@@ -164,6 +174,17 @@ def ending(run: Finished) -> tuple[str, int]:
     return run.result["status"], run.result["figures"]["global_step"]
 
 
+def status(run: Finished) -> str:
+    """Returns how the run ended."""
+    return str(run.result["status"])
+
+
+def start_in_result(run: Finished) -> Any:
+    """Returns the checkpoint from whose weights the run started, as result.json has it."""
+    start = run.result["init_checkpoint"]
+    return start and start["path"]
+
+
 def recipe_in_result(run: Finished) -> Any:
     """Returns the name of the recipe in result.json."""
     return run.result["recipe"]
@@ -220,6 +241,19 @@ ROWS = [
     RunRow(
         "max_minutes", ending, {"plain": ("completed", 5), "short": ("stopped by --max-minutes", 1)}
     ),
+    RunRow(
+        "early_stopping_epochs",
+        status,
+        {"plain": "completed", "early": "stopped by --early-stopping-epochs"},
+    ),
+    RunRow(
+        "stop_at_accuracy",
+        status,
+        {"plain": "completed", "enough": "stopped by --stop-at-accuracy"},
+    ),
+    RunRow(
+        "init_checkpoint", start_in_result, {"plain": None, "early": "output/best/model.ckpt-5"}
+    ),
     RunRow("recipe", recipe_in_result, {"plain": None, "changed": "tutorial"}),
     RunRow("test_time_augmentation", augmented_accuracy, {"plain": False, "changed": True}),
     RunRow("verbose", says("INFO:tensorflow:"), {"plain": False, "changed": True}),
@@ -228,6 +262,7 @@ ROWS = [
     RunRow(
         "images", predicted_images, {"predict": ["one.png"], "predict two": ["one.png", "two.png"]}
     ),
+    RunRow("json", says('{"file": "one.png"'), {"predict": False, "predict as JSON": True}),
     RunRow(
         "mode",
         what_is_done,

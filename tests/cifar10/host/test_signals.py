@@ -54,10 +54,11 @@ STUCK = """
 import tensorflow.compat.v1 as tf
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.process_guard import ProcessGuard
 
 stop = StopRequest()
 stop.install()
-LivenessMonitor({}, 60).end_process_when(Stay(stop, lambda: False).check)
+ProcessGuard(LivenessMonitor({}, 60)).end_when(Stay(stop, lambda: False).check)
 with tf.Graph().as_default(), tf.Session() as session:
     never = tf.FIFOQueue(1, tf.int32).dequeue()
     print("waiting", flush=True)

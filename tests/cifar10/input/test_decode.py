@@ -1,4 +1,4 @@
-"""Encoded images become what the model takes; Pillow is the judge."""
+"""Encoded images become what the model takes; Pillow, or our use of it, is the judge."""
 
 import io
 
@@ -7,7 +7,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
+from cifar10 import image_file
 from cifar10.input.decode import decode, decode_batch
+from cifar10.schema import RESIZES
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
 
@@ -74,6 +76,53 @@ def test_other_sizes_are_resampled_with_antialiasing(size):
     image = Image.fromarray(random)
     expected = np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
     assert np.abs(decoded(encode(image)).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("resize", RESIZES)
+@pytest.mark.parametrize("size", [(32, 32), (64, 40), (33, 100), (7, 300), (1, 1)])
+def test_an_image_is_resized_as_prediction_and_data_prep_do(size, resize):
+    image = Image.fromarray(picture(size[1], size[0]))
+    for kind in ("PNG", "JPEG", "GIF", "BMP"):
+        data = encode(image, kind)
+        expected = image_file.decode(data, resize).pixels.astype(int)
+        found = decode(tf.constant(data), resize).numpy()
+        assert (found.dtype, found.shape) == (np.uint8, (32, 32, 3))
+        difference = np.abs(found.astype(int) - expected).max()
+        assert difference <= (0 if size == (32, 32) else 1), kind
+
+
+ALIKE = {
+    "16 bits": encode(Image.fromarray(np.arange(1024, dtype=np.uint16).reshape(32, 32) * 63)),
+    "grey with alpha": encode(Image.fromarray(PIXELS).convert("LA")),
+    "PNG with transparency": encode(
+        Image.fromarray(PIXELS).quantize(16), transparency=bytes([0, 128] + [255] * 14)
+    ),
+    "GIF with transparency": encode(Image.fromarray(PIXELS).quantize(16), "GIF", transparency=3),
+    "BMP with alpha": encode(Image.fromarray(PIXELS).convert("RGBA"), "BMP"),
+    **{
+        f"animated {kind}": encode(
+            Image.fromarray(PIXELS), kind, save_all=True, append_images=[Image.new("RGB", (32, 32))]
+        )
+        for kind in ("GIF", "PNG")
+    },
+}
+
+
+@pytest.mark.parametrize("name", sorted(ALIKE))
+def test_an_unusual_file_gives_the_pixels_of_prediction_and_data_prep(name):
+    expected = image_file.decode(ALIKE[name]).pixels
+    np.testing.assert_array_equal(decoded(ALIKE[name]), expected)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [encode(Image.fromarray(PIXELS), "WEBP"), b"", b"BM", b"GIF89a", b"a text"]
+    + [encode(Image.fromarray(PIXELS).convert(mode), "BMP") for mode in ("1", "L", "P")],
+    ids=["WEBP", "empty", "BM", "GIF", "text", "BMP 1", "BMP L", "BMP P"],
+)
+def test_what_tensorflow_does_not_decode_is_refused_not_misread(data):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        decode(tf.constant(data))
 
 
 def test_a_fine_pattern_becomes_gray_not_noise():

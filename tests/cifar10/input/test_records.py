@@ -50,6 +50,19 @@ def test_channel_statistics_are_the_manifests(prepared_data):
     assert records.channel_deviation == tuple(manifest["channel_deviation"])
 
 
+def test_the_manifest_says_how_images_were_resized(prepared_data, copy):
+    assert open_records(str(prepared_data)).resize is None
+    path = copy / "manifest.json"
+    for how, known in (("crop", "crop"), ("blur", None), (["crop"], None)):
+        manifest = json.loads(path.read_text())
+        manifest["options"]["resize"] = how
+        path.write_text(json.dumps(manifest))
+        assert open_records(str(copy)).resize == known
+    del manifest["options"]  # of another version
+    path.write_text(json.dumps(manifest))
+    assert open_records(str(copy)).resize is None
+
+
 def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):
     records = open_records(str(tutorial_data))
     assert records.counts == {"train": 100, "validation": 7, "eval": 23}

@@ -1,11 +1,13 @@
 """Models by name, one from outside the tree among them."""
 
+import contextlib
+import dataclasses
 import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -14,6 +16,7 @@ from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.models.base import Layers, Model, Network, Rate
+from cifar10.settings import setting
 from tests.cifar10 import program
 
 # A package of somebody else's: one module has a model and a schedule, and starts the program.
@@ -21,7 +24,7 @@ OUTSIDE = """
 import sys
 
 from cifar10 import main, models, schedules
-from cifar10.models.base import Model
+from cifar10.models.base import Model, Rate
 
 
 def conv_pool(layers, images):
@@ -31,13 +34,19 @@ def conv_pool(layers, images):
 
 class ConvPool(Model):
     name = "conv_pool"
-    normalises = False
+    convolves, normalises = True, False
 
     def title(self, config):
         return "one convolution"
 
     def network(self, config):
         return conv_pool
+
+    def rate(self, config):
+        return Rate(0.1, 128)
+
+    def shape(self, config):
+        return {}
 
 
 @schedules.schedule("half of the rate in the second half")
@@ -68,6 +77,23 @@ class Linear(Model):
     def rate(self, config: Any) -> Rate:
         return Rate(0.004, 128)
 
+    def shape(self, config: Any) -> dict[str, Any]:
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherSettings:
+    """Settings that no run has."""
+
+    depth: Optional[int] = setting(None, "depth of the other model", group="model")
+
+
+class Other(Linear):
+    name = "other"
+
+    def title(self, config: Any) -> str:
+        return "another network"
+
 
 @pytest.fixture
 def linear() -> Iterator[None]:
@@ -86,6 +112,68 @@ def test_a_flag_can_name_every_model_of_the_registry(linear: None) -> None:
 def test_a_name_stands_for_one_model(linear: None) -> None:
     with pytest.raises(ValueError, match="there is a model linear already"):
         models.register(Linear())
+
+
+@pytest.mark.parametrize("place", ["title", "network", "rate", "shape"])
+def test_a_model_that_forgets_what_every_model_says_cannot_be_made(place: str) -> None:
+    words = {one: getattr(Linear, one) for one in ("title", "network", "rate", "shape")}
+    del words[place]
+    forgets = type("Forgets", (Model,), {**words, "name": "forgets"})
+    with pytest.raises(TypeError, match=rf"class Forgets .*{place}"):
+        forgets()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "kind"),
+    [
+        ("name", "", "str"),
+        ("name", 5, "str"),
+        ("convolves", None, "bool"),
+        ("normalises", 1, "bool"),
+    ],
+)
+def test_a_model_that_forgets_an_attribute_is_refused_by_its_name(
+    attribute: str, value: Any, kind: str
+) -> None:
+    forgets = type("Forgets", (Linear,), {attribute: value})()
+    with pytest.raises(TypeError) as refused:
+        models.register(forgets)
+    assert str(refused.value) == (
+        f"model Forgets must have {attribute}, a {kind}, got {value!r}; set it in the class"
+    )
+
+
+@contextlib.contextmanager
+def registered(**changes: Any) -> Iterator[None]:
+    """The model `other` with changes to its class."""
+    models.register(type("Other", (Other,), changes)())
+    try:
+        yield
+    finally:
+        models.unregister("other")
+
+
+def test_a_model_never_has_the_title_of_another_one() -> None:
+    resnet = models.find("resnet")
+    with registered(title=lambda self, config: resnet.title(config)):
+        with pytest.raises(TypeError) as refused:
+            TrainConfig(model="other", train_steps=5)
+        assert str(refused.value) == (
+            "model other has the title of model resnet, 'ResNet-44 v1'; give it one of its own"
+        )
+    with registered(title=lambda self, config: None), pytest.raises(TypeError, match="other must"):
+        TrainConfig(model="other")
+    with registered():
+        assert TrainConfig(model="other").model_title == "another network"
+
+
+def test_settings_that_no_run_has_are_refused_by_their_models_name() -> None:
+    with registered(settings=OtherSettings), pytest.raises(TypeError) as refused:
+        TrainConfig()
+    assert str(refused.value) == (
+        "model other: its settings, OtherSettings, are no base class of ConfigFields; add them in "
+        "cifar10/config/fields.py"
+    )
 
 
 def test_a_model_that_was_taken_away_is_unknown() -> None:

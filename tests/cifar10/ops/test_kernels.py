@@ -347,6 +347,17 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     assert list(elsewhere.parent.iterdir()) == []
 
 
+def test_a_folder_that_cannot_be_written_is_named(elsewhere, monkeypatch, capsys):
+    elsewhere.parent.write_bytes(b"")  # The superuser may write anywhere but into a file.
+    monkeypatch.setenv("CXX", "true")
+    assert build.main([]) == 1
+    place = elsewhere.parent
+    assert capsys.readouterr().err.startswith(
+        f"Our own convolutions cannot be had: [Errno 17] File exists: '{place}'; whoever may write "
+        f"to {place} can compile them\n"
+    )
+
+
 def test_what_is_there_is_not_compiled_again_unless_asked(elsewhere, monkeypatch, capsys):
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(b"built before")

@@ -190,3 +190,10 @@ def test_adams_weights_decay_once_the_gradient_is_known():
         optimizers.decoupled_weight_decay(tf.constant(0.1), gradient, piece, tf.ones([3]))
         (decay,) = (op for op in graph.get_operations() if op.type == "AssignSubVariableOp")
         assert gradient.op in steps.ops_before(decay)
+
+
+def test_an_optimizer_without_a_rule_is_refused_by_its_name():
+    config = TrainConfig()
+    object.__setattr__(config, "optimizer", "adagrad")  # as if it were added to OPTIMIZERS alone
+    with pytest.raises(LookupError, match="^--optimizer adagrad has no update rule in optimizers"):
+        optimizers.build(config, 0.1, Layout([]))

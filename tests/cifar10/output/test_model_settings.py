@@ -46,6 +46,23 @@ def test_other_modes_need_not_repeat_the_model(trained, mode):
     assert names == NAMES
 
 
+def test_images_of_other_sizes_are_resized_as_those_of_training(tmp_path):
+    asked = config(tmp_path, mode="export")
+    assert model_settings.resize_of(asked) == "stretch"
+    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES)
+    assert model_settings.resize_of(asked) == "stretch"
+    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES, "crop")
+    assert model_settings.resize_of(asked) == "crop"
+
+
+def test_an_unknown_way_to_resize_is_refused(tmp_path):
+    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES, "crop")
+    note = tmp_path / "model.json"
+    note.write_text(note.read_text().replace('"crop"', '"blur"'))
+    with pytest.raises(UserError, match=r"model\.json is damaged \(its resize is unknown\)"):
+        model_settings.resize_of(config(tmp_path, mode="export"))
+
+
 def test_an_mlp_is_noted_too(tmp_path):
     model_settings.write(config(tmp_path, model="mlp", hidden_units=7), CLASS_NAMES)
     applied, names = model_settings.apply(config(tmp_path, mode="evaluate"))

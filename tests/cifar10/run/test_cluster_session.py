@@ -17,6 +17,7 @@ from cifar10.cluster import introduction, server, shutdown
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, Owner
 from cifar10.cluster.liveness import LivenessMonitor
+from cifar10.cluster.process_guard import ProcessGuard
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, TrainingOver, UserError
@@ -93,7 +94,7 @@ class Guards:
         self.is_needed: Any = None
 
         def note(
-            watch: LivenessMonitor,
+            guard: ProcessGuard,
             labels: list[str],
             at_least: Any = None,
             is_over: Any = None,
@@ -103,7 +104,7 @@ class Guards:
             self.is_over = is_over or self.is_over
             self.is_needed = is_needed
 
-        monkeypatch.setattr(LivenessMonitor, "end_process_without", note)
+        monkeypatch.setattr(ProcessGuard, "end_without", note)
 
 
 @pytest.fixture
@@ -192,7 +193,7 @@ def test_after_a_signal_a_step_that_waits_in_vain_is_ended_and_a_save_is_not(
     job, monkeypatch, settings, gone, hanging, ends
 ):
     checks: list[Any] = []
-    monkeypatch.setattr(LivenessMonitor, "end_process_when", lambda _, check: checks.append(check))
+    monkeypatch.setattr(ProcessGuard, "end_when", lambda _, check: checks.append(check))
     session, stop = job.session("master", **settings), StopRequest()
     phase = ["step"]
     session.heed_signals(stop, lambda: phase == ["step"])
@@ -397,7 +398,7 @@ def test_a_trainer_tells_each_task_that_only_serves_of_its_end_once(job, replica
         with tf.Graph().as_default(), tf.Session(target, config=config) as session:
             queue = shutdown._queue(*task)
             texts = session.run(queue.dequeue_many(queue.size())).tolist()
-            labels = [Identity.from_text(text.decode()).label for text in texts]
+            labels = [Identity.from_text(text.decode()).role for text in texts]
         heard[f"{task[0]}/{task[1]}"] = labels
     assert heard == {one: ["master/0"] if one in told else [] for one in heard}
 

@@ -1,6 +1,7 @@
 """The end of training: which mistakes are shown, and when a run counts as finished."""
 
 import numpy as np
+import pytest
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.files import write_json
@@ -63,6 +64,17 @@ def test_a_run_is_finished_when_its_result_is_of_the_last_step(tmp_path):
     assert results.is_finished(config, 10)
     # Killed after the last step of a longer run, before its figures.
     assert not results.is_finished(config, 20)
+
+
+@pytest.mark.parametrize("flag", ["--early-stopping-epochs", "--stop-at-accuracy"])
+def test_a_run_that_a_goal_has_ended_says_how_to_go_on(tmp_path, flag):
+    config = TrainConfig(output_dir=str(tmp_path))
+    figures = {"global_step": 12_345, "eval_accuracy": 0.91234}
+    found = {"figures": figures, "status": f"stopped by {flag}"}
+    write_json(str(tmp_path / "result.json"), found)
+    assert results.describe_finished(config).splitlines()[1] == (
+        f"to train on, raise {flag} or leave it out; to start anew, name another --output-dir"
+    )
 
 
 def test_a_finished_run_says_where_its_figures_are_and_how_to_go_on(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any, Callable, Optional
 import pytest
 
 from cifar10.host.activity import BETWEEN, EVALUATION, FIRST_STEP, SAVING, START, STEP, Activity
+from cifar10.host.own_time import OwnTime
 from cifar10.run import stall_watch
 from cifar10.run.hooks.step_probe import NoAnswer, StepProbe
 from cifar10.run.stall_watch import Stall, StallWatch, look_into_step
@@ -118,6 +119,15 @@ def test_the_limit_is_at_least_three_times_what_a_phase_has_taken_before(monkeyp
     assert watch.limit == 150.0
     noted.begin(START)
     assert watch.limit == 30.0
+
+
+def test_the_clock_leaves_standstills_out_while_a_watch_lasts() -> None:
+    noted = Activity()
+    clock: OwnTime = noted.time
+    for _ in range(2):  # one for training, one for the figures
+        with StallWatch(noted, 2.0):
+            assert clock._longest_gap == 0.4
+        assert clock._longest_gap is None
 
 
 def test_a_process_that_waits_for_another_ends_after_that_one(ends, capfd) -> None:

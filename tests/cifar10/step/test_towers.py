@@ -28,6 +28,12 @@ def test_a_batch_smaller_than_the_towers_is_filled_with_black_images():
     assert enough.shape == (2, 32, 32, 3)
 
 
+def test_one_tower_gets_its_batch_without_an_op_in_between():
+    with tf.Graph().as_default():
+        images = tf.placeholder(tf.uint8, [None, 32, 32, 3])
+        assert towers.fill_towers(images, 1) is images
+
+
 @pytest.mark.parametrize(
     ("device", "machine"),
     [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from cifar10 import schema
 from data_prep import cli
@@ -28,6 +29,32 @@ def _manifest(out: Path) -> Any:
 
 def _snapshot(out: Path) -> dict[str, tuple[int, int]]:
     return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in out.glob("[!.]*")}
+
+
+def test_the_manifest_says_how_images_were_resized(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, out = made.image_folder(tmp_path / "images"), tmp_path / "out"
+    Image.new("RGB", (50, 40)).save(tree / "train" / "cat" / "photo.webp")
+    assert _convert(tree, out, "--resize", "pad") == 0
+    assert "Source: images (image-tree, --resize pad for images of other" in capsys.readouterr().out
+    assert _manifest(out)["options"]["resize"] == "pad"
+    assert _convert(tree, out, "--resize", "pad") == 0
+    assert "up to date" in capsys.readouterr().out
+    assert _convert(tree, out, "--resize", "crop") == 0
+    assert "the options changed" in capsys.readouterr().out
+    assert _manifest(out)["options"]["resize"] == "crop"
+
+
+def test_the_manifest_of_a_version_without_resizing_is_up_to_date(
+    python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _convert(python_source, tmp_path) == 0
+    manifest = _manifest(tmp_path)
+    del manifest["options"]["resize"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert _convert(python_source, tmp_path) == 0
+    assert "up to date" in capsys.readouterr().out
 
 
 def test_the_manifest_has_the_keys_that_training_reads(built: Path) -> None:
@@ -54,6 +81,7 @@ def test_the_manifest_has_the_keys_that_training_reads(built: Path) -> None:
     }
     (file,) = manifest["splits"]["validation"]["files"]
     assert (file["name"], file["records"], file["bytes"]) == ("validation.tfrecords", 10, 31_260)
+    assert manifest["options"] == {"validation_size": None, "shards": 1, "resize": None}
     assert all(100 < value < 155 for value in manifest["channel_mean"])
     assert str(built) not in (built / "manifest.json").read_text()
 

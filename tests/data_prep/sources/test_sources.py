@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_prep.errors import SourceError
+from data_prep.errors import SourceError, UsageError
 from data_prep.sources import decoder, detect, image_tree, member, members
 from data_prep.sources.dataset import Dataset
 from tests.data_prep import made
@@ -83,6 +83,69 @@ def test_grey_palette_and_alpha_become_rgb(mode: str) -> None:
     assert decoder.decode(made.png(mode=mode), "x.png") == b"\0" * 3072
 
 
+def test_a_tree_may_mix_sizes_and_formats_if_they_are_resized(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    for number, name in enumerate(("a.webp", "b.gif", "c.bmp", "d.jpeg", "e.PNG")):
+        Image.new("RGB", (40 + number, 64), "white").save(tree / "train" / "cat" / name)
+    with pytest.raises(SourceError, match=r"train/cat/a\.webp: images must be 32x32 pixels, this"):
+        _load(tree)
+    for how, whites in (("crop", 1024), ("pad", 640), ("stretch", 1024)):
+        dataset = detect.find(str(tree), seed=0, resize=how).load()
+        assert len(dataset.train) == 55
+        white = (dataset.train.pixels[:, :1024] > 250).sum(axis=1)
+        assert sorted(white)[-5:][0] == whites, how
+
+
+def test_a_photograph_may_have_more_bytes_than_a_small_image(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    noise = np.random.default_rng(0).integers(0, 256, (700, 600, 3), np.uint8)
+    path = tree / "train" / "cat" / "large.png"
+    Image.fromarray(noise).save(path)
+    assert path.stat().st_size > image_tree.MAX_IMAGE_BYTES
+    assert len(detect.find(str(tree), seed=0, resize="crop").load().train) == 51
+
+
+def test_a_file_of_64_mebibytes_is_the_largest_that_is_resized(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    with (tree / "train" / "cat" / "large.png").open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(SourceError, match=r"cat/large\.png: oversized: 67108865 bytes"):
+        detect.find(str(tree), seed=0, resize="crop")
+
+
+def test_an_image_with_too_many_pixels_is_not_resized(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    (tree / "train" / "cat" / "0000.png").write_bytes(made.png((10_000, 5_001), "1"))
+    with pytest.raises(SourceError, match=r"0000\.png: has 10000x5001 pixels, the limit is 50,00"):
+        detect.find(str(tree), seed=0, resize="crop").load()
+
+
+@pytest.mark.parametrize("kind", ["python", "binary"])
+def test_only_image_files_are_resized(kind: str, tmp_path: Path) -> None:
+    make = {"python": made.python_folder, "binary": made.binary_folder}[kind]
+    source = detect.find(str(make(tmp_path / "batches")), seed=0, resize="pad")
+    with pytest.raises(UsageError, match=f"--resize is for image files, but .* is cifar-10-{kind}"):
+        source.load()
+    with pytest.raises(UsageError, match="--resize is for image files, but synthetic is"):
+        detect.find("synthetic", seed=0, resize="pad")
+
+
+def test_photographs_are_decoded_by_processes_in_batches_of_few_megabytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decoder, "_BYTES_AT_ONCE", 500)
+    batches: list[int] = []
+
+    def counted(batch: list[tuple[str, bytes]], resize: Optional[str]) -> bytes:
+        batches.append(len(batch))
+        return b"".join(decoder.decode(data, name, resize) for name, data in batch)
+
+    monkeypatch.setattr(decoder, "decode_batch", counted)
+    file = made.png((64, 64))  # about 200 bytes
+    assert len(list(decoder.decode_all(iter([("x.png", file)] * 12), "crop"))) == 12
+    assert set(batches) == {-(-500 // len(file))}
+
+
 def test_many_images_are_decoded_by_processes_in_the_same_order(tmp_path: Path) -> None:
     files = [(f"{i}.png", made.png(mode="L") if i % 2 else made.png()) for i in range(2_100)]
     path = tmp_path / "white.png"
@@ -92,7 +155,7 @@ def test_many_images_are_decoded_by_processes_in_the_same_order(tmp_path: Path) 
     assert len(images) == 2_100
     assert images[2_099] == b"\xff" * 3072
     files[2_098] = ("bad.png", b"noise")
-    with pytest.raises(SourceError, match=r"bad\.png: not a sound PNG or JPEG image"):
+    with pytest.raises(SourceError, match=r"bad\.png: not a sound PNG, JPEG, .* image"):
         list(decoder.decode_all(iter(files)))
 
 
@@ -100,13 +163,18 @@ def test_many_images_are_decoded_by_processes_in_the_same_order(tmp_path: Path) 
     ("content", "reason"),
     [
         (b"", "the file is empty"),
-        (b"just text", "not a sound PNG or JPEG"),
-        (b"GIF89a" + b"\0" * 50, "not a sound PNG or JPEG"),
-        (made.png()[:60], "not a sound PNG or JPEG"),
-        (made.png((33, 32)), "must be 32x32 pixels, this is 33x32"),
+        (b"just text", "not a sound PNG, JPEG, WEBP, GIF or BMP image"),
+        (b"GIF89a" + b"\0" * 50, "not a sound PNG, JPEG"),
+        (made.png()[:60], "not a sound PNG, JPEG"),
+        (
+            made.png((33, 32)),
+            r"must be 32x32 pixels, this is 33x32; --resize crop\|pad\|stretch takes images of any",
+        ),
         (made.png((20_000, 9_000), "1"), "must be 32x32 pixels, this is 20000x9000|bomb"),
-        (made.png(mode="I;16"), "8 bits per channel"),
-        (b"\0" * (image_tree.MAX_IMAGE_BYTES + 1), "oversized: 1048577 bytes"),
+        (
+            b"\0" * (image_tree.MAX_IMAGE_BYTES + 1),
+            r"oversized: 1048577 bytes, .*; --resize crop\|pad\|stretch takes images of any size",
+        ),
     ],
 )
 def test_a_file_that_is_no_image_of_ours_is_named(
@@ -121,7 +189,7 @@ def test_a_file_that_is_no_image_of_ours_is_named(
 def test_a_file_of_another_type_in_a_class_folder_is_named(tmp_path: Path) -> None:
     tree = made.image_folder(tmp_path / "images")
     (tree / "train" / "cat" / "notes.txt").write_text("a cat")
-    with pytest.raises(SourceError, match=r"train/cat/notes\.txt: must be a PNG or JPEG"):
+    with pytest.raises(SourceError, match=r"train/cat/notes\.txt: must be an image file \(\.png, "):
         _load(tree)
 
 
@@ -311,6 +379,19 @@ def test_an_archive_that_unpacks_without_end_is_refused(
         archive.add(noise, "readme.html")
     with pytest.raises(SourceError, match="oversized"):
         _load(path)
+    monkeypatch.setattr(member, "MAX_RESIZED_TOTAL_BYTES", 2 << 20)
+    with pytest.raises(SourceError, match="oversized"):
+        detect.find(str(path), seed=0, resize="crop").load()
+
+
+def test_a_folder_of_more_bytes_than_any_set_of_small_images_names_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "MAX_TOTAL_BYTES", 1_000)
+    tree = made.image_folder(tmp_path / "images")
+    with pytest.raises(SourceError, match=r"more than 1,000 bytes; .* --resize crop\|pad\|stretch"):
+        _load(tree)
+    assert len(detect.find(str(tree), seed=0, resize="crop").load().train) == 50
 
 
 def test_a_tar_header_of_any_length_is_not_read_into_memory(tmp_path: Path) -> None:

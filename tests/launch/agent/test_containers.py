@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from launch.agent import containers
-from launch.agent.containers import Containers
+from launch.agent.containers import Containers, Removal
 
 MARKS = {"LAUNCH_RUN_ID": "r1", "LAUNCH_TASK": "worker/0"}
 ORDER: dict[str, Any] = {
@@ -141,7 +141,7 @@ def test_an_engine_that_is_not_there_is_an_error() -> None:
 def test_containers_are_killed_and_removed_by_their_marks(engine: Path, tmp_path: Path) -> None:
     for name in ("c1", "c2"):
         (tmp_path / "containers" / name).touch()
-    assert Containers(str(engine)).remove(0, **MARKS) == ["c1", "c2"]
+    assert Containers(str(engine)).remove(0, **MARKS) == Removal(["c1", "c2"], were_running=True)
     listing = "ps --all --quiet --no-trunc " + " ".join(
         f"--filter=label={name}={value}" for name, value in MARKS.items()
     )
@@ -161,7 +161,7 @@ def test_a_container_that_comes_late_is_removed_too(
 
     clock = SimpleNamespace(sleep=sleep, monotonic=lambda: sum(slept))
     monkeypatch.setattr(containers, "time", clock)
-    assert Containers(str(engine)).remove(1, **MARKS) == ["late"]
+    assert Containers(str(engine)).remove(1, **MARKS).ids == ["late"]
     assert sum(slept) == pytest.approx(1, abs=0.11)
 
 

@@ -1,5 +1,6 @@
 """The TFJob that a description becomes: what it holds, and that Kubernetes would take it."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -51,6 +52,7 @@ kubernetes:
   node_selector: {pool: gpus, kubernetes.io/arch: amd64}
   tolerations: ["nvidia.com/gpu:NoSchedule", "team=vision:NoExecute"]
   ttl_secs: 600
+  deadline_secs: 7200
 """
 
 
@@ -101,6 +103,7 @@ def test_everything_can_be_said(tmp_path: Path) -> None:
         node_selector=(("pool", "gpus"), ("kubernetes.io/arch", "amd64")),
         tolerations=("nvidia.com/gpu:NoSchedule", "team=vision:NoExecute"),
         ttl_secs=600,
+        deadline_secs=7200,
     )
 
 
@@ -258,18 +261,57 @@ def test_arguments_are_taken_as_they_are() -> None:
     assert container(job, "Master")["args"][2] == "$$(HOME) $$$$x $$y"
 
 
-def test_a_signal_makes_a_pod_anew_and_an_error_fails_the_job(tmp_path: Path) -> None:
-    for cluster in (small(), read(tmp_path, FULL)):
-        for replica in replicas(tfjob(cluster)).values():
-            assert replica["restartPolicy"] == "ExitCode"
+def test_without_restarts_the_first_failure_ends_the_job() -> None:
+    """The operator itself would make pods anew for ever, once the launcher has gone."""
+    job = tfjob(small())
+    assert {one["restartPolicy"] for one in replicas(job).values()} == {"Never"}
+    assert "backoffLimit" not in job["spec"]["runPolicy"]
+
+
+def test_with_restarts_a_signal_makes_a_pod_anew_and_an_error_fails_the_job() -> None:
+    job = tfjob(dataclasses.replace(small(), restarts=3))
+    assert {one["restartPolicy"] for one in replicas(job).values()} == {"ExitCode"}
+    assert job["spec"]["runPolicy"]["backoffLimit"] == 3
+    assert check_object(job) == check_operator_rules(job) == []
+
+
+def test_a_job_and_each_of_its_pods_end_at_the_deadline(tmp_path: Path) -> None:
+    for cluster, secs in ((small(), 604_800), (read(tmp_path, FULL), 7200)):
+        job = tfjob(cluster)
+        assert job["spec"]["runPolicy"]["activeDeadlineSeconds"] == secs
+        for role in replicas(job):
+            assert pod(job, role)["activeDeadlineSeconds"] == secs
+    job = tfjob(small(deadline_secs=None))
+    assert "activeDeadlineSeconds" not in {**job["spec"]["runPolicy"], **pod(job, "PS")}
 
 
 def test_what_runs_on_after_the_end_is_cleaned_up_but_an_evaluator(tmp_path: Path) -> None:
     assert tfjob(small())["spec"]["runPolicy"] == {
         "cleanPodPolicy": "Running",
         "ttlSecondsAfterFinished": 86_400,
+        "activeDeadlineSeconds": 604_800,
     }
     assert tfjob(read(tmp_path, FULL))["spec"]["runPolicy"]["cleanPodPolicy"] == "None"
+
+
+def test_the_folders_of_a_trainer_are_checked_by_its_own_user_in_its_own_image() -> None:
+    job = tfjob(small(output="nfs.example:/results"), "--output-dir=output/run1")
+    assert "initContainers" not in pod(job, "PS")
+    for role in ("Master", "Worker"):
+        (check,) = pod(job, role)["initContainers"]
+        assert check["image"] == container(job, role)["image"]
+        assert check["securityContext"] == container(job, role)["securityContext"]
+        assert "command" not in check  # the image's entry point is Python
+        assert check["args"][2:] == [
+            "read", "cifar10-data", "/data/data", "/data/data",
+            "write", "nfs.example:/results", "/data/output", "/data/output/run1",
+        ]  # fmt: skip
+        assert check["volumeMounts"] == container(job, role)["volumeMounts"]
+
+
+def test_a_folder_outside_of_the_volumes_is_not_checked() -> None:
+    job = tfjob(small(), "--data-dir=/elsewhere", "--output-dir", "/tmp/x")
+    assert pod(job, "Master")["initContainers"][0]["args"][2:] == []
 
 
 def test_trainers_get_gpus_and_ps_none(tmp_path: Path) -> None:

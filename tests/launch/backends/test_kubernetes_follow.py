@@ -49,7 +49,21 @@ UNSCHEDULABLE = {
         }
     ],
 }
+UNWRITABLE = "/data/output (volume nfs:/results) is not writable for uid 1000, gid 1000: ..."
+PAST_DEADLINE = {
+    **container_state(terminated={"exitCode": 143, "reason": "Error"}),
+    "phase": "Failed",
+    "reason": "DeadlineExceeded",
+    "message": "Pod was active on the node longer than the specified deadline",
+}
 EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on memory."}
+
+
+def checked(**state: Any) -> dict[str, Any]:
+    """The status of a pod whose init container has this state."""
+    waiting = container_state(waiting={"reason": "PodInitializing"})
+    inits = [{"name": "check-folders", "state": state}]
+    return {**waiting, "phase": "Pending", "initContainerStatuses": inits}
 
 
 def terminated(code: int, reason: str = "Error") -> dict[str, Any]:
@@ -82,6 +96,27 @@ def terminated(code: int, reason: str = "Error") -> dict[str, Any]:
             'ImagePullBackOff: image "x" not found; look at `image:` and `image_pull_secrets:`',
         ),
         ({"phase": "Pending"}, "waiting", None, ""),
+        (checked(running={}), "waiting", None, "PodInitializing"),
+        (
+            checked(waiting={"reason": "ErrImagePull", "message": "no"}),
+            "waiting",
+            None,
+            "ErrImagePull: no; look at `image:` and `image_pull_secrets:`",
+        ),
+        (
+            checked(terminated={"exitCode": 2, "reason": "Error", "message": f"{UNWRITABLE}\n"}),
+            "ended",
+            2,
+            UNWRITABLE,
+        ),
+        (checked(terminated={"exitCode": 137}), "ended", 137, "check-folders: exit code 137"),
+        (
+            PAST_DEADLINE,
+            "ended",
+            143,
+            "DeadlineExceeded: Pod was active on the node longer than the specified deadline; "
+            "`deadline_secs:` under `kubernetes:` is the limit; exit code 143",
+        ),
     ],
 )
 def test_a_pod_says_how_it_is(status: Any, state: str, code: Any, words: str) -> None:
@@ -202,6 +237,35 @@ def test_an_error_is_not_made_anew() -> None:
     told.all_run()
     told.pod("worker/0", terminated(1))
     assert told.end == (1, "worker/0 on n1 failed: exit code 1")
+
+
+def test_a_folder_that_cannot_be_used_is_the_cause_and_no_pod_is_made_anew() -> None:
+    told = Told(restarts=5)
+    told.pod("worker/0", checked(terminated={"exitCode": 2, "message": UNWRITABLE}))
+    assert told.end == (2, f"worker/0 on n1 failed: {UNWRITABLE}")
+    assert told.follower.wants_deletion(told.now)
+
+
+def test_a_pod_whose_deadline_is_over_is_not_made_anew() -> None:
+    told = Told(restarts=5)
+    told.all_run()
+    told.pod("worker/0", PAST_DEADLINE)
+    assert told.end[0] == 124
+    assert told.end[1].startswith("worker/0 on n1 failed: DeadlineExceeded: Pod was active")
+    assert told.follower.verdict is not None
+    assert told.follower.verdict.cause is Cause.TIME_LIMIT
+
+
+def test_a_deadline_of_the_job_is_the_cause_though_its_pods_end_first() -> None:
+    told = Told()
+    told.all_run()
+    told.pod("worker/0", terminated(143), deleted=True)
+    words = "Job cifar10 has failed because it was active longer than specified deadline"
+    failed = {"type": "Failed", "status": "True", "message": words}
+    told.follower.saw_tfjob(read_tfjob({"status": {"conditions": [failed]}}), told.now)
+    assert told.end == (124, f"{words}; `deadline_secs:` under `kubernetes:` is the limit")
+    assert told.follower.verdict is not None
+    assert told.follower.verdict.cause is Cause.TIME_LIMIT
 
 
 def test_a_pod_whose_end_went_unseen_was_lost() -> None:

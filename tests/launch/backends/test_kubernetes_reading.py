@@ -25,6 +25,7 @@ LEAVES = st.one_of(
 KEYS = st.sampled_from(
     ["kind", "type", "object", "metadata", "name", "uid", "labels", "status", "phase", "reason",
      "message", "conditions", "spec", "nodeName", "containerStatuses", "state", "terminated",
+     "initContainerStatuses",
      "exitCode", "running", "waiting", "deletionTimestamp", "involvedObject", "lastTimestamp",
      "eventTime", "creationTimestamp", "training.kubeflow.org/replica-type",
      "training.kubeflow.org/replica-index"]
@@ -70,6 +71,10 @@ POD = {
             {"name": "tensorflow", "state": {"terminated": {"exitCode": 3, "reason": "Error"}}},
             {"name": "tensorflow", "state": {"waiting": {"reason": "ErrImagePull"}}},
             {"name": "tensorflow", "state": {"running": {}}},
+        ],
+        "initContainerStatuses": [
+            {"name": "check-folders", "state": {"terminated": {"exitCode": 0, "message": "x"}}},
+            {"name": "check-folders", "state": {"waiting": {"reason": "ErrImagePull"}}},
         ],
     },
 }

@@ -239,6 +239,27 @@ def test_a_log_is_not_opened_again_before_a_watch_shows_its_pod(
     assert found.read(60) == ["b"]
 
 
+@pytest.mark.parametrize("is_seen_late", [True, False])
+def test_lines_of_a_pod_that_a_connection_for_the_one_before_has_read_do_not_come_again(
+    monkeypatch: pytest.MonkeyPatch, is_seen_late: bool
+) -> None:
+    same = AHEAD.replace("Z a", "Z c")  # two lines of one time
+    found = Logs(monkeypatch, f"{BEHIND}; {AHEAD}", f"{BEHIND}; {AHEAD}; {same}", same)
+    found.logs.follow(pod("1"), 0.0)
+    if is_seen_late:
+        assert found.read() == ["b", "a"]  # those of pod 2
+        found.logs.follow(pod("2"), 0.0)
+    else:
+        found.logs.keep_reading(time.monotonic())
+        found.logs.follow(pod("2"), 0.0)
+        wait_for(lambda: (None in [item for _, item in found.items]), "end of the log")
+        items, found.items = found.items, []
+        assert [line for one in items for _, line in found.logs.take(*one)] == ["b", "a"]
+    assert found.read() == ["c"]
+    found.logs.follow(pod("3"), 0.0)
+    assert found.read() == ["c"]  # which begins with another line
+
+
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_lines_that_may_be_another_pods_wait_for_a_list(
     monkeypatch: pytest.MonkeyPatch, is_replaced: bool

@@ -183,6 +183,24 @@ def test_a_terminal_that_is_lost_after_ctrl_c_does_not_promise_that_the_job_goes
     assert slurm.requests == ["ask_to_end"]
 
 
+def test_a_second_ctrl_c_asks_until_the_job_ends_as_it_may_miss_a_signal(
+    scene: Scene, slurm: Controller
+) -> None:
+    slurm.state = "RUNNING"
+    scene.stops += [signal.SIGINT, signal.SIGINT]
+    scene.steps(3)
+    assert slurm.requests == ["ask_to_end"] * 2
+    scene.steps(4)
+    assert slurm.requests == ["ask_to_end"] * 3
+
+
+def test_a_first_ctrl_c_asks_once(scene: Scene, slurm: Controller) -> None:
+    slurm.state = "RUNNING"
+    scene.stops.append(signal.SIGINT)
+    scene.steps(30)
+    assert slurm.requests == ["ask_to_end"]
+
+
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch, slurm: Controller) -> list[str]:
     """The states that the job gets one after the other, while `stop` or `clean` waits."""

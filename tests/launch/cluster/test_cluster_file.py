@@ -9,39 +9,9 @@ from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host, Limits, Ports
 from launch.errors import LaunchError
+from tests.launch.cluster.full import FULL
 
 PAGE = Path(__file__).parents[3] / "docs" / "launch.md"
-
-FULL = """\
-backend: ssh
-user: alice
-python: .venv/bin/python
-workdir: /data
-gpus: 2
-gpus_per_task: 1
-ports: 3000-3010
-restarts: 3
-sync: true
-hosts:
-  - name: node0
-    address: 10.0.0.1
-    roles: {chief: 1, ps: 1}
-  - name: node1
-    user: bob
-    python: /opt/python
-    agent_python: python3.11
-    gpus: 0
-    roles: {evaluator: 1}
-environment:
-  OMP_NUM_THREADS: 2
-  SWITCH: on
-pass_environment: [API_TOKEN]
-limits:
-  start_secs: 30
-  idle_secs: off
-  lease_secs: 2.5
-"""
-
 
 ALL_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
 
@@ -50,6 +20,18 @@ def read(folder: Path, text: str) -> Cluster:
     path = folder / "lab.yaml"
     path.write_text(text)
     return read_cluster(str(path), KINDS)
+
+
+def test_the_python_of_all_hosts_counts_for_one_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is the launcher's own default, which does not hold in another folder."""
+    monkeypatch.setattr("launch.cluster.cluster_file.default_python", lambda: ".venv/bin/python")
+    hosts = "hosts: [a, {name: b, workdir: /srv/b}]\n"
+    said = read(tmp_path, f"python: .venv/bin/python\nworkdir: /srv/a\n{hosts}")
+    assert [host.python for host in said.hosts] == [".venv/bin/python"] * 2
+    unsaid = read(tmp_path, f"workdir: /srv/a\n{hosts}")
+    assert [host.python for host in unsaid.hosts] == ["python3"] * 2
 
 
 def test_a_cluster_has_a_limited_number_of_tasks(tmp_path: Path) -> None:
@@ -114,7 +96,7 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
     ("text", "error"),
     [
         ("", "lab.yaml:1: empty; it must at least list `hosts`"),
-        ("[" * 10_000, "lab.yaml: nested too deeply for a cluster file"),
+        ("[" * 10_000, "lab.yaml: nested too deeply to be read"),
         ("user: alice\n", "lab.yaml:1: hosts is missing; list the machines under it"),
         ("- node0\n", "lab.yaml:1: the file must be a mapping"),
         ("hosts: []\n", "lab.yaml:1: hosts must be a list with at least one host"),

@@ -1,6 +1,8 @@
 """Which runs are kept, and which are removed."""
 
 import json
+import secrets
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,16 @@ def test_a_new_run_forgets_the_oldest_that_are_over(monkeypatch, tmp_path: Path)
     new = RunFolder.create(tmp_path, JOB)
     # A run that has not ended may have left processes behind, so it stays for `clean`.
     assert [run.path for run in all_runs(tmp_path)] == [left, *newer, new.path]
+
+
+def test_runs_of_the_same_second_have_different_ids(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = iter(["aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr(time, "strftime", lambda form: "20260131-090000")
+    monkeypatch.setattr(secrets, "token_hex", lambda size: next(words))
+    found = [RunFolder.create(tmp_path, JOB).run_id for _ in range(2)]
+    assert found == ["20260131-090000-aaaa", "20260131-090000-bbbb"]
 
 
 def test_as_many_runs_as_are_kept_stay(monkeypatch, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class Decider:
         task = Task("worker", 0, host, 2222, Devices(), "{}", ())
         self.states = {"worker/0": TaskState(task, "running")}
         self.outcome: Optional[Outcome] = None
+        self.verdict: Optional[Outcome] = None
         self.stepped: list[bool] = []
 
     def heard(self, now: float, *, stepped: bool) -> None:

@@ -1,11 +1,16 @@
 """The warning of a check that the internet may reach the tasks."""
 
+import socket
+import threading
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
+from launch.verbs import exposure
 from launch.verbs.exposure import warnings
 from launch.verbs.facts import Facts
 
@@ -54,6 +59,48 @@ def test_a_host_that_did_not_answer_is_judged_by_the_cluster_file() -> None:
 def test_a_name_that_does_not_resolve_is_no_error() -> None:
     names = ("nowhere.invalid", "10.0.0.2")
     assert warnings(job(",".join(names)), facts(*names)) == []
+
+
+NAMES = [f"node{number}" for number in range(40)]
+
+
+def _named() -> tuple[Job, dict[str, Facts]]:
+    return job(",".join(NAMES)), {name: Facts(found={"public": []}) for name in NAMES}
+
+
+def test_names_are_resolved_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(20)
+
+    def getaddrinfo(name: str, *_: Any, **__: Any) -> list[Any]:
+        together.wait(60)  # until twenty names are looked up at the same time
+        return [(None, None, None, "", ("8.8.4.4", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(exposure, "_RESOLVE_SECS", 60)
+    found = warnings(*_named())
+    assert [one.partition(" may be")[0] for one in found] == [f"{n}: 8.8.4.4" for n in NAMES]
+
+
+def test_a_name_server_that_hangs_is_told_of_and_delays_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_over = threading.Event()
+
+    def getaddrinfo(name: str, *_: Any, **__: Any) -> list[Any]:
+        if name != "node7":
+            is_over.wait(60)
+        return [(None, None, None, "", ("8.8.4.4", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(exposure, "_RESOLVE_SECS", 0.5)
+    found = warnings(*_named())
+    is_over.set()
+    assert len(found) == 40
+    assert found[0] == (
+        "node0: node0 did not resolve within 0.5 s, so the internet may reach it or not; see "
+        "whether this machine's name server answers"
+    )
+    assert found[7].startswith("node7: 8.8.4.4 may be reached")
 
 
 def test_a_trainer_alone_listens_nowhere() -> None:

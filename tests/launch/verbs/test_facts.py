@@ -1,10 +1,11 @@
 """The problems that a check reports."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from launch.cluster.host_list import from_hosts
+from launch.cluster.host_list import from_hosts, on_this_machine
 from launch.cluster.model import Cluster
 from launch.cluster.tasks import Job, make_job
 from launch.verbs.facts import Facts, cells, problems
@@ -34,22 +35,62 @@ def test_nothing_is_wrong_with_hosts_that_are_alike() -> None:
 
 
 @pytest.mark.parametrize(
+    ("python", "source", "way_out"),
+    [
+        ("python3", "--hosts", "python -m launch setup --python .venv/bin/python"),
+        ("python3", "lab.yaml", "python -m launch setup, with `python: .venv/bin/python` in the "
+         "cluster file"),
+        (".venv/bin/python", "lab.yaml", "python -m launch setup"),
+    ],
+)  # fmt: skip
+def test_setup_is_named_with_what_it_needs(python: str, source: str, way_out: str) -> None:
+    cluster = dataclasses.replace(from_hosts("a", python, "/data"), source=source)
+    found = Facts(found={**GOOD, "tensorflow": None})
+    (problem,) = problems(make_job(cluster), {"a": found})
+    assert problem.endswith(f"choose with --python, or install it: {way_out}")
+
+
+def test_on_this_machine_setup_is_not_the_way_out() -> None:
+    cluster = on_this_machine(0, 1, "python3", "/data")
+    found = Facts(found={**GOOD, "tensorflow": None, "data": None, "code": None})
+    assert not any("setup" in one for one in problems(make_job(cluster), {"localhost": found}))
+
+
+@pytest.mark.parametrize(
     ("second", "problem"),
     [
-        ({"code": None}, "b: /data has no cifar10_main.py; put it there: --workdir, or `sync: t"),
-        ({"code": "01d"}, "b: code is 01d, but c0de on a; copy it: sync: true, or update it"),
+        (
+            {"code": None},
+            "b: /data has no cifar10_main.py; put it there: python -m launch setup, --workdir, or",
+        ),
+        (
+            {"code": "01d"},
+            "b: code is 01d, but c0de on a; have the same everywhere: python -m launch setup",
+        ),
         (
             {"python": None, "tensorflow": None, "python_error": "python3 does not exist"},
-            "b: python3 does not exist; choose the training's Python with --python",
+            "b: python3 does not exist; choose the training's Python with --python, or make it: "
+            "python -m launch setup",
         ),
-        ({"tensorflow": None}, "b: python3 has no TensorFlow; choose with --python, or"),
+        (
+            {"tensorflow": None},
+            "b: python3 has no TensorFlow; choose with --python, or install it: python -m launch "
+            "setup --python .venv/bin/python",
+        ),
         (
             {"tensorflow": "2.14.0"},
-            "b: TensorFlow is 2.14.0, but 2.15.1 on a; install the same everywhere: pip inst",
+            "b: TensorFlow is 2.14.0, but 2.15.1 on a; have the same everywhere: python -m launch "
+            "setup",
         ),
         ({"python": "3.9.2"}, "b: Python is 3.9.2, but 3.11.7 on a; install"),
-        ({"data": None}, "b: no records in data; prepare or copy them, or name --data-dir"),
-        ({"data": "01d"}, "b: data is 01d, but da7a on a; copy the records of the first one"),
+        (
+            {"data": None},
+            "b: no records in data; copy them: python -m launch setup, or name --data-dir",
+        ),
+        (
+            {"data": "01d"},
+            "b: data is 01d, but da7a on a; have the same everywhere: python -m launch setup",
+        ),
         ({"ports": [[2222, "port 2222 is in use"]]}, "b: port 2222 is in use"),
         ({"disk_free": 5 << 20}, "b: 5 MiB free at /data; make room for 1 GiB"),
     ],

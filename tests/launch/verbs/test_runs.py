@@ -56,14 +56,14 @@ def test_status_after_the_end_gives_the_jobs_exit_code(launcher: Launcher) -> No
 def test_logs_shows_what_a_task_wrote(launcher: Launcher) -> None:
     launcher.up(TWO, "--", "steps=2", "worker/0:print=hello")
     assert launcher.verb("logs", "worker/0").startswith("hello\n")
-    assert "step 2/2" in launcher.verb("logs")
+    assert "[worker/0 localhost] hello\n" in launcher.verb("logs")
 
 
 def test_logs_on_a_terminal_does_not_control_it(launcher: Launcher) -> None:
     launcher.up(TWO, "--", "steps=2")
     log = next(launcher.state.glob("*/logs/master-0.log"))
     log.write_bytes("a\x1b[2Jb\u202ec\xff\n".encode() + b"\xff\x9b" + b"x" * 100_000)
-    words = ["-m", "launch", "logs", "--state-dir", str(launcher.state)]
+    words = ["-m", "launch", "logs", "master/0", "--state-dir", str(launcher.state)]
     reading, terminal = pty.openpty()
     with subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=terminal) as process:
         os.close(terminal)

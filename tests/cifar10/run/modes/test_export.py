@@ -1,5 +1,6 @@
 """The SavedModel works in a process that has TensorFlow and none of our code."""
 
+import io
 import json
 import pathlib
 import subprocess
@@ -7,10 +8,12 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import export
 from cifar10.schema import CLASS_NAMES
@@ -107,6 +110,25 @@ def test_an_export_is_bound_to_no_device(answer):
 def test_an_export_appears_whole_under_a_number(answer):
     assert [path.name for path in answer["exported"].parent.iterdir()] == [answer["exported"].name]
     assert answer["exported"].name.isdigit()
+
+
+def test_an_export_resizes_images_as_those_of_training_were(tmp_path):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint = save_untrained(config)
+    model_settings.write(config, CLASS_NAMES, "crop")
+    model = tf2.saved_model.load(export.export(make_job(config), checkpoint))
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    wide = Image.new("RGB", (96, 32), "white")
+    wide.paste(Image.fromarray(pixels), (32, 0))
+    files = []
+    for kind in ("PNG", "BMP"):
+        file = io.BytesIO()
+        wide.save(file, kind)
+        files.append(file.getvalue())
+    expected = model.signatures["serving_default"](images=tf.constant(pixels[None]))
+    found = model.signatures["encoded"](bytes=tf.constant(files))
+    for row in found["probabilities"].numpy():
+        np.testing.assert_allclose(row, expected["probabilities"].numpy()[0], rtol=1e-4)
 
 
 def test_whatever_fails_an_export_is_whole_or_not_there(tmp_path):

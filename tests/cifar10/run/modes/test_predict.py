@@ -1,8 +1,9 @@
-"""Prediction's words, and image files that are refused before TensorFlow sees them."""
+"""Prediction: files, folders and patterns; what cannot be used is named, and the rest answered."""
 
 import io
-import struct
-import zlib
+import json
+import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,14 +11,15 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import UserError
+from cifar10.errors import Stopped, UserError
+from cifar10.host.signals import StopRequest
 from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import predict
-from cifar10.run.modes.predict import describe, read_image
+from cifar10.run.modes.answers import Printer, as_json, describe
+from cifar10.run.modes.predict import read_image
 from cifar10.schema import CLASS_NAMES
 from tests.cifar10 import steps
-from tests.fuzz import corpus
 
 
 def encode(kind: str) -> bytes:
@@ -27,15 +29,33 @@ def encode(kind: str) -> bytes:
     return file.getvalue()
 
 
-def png_header(width: int, height: int) -> bytes:
-    """A PNG file that claims a size and holds no pixels."""
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The output folder of a model whose answers depend on each pixel; it pads other sizes."""
+    folder = tmp_path_factory.mktemp("output")
+    config = TrainConfig(model="mlp", train_batch_size=12, output_dir=str(folder), num_gpus=0)
+    model_settings.write(config, CLASS_NAMES, resize="pad")
+    with steps.training(config, steps.make_plan(1)) as run:
+        run.shake()  # Weights so large that a level of a few pixels shows in the percentages.
+        run.save(folder)
+    return folder
 
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        crc = struct.pack(">I", zlib.crc32(kind + content))
-        return struct.pack(">I", len(content)) + kind + content + crc
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+@pytest.fixture
+def ask(output, tmp_path, monkeypatch, capsys):
+    """A function that predicts names relative to an empty folder; returns what is printed."""
+    # The sizes of a process's thread pools are given once, and other tests have used them here.
+    monkeypatch.setattr(predict, "start_job", make_job)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*names: str, **settings: Any) -> str:
+        config = TrainConfig(
+            mode="predict", output_dir=str(output), num_gpus=0, images=names, **settings
+        )
+        predict.predict(config, StopRequest())
+        return str(capsys.readouterr().out)
+
+    return run
 
 
 def test_the_three_likeliest_classes_are_named_in_order():
@@ -48,55 +68,153 @@ def test_classes_are_named_as_the_records_name_them():
     assert describe(np.eye(10)[9], names).startswith("shape-9 100.0 %, shape-0 0.0 %, ")
 
 
-def test_a_jpeg_gets_the_answer_to_what_pillow_makes_of_it(tmp_path, monkeypatch, capsys):
-    config = TrainConfig(model="mlp", train_batch_size=12, output_dir=str(tmp_path), num_gpus=0)
-    model_settings.write(config, CLASS_NAMES)
-    with steps.training(config, steps.make_plan(1)) as run:
-        run.shake()  # Weights so large that a level of a few pixels shows in the percentages.
-        run.save(tmp_path)
-    paths = [str(tmp_path / name) for name in ("a.jpg", "a.png")]
-    Image.open(io.BytesIO(encode("JPEG"))).crop((0, 0, 32, 32)).save(paths[0], quality=75)
-    Image.open(paths[0]).save(paths[1])
-    # The sizes of a process's thread pools are given once, and other tests have used them here.
-    monkeypatch.setattr(predict, "start_job", make_job)
-    asked = TrainConfig(mode="predict", output_dir=str(tmp_path), num_gpus=0, images=tuple(paths))
-    predict.predict(asked)
-    of_jpeg, of_png = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert (of_jpeg[0], of_png[0]) == tuple(paths)
+def test_a_jpeg_gets_the_answer_to_what_pillow_makes_of_it(ask, tmp_path):
+    Image.open(io.BytesIO(encode("JPEG"))).crop((0, 0, 32, 32)).save(tmp_path / "a.jpg", quality=75)
+    Image.open(tmp_path / "a.jpg").save(tmp_path / "a.png")
+    of_jpeg, of_png = (line.split(maxsplit=1) for line in ask("a.jpg", "a.png").splitlines())
+    assert (of_jpeg[0], of_png[0]) == ("a.jpg", "a.png")
     assert of_jpeg[1] == of_png[1]
 
 
-def test_an_image_that_only_pillow_decodes_is_named(tmp_path, monkeypatch):
-    config = TrainConfig(model="mlp", train_batch_size=12, output_dir=str(tmp_path), num_gpus=0)
-    model_settings.write(config, CLASS_NAMES)
-    with steps.training(config, steps.make_plan(1)) as run:
-        run.save(tmp_path)
-    monkeypatch.setattr(predict, "start_job", make_job)
-    good, bad = tmp_path / "good.png", tmp_path / "bad.png"
-    good.write_bytes(encode("PNG"))
-    bad.write_bytes(corpus.inputs("predicted-image")[0].read_bytes())
-    images = (str(good), str(bad))
-    asked = TrainConfig(mode="predict", output_dir=str(tmp_path), num_gpus=0, images=images)
-    with pytest.raises(UserError, match=r"bad\.png is a PNG or JPEG image that TensorFlow cannot"):
-        predict.predict(asked)
+def test_an_image_is_resized_as_those_of_training_and_the_line_says_so(ask, tmp_path):
+    Image.new("RGB", (64, 32), "white").save(tmp_path / "wide.webp", lossless=True)
+    padded = Image.new("RGB", (32, 32))
+    padded.paste("white", (0, 8, 32, 24))
+    padded.save(tmp_path / "by-hand.bmp")
+    wide, by_hand = ask("wide.webp", "by-hand.bmp").splitlines()
+    assert wide.endswith(" %  (64x32, padded to 32x32)")
+    assert by_hand.endswith(" %")
+    assert wide.removeprefix("wide.webp  ").startswith(by_hand.removeprefix("by-hand.bmp"))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_an_images_bytes_are_handed_over_unchanged(tmp_path, kind):
-    path = tmp_path / "image.any"
-    path.write_bytes(encode(kind))
-    assert read_image(str(path)) == encode(kind)
+def test_folders_and_patterns_stand_for_the_images_in_them(ask, tmp_path):
+    names = ("a.png", "b/c.JPG", "b/d/e.gif", "b/.hidden.png", "b/.f/g.png", "h.webp", "i[1].png")
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32)).save(tmp_path / name)
+    (tmp_path / "b" / "notes.txt").write_text("no image")
+
+    def asked(*places: str) -> list[str]:
+        return [line.split()[0] for line in ask(*places).splitlines()]
+
+    assert asked("b") == ["b/c.JPG", "b/d/e.gif"]
+    assert asked("h.webp", "b/d", "a.png") == ["h.webp", "b/d/e.gif", "a.png"]
+    assert asked("*.png") == ["a.png", "i[1].png"]
+    assert asked("i[1].png") == ["i[1].png"]
+    assert asked("**/*.gif", "[h]*") == ["b/d/e.gif", "h.webp"]
+    assert asked("b/d*") == ["b/d/e.gif"]
+    assert asked("b/d/**") == ["b/d/e.gif"]
 
 
-def test_an_image_may_lie_anywhere_that_gfile_opens():
-    with tf.io.gfile.GFile("ram://cat.png", "wb") as file:
-        file.write(encode("PNG"))
-    assert read_image("ram://cat.png") == encode("PNG")
+def test_a_bad_file_does_not_keep_the_others_from_their_answers(ask, tmp_path, capsys):
+    for name in ("a.png", "c.png"):
+        (tmp_path / name).write_bytes(encode("PNG"))
+    (tmp_path / "b.png").write_text("no image")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError) as ended:
+        ask("missing.png", "a.png", "b.png", "empty", "c.png", "*.webp")
+    printed = capsys.readouterr()
+    assert [line.split()[0] for line in printed.out.splitlines()] == ["a.png", "c.png"]
+    errors = printed.err.splitlines()
+    assert errors[0].startswith("error: missing.png cannot be read: missing.png; No such file")
+    assert errors[1].startswith("error: b.png: not a sound PNG, JPEG, WEBP, GIF or BMP image: ")
+    assert errors[2] == ("error: empty holds no image files (.png, .jpg, .jpeg, .webp, .gif, .bmp)")
+    assert errors[3] == ("error: *.webp matches no file; check the pattern and the current folder")
+    assert len(errors) == 4
+    assert str(ended.value) == "4 of 6 image files could not be used; the lines above name them"
+
+
+def test_json_has_an_object_a_line_also_of_bad_files(ask, tmp_path, capsys):
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "a.png")
+    Image.new("RGB", (64, 48), "red").save(tmp_path / "b.png")
+    (tmp_path / "c.png").write_text("no image")
+    with pytest.raises(UserError, match="1 of 3 image files could not be used"):
+        ask("a.png", "b.png", "c.png", json=True)
+    first, second, third = map(json.loads, capsys.readouterr().out.splitlines())
+    assert list(first) == ["file", "class", "class_id", "probabilities", "size", "resize"]
+    assert (first["file"], first["size"], first["resize"]) == ("a.png", [32, 32], None)
+    assert list(first["probabilities"]) == list(CLASS_NAMES)
+    assert sum(first["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    best = max(first["probabilities"], key=first["probabilities"].get)
+    assert (first["class"], first["class_id"]) == (best, CLASS_NAMES.index(best))
+    assert (second["file"], second["size"], second["resize"]) == ("b.png", [64, 48], "pad")
+    assert list(third) == ["file", "error"]
+    assert third["error"].startswith("c.png: not a sound ")
+
+
+def test_numbers_that_are_not_finite_are_null_in_json():
+    answer = json.loads(as_json("a", (32, 32), None, [float("nan")] * 10, CLASS_NAMES))
+    assert set(answer["probabilities"].values()) == {None}
+
+
+def test_a_single_bad_file_is_a_single_error(ask, tmp_path, capsys):
+    with pytest.raises(UserError, match=r"^a\.png cannot be read: a\.png; No such file"):
+        ask("a.png")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_more_files_than_a_batch_are_answered_in_order(ask, tmp_path):
+    names = [f"{number:02}.png" for number in range(25)]
+    for name in names:
+        Image.new("RGB", (32, 32)).save(tmp_path / name)
+    lines = ask(".", eval_batch_size=10).splitlines()
+    assert [line.split()[0] for line in lines] == [f"./{name}" for name in names]
+
+
+def test_a_signal_ends_prediction(ask, tmp_path, monkeypatch):
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+
+    def stopped(self: StopRequest) -> None:
+        raise Stopped(2)
+
+    monkeypatch.setattr(StopRequest, "check", stopped)
+    with pytest.raises(Stopped):
+        ask("a.png")
+
+
+def test_a_name_cannot_control_the_terminal_nor_break_a_line(ask, tmp_path):
+    Image.new("RGB", (32, 32)).save(tmp_path / "a\n\x1b[31m.png")
+    assert ask("*.png").startswith("a  [31m.png  ")
+
+
+def test_a_name_that_is_no_utf8_is_refused(tmp_path):
+    path = str(tmp_path / "\udcff.png")
+    (tmp_path / "\udcff.png").write_bytes(encode("PNG"))
+    (found,) = predict.find_files([str(tmp_path / "*.png")])
+    assert found.path == path
+    assert "its name is no UTF-8; rename it" in refusal(found.path)
+    (alone,) = predict.find_files([path])
+    assert alone.path == path
+
+
+def test_columns_are_as_wide_as_the_longest_name(capsys):
+    printer = Printer(["a.png", "longer.png"], CLASS_NAMES, "crop", as_json=False)
+    decoded = read_image_of(encode("PNG"))
+    printer.answer("a.png", decoded, np.eye(10)[3])
+    assert capsys.readouterr().out == (
+        "a.png       cat 100.0 %, airplane 0.0 %, automobile 0.0 %  (40x40, cropped to 32x32)\n"
+    )
+
+
+def read_image_of(data: bytes):
+    with tf.io.gfile.GFile("ram://image", "wb") as file:
+        file.write(data)
+    return read_image("ram://image", "crop")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_an_image_may_lie_anywhere_that_gfile_opens(kind):
+    assert read_image_of(encode(kind)).size == (40, 40)
+    with tf.io.gfile.GFile("ram://folder/cat.png", "wb") as file:
+        file.write(encode(kind))
+    (found,) = predict.find_files(["ram://folder/*.png"])
+    assert found.path.endswith("cat.png")
+    assert found.error == ""
 
 
 def refusal(path: object) -> str:
     with pytest.raises(UserError) as refused:
-        read_image(str(path))
+        read_image(str(path), "stretch")
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -106,38 +224,14 @@ def test_a_missing_file_is_refused_by_name(tmp_path):
     assert refusal(path).startswith(f"{path} cannot be read: {path}; No such file")
 
 
-def test_a_folder_is_refused_by_name(tmp_path):
-    assert refusal(tmp_path).startswith(f"{tmp_path} cannot be read: ")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"a text",
-        encode("GIF"),
-        encode("BMP"),
-        encode("PNG")[:-1000],
-        encode("JPEG")[:-300],
-        encode("PNG")[:20],
-        encode("PNG")[:400] + bytes(100) + encode("PNG")[500:],
-    ],
-    ids=["empty", "text", "GIF", "BMP", "cut PNG", "cut JPEG", "cut header", "damaged PNG"],
-)
-def test_what_is_no_whole_png_or_jpeg_is_refused_by_name(tmp_path, content):
+def test_what_is_no_image_is_refused_by_name(tmp_path):
     path = tmp_path / "cat.png"
-    path.write_bytes(content)
-    assert refusal(path).startswith(f"{path} is not a whole PNG or JPEG image: ")
+    path.write_text("a text")
+    assert refusal(path).startswith(f"{path}: not a sound PNG, JPEG, WEBP, GIF or BMP image: ")
 
 
-def test_an_image_that_would_fill_the_memory_is_refused_by_its_header(tmp_path):
-    path = tmp_path / "huge.png"
-    path.write_bytes(png_header(10_000, 5_001))
-    assert refusal(path) == f"{path} has 10000x5001 pixels, the limit is 50,000,000"
-
-
-@pytest.mark.parametrize("side", [10_000, 20_000, 2_000_000_000])
-def test_an_image_of_any_claimed_size_is_refused_in_one_line(tmp_path, side):
-    path = tmp_path / "bomb.png"
-    path.write_bytes(png_header(side, side))
-    assert " pixels" in refusal(path)
+def test_a_file_of_more_than_64_mebibytes_is_refused(tmp_path):
+    path = tmp_path / "cat.png"
+    with path.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    assert refusal(path) == f"{path} is larger than the limit for image files, 67,108,864 bytes"

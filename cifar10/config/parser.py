@@ -1,0 +1,142 @@
+"""Makes the parser of the command line from the settings. Standard library only."""
+
+import argparse
+import dataclasses
+import functools
+import typing
+from typing import Any, NoReturn, Optional
+
+from cifar10.config import help as help_text
+from cifar10.config import recipes
+from cifar10.config.train_config import TrainConfig
+from cifar10.config.values import parse_bool
+from cifar10.errors import ConfigError
+from cifar10.settings import flag_name, flag_of
+from cifar10_program import TRAIN, add_common, started_as
+
+GIVEN = "_given"  # Attribute of the namespace: (flag as written, value) of each flag given.
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigError instead of printing the usage, so that an error is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuses the command line."""
+        raise ConfigError(f"{message} (see --help)")
+
+
+class _StoreOnce(argparse.Action):
+    """Refuses a flag that is given twice with different values, even under different names."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Optional[str] = None,
+    ) -> None:
+        given = namespace.__dict__.setdefault(GIVEN, {})
+        name, value = given.setdefault(self.dest, (option_string, values))
+        if str(value) != str(values):  # NaN, which the checks refuse, does not equal itself.
+            raise ConfigError(
+                f"{name} {value} and {option_string} {values} contradict each other; give one"
+            )
+        setattr(namespace, self.dest, values)
+
+
+class _PrintRecipe(argparse.Action):
+    """Prints one recipe or all recipes, then exits as --help does."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Optional[str] = None,
+    ) -> NoReturn:
+        names = [values] if values else list(recipes.RECIPES)
+        found = [recipes.find(name, "--print-recipe") for name in names]
+        print("\n\n".join(recipes.describe(*one) for one in found))
+        parser.exit()
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help with every flag, then exits."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Optional[str] = None,
+    ) -> NoReturn:
+        make_parser(shows_all=True).print_help()
+        parser.exit()
+
+
+def make_parser(shows_all: bool = False) -> Parser:
+    """Returns the parser, which reads every flag.
+
+    Args:
+      shows_all: whether its help shows every flag, and not only those that people use most.
+    """
+    name = started_as(TRAIN)
+    parser = Parser(
+        prog=name,
+        usage=f"{name} [flags] [FILE ...]",
+        description=help_text.description(),
+        formatter_class=functools.partial(
+            argparse.RawDescriptionHelpFormatter, max_help_position=30
+        ),
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS, help="show every flag"
+    )
+    add_common(parser, TRAIN, lambda: make_parser(shows_all=True))
+    parser.add_argument(
+        "--print-recipe",
+        action=_PrintRecipe,
+        nargs="?",
+        metavar="NAME|FILE",
+        default=argparse.SUPPRESS,
+        help="print the settings of a recipe (default: of all recipes), and end",
+    )
+    groups = {group: parser.add_argument_group(group) for group in help_text.GROUPS}
+    groups["job"].add_argument(
+        "--config",
+        action=_StoreOnce,
+        metavar="FILE",
+        help="settings in YAML or JSON, such as result.json of another run; flags beat them",
+    )
+    types = typing.get_type_hints(TrainConfig)
+    for field in dataclasses.fields(TrainConfig):
+        is_shown = shows_all or field.name in help_text.COMMON
+        _add(groups[flag_of(field).group], field, types[field.name], is_shown)
+    return parser
+
+
+def _add(
+    group: "argparse._ArgumentGroup", field: "dataclasses.Field[Any]", type_: Any, is_shown: bool
+) -> None:
+    """Adds the flag of a setting."""
+    flag, kind = flag_of(field), help_text.value_type(type_)
+    text = help_text.with_default(flag.help, field) if is_shown else argparse.SUPPRESS
+    if field.name == "images":
+        group.add_argument("images", nargs="*", metavar="FILE", help=text)
+        return
+    action = group.add_argument(
+        flag_name(field.name),
+        *("--" + alias for alias in flag.aliases),
+        action=_StoreOnce,
+        dest=field.name,
+        nargs="?" if kind is bool else None,
+        const=True if kind is bool else None,
+        type=parse_bool if kind is bool else kind,
+        default=field.default,
+        choices=flag.choices or None,
+        metavar=None if flag.choices else help_text.metavar(field.name, kind),
+        help=text,
+    )
+    if field.name == "recipe":
+        action.words = tuple(recipes.RECIPES)  # type: ignore[attr-defined] # for completion

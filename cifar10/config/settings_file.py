@@ -1,0 +1,134 @@
+"""Reads settings from a file: YAML, JSON, or the result.json of a run. No TensorFlow.
+
+A file has the settings of `cifar10.config.fields.ConfigFields` by name, `train_batch_size: 64`.
+Each value is read from its text in the same way as that of a flag. So `2e-4` is a number, which
+YAML would take for text, and `batch_norm: off` is a choice, which YAML would take for false.
+"""
+
+import argparse
+import dataclasses
+import functools
+import typing
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from cifar10.config.checks import check_value
+from cifar10.config.document import Entry, Table, load
+from cifar10.config.fields import ConfigFields
+from cifar10.config.help import value_type
+from cifar10.config.values import nearest, parse_bool
+from cifar10.errors import ConfigError
+from cifar10.settings import flag_of
+
+# What result.json has of the place of the task that wrote it, which is none of the next run's.
+_OF_ONE_TASK = ("images", "ps_hosts", "worker_hosts", "job_name", "task_index")
+_KINDS = {int: "a whole number", float: "a number"}
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingsFile:
+    """The settings that a file gives.
+
+    Attributes:
+      name: what messages and results call the file.
+      settings: the values by name.
+      given: names of the settings that count as given; in a result, which has every setting, those
+        that differ from their defaults.
+      is_result: whether the file is the result.json of a run.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    given: Collection[str]
+    is_result: bool
+
+
+@functools.cache
+def _fields() -> dict[str, "dataclasses.Field[Any]"]:
+    """Returns every setting by name."""
+    return {field.name: field for field in dataclasses.fields(ConfigFields)}
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    """Returns the names and the other names of all settings -> their name."""
+    names = {name: name for name in _fields()}
+    for name, field in _fields().items():
+        names.update((alias.replace("-", "_"), name) for alias in flag_of(field).aliases)
+    return names
+
+
+@functools.cache
+def _types() -> dict[str, Any]:
+    return typing.get_type_hints(ConfigFields)
+
+
+def read(source: str, flag: str, is_recipe: bool = False) -> SettingsFile:
+    """Reads a file of settings, or settings that stand on the command line as a JSON object.
+
+    Args:
+      source: path of the file, or the text of a JSON object.
+      flag: flag that names the file, for messages.
+      is_recipe: whether the file is a recipe, which may have a name and names no other recipe.
+
+    Raises:
+      ConfigError: the file cannot be read, or is wrong; the message names the place in it.
+    """
+    table = load(source, flag)
+    name = flag if source.startswith("{") else source
+    if is_recipe and "name" in table.rows:
+        row = table.rows.pop("name")
+        name = row.text or _refuse(row, "name must be text, which results show")
+    configuration = table.rows.get("configuration")
+    if configuration is None or not configuration.is_mapping:
+        settings = dict(_settings(table, is_recipe))
+        return SettingsFile(name, settings, frozenset(settings), is_result=False)
+    chosen = table.rows["chosen"].words() if "chosen" in table.rows else []
+    inner = configuration.table("configuration")
+    for left_out in (*_OF_ONE_TASK, *chosen):
+        inner.rows.pop(left_out, None)
+    settings = dict(_settings(inner, is_recipe))
+    differing = {key for key, value in settings.items() if value != _fields()[key].default}
+    return SettingsFile(name, settings, frozenset(differing), is_result=True)
+
+
+def _settings(table: Table, is_recipe: bool) -> Iterator[tuple[str, Any]]:
+    """Yields the name and the value of each setting; null leaves a setting out."""
+    seen: dict[str, str] = {}
+    for key, entry in table.rows.items():
+        name = _names().get(key.replace("-", "_"))
+        if name is None:
+            hint = nearest(key.replace("-", "_"), _names()) or "; --help-all lists all settings"
+            _refuse(entry, f"there is no setting {key}{hint}")
+        if name == "images":
+            _refuse(entry, "images are no setting of a file; name them on the command line")
+        if name == "recipe" and is_recipe:
+            _refuse(entry, "a recipe names no other recipe; leave it out")
+        if name in seen:
+            _refuse(entry, f"{key} and {seen[name]} are the same setting; keep one")
+        seen[name] = key
+        if not entry.is_null:
+            yield name, _value(name, key, entry)
+
+
+def _value(name: str, key: str, entry: Entry) -> Any:
+    kind = value_type(_types()[name])
+    if entry.text is None:
+        _refuse(entry, f"{key} must be one value, not a list or a mapping")
+    try:
+        value = parse_bool(entry.text) if kind is bool else kind(entry.text)
+    except argparse.ArgumentTypeError as error:
+        _refuse(entry, f"{key} {error}")
+    except ValueError:
+        _refuse(entry, f"{key} must be {_KINDS[kind]}, got {entry.text[:40]!r}")
+    check_value(_fields()[name], value, f"{entry.place}: {key}")
+    return value
+
+
+def _refuse(entry: Entry, message: str) -> typing.NoReturn:
+    raise ConfigError(f"{entry.place}: {message}")
+
+
+def is_path(word: str) -> bool:
+    """Returns whether a word names a file of settings, or is a JSON object of them."""
+    return word.startswith("{") or word.lower().endswith((".yaml", ".yml", ".json"))

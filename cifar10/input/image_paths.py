@@ -1,0 +1,76 @@
+"""Names of files, folders and patterns → the image files that they stand for."""
+
+import glob
+import os
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import UserError
+from cifar10.schema import IMAGE_EXTENSIONS
+
+_PATTERN_CHARACTERS = frozenset("*?[")
+
+
+def expand(place: str) -> list[str]:
+    """Returns the image files that a name stands for.
+
+    Args:
+      place: a file, which need not exist; a folder, for all image files in it and in the folders
+        inside it, hidden ones left out; or a pattern with `*`, `?`, `[...]` or, on this machine's
+        file systems, `**` for any folders. A pattern may match folders, too.
+
+    Raises:
+      UserError: no file matches the pattern, or no image file is in the folder.
+    """
+    if not _is_utf8(place):
+        return [place]
+    if tf.io.gfile.isdir(place):
+        paths = _images_below(place)
+        if not paths:
+            raise UserError(f"{place} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
+        return paths
+    if _PATTERN_CHARACTERS.isdisjoint(place) or tf.io.gfile.exists(place):
+        return [place]
+    matches = _matches(place)
+    if not matches:
+        raise UserError(f"{place} matches no file; check the pattern and the current folder")
+    lists = [
+        _images_below(one) if _is_utf8(one) and tf.io.gfile.isdir(one) else [one] for one in matches
+    ]
+    # `a/**` matches both a folder and the files in it.
+    return list(dict.fromkeys(path for paths in lists for path in paths))
+
+
+def _matches(pattern: str) -> list[str]:
+    try:
+        if "://" in pattern:
+            return sorted(tf.io.gfile.glob(pattern))
+        return sorted(glob.glob(pattern, recursive=True))
+    except tf.errors.OpError as error:
+        raise UserError(f"{pattern} cannot be searched: {error.message}") from error
+
+
+def _images_below(root: str) -> list[str]:
+    found = []
+    for folder, subfolders, names in tf.io.gfile.walk(root) if "://" in root else os.walk(root):
+        subfolders[:] = [name for name in subfolders if not _is_left_behind(name)]
+        found += [
+            os.path.join(folder, name)
+            for name in names
+            if name.lower().endswith(IMAGE_EXTENSIONS) and not _is_left_behind(name)
+        ]
+    return sorted(found)
+
+
+def _is_utf8(name: str) -> bool:
+    """Tells whether TensorFlow's file systems take a name; reading the file refuses others."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_left_behind(name: str) -> bool:
+    """Tells whether a file or folder is hidden, or one that an operating system leaves behind."""
+    return name.startswith(".") or name == "__MACOSX"

@@ -1,0 +1,157 @@
+"""--early-stopping-epochs and --stop-at-accuracy: whether validations say that training may end.
+
+They are judged by the recorded validations alone, so that a run that is started again goes on
+judging where it was.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple, Optional
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError, UserError
+from cifar10.input.records import RecordSet
+from cifar10.output import checkpoints
+from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
+
+AT_ACCURACY, EARLY = "stopped by --stop-at-accuracy", "stopped by --early-stopping-epochs"
+_EVALUATOR_SECS = 2.0  # between two looks at the rows of a separate evaluator
+_ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
+Rows = Sequence[dict[str, Any]]
+
+
+class Ending(NamedTuple):
+    """Why training ends before its last step.
+
+    Attributes:
+      status: the status of result.json.
+      line: the line that says so.
+    """
+
+    status: str
+    line: str
+
+
+def are_set(config: TrainConfig) -> bool:
+    """Returns whether a flag sets a goal."""
+    return config.early_stopping_epochs is not None or config.stop_at_accuracy is not None
+
+
+def check(config: TrainConfig, records: RecordSet) -> None:
+    """Raises ConfigError if a goal is set, but nothing can be validated."""
+    flag = (
+        "--stop-at-accuracy" if config.early_stopping_epochs is None else "--early-stopping-epochs"
+    )
+    if are_set(config) and not records.has_validation:
+        raise ConfigError(
+            f"{flag} needs validations, but {records.data_dir} has no validation "
+            "records; make them without --validation-size 0, or leave the flag out"
+        )
+
+
+def ended_before(config: TrainConfig, step: int) -> Optional[Ending]:
+    """Returns why a run that is started again had ended at `step`; None if it goes on.
+
+    Its validations are those of this process, or else of a separate evaluator.
+    """
+    if not are_set(config):
+        return None
+    for name in (FILE_NAME, VALIDATION_FILE_NAME):
+        rows = _rows(config, step, name)
+        if rows:
+            return reached(config, rows)
+    return None
+
+
+def reached(config: TrainConfig, rows: Rows) -> Optional[Ending]:
+    """Returns why training ends after these validations; None if it goes on.
+
+    Args:
+      config: the settings.
+      rows: the rows of all validations, in the order of steps; see `History.validation`.
+    """
+    sound = [row for row in rows if math.isfinite(row["loss"])]
+    target, patience = config.stop_at_accuracy, config.early_stopping_epochs
+    if target is not None:
+        enough = next((row for row in sound if row["accuracy"] >= target - _ROUNDING), None)
+        if enough:
+            return Ending(
+                AT_ACCURACY,
+                f"training ends: validation accuracy {enough['accuracy']:.4f} at step "
+                f"{enough['step']:,} has reached --stop-at-accuracy {target:g}",
+            )
+    if patience is not None and rows:
+        best = max(sound or rows, key=lambda row: row["accuracy"])  # the first one of equals
+        epochs = rows[-1]["epoch"] - best["epoch"]
+        if epochs >= patience - _ROUNDING and rows[-1]["step"] > best["step"]:
+            return Ending(
+                EARLY,
+                f"training ends: validation accuracy has not risen above {best['accuracy']:.4f} of "
+                f"step {best['step']:,} for {epochs:.1f} epochs (--early-stopping-epochs "
+                f"{patience:g})",
+            )
+    return None
+
+
+class Goals:
+    """The goals of a run, judged after each of its validations.
+
+    Args:
+      config: the settings.
+      rows: function that returns the rows of all validations up to now.
+
+    Attributes:
+      ending: why training ends; None as long as it goes on.
+    """
+
+    def __init__(self, config: TrainConfig, rows: Callable[[], Rows]) -> None:
+        self._config, self._rows = config, rows
+        self._judged: Optional[int] = None
+        self.ending: Optional[Ending] = None
+
+    def look(self) -> Optional[Ending]:
+        """Judges the validations if there are new ones; returns why training ends, or None."""
+        rows = self._rows() if self.ending is None else ()
+        if rows and rows[-1]["step"] != self._judged:
+            self._judged = rows[-1]["step"]
+            self.ending = reached(self._config, rows)
+        return self.ending
+
+
+def of_this_process(config: TrainConfig, history: History) -> Goals:
+    """Returns the goals of a run whose master validates."""
+    return Goals(config, lambda: history.validation)
+
+
+def of_evaluator(config: TrainConfig) -> Goals:
+    """Returns the goals of a run that a separate evaluator validates.
+
+    They are judged by the file that it rewrites after each validation, every two seconds.
+    """
+    read_at = -math.inf
+    rows: list[dict[str, Any]] = []
+
+    def found() -> Rows:
+        nonlocal read_at, rows
+        if time.monotonic() - read_at >= _EVALUATOR_SECS:
+            rows, read_at = _rows(config, None, VALIDATION_FILE_NAME), time.monotonic()
+        return rows
+
+    return Goals(config, found)
+
+
+def _rows(config: TrainConfig, step: Optional[int], name: str) -> list[dict[str, Any]]:
+    """Returns the rows of validations in a file; those of lost steps are left out.
+
+    Args:
+      config: the settings.
+      step: the last step that was saved; None: that of the newest checkpoint.
+      name: name of the file.
+    """
+    place = config.output_place
+    try:
+        last = checkpoints.latest_step(place) if step is None else step
+        return History.load(place, last, name).validation
+    except UserError:  # Whoever writes a damaged file renames it when it starts.
+        return []

@@ -1,0 +1,117 @@
+"""What the three programs share: the version, their names, and completion in shells.
+
+Standard library only. `cifar10`, `data_prep` and `launch` import this module, and it imports none
+of them.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Optional
+
+# The only place of the version: pyproject.toml reads it from here.
+VERSION = "0.1.0"
+PACKAGE = "cifar10-estimator-pipeline"
+VERSION_LINE = f"{PACKAGE} {VERSION}"
+
+TRAIN, DATA, LAUNCH = "cifar10-train", "cifar10-data", "cifar10-launch"
+# How people start the programs in a checkout, where those commands are not installed.
+_IN_A_CHECKOUT = {
+    TRAIN: "python cifar10_main.py",
+    DATA: "python -m data_prep",
+    LAUNCH: "python -m launch",
+}
+# Whether this is an installation (`pip install .`) and not a checkout, which alone has that file.
+IS_INSTALLED = not os.path.exists(os.path.join(os.path.dirname(__file__), "cifar10_main.py"))
+SHELLS = ("bash", "zsh", "tcsh", "fish")
+BOOLEAN = "true|false"  # Metavariable of a flag that also works without a value.
+
+
+def started_as(command: str) -> str:
+    """Returns the words with which people start a program: its command or those of a checkout.
+
+    A program names the others in the way that it was started itself.
+
+    Args:
+      command: TRAIN, DATA or LAUNCH.
+    """
+    by_command = os.path.basename(sys.argv[0]) in _IN_A_CHECKOUT
+    return command if by_command or IS_INSTALLED else _IN_A_CHECKOUT[command]
+
+
+def command_line() -> list[str]:
+    """Returns the words of the command that runs in this process, for people to repeat."""
+    program = os.path.basename(sys.argv[0])
+    if program in _IN_A_CHECKOUT:
+        return [program, *sys.argv[1:]]
+    if program == "__main__.py":
+        return ["python", "-m", os.path.basename(os.path.dirname(sys.argv[0])), *sys.argv[1:]]
+    return ["python", *sys.argv]
+
+
+def add_common(
+    parser: argparse.ArgumentParser,
+    command: str,
+    whole: Optional[Callable[[], argparse.ArgumentParser]] = None,
+) -> None:
+    """Adds `--version` and `--print-completion`.
+
+    Args:
+      parser: the parser of the command line.
+      command: TRAIN, DATA or LAUNCH.
+      whole: a function that makes a parser which shows every flag and subcommand; None if `parser`
+        does.
+    """
+    parser.add_argument(
+        "--version", action="version", version=VERSION_LINE, help="print the version, and end"
+    )
+    parser.add_argument(
+        "--print-completion",
+        action=_PrintCompletion,
+        choices=SHELLS,
+        const=command,
+        whole=whole or (lambda: parser),
+        default=argparse.SUPPRESS,
+        help=f"print the completion of {command} for a shell, and end",
+    )
+
+
+class _PrintCompletion(argparse.Action):
+    """Prints a script with which a shell completes the command `const`, then ends the program."""
+
+    def __init__(self, whole: Callable[[], argparse.ArgumentParser], **more: Any) -> None:
+        super().__init__(**more)
+        self._whole = whole
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: Optional[str] = None,
+    ) -> NoReturn:
+        import shtab  # Imported here, since no other run needs it.
+
+        parser = self._whole()
+        # These attributes are shtab's interface for what argparse does not describe.
+        places = {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE, "PATH": shtab.FILE}
+        for action in _actions(parser):
+            if hasattr(action, "words"):
+                action.choices = action.words
+            elif action.metavar in places:
+                action.complete = places[action.metavar]  # type: ignore[attr-defined,index]
+            elif action.metavar == BOOLEAN:
+                action.choices = BOOLEAN.split("|")
+        parser.prog = str(self.const)
+        print(shtab.complete(parser, values))
+        raise SystemExit(0)
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yields the arguments of a parser and of its subcommands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from _actions(below)

@@ -1,0 +1,94 @@
+"""events.jsonl of a run: what happened to its tasks and hosts, and why; one JSON object a line."""
+
+import contextlib
+import datetime
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from launch.record.run_folder import RunFolder
+
+_LAST_BYTES = 1 << 16  # of the file, which are read for the last reason
+
+
+@dataclass(frozen=True)
+class RunEvent:
+    """One thing that happened.
+
+    Attributes:
+      time: when, in UTC: `2026-01-31T12:00:00.123Z`.
+      task: the task to which it happened; None if it is of a host or of the whole run.
+      host: the task's host, or the host that was lost; None if it is of the whole run.
+      what: `start`, `restart`, `signal`, `end`, `host lost`, `stop`, `run ends` or `left running`.
+      reason: why it happened, or how it ended; empty if there is nothing to say.
+    """
+
+    time: str
+    task: Optional[str]
+    host: Optional[str]
+    what: str
+    reason: str
+
+    def words(self) -> str:
+        """Describes the event in one line, without its time."""
+        place = " on ".join(part for part in (self.task, self.host) if part)
+        return ": ".join(part for part in (place, self.what, self.reason) if part)
+
+
+def event(
+    what: str, reason: str = "", task: Optional[str] = None, host: Optional[str] = None
+) -> RunEvent:
+    """Returns an event that happens now."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return RunEvent(now.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z", task, host, what, reason)
+
+
+def add(folder: RunFolder, events: Sequence[RunEvent]) -> None:
+    """Appends events to the run's file; ignores errors, since the job must go on."""
+    text = "".join(f"{json.dumps(asdict(one))}\n" for one in events)
+    with contextlib.suppress(OSError):
+        fd = os.open(path_of(folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+
+
+def path_of(folder: RunFolder) -> Path:
+    """Returns the path of the run's file of events."""
+    return folder.path / "events.jsonl"
+
+
+def last_with_reason(folder: RunFolder) -> Optional[RunEvent]:
+    """Returns the newest event that has a reason; None if there is none, or no file."""
+    try:
+        with path_of(folder).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    for line in reversed(lines):  # the first one may be a half
+        found = _read(line)
+        if found is not None and found.reason:
+            return found
+    return None
+
+
+def _read(line: bytes) -> Optional[RunEvent]:
+    try:
+        found: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    texts = [found.get(name) for name in ("time", "what", "reason")]
+    places = [found.get(name) for name in ("task", "host")]
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    if not all(place is None or isinstance(place, str) for place in places):
+        return None
+    moment, what, reason = texts
+    return RunEvent(str(moment), places[0], places[1], str(what), str(reason))

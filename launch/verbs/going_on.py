@@ -1,0 +1,22 @@
+"""Whether a run goes on: with its launcher, or as a job that needs none."""
+
+from launch.backends.base import Lasting
+from launch.backends.registry import backend_named
+from launch.record.run_folder import RunFolder
+
+LOOK_SECS = 0.2  # between two looks at a run on this machine
+ASK_SECS = 5.0  # for schedulers, which others use, too
+
+
+def without_launcher(folder: RunFolder) -> str:
+    """Returns the state of a job that goes on without its launcher; empty if it does not."""
+    if folder.status().get("exit_code") is not None:
+        return ""
+    record = folder.record()
+    backend = backend_named(record["backend"])
+    return backend.going_on(record) if isinstance(backend, Lasting) else ""
+
+
+def is_going_on(folder: RunFolder) -> bool:
+    """Returns whether the run goes on."""
+    return folder.launcher_pid() is not None or bool(without_launcher(folder))

@@ -1,0 +1,136 @@
+"""`setup`: prepares bare hosts, so that `check` finds nothing missing; then checks them."""
+
+import argparse
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Optional
+
+from launch.backends.agent_backend import AgentBackend
+from launch.backends.registry import backend_named
+from launch.cluster.host_list import code_folder, default_python
+from launch.cluster.model import Cluster, Host
+from launch.cluster.tasks import Job, make_job
+from launch.connect.everywhere import everywhere
+from launch.connect.transport import Transport
+from launch.errors import HostError, LaunchError
+from launch.screen.bars import Bars
+from launch.screen.plain import plain_lines
+from launch.verbs.facts import SETUP_PYTHON
+from launch.verbs.setup_files import code_files, records
+from launch.verbs.setup_steps import HostSetup, Wanted
+
+_AT_ONCE = 16  # hosts, which share the bandwidth of this machine
+# Why setup does nothing with a backend -> what to do instead.
+_NOT_HERE = {
+    "docker": "tasks run in the image, which setup does not copy: `docker save IMAGE | ssh HOST "
+    "docker load` for each host, and the records into its `data:` folder",
+    "slurm": "its nodes share a folder: `make venv` and the records there are enough",
+    "kubernetes": "tasks run in the image, which the nodes pull; the records are in the volume "
+    "`data:`",
+    "local": "tasks run in this checkout: `make venv` prepares it",
+}
+
+
+def setup(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Prepares all hosts in parallel, then checks them; returns the exit code of the check.
+
+    Raises:
+      LaunchError: the tasks do not run as processes over ssh, or a flag is wrong.
+    """
+    backend = backend_named(cluster.backend)
+    if cluster.backend != "ssh" or not isinstance(backend, AgentBackend):
+        why = _NOT_HERE.get(cluster.backend, "its tasks are no processes that ssh starts")
+        raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}: {why}")
+    job = make_job(cluster, options.arguments)
+    failed = _prepare(cluster, _wanted(job, options), backend.transport)
+    if failed is None:
+        print("stopped; the same command goes on where it was")
+        return 130
+    for words in failed.values():
+        print(f"problem: {plain_lines(words)}")
+    if failed:
+        ready = len(cluster.hosts) - len(failed)
+        print(f"{len(failed)} failed, {ready} ready; the same command goes on where it was")
+        return 1
+    from launch.verbs.check import check
+
+    exit_code = check(job)
+    if options.cluster is None and options.python is None and default_python() != SETUP_PYTHON:
+        print(f"the other commands need it, too: --python {SETUP_PYTHON}")
+    return exit_code
+
+
+def with_python(cluster: Cluster, options: argparse.Namespace) -> Cluster:
+    """Returns the cluster with the venv that setup makes, if its description names no Python."""
+    if options.cluster is not None or options.python is not None:
+        return cluster
+    hosts = tuple(replace(host, python=SETUP_PYTHON) for host in cluster.hosts)
+    return replace(cluster, hosts=hosts)
+
+
+def _wanted(job: Job, options: argparse.Namespace) -> Wanted:
+    root, folder = Path(code_folder()), job.folder("data")
+    here = root / Path(folder).expanduser()
+    try:
+        code = code_files(root, options.requirements)
+        found = None if options.source is not None else records(here)
+    except OSError as error:
+        raise LaunchError(f"{error.filename}: {error.strerror}; it must be readable here") from None
+    return Wanted(code, options.requirements, found, folder, options.source)
+
+
+def _prepare(cluster: Cluster, wanted: Wanted, transport: Transport) -> Optional[dict[str, str]]:
+    """Prepares all hosts; returns host name -> why it failed, or None after Ctrl-C."""
+    bars = Bars([host.name for host in cluster.hosts])
+    setups: list[HostSetup] = []
+
+    def prepare(host: Host) -> None:
+        one = HostSetup(
+            host,
+            wanted,
+            lambda part, words: bars.show(host.name, part, words),
+            lambda words: bars.line(host.name, words),
+        )
+        setups.append(one)
+        try:
+            if not stops:
+                one.run(transport)
+        except HostError:
+            bars.end(host.name, "failed")
+            raise
+        bars.show(host.name, 1.0, "ready")
+        bars.end(host.name, "ready")
+
+    def meanwhile() -> None:
+        if stops:
+            for one in setups:
+                if one.client is not None:
+                    one.client.close()
+
+    with _stop_signals() as stops:
+        try:
+            answers = everywhere(cluster.hosts, prepare, at_once=_AT_ONCE, meanwhile=meanwhile)
+        finally:
+            bars.close()
+        return None if stops else answers.failed
+
+
+@contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """Collects SIGINT, SIGTERM and SIGHUP while the context lasts; yields those that came."""
+    found: list[int] = []
+
+    def take(signum: int, _: Optional[FrameType]) -> None:
+        found.append(signum)
+
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(one, take) for one in signals]
+    try:
+        yield found
+    finally:
+        for one, handler in zip(signals, before):
+            signal.signal(one, handler)

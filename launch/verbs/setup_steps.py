@@ -1,0 +1,181 @@
+"""Prepares one host, step by step; each step does nothing where its work is done already."""
+
+import posixpath
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Optional
+
+from launch.cluster.model import Host
+from launch.connect.setup_client import SetupClient, StepError
+from launch.connect.setup_events import Event
+from launch.connect.transport import Transport
+from launch.errors import HostError
+from launch.verbs.setup_files import PACKAGES, Files
+
+# Step -> the part of a bar that it fills, about as long as it takes.
+_PARTS = {"code": 0.05, "venv": 0.75, "kernels": 0.1, "records": 0.1}
+_NO_RECORDS = (
+    "none in {folder} here to copy; make them here (python -m data_prep --help), or there: "
+    "--source PATH|synthetic"
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What every host is to have.
+
+    Attributes:
+      code: the code.
+      requirements: the name of the requirements file among the code.
+      records: the records here; None if there are none.
+      folder: the folder of the records on the hosts, relative to `workdir`.
+      source: the source to make the records from, there; None to copy them.
+    """
+
+    code: Files
+    requirements: str
+    records: Optional[Files]
+    folder: str
+    source: Optional[str]
+
+
+class HostSetup:
+    """The preparation of one host.
+
+    Args:
+      host: the host.
+      wanted: what it is to have.
+      show: a function of (part that is done, words) that shows how far it is.
+      line: a function that shows a line that stays.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        wanted: Wanted,
+        show: Callable[[float, str], None],
+        line: Callable[[str], None],
+    ) -> None:
+        self._host, self._wanted, self._show, self._line = host, wanted, show, line
+        self._step = "connection"
+        self._began = 0.0  # the part of the bar that was filled when the step began
+        self.client: Optional[SetupClient] = None
+
+    def run(self, transport: Transport) -> None:
+        """Prepares the host.
+
+        Raises:
+          HostError: a step failed; the message has the host, the step and the last lines.
+        """
+        try:
+            # Whoever stops this host closes it, from now on.
+            self.client = SetupClient(transport, self._host, self._hear)
+            try:
+                self._all_steps(self.client)
+            finally:
+                self.client.close()
+        except StepError as error:
+            last = "".join(f"\n    {line}" for line in error.last)
+            raise HostError(f"{self._host.name}: {self._step}: {error}{last}") from None
+        except HostError as error:
+            raise HostError(f"{self._host.name}: {self._step}: {error}") from None
+        except OSError as error:  # of a file here
+            words = f"{error.filename}: {error.strerror}"
+            raise HostError(f"{self._host.name}: {self._step}: {words}") from None
+
+    def _all_steps(self, client: SetupClient) -> None:
+        client.open()
+        client.ask("enter", workdir=self._host.workdir)
+        for step, work in (
+            ("code", self._code),
+            ("venv", self._venv),
+            ("kernels", self._kernels),
+            ("records", self._records),
+        ):
+            self._step = step
+            self._show(self._began, step)
+            self._line(f"{step}: {work(client)}")
+            self._began += _PARTS[step]
+
+    def _hear(self, event: Event) -> None:
+        self._part(min(event.done / event.of, 1.0) if event.of else 0.0, event.words)
+
+    def _part(self, part: float, words: str) -> None:
+        self._show(self._began + part * _PARTS.get(self._step, 0.0), f"{self._step}: {words}")
+
+    def _code(self, client: SetupClient) -> str:
+        code = self._wanted.code
+        answer = client.ask(
+            "compare", folder=".", files=code.digests, places=PACKAGES, ending=".py"
+        )
+        if answer.others:
+            client.ask("remove", folder=".", paths=answer.others)
+        return self._send(client, code, ".", answer.missing)
+
+    def _venv(self, client: SetupClient) -> str:
+        venv = venv_of(self._host)
+        if venv is None:
+            return f"{self._host.python} is the host's own Python; its packages stay as they are"
+        answer = client.ask("venv", venv=venv, requirements=self._wanted.requirements)
+        return f"{venv} {answer.words}"
+
+    def _kernels(self, client: SetupClient) -> str:
+        if not self._host.trains:
+            return "not needed"
+        answer = client.ask("kernels", python=self._host.python)
+        return f"{answer.words}: {answer.note}" if answer.note else answer.words
+
+    def _records(self, client: SetupClient) -> str:
+        wanted = self._wanted
+        if not self._host.trains:
+            return "not needed"
+        if wanted.source is not None:
+            words = {"python": self._host.python, "source": wanted.source}
+            return client.ask("make_records", folder=wanted.folder, **words).words
+        if wanted.records is None:
+            return _NO_RECORDS.format(folder=wanted.folder)
+        where = {"folder": wanted.folder}
+        files = wanted.records.digests
+        answer = client.ask("compare", **where, files=files, places=["."], ending=".tfrecords")
+        others = [path for path in answer.others if "/" not in path]
+        if not answer.missing and not others:
+            client.ask("mark", **where, done=True)
+            return "are there"
+        # No reader takes a folder with the mark for a complete one.
+        client.ask("mark", **where, done=False)
+        client.ask("remove", **where, paths=others)
+        said = self._send(client, wanted.records, wanted.folder, answer.missing)
+        client.ask("mark", **where, done=True)
+        return said
+
+    def _send(self, client: SetupClient, files: Files, folder: str, missing: Iterable[str]) -> str:
+        """Copies files, and compares them afterwards; returns what was done, in words."""
+        paths = [path for path in missing if path in files.digests]  # whatever the host asks for
+        if not paths:
+            return "is the same"
+        total, sent = files.size(paths) or 1, 0
+        for path in paths:
+            self._part(sent / total, path)
+            client.write(files.folder / path, folder, path, files.digests[path])
+            sent += (files.folder / path).stat().st_size
+        again = {path: files.digests[path] for path in paths}
+        answer = client.ask("compare", folder=folder, files=again, places=[], ending="")
+        if answer.missing:
+            raise HostError(f"{', '.join(answer.missing[:3])}: not as it is here after the copy")
+        return f"{len(paths)} files copied ({sent / (1 << 20):.1f} MiB)"
+
+
+def venv_of(host: Host) -> Optional[str]:
+    """Returns the venv that a host's Python belongs to; None if it is the host's own Python.
+
+    `VENV/bin/python` in the working directory, such as `.venv/bin/python`, belongs to a venv that
+    `setup` may make.
+    """
+    place = posixpath.normpath(host.python)
+    folder, name = posixpath.split(place)
+    parent, bin_name = posixpath.split(folder)
+    if bin_name != "bin" or not name.startswith("python"):
+        return None
+    workdir = posixpath.normpath(host.workdir)
+    is_inside = not posixpath.isabs(parent) or parent.startswith(f"{workdir}/")
+    return parent if parent and is_inside and not parent.startswith("..") else None

@@ -1,0 +1,97 @@
+"""Shows a run from its folder: what its launcher wrote, and the table of its tasks."""
+
+import collections
+import re
+import time
+from collections.abc import Iterator
+from typing import Optional
+
+from launch.record.run_folder import RunFolder
+from launch.record.saved import began_at
+from launch.record.task_log import TaskLog
+from launch.screen.display import Display
+from launch.screen.row import saved_rows
+
+_TABLE_SECS = 1.0  # as often as the launcher writes the table
+_SHOWN = 4096  # characters of a line, as of a launcher with a terminal
+_TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
+
+
+class View:
+    """Shows one run.
+
+    Args:
+      folder: the run's folder.
+      live: whether to show a table; None to show one on terminals.
+      tail: how many of the lines before now to show; None for all.
+      of_tasks: whether to read the tasks' logs rather than what a launcher in the background wrote.
+
+    Attributes:
+      hides_tasks: whether to show the launcher's own lines alone.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        live: Optional[bool] = None,
+        tail: Optional[int] = None,
+        of_tasks: bool = False,
+    ) -> None:
+        self._folder, self._live, self._tail = folder, live, tail
+        record = folder.record()
+        self._tasks = [entry["task"] for entry in record["tasks"]]
+        self._began = began_at(record)
+        self._logs = {"": TaskLog(folder.launcher_log)}
+        if of_tasks:
+            self._logs = {name: TaskLog(folder.log_path(name)) for name in self._tasks}
+        self.hides_tasks = False
+        self._next_table = 0.0
+        self._display: Optional[Display] = None
+
+    def note(self, text: str) -> None:
+        """Shows a line."""
+        self._shown().note(text)
+
+    def show_new(self, *, final: bool = False) -> None:
+        """Shows what is new since the last call.
+
+        Args:
+          final: whether the run is over, and nothing more will come.
+        """
+        lines = self._new_lines(final=final)
+        if self._tail is not None:
+            lines = iter(collections.deque(lines, self._tail))
+            self._tail = None
+        display = self._shown()
+        for line in lines:
+            found = _TASK_LINE.fullmatch(line)
+            if found is None or found[1] not in self._tasks:
+                display.note(line)
+            elif not self.hides_tasks:
+                display.task_line(found[1], found[2], found[3])
+        if (
+            display.live
+            and not self.hides_tasks
+            and (final or time.monotonic() >= self._next_table)
+        ):
+            self._next_table = time.monotonic() + _TABLE_SECS
+            display.table(saved_rows(self._folder.status().get("tasks", [])))
+
+    def close(self) -> None:
+        """Ends what is shown, below which others may write; what comes later begins anew."""
+        if self._display is not None:
+            self._display.close()
+            self._display = None
+
+    def _shown(self) -> Display:
+        if self._display is None:
+            self._display = Display(live=self._live, began=self._began)
+        return self._display
+
+    def _new_lines(self, *, final: bool) -> Iterator[str]:
+        hosts = {row.task: row.host for row in saved_rows(self._folder.status().get("tasks", []))}
+        for name, log in self._logs.items():
+            place = f"[{name} {hosts.get(name) or '-'}] " if name else ""
+            for line in log.lines(final=final):
+                yield place + line.data.decode(errors="replace").rstrip("\r\n")[:_SHOWN]

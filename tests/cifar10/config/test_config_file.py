@@ -1,0 +1,206 @@
+"""--config: settings from YAML, JSON or a result, between flags and the recipe."""
+
+import json
+
+import pytest
+
+from cifar10.config.flags import parse
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes a file into the current folder and returns its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def made(content, name="a.yaml"):
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return name
+
+    return made
+
+
+YAML = """\
+# Each value is read as that of a flag.
+model: resnet
+num-layers: 20
+train_steps: 80_000
+weight_decay: 2e-3   # YAML takes this for text,
+batch_norm: off      # this for false,
+data_dir: 2024       # and this for a number.
+sync: no
+job_dir: runs/a
+momentum:
+learning_rate: ~
+"""
+
+
+def test_yaml_gives_settings_as_flags_do(write):
+    assert parse(["--config", write(YAML)]) == TrainConfig(
+        num_layers=20,
+        train_steps=80_000,
+        weight_decay=2e-3,
+        batch_norm="off",
+        data_dir="2024",
+        sync=False,
+        output_dir="runs/a",
+    )
+
+
+def test_json_gives_settings_too(write):
+    content = {"num_layers": 20, "weight_decay": 2e-3, "sync": False, "log_steps": None}
+    expected = TrainConfig(num_layers=20, weight_decay=2e-3, sync=False)
+    assert parse(["--config", write(content, "a.json")]) == expected
+    assert parse(["--config", write(content, "a.yaml")]) == expected
+    assert parse([f"--config={json.dumps(content)}"]) == expected
+
+
+def test_flags_beat_the_file_and_the_file_beats_the_recipe(write):
+    path = write("recipe: fast\nmomentum: 0.5\ntrain_epochs: 3\n")
+    config = parse(["--config", path])
+    assert (config.recipe, config.momentum, config.train_epochs) == ("fast", 0.5, 3.0)
+    assert config.train_batch_size == 2048
+    config = parse(["--momentum=0.7", "--config", path, "--recipe=resnet20", "--train-steps=9"])
+    assert (config.recipe, config.momentum, config.num_layers) == ("resnet20", 0.7, 20)
+    assert (config.train_steps, config.train_epochs) == (9, None)
+
+
+def test_a_value_in_the_file_counts_as_given(write):
+    config = parse(["--seed=1", "--config", write("momentum: 0.9\n")])
+    assert config.given == {"seed", "momentum"}
+    with pytest.raises(ConfigError, match="--momentum is for --optimizer momentum"):
+        parse(["--config", write("momentum: 0.9\noptimizer: adam\n")])
+
+
+def test_a_flag_removes_what_it_makes_pointless(write):
+    path = write("optimizer: muon\nmuon_rate: 0.3\nlearning_rate: 1.5\n")
+    config = parse(["--config", path, "--optimizer=adam"])
+    assert config == TrainConfig(optimizer="adam")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("num_layers: 20\nweight_decy: 1\n", "2: there is no setting weight_decy; did you mean "),
+        ("name: mine\n", "1: there is no setting name"),
+        ("xyz: 1\n", "1: there is no setting xyz; --help-all lists all settings"),
+        ("num_layers: many\n", "1: num_layers must be a whole number, got 'many'"),
+        ("num_layers: 2.5\n", "1: num_layers must be a whole number, got '2.5'"),
+        ("sync: maybe\n", "1: sync must be true or false, got 'maybe'"),
+        ("seed: 1\ncutout: 33\n", "2: cutout must be at least 0 and at most 32, got 33"),
+        ("model: vgg\n", "1: model must be one of resnet, resnet_v2, fastnet, mlp, got vgg"),
+        ("momentum: .nan\n", "1: momentum must be a number, got '.nan'"),
+        ("momentum: nan\n", "1: momentum must be a finite number, got nan"),
+        ("seed: [1, 2]\n", "1: seed must be one value, not a list or a mapping"),
+        ("seed: {a: 1}\n", "1: seed must be one value, not a list or a mapping"),
+        ("seed: 1\nseed: 1\n", "2: seed is given twice; keep one"),
+        ("job_dir: a\noutput-dir: a\n", "2: output-dir and job_dir are the same setting; keep "),
+        ("images: [a.png]\n", "1: images are no setting of a file; name them on the command line"),
+        ("- seed: 1\n", "1: the file must be a mapping (`train_batch_size: 64`)"),
+        ("seed\n", "1: the file must be a mapping (`train_batch_size: 64`)"),
+        ("? [a]\n: 1\n", "1: a key must be one word"),
+        ("<<: {seed: 1}\n", "1: there is no setting <<; --help-all lists all settings"),
+        ("seed: 1\n  x: 2\n", "2: not YAML: mapping values are not allowed here"),
+        ("seed: 1\n---\nseed: 2\n", "2: not YAML: but found another document"),
+    ],
+)
+def test_a_mistake_in_yaml_is_one_line_with_its_place(write, content, message):
+    with pytest.raises(ConfigError) as refusal:
+        parse(["--config", write(content)])
+    assert str(refusal.value).startswith(f"a.yaml:{message}")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"seed": 1, "seed": 2}', ": seed is given twice; keep one"),
+        ('{"seed": "x"}', ": seed must be a whole number, got 'x'"),
+        ('{"seed": true}', ": seed must be a whole number, got 'true'"),
+        ('{"momentum": NaN}', ": momentum must be a finite number, got nan"),
+        ('{"sed": 1}', ": there is no setting sed; did you mean seed?"),
+        ('{"seed": [1]}', ": seed must be one value, not a list or a mapping"),
+        ("[1]", ": the file must be a mapping (`train_batch_size: 64`)"),
+        ("null", ": empty; write settings into it, such as `train_batch_size: 64`"),
+        ('{"seed":\n1,}', ":2: not JSON: "),
+        pytest.param('{"a":' * 100_000, ": nested too deeply for a file of settings", id="nested"),
+    ],
+)
+def test_a_mistake_in_json_is_one_line(write, content, message):
+    with pytest.raises(ConfigError) as refusal:
+        parse(["--config", write(content, "a.json")])
+    assert str(refusal.value).startswith(f"a.json{message}")
+
+
+def test_a_file_that_cannot_be_read_is_named(write, tmp_path):
+    def refusal(name):
+        with pytest.raises(ConfigError) as found:
+            parse(["--config", name])
+        return str(found.value)
+
+    way_out = "--config names a YAML or JSON file of settings"
+    assert refusal("").startswith("--config: must not be empty; leave it out, or name a YAML")
+    assert refusal("b.yaml") == f"b.yaml: No such file or directory; {way_out}"
+    assert refusal(str(tmp_path)) == f"{tmp_path}: Is a directory; {way_out}"
+    assert refusal(write("")) == (
+        "a.yaml: empty; write settings into it, such as `train_batch_size: 64`"
+    )
+    assert refusal(write("[" * 5_000)) == "a.yaml: nested too deeply for a file of settings"
+    assert refusal(write("#" * (257 << 10))).startswith("a.yaml: longer than 256 KiB")
+    (tmp_path / "a.yaml").write_bytes(b"seed: \xff\n")
+    assert refusal("a.yaml") == "a.yaml: invalid start byte at byte 6; save it as UTF-8"
+
+
+# What a run of `--recipe resnet20 --seed=5` on two cores writes, in part.
+RESULT = {
+    "status": "completed",
+    "configuration": {
+        "recipe": "resnet20",
+        "images": [],
+        "model": "resnet",
+        "num_layers": 20,
+        "train_epochs": 10.0,
+        "train_steps": None,
+        "learning_rate": 0.1,
+        "learning_rate_batch": 128,
+        "optimizer": "nesterov",
+        "momentum": 0.9,
+        "seed": 5,
+        "num_towers": 2,
+        "kernels": "own",
+        "job_name": "worker",
+        "task_index": 0,
+        "worker_hosts": "a:1,b:1",
+        "output_dir": "output",
+    },
+    "chosen": ["num_towers", "kernels"],
+    "history": {"train": [{"step": 1}]},
+}
+
+
+def test_a_result_runs_again_with_its_settings_and_not_with_what_was_chosen(write):
+    config = parse(["--config", write(RESULT, "result.json"), "--output-dir=again"])
+    assert config == TrainConfig(
+        recipe="resnet20",
+        num_layers=20,
+        train_epochs=10.0,
+        learning_rate=0.1,
+        learning_rate_batch=128,
+        optimizer="nesterov",
+        seed=5,
+        output_dir="again",
+    )
+
+
+def test_a_setting_of_a_result_with_its_default_does_not_count_as_given(write):
+    path = write(RESULT, "result.json")
+    assert "momentum" not in parse(["--config", path]).given
+    config = parse(["--config", path, "--optimizer=adam", "--train-steps=3"])
+    assert (config.optimizer, config.train_epochs, config.learning_rate) == ("adam", None, None)
+
+
+def test_a_result_goes_with_no_other_recipe(write):
+    with pytest.raises(ConfigError, match="--recipe fast does not go with result.json"):
+        parse(["--config", write(RESULT, "result.json"), "--recipe=fast"])

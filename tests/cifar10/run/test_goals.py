@@ -1,0 +1,127 @@
+"""When validations end training: --early-stopping-epochs and --stop-at-accuracy."""
+
+import math
+import pathlib
+from typing import Any
+
+import pytest
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.input.records import open_records
+from cifar10.output import checkpoints
+from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
+from cifar10.run import goals
+
+PATIENT = TrainConfig(early_stopping_epochs=2.0)
+
+
+def rows(*accuracies: float, **first: Any) -> list[dict[str, Any]]:
+    """Validations after each epoch of ten steps; `first` replaces values of the first one."""
+    found = [
+        {"step": 10 * n, "epoch": float(n), "loss": 1.0, "accuracy": accuracy, "seconds": 1.0}
+        for n, accuracy in enumerate(accuracies, 1)
+    ]
+    found[0].update(first)
+    return found
+
+
+def status(config: TrainConfig, *accuracies: float, **first: Any) -> Any:
+    ending = goals.reached(config, rows(*accuracies, **first))
+    return ending and ending.status
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "ends"),
+    [
+        ((0.5,), False),
+        ((0.5, 0.4), False),
+        ((0.5, 0.4, 0.4), True),
+        ((0.5, 0.4, 0.6, 0.5), False),
+        ((0.5, 0.4, 0.6, 0.5, 0.6), True),  # The same accuracy is no improvement.
+        ((0.1, 0.2, 0.3, 0.4), False),
+    ],
+)
+def test_training_ends_when_the_best_validation_is_so_many_epochs_ago(accuracies, ends):
+    assert status(PATIENT, *accuracies) == ("stopped by --early-stopping-epochs" if ends else None)
+
+
+def test_a_validation_whose_loss_overflows_is_not_the_best():
+    assert status(PATIENT, 0.9, 0.4, 0.5, loss=math.inf) is None
+    assert status(PATIENT, 0.9, 0.4, 0.5) == "stopped by --early-stopping-epochs"
+
+
+def test_the_line_says_what_has_not_improved_since_when():
+    ending = goals.reached(PATIENT, rows(0.5, 0.4, 0.4))
+    assert ending is not None
+    assert ending.line == (
+        "training ends: validation accuracy has not risen above 0.5000 of step 10 for 2.0 epochs "
+        "(--early-stopping-epochs 2)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "ends"), [(0.8999999761581421, True), (0.9, True), (0.8998, False)]
+)
+def test_training_ends_at_an_accuracy_as_float32_has_it(accuracy, ends):
+    found = status(TrainConfig(stop_at_accuracy=0.9), 0.5, accuracy)
+    assert found == ("stopped by --stop-at-accuracy" if ends else None)
+
+
+def test_the_line_says_which_validation_has_reached_the_accuracy():
+    ending = goals.reached(TrainConfig(stop_at_accuracy=0.6), rows(0.5, 0.7, 0.5))
+    assert ending is not None
+    assert ending.line == (
+        "training ends: validation accuracy 0.7000 at step 20 has reached --stop-at-accuracy 0.6"
+    )
+
+
+def test_without_a_goal_nothing_ends_training():
+    assert status(TrainConfig(), 1.0, 0.0, 0.0) is None
+    assert not goals.are_set(TrainConfig())
+
+
+def test_a_goal_needs_validations(tutorial_data, tmp_path):
+    for name in ("train", "eval"):
+        (tmp_path / f"{name}.tfrecords").symlink_to(tutorial_data / f"{name}.tfrecords")
+    records = open_records(str(tmp_path))
+    goals.check(TrainConfig(), records)
+    for settings in ({"early_stopping_epochs": 1.0}, {"stop_at_accuracy": 0.5}):
+        config = TrainConfig(**settings)
+        goals.check(config, open_records(str(tutorial_data)))
+        with pytest.raises(ConfigError, match="needs validations, but .* has no validation rec"):
+            goals.check(config, records)
+
+
+def save(folder: pathlib.Path, name: str, *accuracies: float) -> TrainConfig:
+    History(str(folder / name), validation=rows(*accuracies)).save()
+    return TrainConfig(output_dir=str(folder), early_stopping_epochs=2.0)
+
+
+@pytest.mark.parametrize("name", [FILE_NAME, VALIDATION_FILE_NAME])
+def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path, name):
+    config = save(tmp_path, name, 0.5, 0.4, 0.4)
+    assert goals.ended_before(config, 20) is None
+    ending = goals.ended_before(config, 30)
+    assert ending is not None
+    assert ending.status == "stopped by --early-stopping-epochs"
+
+
+def test_damaged_validations_end_nothing(tmp_path):
+    config = save(tmp_path, FILE_NAME, 0.5, 0.4, 0.4)
+    (tmp_path / FILE_NAME).write_text("{")
+    assert goals.ended_before(config, 30) is None
+
+
+def test_the_validations_of_a_separate_evaluator_end_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(goals, "_EVALUATOR_SECS", 0.0)
+    config = save(tmp_path, VALIDATION_FILE_NAME, 0.5, 0.4)
+    step = 20
+    monkeypatch.setattr(checkpoints, "latest_step", lambda place: step)
+    judged = goals.of_evaluator(config)
+    assert judged.look() is None
+    save(tmp_path, VALIDATION_FILE_NAME, 0.5, 0.4, 0.4)
+    assert judged.look() is None  # Step 30 has not been reached since the last start.
+    step = 40
+    assert judged.look() == judged.ending
+    assert judged.ending is not None

@@ -1,0 +1,225 @@
+"""Image files become the pixels of records, whoever wrote them, or are refused in a line."""
+
+import io
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cifar10.image_file import ImageFileError, ImageSizeError, decode
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+LOSSLESS: dict[str, dict[str, Any]] = {"PNG": {}, "BMP": {}, "WEBP": {"lossless": True}}
+
+
+def encode(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def halves(width: int, height: int) -> Image.Image:
+    """An image whose left half is red, and whose right half is blue."""
+    image = Image.new("RGB", (width, height), "red")
+    image.paste("blue", (width // 2, 0, width, height))
+    return image
+
+
+def refusal(data: bytes, resize: Optional[str] = "stretch") -> str:
+    with pytest.raises(ImageFileError) as refused:
+        decode(data, resize)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("kind", sorted(LOSSLESS))
+def test_a_lossless_image_of_32x32_pixels_is_taken_as_it_is(kind: str) -> None:
+    decoded = decode(encode(Image.fromarray(PIXELS), kind, **LOSSLESS[kind]))
+    np.testing.assert_array_equal(decoded.pixels, PIXELS)
+    assert (decoded.size, decoded.was_resized) == ((32, 32), False)
+
+
+def test_a_gif_gives_the_colours_of_its_palette() -> None:
+    image = Image.fromarray(PIXELS).quantize(16)
+    pixels = decode(encode(image, "GIF")).pixels
+    np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+def test_only_the_first_picture_of_an_animation_counts(kind: str) -> None:
+    options = {**LOSSLESS.get(kind, {}), "save_all": True}
+    more = [Image.new("RGB", (40, 40), "blue")]
+    data = encode(Image.new("RGB", (40, 40), "red"), kind, append_images=more, **options)
+    assert (decode(data, "stretch").pixels == [255, 0, 0]).all()
+
+
+def test_an_image_of_another_size_is_refused_unless_it_is_resized() -> None:
+    data = encode(halves(64, 40))
+    with pytest.raises(ImageSizeError, match="images must be 32x32 pixels, this is 64x40"):
+        decode(data)
+    decoded = decode(data, "crop")
+    assert (decoded.size, decoded.was_resized) == ((64, 40), True)
+
+
+def test_crop_takes_the_middle_square() -> None:
+    image = Image.new("RGB", (96, 32), "white")
+    image.paste(Image.fromarray(PIXELS), (32, 0))
+    np.testing.assert_array_equal(decode(encode(image), "crop").pixels, PIXELS)
+
+
+def test_pad_keeps_the_proportions_and_adds_black_bars() -> None:
+    pixels = decode(encode(Image.new("RGB", (128, 64), "white")), "pad").pixels
+    assert (pixels[8:24] == 255).all()
+    assert (pixels[:8] == 0).all()
+    assert (pixels[24:] == 0).all()
+
+
+def test_stretch_shows_the_whole_image() -> None:
+    pixels = decode(encode(halves(320, 64)), "stretch").pixels
+    assert (pixels[:, :15] == [255, 0, 0]).all()
+    assert (pixels[:, 17:] == [0, 0, 255]).all()
+
+
+@pytest.mark.parametrize("resize", ["crop", "pad", "stretch"])
+@pytest.mark.parametrize("size", [(1, 1), (1, 500), (500, 1), (8, 8), (33, 32)])
+def test_any_size_and_proportions_can_be_resized(size: tuple[int, int], resize: str) -> None:
+    assert decode(encode(Image.new("RGB", size, "white")), resize).pixels.shape == (32, 32, 3)
+
+
+def test_a_fine_pattern_becomes_grey_not_noise() -> None:
+    checks = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
+    pixels = decode(encode(Image.fromarray(checks)), "crop").pixels
+    assert pixels.min() >= 120
+    assert pixels.max() <= 135
+
+
+@pytest.mark.parametrize(
+    ("orientation", "corner"),
+    [(1, "top left"), (2, "top right"), (3, "bottom right"), (4, "bottom left")]
+    + [(5, "top left"), (6, "top right"), (7, "bottom right"), (8, "bottom left")],
+)
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_a_photograph_is_turned_as_its_exif_data_says(
+    kind: str, orientation: int, corner: str
+) -> None:
+    image = Image.new("RGB", (64, 32), "black")
+    image.paste("white", (0, 0, 16, 8))  # the top left corner as it is stored
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    decoded = decode(encode(image, kind, exif=exif), "stretch")
+    assert decoded.size == ((64, 32) if orientation < 5 else (32, 64))
+    bright = {
+        "top left": decoded.pixels[2, 2],
+        "top right": decoded.pixels[2, 29],
+        "bottom left": decoded.pixels[29, 2],
+        "bottom right": decoded.pixels[29, 29],
+    }
+    assert [name for name, pixel in bright.items() if pixel.min() > 200] == [corner]
+
+
+@pytest.mark.parametrize(
+    "exif", [b"Exif\0\0II*\0\xff\xff\xff\x7f", b"Exif\0\0MM\0*\0\0\0\x08\0\xff"]
+)
+def test_exif_data_that_cannot_be_read_is_ignored(exif: bytes) -> None:
+    data = encode(Image.new("RGB", (32, 32), "white"), "JPEG", exif=exif)
+    assert (decode(data).pixels == 255).all()
+
+
+def test_an_alpha_channel_is_left_out() -> None:
+    image = Image.fromarray(np.dstack([PIXELS, np.full((32, 32), 77, np.uint8)]))
+    for kind in ("PNG", "BMP"):
+        np.testing.assert_array_equal(decode(encode(image, kind)).pixels, PIXELS)
+
+
+def test_a_palettes_transparency_is_left_out_but_black_in_a_gif() -> None:
+    image = Image.new("P", (32, 32), 0)
+    image.putpalette([200, 100, 50, 0, 0, 0])
+    assert (decode(encode(image, transparency=bytes([7, 255]))).pixels == [200, 100, 50]).all()
+    assert (decode(encode(image, "GIF", transparency=0)).pixels == 0).all()
+    assert (decode(encode(image, "GIF", transparency=1)).pixels == [200, 100, 50]).all()
+
+
+def test_of_16_bits_the_high_ones_remain() -> None:
+    grey = np.full((32, 32), 0x80FF, np.uint16)
+    assert (decode(encode(Image.fromarray(grey))).pixels == 0x80).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_a_file_that_is_cut_or_empty_is_refused(kind: str) -> None:
+    data = encode(Image.fromarray(PIXELS), kind)
+    for part in (b"", data[:6], data[:20], data[: len(data) // 2]):
+        assert refusal(part).startswith("not a sound PNG, JPEG, WEBP, GIF or BMP image: ")
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "PPM", "ICO", "TGA", "DIB"])
+def test_other_formats_are_refused(kind: str) -> None:
+    image = Image.fromarray(PIXELS)
+    assert refusal(encode(image, kind)).startswith("not a sound PNG, JPEG, WEBP, GIF or BMP image")
+
+
+def header(kind: str, width: int, height: int) -> bytes:
+    """A small file that claims a size."""
+    if kind == "GIF":
+        small = encode(Image.new("L", (8, 8)), "GIF")
+        return small[:6] + struct.pack("<HH", width, height) + small[10:]
+    if kind == "BMP":
+        info = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, 0, 0, 0, 0, 0)
+        return b"BM" + struct.pack("<IHHI", 54 + 100, 0, 0, 54) + info + bytes(100)
+    if kind == "WEBP":
+        small = encode(Image.new("RGB", (8, 8)), "WEBP", lossless=True)[12:]
+        sides = [(side - 1).to_bytes(3, "little") for side in (width, height)]
+        frame = b"".join(v.to_bytes(3, "little") for v in (0, 0, 7, 7, 100)) + b"\0" + small
+        chunks = b"VP8X" + struct.pack("<I", 10) + b"\2\0\0\0" + b"".join(sides)
+        chunks += b"ANIM" + struct.pack("<I", 6) + bytes(6)
+        chunks += b"ANMF" + struct.pack("<I", len(frame)) + frame
+        return b"RIFF" + struct.pack("<I", len(chunks) + 4) + b"WEBP" + chunks
+    content = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    parts = [b"\x89PNG\r\n\x1a\n"]
+    for name, data in ((b"IHDR", content), (b"IDAT", b""), (b"IEND", b"")):
+        parts += [struct.pack(">I", len(data)), name, data]
+        parts += [struct.pack(">I", zlib.crc32(name + data))]
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "BMP"])
+def test_an_image_that_would_fill_the_memory_is_refused_by_its_header(kind: str) -> None:
+    message = refusal(header(kind, 10_000, 5_001))
+    assert message == "has 10000x5001 pixels, the limit is 50,000,000"
+    assert " pixels" in refusal(header(kind, 16_383, 16_383))
+
+
+def test_a_long_side_is_refused_though_its_pixels_are_few() -> None:
+    message = refusal(header("PNG", 1, 65_536))
+    assert message == "has 1x65536 pixels, the limit of a side is 65,535"
+    assert decode(encode(Image.new("1", (65_535, 1), 1)), "stretch").pixels.min() == 255
+
+
+_MEASURE = """
+import resource, sys
+from cifar10 import image_file
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    image_file.decode(sys.stdin.buffer.read(), "crop")
+except image_file.ImageFileError as error:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "BMP"])
+def test_refusing_it_takes_no_memory(kind: str, root: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _MEASURE],
+        cwd=root,
+        input=header(kind, 16_383, 16_383),
+        capture_output=True,
+        check=True,
+    )
+    kilobytes, _, message = ended.stdout.decode().partition(" ")
+    assert int(kilobytes) < 30_000
+    assert " pixels" in message

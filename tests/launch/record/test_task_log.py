@@ -1,0 +1,104 @@
+"""A task's log as the verbs read it: old lines with their times, and new ones as they come."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from launch.agent import log_file
+from launch.agent.log_file import LogFile
+from launch.record.task_log import TaskLog
+
+
+class Clock:
+    """Both clocks of a log file, which a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_790_000_000.0
+        monkeypatch.setattr(time, "time", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def written(path: Path, clock: Clock, lines: "dict[float, bytes]") -> LogFile:
+    """Writes lines at seconds after the clock's start; returns the open log."""
+    log = LogFile(str(path))
+    for secs, data in lines.items():
+        clock.now = 1_790_000_000.0 + secs
+        log.write(data)
+    return log
+
+
+def texts(log: TaskLog, *, final: bool = True) -> bytes:
+    data = b"".join(line.data for line in log.lines(final=final))
+    if final:
+        log.close()
+    return data
+
+
+def test_each_line_has_the_time_at_which_it_came(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "worker-0.log"
+    written(path, clock, {0: b"a\n", 0.1: b"b\n", 60: b"c\nd\n"}).close()
+    log = TaskLog(path)
+    found = [(line.time - 1_790_000_000, line.data) for line in log.lines(final=True)]
+    log.close()
+    # Moments are a fifth of a second apart.
+    assert found == [(0, b"a\n"), (0, b"b\n"), (60, b"c\n"), (60, b"d\n")]
+
+
+def test_since_leaves_out_what_came_before(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "worker-0.log"
+    written(path, clock, {0: b"a\n", 60: b"b\n", 120: b"c\n"}).close()
+    assert texts(TaskLog(path, since=1_790_000_060.0)) == b"b\nc\n"
+    assert texts(TaskLog(path, since=1_790_000_061.0)) == b"c\n"
+    assert texts(TaskLog(path, since=1_790_000_500.0)) == b""
+
+
+def test_a_line_that_began_before_is_left_out_as_a_whole(tmp_path: Path, clock: Clock) -> None:
+    path = tmp_path / "worker-0.log"
+    written(path, clock, {0: b"a" * 10, 60: b"bbb\nc\n"}).close()
+    assert texts(TaskLog(path, since=1_790_000_060.0)) == b"c\n"
+
+
+def test_both_parts_of_a_rotated_log_are_read(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "_LIMIT", 10)
+    path = tmp_path / "worker-0.log"
+    written(path, clock, {0: b"first\n", 60: b"second\n", 120: b"third\n"}).close()
+    assert (tmp_path / "worker-0.log.1").read_bytes() == b"first\nsecond\n"
+    assert texts(TaskLog(path)) == b"first\nsecond\nthird\n"
+    assert texts(TaskLog(path, since=1_790_000_060.0)) == b"second\nthird\n"
+    assert texts(TaskLog(path, since=1_790_000_120.0)) == b"third\n"
+
+
+def test_new_lines_come_across_a_rotation_and_half_ones_later(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "worker-0.log"
+    reading = TaskLog(path)
+    assert texts(reading, final=False) == b""
+    log = written(path, clock, {0: b"one\ntw"})
+    assert texts(reading, final=False) == b"one\n"
+    monkeypatch.setattr(log_file, "_LIMIT", 8)
+    log.write(b"o\nthree\n")
+    log.write(b"four\nfi")
+    assert texts(reading, final=False) == b"two\nthree\nfour\n"
+    assert texts(reading) == b"fi"
+    log.close()
+
+
+def test_a_log_without_times_is_kept_as_a_whole_and_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.log"
+    path.write_bytes(b"a\nb\n")
+    (tmp_path / "worker-0.times").write_bytes(b"1.5\n-3 x\n\xff 1\nnan 4\n")
+    log = TaskLog(path, since=1.0)
+    assert texts(log) == b"a\nb\n"
+    assert log.is_untimed
+    later = TaskLog(path, since=path.stat().st_mtime + 10)
+    assert texts(later) == b""
+    assert not later.is_untimed

@@ -1,0 +1,299 @@
+"""Runs that outlive their terminal: `up --detach`, `attach`, and Ctrl-C on a terminal."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from launch.cluster.host_list import on_this_machine
+from launch.cluster.tasks import make_job
+from launch.record.outcome import Outcome
+from launch.record.run_folder import RunFolder
+from launch.supervise.background import Background
+from launch.verbs.foreground import Foreground
+from launch.verbs.view import View
+from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left, pid_of, wait_for
+from tests.launch.on_a_terminal import Terminal
+
+TWO = (*LOCAL, "--workers", "1")
+QUESTION = "[l]eave running, [s]top (saves first), [c]ontinue? "
+
+OnTerminal = Callable[..., Terminal]
+
+
+@pytest.fixture
+def on_terminal(launcher: Launcher) -> Iterator[OnTerminal]:
+    """A function that starts a command of the launcher on a terminal."""
+    opened: list[Terminal] = []
+
+    def start(verb: str, *words: str) -> Terminal:
+        opened.append(Terminal(launcher, [verb, *words]))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def training_on_a_terminal(launcher: Launcher, on_terminal: OnTerminal, *words: str) -> Terminal:
+    """Starts an endless job on a terminal, and waits until it trains."""
+    terminal = on_terminal("up", *launcher.up_words(TWO, "--", "steps=100000", *words))
+    launcher.wait_for_log("worker/0", "step 3/")
+    return terminal
+
+
+def read_until(process: "subprocess.Popen[str]", words: str) -> None:
+    """Reads a command's output up to the first line that contains `words`."""
+    assert process.stdout is not None
+    assert any(words in line for line in process.stdout), f"it ended without {words!r}"
+
+
+def launcher_pid(launcher: Launcher) -> int:
+    pid = RunFolder(launcher.state / launcher.run_id()).launcher_pid()
+    assert pid is not None
+    return pid
+
+
+def wait_until_over(launcher: Launcher) -> None:
+    folder = RunFolder(launcher.state / launcher.run_id())
+    wait_for(lambda: folder.launcher_pid() is None, "end of the launcher")
+
+
+def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launcher) -> None:
+    output = launcher.up(TWO, "--detach", "--", "steps=100000")
+    run = launcher.run_id()
+    folder = launcher.state / run
+    assert output.splitlines() == [
+        f"run {run}",
+        f"run folder: {folder}",
+        "the run goes on without this terminal:",
+        f"  python -m launch attach --run {run} --state-dir {launcher.state}   shows it again",
+        f"  python -m launch stop --run {run} --state-dir {launcher.state}   ends it; the master "
+        "saves first",
+    ]
+    for task in ("master/0", "worker/0", "ps/0"):
+        assert pid_of(run, task)
+    status = launcher.verb("status").splitlines()
+    assert status[:2] == [f"run {run}: running", f"run folder: {folder}"]
+    pid = launcher_pid(launcher)
+    assert os.getsid(pid) == pid  # a session of its own, with no file of the starter's
+    opened = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    assert os.devnull in opened
+    ours = [one for one in opened if one.startswith("/") and not one.startswith(str(folder))]
+    assert ours == [os.devnull]
+    assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
+    assert "[master/0 localhost] saved" in (folder / "launcher.log").read_text()
+    status = launcher.verb("status", exit_code=143).splitlines()
+    assert re.fullmatch(r"last reason: \S+Z run ends: stopped by SIGTERM", status[-1])
+    assert_nothing_left(run)
+
+
+def test_a_start_that_fails_is_told_by_detach(launcher: Launcher, tmp_path: Path) -> None:
+    output = launcher.up(TWO, "--detach", "--", "worker/0:die=3", exit_code=3)
+    assert output.splitlines()[-1] == "exit code 3: worker/0 on localhost failed: exit code 3"
+    assert "  | about to fail\n" in output
+    file = tmp_path / "here.yaml"
+    file.write_text("backend: local\nhosts: [localhost]\npass_environment: [NOBODY_SETS_THIS]\n")
+    output = launcher.up(("--cluster", str(file)), "--detach", "--", exit_code=2)
+    assert output.splitlines()[-1].startswith("error: pass_environment: NOBODY_SETS_THIS not set")
+    # And whoever looks later sees why.
+    assert "exit code 2: pass_environment: " in launcher.verb("status", exit_code=2)
+
+
+def test_attach_shows_a_run_to_its_end_and_ends_with_its_exit_code(launcher: Launcher) -> None:
+    launcher.up(TWO, "--detach", "--", "steps=100000")
+    run = launcher.run_id()
+    process = launcher.start("attach", "--state-dir", str(launcher.state))
+    read_until(process, "[worker/0 localhost] epoch 0.1/1  step ")
+    os.kill(pid_of(run, "worker/0"), signal.SIGKILL)
+    lines = process.communicate(timeout=60)[0].splitlines()
+    assert process.returncode == 137
+    assert "worker/0 on localhost failed: killed by SIGKILL; stopping the others" in lines
+    assert "[master/0 localhost] saved" in lines
+    assert lines[-2:] == [
+        f"  log: {launcher.state / run / 'logs' / 'worker-0.log'}",
+        "exit code 137: worker/0 on localhost failed: killed by SIGKILL",
+    ]
+    # A run that is over says how it ended, as often as it is asked.
+    again = launcher.verb("attach", exit_code=137).splitlines()
+    assert again[:2] == [f"run {run}", f"run folder: {launcher.state / run}"]
+    assert again[-1] == lines[-1]
+
+
+def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(
+    launcher: Launcher, on_terminal: OnTerminal
+) -> None:
+    up = training_on_a_terminal(launcher, on_terminal)
+    up.wait_for("master/0")  # the table
+    up.type("\x03")
+    up.wait_for(QUESTION)
+    up.type("l\n")
+    assert up.end() == 130
+    assert "the run goes on without this terminal:" in up.shown
+    assert f"attach --run {launcher.run_id()}" in up.shown
+    up.close()  # the terminal, too
+    attached = on_terminal("attach", "--state-dir", str(launcher.state))
+    attached.wait_for("worker/0")
+    attached.type("\x03")
+    assert attached.end() == 130
+    assert "the run goes on without this terminal:" in attached.shown
+    assert pid_of(launcher.run_id(), "master/0")
+    launcher.verb("stop")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_the_answer_decides_and_a_second_ctrl_c_stops(
+    launcher: Launcher, on_terminal: OnTerminal
+) -> None:
+    up = training_on_a_terminal(launcher, on_terminal)
+    up.type("\x03")
+    up.wait_for(QUESTION)
+    up.type("what?\n")
+    up.wait_for(QUESTION)
+    up.type("c\n")
+    up.wait_for("worker/0")  # the table again
+    up.type("\x03")
+    up.wait_for(QUESTION)
+    up.type("\x03")
+    up.wait_for("SIGINT: stopping all tasks")
+    assert up.end() == 130
+    assert up.last_line == "exit code 130: stopped by SIGINT"
+    log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
+    assert log.read_text().endswith("saved\n")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_stop_at_the_question_saves_and_a_further_ctrl_c_ends_at_once(
+    launcher: Launcher, on_terminal: OnTerminal
+) -> None:
+    up = training_on_a_terminal(launcher, on_terminal, "worker/0:deaf")
+    up.type("\x03")
+    up.wait_for(QUESTION)
+    up.type("s\n")
+    launcher.wait_for_log("master/0", "saved")
+    up.type("\x03")
+    assert up.end() == 130
+    assert_nothing_left(launcher.run_id())
+
+
+def test_a_question_does_not_keep_a_job_from_its_end(
+    launcher: Launcher, on_terminal: OnTerminal
+) -> None:
+    up = training_on_a_terminal(launcher, on_terminal, "print=hello")
+    up.type("\x03")
+    up.wait_for(QUESTION)
+    launcher.verb("stop")
+    assert up.end() == 143
+    assert up.last_line == "exit code 143: stopped by SIGTERM"
+
+
+def test_a_lost_terminal_ends_a_run_that_was_not_left(
+    launcher: Launcher, on_terminal: OnTerminal
+) -> None:
+    up = training_on_a_terminal(launcher, on_terminal)
+    up.hang_up()
+    shown = RunFolder(launcher.state / launcher.run_id()).launcher_log
+    wait_for(lambda: "SIGHUP: stopping all tasks" in shown.read_text(), "the first SIGHUP")
+    up.process.kill()
+    wait_until_over(launcher)
+    assert "exit code 129: stopped by SIGHUP" in launcher.verb("status", exit_code=129)
+    for task in ("master/0", "worker/0", "ps/0"):
+        assert launcher.verb("logs", task).endswith("saved\n")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_a_terminal_that_ends_twice_asks_for_the_end_once(tmp_path: Path) -> None:
+    """The shell and the kernel may both tell of it, and a second signal ends tasks at once."""
+    passed: list[int] = []
+
+    class Process:
+        def __init__(self) -> None:
+            self.left = 3
+
+        def wait(self, secs: float) -> bool:
+            self.left -= 1
+            return self.left == 0
+
+        def outcome(self) -> Outcome:
+            return Outcome(129, "stopped by SIGHUP")
+
+        signal = staticmethod(passed.append)
+
+    folder = RunFolder.create(tmp_path, make_job(on_this_machine(1, 1)))
+    view = View(folder, live=False)
+    signals = [signal.SIGHUP, signal.SIGHUP, signal.SIGTERM]
+    shown = Foreground(cast(Background, Process()), folder, view, signals)
+    assert shown.follow() == Outcome(129, "stopped by SIGHUP")
+    assert passed == [signal.SIGHUP, signal.SIGTERM]
+
+
+def test_a_run_is_detached_by_a_shell_whose_streams_are_closed(launcher: Launcher) -> None:
+    words = launcher.up_words(TWO, "--detach", "--", "steps=100000")
+    command = [sys.executable, "-m", "launch", "up", *words]
+    closed = ["sh", "-c", 'exec 0<&- 3<&-; "$@" | cat', "sh", *command]
+    done = subprocess.run(closed, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    assert "the run goes on without this terminal:\n" in done.stdout
+    launcher.verb("stop")
+    assert "saved" in launcher.verb("logs", "master/0")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_whoever_kills_up_on_a_terminal_ends_its_run(
+    launcher: Launcher, on_terminal: OnTerminal
+) -> None:
+    up = training_on_a_terminal(launcher, on_terminal)
+    up.process.kill()
+    wait_until_over(launcher)
+    assert "exit code 129: stopped by SIGHUP" in launcher.verb("status", exit_code=129)
+    assert "saved" in launcher.verb("logs", "master/0")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: Launcher) -> None:
+    launcher.up(TWO, "--detach", "--", "steps=100000")
+    run = launcher.run_id()
+    launcher.wait_for_log("worker/0", "step 3/")
+    os.kill(launcher_pid(launcher), signal.SIGKILL)
+    assert_nothing_left(run, timeout_secs=60)
+    assert "saved" in launcher.verb("logs", "master/0")
+    output = launcher.verb("attach", exit_code=1)
+    words = f"error: run {run}: its launcher has ended; to end the remaining processes: clean"
+    assert output.splitlines()[-1] == f"{words} --run {run}"
+
+
+def test_a_launcher_that_is_killed_is_named_on_its_terminal(
+    launcher: Launcher, on_terminal: OnTerminal
+) -> None:
+    up = training_on_a_terminal(launcher, on_terminal)
+    os.kill(launcher_pid(launcher), signal.SIGKILL)
+    assert up.end() == 137
+    run = launcher.run_id()
+    words = f"SIGKILL has ended the launcher; to end what is left: clean --run {run}"
+    assert up.last_line == f"exit code 137: {words}"
+    assert_nothing_left(run, timeout_secs=60)
+
+
+def test_attach_shows_a_run_whose_launcher_has_another_terminal(launcher: Launcher) -> None:
+    process = launcher.start_up(TWO, "--", "steps=100000")
+    launcher.wait_for_log("worker/0", "step 3/")
+    attached = launcher.start("attach", "--state-dir", str(launcher.state))
+    read_until(attached, "[master/0 localhost] epoch 0.1/1  step ")
+    launcher.verb("stop")
+    output, _ = attached.communicate(timeout=60)
+    assert attached.returncode == 143
+    assert "[master/0 localhost] saved\n" in output
+    assert output.splitlines()[-1] == "exit code 143: stopped by SIGTERM"
+    process.communicate(timeout=60)
+
+
+def test_logs_of_all_tasks_are_followed_with_their_names(launcher: Launcher) -> None:
+    launcher.up(TWO, "--detach", "--", "steps=40", "ps/0:print=serving")
+    output = launcher.verb("logs", "-f", "--grep", "step 40/|serving")
+    assert "[ps/0 localhost] serving\n" in output
+    assert "[master/0 localhost] epoch 0.1/1  step 40/40  loss 1.9  512 images/s\n" in output
