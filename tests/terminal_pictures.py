@@ -80,7 +80,7 @@ def _styled(terminal: Terminal) -> list[Text]:
 
 def _draw(lines: Sequence[Text], columns: int, path: Path) -> None:
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
-    for line in lines:
+    for line in [*lines, Text()]:  # The picture cuts the last line.
         console.print(line, soft_wrap=True)
     console.save_svg(str(path), title="make demo", unique_id=path.stem)
 

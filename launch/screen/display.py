@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Optional, TextIO, cast
 
-from launch.screen.job_line import count_states, duration
+from launch.screen.job_line import count_states, duration, without_speed
 from launch.screen.plain import plain
 from launch.screen.row import Item, Row
 
@@ -53,8 +53,8 @@ class Display:
         self._thread.start()
 
     def task_line(self, task: str, host: str, line: str) -> None:
-        """Shows a line of a task's output, above the table if live."""
-        self.note(f"[{task} {host}] {line}")
+        """Shows a line of a task's output; if live, above the table and without the job's speed."""
+        self.note(f"[{task} {host}] {without_speed(line) if self.live else line}")
 
     def note(self, text: str) -> None:
         """Shows one line; drops it if too many lines are waiting."""

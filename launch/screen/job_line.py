@@ -52,10 +52,20 @@ def job_line(rows: Sequence[Row], secs: Optional[float] = None) -> str:
 
 def own_words(row: Row) -> str:
     """Returns a task's last line without what the table or the line of the job says."""
-    if not (row.step and _STEP.search(row.last)):
-        return row.last
-    rest = row.last.strip()
-    for pattern in (_STEP, _LEFT, _RATE):
+    return _without(row.last, _STEP, _LEFT, _RATE) if row.step else row.last
+
+
+def without_speed(line: str) -> str:
+    """Returns a progress line without images/s and the time left, which the job's line has."""
+    return _without(line, _LEFT, _RATE)
+
+
+def _without(line: str, *patterns: "re.Pattern[str]") -> str:
+    """Removes what matches from a progress line; other lines stay as they are."""
+    if not _STEP.search(line):
+        return line
+    rest = line.rstrip()
+    for pattern in patterns:
         rest = pattern.sub("", rest).strip()
     return re.sub(r"\s{3,}", "  ", rest)
 

@@ -6,6 +6,7 @@ import functools
 import os
 import queue
 import termios
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from typing import TextIO
@@ -55,7 +56,8 @@ def show_live(stream: TextIO, items: "queue.SimpleQueue[Item]", since: float) ->
             is_open = None not in found
             lines = [item for item in found if isinstance(item, str)]
             if lines:
-                console.print(Text("\n".join(lines)), soft_wrap=True)
+                text = "\n".join(_wrapped(line, console.width) for line in lines)
+                console.print(Text(text), soft_wrap=True)
             for item in found:
                 if item is not None and not isinstance(item, str):
                     rows = item
@@ -70,6 +72,14 @@ def _next_items(items: "queue.SimpleQueue[Item]") -> list[Item]:
         while len(found) < _MOST_LINES and found[-1] is not None:
             found.append(items.get_nowait())
     return found
+
+
+def _wrapped(line: str, width: int) -> str:
+    """Breaks a line between words; a long path stays whole, so that it can be copied."""
+    words = textwrap.TextWrapper(
+        width, expand_tabs=False, break_long_words=False, break_on_hyphens=False
+    )
+    return words.fill(line) if len(line) > width else line
 
 
 def _frame(console: Console, rows: Sequence[Row], secs: float) -> RenderableType:

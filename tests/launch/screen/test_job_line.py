@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.screen.job_line import count_states, duration, job_line, own_words
+from launch.screen.job_line import count_states, duration, job_line, own_words, without_speed
 from launch.screen.row import Row
 
 MASTERS = (
@@ -60,6 +60,12 @@ def test_durations_have_two_units(secs: float, words: str) -> None:
 )
 def test_a_row_repeats_neither_step_nor_speed_nor_the_time_left(last: str, words: str) -> None:
     assert own_words(row("master/0", "123/282", "944", last)) == words
+
+
+def test_a_progress_line_above_the_table_has_no_speed() -> None:
+    words = "epoch 1.7/4  step 123/282  loss 0.748  accuracy 0.787  lr 0.0605"
+    assert without_speed(MASTERS) == words
+    assert without_speed("reads 9 images/s") == "reads 9 images/s"
 
 
 def test_a_row_without_a_step_keeps_its_line() -> None:
