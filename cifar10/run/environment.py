@@ -11,6 +11,7 @@ import tensorflow as tf2
 from cifar10 import models
 from cifar10.config.rates import highest_rate, warmup_steps
 from cifar10.host.cpu import count_cores, cpu_name
+from cifar10.output.digits import rounded_figures
 from cifar10.step.params import ModelParams
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
@@ -30,7 +31,7 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
         "num_inter_threads": session.inter_op_parallelism_threads,
         "kernels": "own" if plan.own_kernels else "tensorflow",
     }
-    return {**dataclasses.asdict(config), **chosen}
+    return {**dataclasses.asdict(config), **rounded_figures(chosen)}
 
 
 def _learning(params: ModelParams) -> dict[str, Any]:

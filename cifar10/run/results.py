@@ -13,6 +13,7 @@ from cifar10.host.console import say
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.signals import StopRequest
 from cifar10.output import checkpoints
+from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
 from cifar10.output.report import Mistake, render_report
 from cifar10.run import environment
@@ -113,7 +114,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
     rates = [row["images_per_sec"] for row in history.train]
     own = [row["own_images_per_sec"] for row in history.train if "own_images_per_sec" in row]
     seen = checkpoints.read_counter(last, "examples_seen")
-    return {
+    figures = {
         "eval_accuracy": evaluation.accuracy,
         "eval_accuracy_augmented": evaluation.augmented_accuracy,
         "eval_loss": evaluation.loss,
@@ -129,6 +130,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
         "own_images_per_sec": float(np.median(own)) if own else None,
         "num_parameters": checkpoints.count_parameters(evaluation.checkpoint),
     }
+    return rounded_figures(figures)
 
 
 def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:

@@ -5,6 +5,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine, TrainingStatus
 from cifar10.run.hooks.summaries import writer
@@ -123,7 +124,7 @@ class ProgressHook(tf.train.SessionRunHook):
         del row["seconds_left"]
         if row["own_images_per_sec"] is None:
             del row["own_images_per_sec"]
-        self._history.train.append({**row, "seconds": self._clock.seconds})
+        self._history.train.append(rounded_figures({**row, "seconds": self._clock.seconds}))
         value = tf.Summary.Value(tag="images_per_sec", simple_value=status.images_per_sec)
         if self._writer:
             self._writer.add_summary(tf.Summary(value=[value]), status.step)

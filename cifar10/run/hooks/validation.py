@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.signals import StopRequest
 from cifar10.output import checkpoints
+from cifar10.output.digits import rounded
 from cifar10.output.history import History
 from cifar10.output.report import confusion_matrix_png
 from cifar10.run.hooks import summaries
@@ -47,10 +48,10 @@ class ValidationRecorder(tf.estimator.Exporter):
         is_the_final_export: bool,
     ) -> None:
         """Records one validation and keeps the checkpoint if it is the best."""
-        step, accuracy = int(eval_result["global_step"]), float(eval_result["accuracy"])
+        step, accuracy = int(eval_result["global_step"]), rounded(eval_result["accuracy"])
         output_dir = self._job.config.output_place
         seen = checkpoints.read_counter(checkpoint_path, "examples_seen")
-        loss = float(eval_result["cross_entropy"])
+        loss = rounded(eval_result["cross_entropy"])
         # Finite weights may overflow: such a checkpoint is not one to keep, whatever its accuracy.
         is_best = math.isfinite(loss) and checkpoints.keep_if_best(
             output_dir, checkpoint_path, step, accuracy
@@ -59,7 +60,7 @@ class ValidationRecorder(tf.estimator.Exporter):
         self._history.validation.append(
             {
                 "step": step,
-                "epoch": seen / self._job.num_examples,
+                "epoch": rounded(seen / self._job.num_examples),
                 "loss": loss,
                 "accuracy": accuracy,
                 "seconds": self._history.seconds,
