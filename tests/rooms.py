@@ -172,6 +172,7 @@ LIGHT = (
     "cifar10.output.progress.line",
     "cifar10.output.progress.text",
     "cifar10.output.report.page",
+    "cifar10.run.seeds",
     "cifar10.step.cpu_setting",
     "cifar10.tf_internals.native_log",
 )

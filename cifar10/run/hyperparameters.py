@@ -1,0 +1,48 @@
+"""Shows the settings of a run in TensorBoard's HPARAMS tab, beside its accuracies.
+
+The tab has a row for each run below the folder that TensorBoard reads.
+"""
+
+import dataclasses
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorboard.plugins.hparams import api as hp
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.run.environment import describe_config
+from cifar10.run.hooks.summaries import writer
+from cifar10.run.job import Job
+from cifar10.schema import EVAL, TRAIN, VALIDATION
+from cifar10.settings import flag_of
+
+_GROUPS = ("model", "training", "devices")
+# The folder of a split beside that of the training, where the settings are.
+_METRICS = [
+    hp.Metric(tag, group=f"../{split}", display_name=f"{split} {tag}")
+    for split in (VALIDATION, EVAL)
+    for tag in ("accuracy", "cross_entropy")
+] + [hp.Metric(tag, group=".", display_name=f"{TRAIN} {tag}") for tag in ("loss", "images_per_sec")]
+
+
+def write(job: Job) -> None:
+    """Writes the settings to TensorBoard's folder of the training."""
+    settings = _settings(job)
+    names = [hp.HParam(name) for name in settings]
+    events = writer(job.config.log_folder(TRAIN))
+    for summary in (
+        hp.hparams_config_pb(hparams=names, metrics=_METRICS),
+        hp.hparams_pb(settings),
+    ):
+        events.add_summary(tf.Summary.FromString(summary.SerializeToString()), 0)
+    events.flush()
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    """Returns the settings that decide what is learned and how fast, and that have a value."""
+    groups = {field.name: flag_of(field).group for field in dataclasses.fields(TrainConfig)}
+    return {
+        name: value
+        for name, value in describe_config(job.params).items()
+        if groups[name] in _GROUPS and value is not None
+    }
