@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 from tensorboard.plugins.hparams import api as hp
+from tensorboard.plugins.hparams import plugin_data_pb2
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.run.environment import describe_config
@@ -16,6 +17,8 @@ from cifar10.run.job import Job
 from cifar10.schema import EVAL, TRAIN, VALIDATION
 from cifar10.settings import flag_of
 
+# TensorBoard shows five settings at first: these, if it has to choose.
+_FIRST = ("learning_rate", "num_layers", "optimizer", "seed", "train_batch_size")
 _GROUPS = ("model", "training", "devices")
 # The folder of a split beside that of the training, where the settings are.
 _METRICS = [
@@ -28,14 +31,22 @@ _METRICS = [
 def write(job: Job) -> None:
     """Writes the settings to TensorBoard's folder of the training."""
     settings = _settings(job)
-    names = [hp.HParam(name) for name in settings]
     events = writer(job.config.log_folder(TRAIN))
-    for summary in (
-        hp.hparams_config_pb(hparams=names, metrics=_METRICS),
-        hp.hparams_pb(settings),
-    ):
+    for summary in (_columns(settings), hp.hparams_pb(settings)):
         events.add_summary(tf.Summary.FromString(summary.SerializeToString()), 0)
     events.flush()
+
+
+def _columns(settings: dict[str, Any]) -> Any:
+    """Returns the summary that names the columns of the tab."""
+    names = [hp.HParam(name) for name in settings]
+    summary = hp.hparams_config_pb(hparams=names, metrics=_METRICS)
+    plugin = summary.value[0].metadata.plugin_data
+    content = plugin_data_pb2.HParamsPluginData.FromString(plugin.content)
+    for column in content.experiment.hparam_infos:
+        column.differs = column.name in _FIRST  # Columns that differ come first.
+    plugin.content = content.SerializeToString()
+    return summary
 
 
 def _settings(job: Job) -> dict[str, Any]:

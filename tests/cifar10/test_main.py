@@ -99,6 +99,9 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
     assert unnamed == []
     assert {field.partition(".")[0] for field in unused} == {"cluster"}
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    rows = {key: value for line in lines for key, value in json.loads(line).items()}
+    assert check_fields("docs/outputs.md", "metrics.jsonl", rows) == ([], ["augmented_accuracy"])
     run_status.touch_mark(str(output))
     for name in ("model.json", "training.json", "best/best.json", "evaluator.json"):
         content = json.loads((output / name).read_text())

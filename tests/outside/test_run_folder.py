@@ -176,6 +176,12 @@ def test_the_hparams_tab_shows_settings_beside_accuracies(killed):
     assert found["../validation", "accuracy"] == pytest.approx(last["accuracy"])
     assert found["../eval", "accuracy"] == pytest.approx(result["figures"]["eval_accuracy"])
     assert (".", "loss") in found
+    metadata = context.hparams_metadata(RequestContext(), "")
+    experiment = context.experiment_from_metadata(RequestContext(), "", True, metadata, None)
+    assert [column.name for column in experiment.hparam_infos][:4] == [
+        *("learning_rate", "optimizer", "seed", "train_batch_size"),
+    ]
+    assert experiment.metric_infos[0].display_name == "validation accuracy"
 
 
 def test_each_checkpoint_has_one_validation_and_one_set_of_pictures(killed):
@@ -185,6 +191,9 @@ def test_each_checkpoint_has_one_validation_and_one_set_of_pictures(killed):
     assert [picture.step for picture in found.Images("confusion_matrix")] == [20, 40, 60]
     samples = events(killed / "train").Images("augmented_samples")
     assert [picture.step for picture in samples] == [1, 20, 40, 60]
+    # TensorBoard shows nothing of a picture without a size.
+    assert {(one.width, one.height) for one in samples} == {(536, 264)}
+    assert {(p.width, p.height) for p in found.Images("confusion_matrix")} == {(1080, 1000)}
 
 
 def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder, forks):

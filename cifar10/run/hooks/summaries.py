@@ -5,16 +5,20 @@ left events of these steps. An event SessionLog.START with a step takes them bac
 `EventAccumulator`, and so its web page, drops earlier events of that step and of later ones.
 """
 
+import io
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from PIL import Image
 
 from cifar10.output import checkpoints
 from cifar10.output.history import History
 from cifar10.output.report import confusion_matrix_png
 from cifar10.step import training_step
 from cifar10.step.training_step import StepReport
+
+_RGB = 3  # in tf.Summary.Image
 
 
 def writer(folder: str) -> Any:
@@ -43,8 +47,12 @@ def add_confusion_matrix(folder: str, step: int, counts: Any, class_names: Seque
 
 
 def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:
-    """Adds a PNG file to TensorBoard."""
-    picture = tf.Summary.Image(encoded_image_string=png)
+    """Adds a PNG file to TensorBoard, which shows a picture in the size that its event gives."""
+    with Image.open(io.BytesIO(png)) as image:
+        width, height = image.size
+    picture = tf.Summary.Image(
+        encoded_image_string=png, width=width, height=height, colorspace=_RGB
+    )
     writer(folder).add_summary(tf.Summary(value=[tf.Summary.Value(tag=tag, image=picture)]), step)
 
 
@@ -95,7 +103,9 @@ class SummaryHook(tf.train.SessionRunHook):
 
     def begin(self) -> None:
         """Merges the summaries of the graph that is about to run."""
-        self._summary = tf.summary.merge_all()  # None: the model makes none.
+        # Estimator adds a summary of the loss, which `MetricsHook` writes with the other figures.
+        own = [one for one in tf.get_collection(tf.GraphKeys.SUMMARIES) if one.op.name != "loss"]
+        self._summary = tf.summary.merge(own) if own else None
         self._report = training_step.report_tensor()
         self._global_step = tf.train.get_global_step()
         self._writer = writer(self._folder)

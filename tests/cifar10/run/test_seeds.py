@@ -10,6 +10,7 @@ import pytest
 from cifar10.run import seeds
 from tests.cifar10 import program
 from tests.cifar10.forks import Forks
+from tests.documents import check_fields
 
 SMALL = ("--model=mlp", "--train-batch-size=16", "--train-steps=6", "--warmup-epochs=0")
 
@@ -35,6 +36,7 @@ def results(folder: pathlib.Path, *numbers: int) -> list[dict[str, float]]:
 def test_each_seed_has_its_own_folder_and_seeds_json_the_mean_and_the_deviation(compared, folder):
     assert compared.returncode == 0, compared.stderr
     found = json.loads((folder / "compared/seeds.json").read_text())
+    assert check_fields("docs/outputs.md", "seeds.json", found) == ([], [])
     one, other = results(folder, 5, 3)
     assert [row["seed"] for row in found["runs"]] == [5, 3]
     assert found["runs"][0] == {

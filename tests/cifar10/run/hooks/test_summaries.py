@@ -37,7 +37,7 @@ def write(folder: pathlib.Path, *steps: int) -> None:
 
 
 def train(
-    hook: tf.train.SessionRunHook, first: int, steps: int, each: int = 1, curve: bool = True
+    hook: tf.train.SessionRunHook, first: int, steps: int, each: int = 1, name: str = "curve"
 ) -> None:
     """Takes steps from global step `first`; other trainers take the rest of `each` meanwhile."""
     with tf.Graph().as_default():
@@ -47,8 +47,7 @@ def train(
         counted = step.assign_add(each, read_value=True)
         numbers = [tf.cast(one, tf.float64) for one in (counted, 0, 0, 0)]
         tf.stack(numbers, name=training_step.REPORT)
-        if curve:
-            tf.summary.scalar("curve", tf.cast(counted, tf.float32))
+        tf.summary.scalar(name, tf.cast(counted, tf.float32))
         creator = tf.train.ChiefSessionCreator(setting)
         with tf.train.MonitoredSession(creator, [hook]) as session:
             for _ in range(steps):
@@ -73,9 +72,9 @@ def test_summaries_are_of_step_1_and_of_multiples(tmp_path, first, steps, each, 
     assert rows(tmp_path) == expected
 
 
-def test_a_model_without_summaries_has_none(tmp_path):
+def test_estimators_summary_of_the_loss_is_not_written_a_second_time(tmp_path):
     hook = summaries.SummaryHook(10, str(tmp_path))
-    train(hook, first=0, steps=3, curve=False)
+    train(hook, first=0, steps=3, name="loss")
     assert rows(tmp_path) == []
 
 
