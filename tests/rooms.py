@@ -168,6 +168,7 @@ LIGHT = (
     "cifar10.host.process_end",
     "cifar10.host.signals",
     "cifar10.ops.kernels.build",
+    "cifar10.output.digits",
     "cifar10.output.progress.display",
     "cifar10.output.progress.line",
     "cifar10.output.progress.text",

@@ -4,6 +4,7 @@ The tab has a row for each run below the folder that TensorBoard reads.
 """
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -32,9 +33,15 @@ def write(job: Job) -> None:
     """Writes the settings to TensorBoard's folder of the training."""
     settings = _settings(job)
     events = writer(job.config.log_folder(TRAIN))
-    for summary in (_columns(settings), hp.hparams_pb(settings)):
+    for summary in (_columns(settings), hp.hparams_pb(settings, trial_id=_trial(job, settings))):
         events.add_summary(tf.Summary.FromString(summary.SerializeToString()), 0)
     events.flush()
+
+
+def _trial(job: Job, settings: dict[str, Any]) -> str:
+    """Returns the name of the run's row; TensorBoard averages runs of the same name."""
+    digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
+    return f"{job.config.output_dir} {digest[:6]}"
 
 
 def _columns(settings: dict[str, Any]) -> Any:

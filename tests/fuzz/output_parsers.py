@@ -169,7 +169,7 @@ PARSERS = [
         needs_tensorflow=True,
     ),
     Parser(
-        "metrics-jsonl", lambda: [_METRICS], _continue_metrics, (), mutate.of_json,
+        "metrics-jsonl", lambda: [_METRICS], _continue_metrics, (), mutate.of_text,
         needs_tensorflow=True,
     ),
     Parser(

@@ -156,6 +156,24 @@ def test_tensorboard_calls_the_runs_by_their_splits_and_drops_nothing_else(kille
     assert all("step: 21" in line or "step: 20" in line for line in purged), purged
 
 
+def test_the_images_tab_shows_samples_and_confusion_matrices(killed):
+    multiplexer = plugin_event_multiplexer.EventMultiplexer()
+    multiplexer.AddRunsFromDirectory(str(killed)).Reload()
+    shown = {
+        run: [
+            tag
+            for tag in multiplexer.Runs()[run]["tensors"]
+            if multiplexer.SummaryMetadata(run, tag).plugin_data.plugin_name == "images"
+        ]
+        for run in multiplexer.Runs()
+    }
+    assert shown == {
+        "train": ["augmented_samples"],
+        "validation": ["confusion_matrix"],
+        "eval": ["confusion_matrix"],
+    }
+
+
 def test_the_hparams_tab_shows_settings_beside_accuracies(killed):
     multiplexer = plugin_event_multiplexer.EventMultiplexer()
     multiplexer.AddRunsFromDirectory(str(killed)).Reload()
@@ -191,7 +209,6 @@ def test_each_checkpoint_has_one_validation_and_one_set_of_pictures(killed):
     assert [picture.step for picture in found.Images("confusion_matrix")] == [20, 40, 60]
     samples = events(killed / "train").Images("augmented_samples")
     assert [picture.step for picture in samples] == [1, 20, 40, 60]
-    # TensorBoard shows nothing of a picture without a size.
     assert {(one.width, one.height) for one in samples} == {(536, 264)}
     assert {(p.width, p.height) for p in found.Images("confusion_matrix")} == {(1080, 1000)}
 

@@ -53,16 +53,20 @@ class ProfileHook(tf.train.SessionRunHook):
         self._global_step = tf.train.get_global_step()
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Reads the global step."""
+        """Reads the global step; a window that lies before it is not recorded."""
         self._step = int(session.run(self._global_step))
+        if self._first is None and self._window is not None and self._step >= self._window[1]:
+            self._window = None
 
     def before_run(self, run_context: Any) -> Any:
-        """Begins to record before the first step of the window."""
-        if self._window is not None and self._first is None:
-            first, last = self._window
-            if first <= self._step + 1 <= last:
-                self._first = self._step + 1
-                tf2.profiler.experimental.start(self._folder)
+        """Begins to record before the first step of the window.
+
+        Where other trainers take all steps of the window, this is the first step after it.
+        """
+        is_next = self._window is not None and self._step + 1 >= self._window[0]
+        if is_next and self._first is None:
+            self._first = self._step + 1
+            tf2.profiler.experimental.start(self._folder)
         return tf.train.SessionRunArgs(self._report)
 
     def after_run(self, run_context: Any, run_values: Any) -> None:

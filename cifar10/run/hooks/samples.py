@@ -56,7 +56,8 @@ class SamplesHook(tf.train.SessionRunHook):
 def _sheet(images: Any) -> Any:
     """Lays out uint8 [N, 32, 32, 3] in rows, enlarged: uint8 [height, width, 3]."""
     large = np.kron(images, np.ones([1, _SCALE, _SCALE, 1], np.uint8))
-    padded = np.pad(large, [(0, -len(large) % _COLUMNS), (0, _GAP), (0, _GAP), (0, 0)])
+    missing, white = -len(large) % _COLUMNS, 255  # What a crop uncovers is black.
+    padded = np.pad(large, [(0, missing), (0, _GAP), (0, _GAP), (0, 0)], constant_values=white)
     _, height, width, _ = padded.shape
     rows = padded.reshape(-1, _COLUMNS, height, width, 3).swapaxes(1, 2)
     return rows.reshape(-1, _COLUMNS * width, 3)[:-_GAP, :-_GAP]

@@ -47,7 +47,7 @@ def add_confusion_matrix(folder: str, step: int, counts: Any, class_names: Seque
 
 
 def add_picture(folder: str, step: int, tag: str, png: bytes) -> None:
-    """Adds a PNG file to TensorBoard, which shows a picture in the size that its event gives."""
+    """Adds a PNG file to TensorBoard."""
     with Image.open(io.BytesIO(png)) as image:
         width, height = image.size
     picture = tf.Summary.Image(

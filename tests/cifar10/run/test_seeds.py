@@ -78,15 +78,15 @@ def test_the_table_is_printed_at_the_end(compared, folder):
     assert lines[-1] == "seeds: compared/seeds.json"
 
 
-def test_finished_seeds_are_kept_when_another_one_comes_in(compared, folder, forks):
+def test_a_finished_seed_is_not_trained_again(compared, folder, forks):
     before = (folder / "compared/seed-5/result.json").read_bytes()
-    words = ("--seeds=5,4", "--test-time-augmentation", "--log-dir=logs", "--output-dir=compared")
+    words = ("--seeds=5", "--test-time-augmentation", "--log-dir=logs", "--output-dir=compared")
     again = forks.run(*SMALL, *words, cwd=folder)
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[1].startswith("already trained to step 6: eval accuracy 0.")
     assert (folder / "compared/seed-5/result.json").read_bytes() == before
     found = json.loads((folder / "compared/seeds.json").read_text())
-    assert [row["seed"] for row in found["runs"]] == [5, 4]
+    assert [row["seed"] for row in found["runs"]] == [5]
 
 
 def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):

@@ -12,15 +12,18 @@ from cifar10.run.hooks.profile import ProfileHook, check_window
 from cifar10.step import training_step
 
 
-def train(folder: pathlib.Path, window: str, first: int, steps: int) -> list[str]:
-    """Takes steps after step `first`; returns what the hook says."""
+def train(folder: pathlib.Path, window: str, first: int, steps: int, each: int = 1) -> list[str]:
+    """Takes steps after step `first`; returns what the hook says.
+
+    Other trainers take the rest of `each` meanwhile.
+    """
     said: list[str] = []
     config = TrainConfig(log_dir=str(folder), profile_steps=window)
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
         begun = step.assign(first).op
         setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
-        counted = step.assign_add(1, read_value=True)
+        counted = step.assign_add(each, read_value=True)
         numbers = [tf.cast(one, tf.float64) for one in (counted, 0, 0, 0)]
         tf.stack(numbers, name=training_step.REPORT)
         hooks = [ProfileHook(config, said.append)]
@@ -42,6 +45,11 @@ def test_the_window_has_a_table_and_a_trace(tmp_path):
     (trace,) = tmp_path.glob("train/plugins/profile/*/*.trace.json.gz")
     assert len(list(trace.parent.glob("*.xplane.pb"))) == 1
     assert said == f"{table}profile: {tmp_path}/profile.txt, and the trace {trace}"
+
+
+def test_where_others_take_the_whole_window_the_next_step_is_recorded(tmp_path):
+    (said,) = train(tmp_path, "3:5", first=0, steps=4, each=10)
+    assert "in steps 11 to 20" in said
 
 
 @pytest.mark.parametrize(

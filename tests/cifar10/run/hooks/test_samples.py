@@ -56,7 +56,7 @@ def test_a_picture_shows_the_images_of_its_step_in_rows_of_four(tmp_path):
     _, (_, picture) = pictures(tmp_path)
     assert picture.shape == (2 * 128 + 8, 4 * 128 + 3 * 8, 3)
     corners = picture[::136, ::136, 0].tolist()
-    assert corners == [[3, 4, 5, 6], [7, 8, 0, 0]]
+    assert corners == [[3, 4, 5, 6], [7, 8, 255, 255]]
 
 
 def test_a_checkpoint_before_the_first_step_has_no_picture(tmp_path):
