@@ -343,7 +343,6 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         group="reporting",
         at_least=1,
     )
-
     profile_steps: Optional[str] = setting(
         None,
         "steps to profile, 100:110, both included: a trace for TensorBoard, and a table of the "

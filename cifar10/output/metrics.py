@@ -71,10 +71,12 @@ class Metrics:
             self._write_all()
 
     def flush(self) -> None:
-        """Waits until all rows are on disk."""
-        if self._is_behind:
+        """Waits until all rows are on disk; a file that somebody has moved away is written anew."""
+        if self._path is None or not self._rows:
+            return
+        if self._is_behind or not tf.io.gfile.exists(self._path):
             self._write_all()
-        elif self._path is not None and self._rows:
+        else:
             sync(self._path)
 
     def _write_all(self) -> None:

@@ -106,6 +106,13 @@ def test_where_files_cannot_grow_all_rows_are_written_at_once(tmp_path):
         assert [json.loads(line)["step"] for line in file.read().splitlines()] == [10, 20]
 
 
+def test_a_file_that_is_moved_away_meanwhile_is_written_anew_at_the_next_checkpoint(path):
+    metrics = write(path, 10, 20)
+    path.rename(path.with_name("mine.jsonl"))
+    metrics.flush()
+    assert rows(path) == [("train", 10), ("train", 20)]
+
+
 def test_without_a_path_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_nothing = Metrics()
