@@ -159,14 +159,8 @@ def test_tensorboard_calls_the_runs_by_their_splits_and_drops_nothing_else(kille
 def test_the_images_tab_shows_samples_and_confusion_matrices(killed):
     multiplexer = plugin_event_multiplexer.EventMultiplexer()
     multiplexer.AddRunsFromDirectory(str(killed)).Reload()
-    shown = {
-        run: [
-            tag
-            for tag in multiplexer.Runs()[run]["tensors"]
-            if multiplexer.SummaryMetadata(run, tag).plugin_data.plugin_name == "images"
-        ]
-        for run in multiplexer.Runs()
-    }
+    found = multiplexer.PluginRunToTagToContent("images")
+    shown = {run: sorted(tags) for run, tags in found.items()}
     assert shown == {
         "train": ["augmented_samples"],
         "validation": ["confusion_matrix"],
