@@ -159,7 +159,8 @@ def test_tensorboard_calls_the_runs_by_their_splits_and_drops_nothing_else(kille
 def test_the_images_tab_shows_samples_and_confusion_matrices(killed):
     multiplexer = plugin_event_multiplexer.EventMultiplexer()
     multiplexer.AddRunsFromDirectory(str(killed)).Reload()
-    found = multiplexer.PluginRunToTagToContent("images")
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(killed))
+    found = provider.list_blob_sequences(RequestContext(), experiment_id="", plugin_name="images")
     shown = {run: sorted(tags) for run, tags in found.items()}
     assert shown == {
         "train": ["augmented_samples"],
