@@ -88,7 +88,8 @@ _CIFAR10 = _rooms(
     (
         "run",
         "what each task does, from its start to its end",
-        "schema image_file errors tf_internals models config host input cluster output step",
+        "schema image_file errors settings tf_internals models config host input cluster output "
+        "step",
         ANYTHING,
     ),
     ("main", "command line → exit code", "errors tf_internals config host cluster run", LATE),
@@ -173,10 +174,12 @@ LIGHT = (
     "cifar10.host.process_end",
     "cifar10.host.signals",
     "cifar10.ops.kernels.build",
+    "cifar10.output.digits",
     "cifar10.output.progress.display",
     "cifar10.output.progress.line",
     "cifar10.output.progress.text",
     "cifar10.output.report.page",
+    "cifar10.run.seeds",
     "cifar10.step.cpu_setting",
     "cifar10.tf_internals.native_log",
 )

@@ -5,6 +5,7 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 
 import dataclasses
 import math
+import re
 from typing import Any
 
 from cifar10 import models
@@ -28,6 +29,42 @@ def check_config(config: ConfigFields) -> None:
     _check_paths(config)
     _check_model_settings(config)
     _check_contradictions(config)
+    _check_seeds(config)
+    _check_profile(config)
+
+
+def _check_seeds(config: ConfigFields) -> None:
+    if config.seeds is None:
+        return
+    if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", config.seeds, re.ASCII):
+        _refuse(f"--seeds must be numbers with commas between them, 1,2,3, got {config.seeds!r}")
+    seeds = config.seed_list
+    if max(seeds) >= 2**31:
+        _refuse(f"--seeds must be at least 0 and below {2**31}, got {max(seeds)}")
+    if len(set(seeds)) < len(seeds):
+        _refuse(f"--seeds must all be different, got {config.seeds}")
+    if config.is_set("seed"):
+        _refuse(f"--seed {config.seed} and --seeds {config.seeds} contradict each other; give one")
+    if config.mode != "train_and_evaluate":
+        _refuse(
+            f"--seeds is for training, got --mode {config.mode}; name the folder of one seed, "
+            f"--output-dir {config.output_dir}/seed-{seeds[0]}"
+        )
+
+
+def _check_profile(config: ConfigFields) -> None:
+    steps = config.profile_steps
+    if steps is None:
+        return
+    if not re.fullmatch(r"[0-9]{1,10}:[0-9]{1,10}", steps, re.ASCII):
+        _refuse(f"--profile-steps must be the first and the last step, 100:110, got {steps!r}")
+    first, last = config.profile_window or (0, 0)
+    if not 1 <= first <= last:
+        _refuse(
+            f"--profile-steps must begin at step 1 or later and not end before that, got {steps}"
+        )
+    if config.mode != "train_and_evaluate":
+        _refuse(f"--profile-steps is for training, got --mode {config.mode}; leave it out")
 
 
 def check_value(field: "dataclasses.Field[Any]", value: Any, name: str) -> None:

@@ -31,6 +31,7 @@ REDUCTIONS = ("cpu", "nccl")
 KERNELS = ("auto", "own", "tensorflow")
 
 DEFAULT_TRAIN_STEPS = 80_000
+MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,6 +232,12 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         at_most=schema.HEIGHT,
     )
     seed: int = setting(1, "same seed, same run", group="training", at_least=0, below=2**31)
+    seeds: Optional[str] = setting(
+        None,
+        "train with each of these seeds in turn, 1,2,3, each in a folder seed-N of --output-dir, "
+        "and print means and deviations",
+        group="training",
+    )
     test_time_augmentation: bool = setting(
         False,
         "at the end, also the accuracy of the mean answer to each image mirrored and shifted",
@@ -360,8 +367,18 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         group="reporting",
         at_least=1,
     )
-    summary_steps: int = setting(
-        100, "steps between TensorBoard summaries", group="reporting", at_least=1
+    summary_steps: Optional[int] = setting(
+        None,
+        "steps between rows of TensorBoard's curves and of metrics.jsonl (default: a hundredth of "
+        f"the run, at most {MOST_SUMMARY_STEPS})",
+        group="reporting",
+        at_least=1,
+    )
+    profile_steps: Optional[str] = setting(
+        None,
+        "steps to profile, 100:110, both included: a trace for TensorBoard, and a table of the "
+        "ops that take the most time",
+        group="reporting",
     )
 
     def is_set(self, name: str) -> bool:
@@ -394,6 +411,33 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     def log_place(self) -> str:
         """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
         return self.output_place if self.log_dir is None else self.place(self.log_dir)
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds of --seeds, in order; that of --seed alone if it is unset."""
+        return [self.seed] if self.seeds is None else [int(one) for one in self.seeds.split(",")]
+
+    @property
+    def profile_window(self) -> Optional[tuple[int, int]]:
+        """The first and the last step of --profile-steps; None if it is unset."""
+        if self.profile_steps is None:
+            return None
+        first, _, last = self.profile_steps.partition(":")
+        return int(first), int(last)
+
+    def log_folder(self, split: str) -> str:
+        """Returns the folder for TensorBoard's events of a split, after which a run is named."""
+        return posixpath.join(self.log_place, split)
+
+    def steps_between_rows(self, total_steps: int) -> int:
+        """Returns the steps between rows of TensorBoard's curves: --summary-steps, or what fits.
+
+        Args:
+          total_steps: global step at which training ends.
+        """
+        if self.summary_steps is not None:
+            return self.summary_steps
+        return min(MOST_SUMMARY_STEPS, math.ceil(total_steps / 100))
 
     def total_steps(self, num_examples: int, examples_per_step: Optional[int] = None) -> int:
         """Returns the global step at which training ends.

@@ -11,6 +11,7 @@ import tensorflow as tf2
 from cifar10 import models
 from cifar10.config.rates import highest_rate, warmup_steps
 from cifar10.host.cpu import count_cores, cpu_name
+from cifar10.output.digits import rounded_figures
 from cifar10.step.params import ModelParams
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
@@ -18,7 +19,9 @@ _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotli
 
 def describe_config(params: ModelParams) -> dict[str, Any]:
     """Returns every setting by name, with the values that were chosen for unset ones."""
-    return {**dataclasses.asdict(params.config), **_in_force(params)}
+    in_force = _in_force(params)
+    chosen = {name: in_force[name] for name in chosen_settings(params)}
+    return {**dataclasses.asdict(params.config), **rounded_figures(chosen)}
 
 
 def chosen_settings(params: ModelParams) -> list[str]:
@@ -40,6 +43,7 @@ def _in_force(params: ModelParams) -> dict[str, Any]:
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
         "kernels": "own" if plan.own_kernels else "tensorflow",
+        "summary_steps": config.steps_between_rows(params.total_steps),
     }
 
 

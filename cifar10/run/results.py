@@ -12,6 +12,7 @@ from cifar10.host.console import say
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.signals import StopRequest
 from cifar10.output import checkpoints, model_settings
+from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
 from cifar10.output.report import Mistake, render_report
 from cifar10.run import environment, goals
@@ -43,6 +44,8 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     checkpoint = checkpoints.find(config)
     say(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, EVAL, checkpoint, stop)
+    history.metrics.add(EVAL, evaluation.step, _figures_of(evaluation))
+    history.metrics.flush()
     exported = export.export(job, checkpoint)
     result = {
         "status": status,
@@ -113,13 +116,21 @@ def describe_finished(config: TrainConfig) -> str:
     )
 
 
+def _figures_of(evaluation: Evaluation) -> dict[str, Any]:
+    """Returns the row of metrics.jsonl of an evaluation on the eval split."""
+    figures: dict[str, Any] = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}
+    if evaluation.augmented_accuracy is not None:
+        figures["augmented_accuracy"] = evaluation.augmented_accuracy
+    return figures
+
+
 def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float) -> dict[str, Any]:
     config = job.config
     best, last = checkpoints.best(config.output_place), checkpoints.latest(config.output_place)
     rates = [row["images_per_sec"] for row in history.train]
     own = [row["own_images_per_sec"] for row in history.train if "own_images_per_sec" in row]
     seen = checkpoints.read_counter(last, "examples_seen")
-    return {
+    figures = {
         "eval_accuracy": evaluation.accuracy,
         "eval_accuracy_augmented": evaluation.augmented_accuracy,
         "eval_loss": evaluation.loss,
@@ -135,6 +146,7 @@ def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float)
         "own_images_per_sec": float(np.median(own)) if own else None,
         "num_parameters": checkpoints.count_parameters(evaluation.checkpoint),
     }
+    return rounded_figures(figures)
 
 
 def _worst_mistakes(evaluation: Evaluation) -> list[Mistake]:

@@ -160,3 +160,18 @@ def test_page_prints_without_losing_a_column(browser, report):
     table = "document.querySelector('table.matrix')"
     assert browser.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
     assert browser.call("Page.printToPDF")["data"].startswith("JVBERi0")  # %PDF-
+
+
+def test_confusion_matrix_can_be_read_on_a_phone(browser, report):
+    show(browser, report, width=390)
+    assert displayed(browser, ".heat") == 0  # Its numbers would be four pixels high.
+    table = "document.querySelector('table.matrix')"
+    assert browser.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
+    cells = f"[...{table}.querySelectorAll('tbody td:not(.accuracy)')]"
+    # No number is wider than its cell, and each has the size of small print or more.
+    assert browser.evaluate(f"{cells}.every(one => one.scrollWidth <= one.clientWidth)")
+    assert browser.evaluate(f"parseFloat(getComputedStyle({cells}[0]).fontSize)") >= 11
+    colours = [browser.evaluate(f"getComputedStyle({cells}[{i}]).backgroundColor") for i in (0, 1)]
+    assert colours[0] != colours[1]  # 952 images, and none
+    show(browser, report, width=1280)
+    assert displayed(browser, ".heat") == 1

@@ -1,6 +1,7 @@
 """The confusion matrix: its picture, the classes' accuracies and the most frequent mistakes."""
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
@@ -28,6 +29,14 @@ def shares(matrix: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Divides each row by its sum: float64 [n, n], zeros where a class has no image."""
     totals = matrix.sum(axis=1, keepdims=True)
     return np.asarray(matrix / np.maximum(totals, 1), dtype=np.float64)
+
+
+def heat(images: int, row: Sequence[int]) -> int:
+    """Returns how strongly a cell of the matrix is coloured, 0 to 100, by its share of its row.
+
+    Mistakes are a few per cent of a row; the square root makes them visible.
+    """
+    return round(100 * math.sqrt(images / max(sum(row), 1)))
 
 
 def class_accuracies(matrix: npt.NDArray[np.int64]) -> list[Optional[float]]:

@@ -15,6 +15,7 @@ from cifar10.output.report.charts import draw_chart, series_of
 from cifar10.output.report.confusion import (
     class_accuracies,
     confusion_matrix_png,
+    heat,
     most_confused,
 )
 from cifar10.output.report.mistakes import Mistake, data_uri, png_of
@@ -71,6 +72,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update({function.__name__: function for function in numbers.FILTERS})
+    environment.filters["heat"] = heat
     environment.filters["picture"] = lambda image: data_uri(png_of(image))
     environment.globals["accuracy_interval"] = numbers.accuracy_interval
     # The style sheet is part of this package and the only text of the page that is not escaped.

@@ -243,3 +243,71 @@ def test_models_have_titles_for_people():
     assert TrainConfig().model_title == "ResNet-44 v1"
     assert TrainConfig(model="resnet_v2", num_layers=20).model_title == "ResNet-20 v2"
     assert TrainConfig(model="mlp").model_title == "MLP, 100 hidden units"
+
+
+@pytest.mark.parametrize("text", ["1,2,", "", "1 2", "one", "-1", "1.5", "1,,2", "1, 2", "\u0661"])
+def test_seeds_are_numbers_with_commas(text: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(seeds=text)
+    assert str(refusal.value) == (
+        f"--seeds must be numbers with commas between them, 1,2,3, got {text!r}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seeds": "1,2,1"}, "--seeds must all be different, got 1,2,1"),
+        ({"seeds": "1,2147483648"}, "--seeds must be at least 0 and below 2147483648, got "),
+        ({"seeds": "1,2", "seed": 3}, "--seed 3 and --seeds 1,2 contradict each other; give one"),
+        (
+            {"seeds": "7,8", "mode": "evaluate"},
+            "--seeds is for training, got --mode evaluate; name the folder of one seed, "
+            "--output-dir output/seed-7",
+        ),
+    ],
+)
+def test_seeds_that_make_no_sense_are_refused(settings: dict[str, Any], message: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(**settings)
+    assert str(refusal.value).startswith(message)
+
+
+def test_seeds_are_kept_in_their_order():
+    assert TrainConfig(seeds="3,1,2").seed_list == [3, 1, 2]
+    assert TrainConfig(seed=5).seed_list == [5]
+
+
+@pytest.mark.parametrize("text", ["100", "100:", ":5", "a:b", "1:2:3", "100-110", "-1:5", ""])
+def test_steps_to_profile_are_two_numbers(text: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(profile_steps=text)
+    assert str(refusal.value) == (
+        f"--profile-steps must be the first and the last step, 100:110, got {text!r}"
+    )
+
+
+@pytest.mark.parametrize("text", ["0:5", "110:100", "00:0"])
+def test_steps_to_profile_begin_at_1_and_do_not_run_backwards(text: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(profile_steps=text)
+    assert str(refusal.value) == (
+        f"--profile-steps must begin at step 1 or later and not end before that, got {text}"
+    )
+
+
+def test_only_training_is_profiled():
+    assert TrainConfig(profile_steps="5:5").profile_window == (5, 5)
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(profile_steps="5:6", mode="export")
+    assert str(refusal.value) == (
+        "--profile-steps is for training, got --mode export; leave it out"
+    )
+
+
+def test_curves_have_about_a_hundred_rows_but_at_least_one_each_hundred_steps():
+    config = TrainConfig()
+    assert [config.steps_between_rows(steps) for steps in (5, 282, 10_000, 80_000)] == [
+        *(1, 3, 100, 100),
+    ]
+    assert TrainConfig(summary_steps=7).steps_between_rows(80_000) == 7

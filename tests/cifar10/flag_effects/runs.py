@@ -30,7 +30,8 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "changed": (
         f"{_TINY} --work-dir=../place --data-dir=records --output-dir=kept --log-dir=events "
         "--checkpoint-steps=2 --keep-checkpoints=3 --log-steps=2 --summary-steps=2 "
-        "--verbose --log-device-placement --test-time-augmentation --recipe=tutorial",
+        "--verbose --log-device-placement --test-time-augmentation --recipe=tutorial "
+        "--profile-steps=2:3",
         "changed",
     ),
     "short": (f"{_TINY} --max-minutes=1e-6 --output-dir=short", "plain"),
@@ -43,6 +44,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
         f"{_TINY} --checkpoint-steps=1 --stop-at-accuracy=0.01 --output-dir=enough",
         "plain",
     ),
+    "seeds": (f"{_TINY} --seeds=4 --output-dir=compared", "plain"),
     "evaluate": ("--mode=evaluate", "plain"),
     "evaluate the first": ("--mode=evaluate --checkpoint=output/model.ckpt-0", "plain"),
     "predict": ("--mode=predict one.png", "plain"),
@@ -132,7 +134,7 @@ def place_of_result(run: Finished) -> str:
 def _places(run: Finished) -> list[pathlib.Path]:
     """Returns those of the output folder and its sibling `events` that have training events."""
     places = [run.output, run.output.parent / "events"]
-    return [place for place in places if list(place.glob("events.out.tfevents.*"))]
+    return [place for place in places if list(place.glob("train/events.out.tfevents.*"))]
 
 
 def folders_with_events(run: Finished) -> list[str]:
@@ -145,7 +147,7 @@ def steps_of_loss(run: Finished) -> list[int]:
     return sorted(
         event.step
         for place in _places(run)
-        for path in place.glob("events.out.tfevents.*")
+        for path in place.glob("train/events.out.tfevents.*")
         for event in tf.train.summary_iterator(str(path))
         for value in event.summary.value
         if value.tag == "loss"
@@ -205,6 +207,18 @@ def says(text: str) -> Callable[[Finished], bool]:
     return probe
 
 
+def seeds_compared(run: Finished) -> list[int]:
+    """Returns the seeds whose results were compared."""
+    path = run.output / "seeds.json"
+    return [row["seed"] for row in json.loads(path.read_text())["runs"]] if path.exists() else []
+
+
+def profiled(run: Finished) -> str:
+    """Returns which steps the table of ops is of, as it says."""
+    path = run.output.parent / "events" / "profile.txt"
+    return path.read_text().partition("op ")[2].partition(",")[0] if path.exists() else ""
+
+
 def evaluated_step(run: Finished) -> str:
     """Returns the step of the checkpoint that was evaluated."""
     return run.printed.splitlines()[-1].partition(" at step ")[2]
@@ -234,7 +248,7 @@ ROWS = [
         {"plain": "output/result.json", "changed": "../place/kept/result.json"},
     ),
     RunRow("log_dir", folders_with_events, {"plain": ["output"], "changed": ["events"]}),
-    RunRow("summary_steps", steps_of_loss, {"plain": [1], "changed": [1, 2, 4]}),
+    RunRow("summary_steps", steps_of_loss, {"plain": [1, 2, 3, 4, 5], "changed": [1, 2, 4, 5]}),
     RunRow("checkpoint_steps", validated_steps, {"plain": [5], "changed": [2, 4, 5]}),
     RunRow("keep_checkpoints", kept_checkpoints, {"plain": [0, 5], "changed": [2, 4, 5]}),
     RunRow("log_steps", steps_of_progress, {"plain": [5], "changed": [3, 5]}),
@@ -254,6 +268,8 @@ ROWS = [
     RunRow(
         "init_checkpoint", start_in_result, {"plain": None, "early": "output/best/model.ckpt-5"}
     ),
+    RunRow("seeds", seeds_compared, {"plain": [], "seeds": [4]}),
+    RunRow("profile_steps", profiled, {"plain": "", "changed": "in steps 2 to 3"}),
     RunRow("recipe", recipe_in_result, {"plain": None, "changed": "tutorial"}),
     RunRow("test_time_augmentation", augmented_accuracy, {"plain": False, "changed": True}),
     RunRow("verbose", says("INFO:tensorflow:"), {"plain": False, "changed": True}),
