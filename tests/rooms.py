@@ -87,7 +87,7 @@ _CIFAR10 = _rooms(
     (
         "run",
         "what each task does, from its start to its end",
-        "schema errors tf_internals models config host input cluster output step",
+        "schema errors settings tf_internals models config host input cluster output step",
         ANYTHING,
     ),
     ("main", "command line → exit code", "errors tf_internals config host cluster run", LATE),

@@ -32,6 +32,7 @@ REDUCTIONS = ("cpu", "nccl")
 KERNELS = ("auto", "own", "tensorflow")
 
 DEFAULT_TRAIN_STEPS = 80_000
+MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,8 +330,12 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         group="reporting",
         at_least=1,
     )
-    summary_steps: int = setting(
-        100, "steps between TensorBoard summaries", group="reporting", at_least=1
+    summary_steps: Optional[int] = setting(
+        None,
+        "steps between rows of TensorBoard's curves and of metrics.jsonl (default: a hundredth of "
+        f"the run, at most {MOST_SUMMARY_STEPS})",
+        group="reporting",
+        at_least=1,
     )
 
     def is_set(self, name: str) -> bool:
@@ -363,6 +368,20 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     def log_place(self) -> str:
         """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
         return self.output_place if self.log_dir is None else self.place(self.log_dir)
+
+    def log_folder(self, split: str) -> str:
+        """Returns the folder for TensorBoard's events of a split, after which a run is named."""
+        return posixpath.join(self.log_place, split)
+
+    def steps_between_rows(self, total_steps: int) -> int:
+        """Returns the steps between rows of TensorBoard's curves: --summary-steps, or what fits.
+
+        Args:
+          total_steps: global step at which training ends.
+        """
+        if self.summary_steps is not None:
+            return self.summary_steps
+        return min(MOST_SUMMARY_STEPS, math.ceil(total_steps / 100))
 
     def total_steps(self, num_examples: int, examples_per_step: Optional[int] = None) -> int:
         """Returns the global step at which training ends.

@@ -61,6 +61,11 @@ def write_json(path: str, value: Any) -> None:
     write_text(path, json.dumps(_finite(value), indent=2, allow_nan=False) + "\n")
 
 
+def as_json(value: Any) -> str:
+    """Returns `value` as standard JSON in one line; NaN and infinite numbers become null."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
 def read_json(path: str) -> Any:
     """Reads a JSON file.
 

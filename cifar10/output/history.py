@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
 from cifar10.host.files import read_json, write_text
+from cifar10.output.metrics import Metrics
 
 FILE_NAME = "history.json"
 VALIDATION_FILE_NAME = "history_validation.json"  # The rows of a separate evaluator.
@@ -23,11 +24,13 @@ class History:
         images_per_sec, seconds of training so far, and own_images_per_sec if several tasks train.
       validation: one row for each validation: step, epoch, loss, accuracy, seconds of training up
         to the last row of `train`.
+      metrics: the rows of metrics.jsonl, which are forgotten and saved with the others.
     """
 
     path: Optional[str]
     train: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     validation: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    metrics: Metrics = dataclasses.field(default_factory=Metrics)
 
     @classmethod
     def load(cls, output_dir: str, last_step: int, name: str = FILE_NAME) -> "History":
@@ -49,6 +52,7 @@ class History:
         """Removes the rows of steps after `step`, which are trained again."""
         self.train = [row for row in self.train if row["step"] <= step]
         self.validation = [row for row in self.validation if row["step"] <= step]
+        self.metrics.forget_after(step)
 
     @property
     def seconds(self) -> float:
@@ -56,9 +60,10 @@ class History:
         return float(self.train[-1]["seconds"]) if self.train else 0.0
 
     def save(self) -> None:
-        """Writes all rows to `path` by replacing the file."""
+        """Writes all rows to `path` by replacing the file, and those of `metrics` to disk."""
         if self.path is not None:
             write_text(self.path, json.dumps(self.as_dict()))
+        self.metrics.flush()
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the rows, for result.json."""

@@ -9,7 +9,7 @@ from typing import Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
-from cifar10.output import checkpoints
+from cifar10.output import checkpoints, metrics
 from cifar10.output.history import FILE_NAME, History
 from cifar10.output.soundness import fault_of
 
@@ -107,6 +107,32 @@ def load_history(
         new = set_aside(tf.io.gfile.join(output_dir, name), "damaged")
         say(f"{error.args[0].rpartition(';')[0]}; it is now {new}, and the curves begin anew")
         return History.load(output_dir, last_step, name)
+
+
+def load_metrics(
+    path: str, checkpoint: Optional[str], last_step: int, say: Callable[[str], None]
+) -> metrics.Metrics:
+    """Reads the rows of metrics.jsonl up to `last_step`.
+
+    The file of an older run is renamed. So is a damaged one, and its sound rows are kept.
+
+    Args:
+      path: path of the file.
+      checkpoint: the checkpoint from which training continues; None: a new run begins.
+      last_step: its step.
+      say: function that prints a line.
+    """
+    if checkpoint is None and tf.io.gfile.exists(path):
+        say(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
+    if not tf.io.gfile.exists(path):
+        return metrics.Metrics(path)
+    rows, damaged = metrics.read(path)
+    if damaged is not None:
+        new = set_aside(path, "damaged")
+        say(f"{path} is damaged (line {damaged}); it is now {new}, and its other rows are kept")
+    kept = metrics.Metrics(path, [row for row in rows if row["step"] <= last_step])
+    kept.begin()
+    return kept
 
 
 def set_aside(path: str, why: str) -> str:

@@ -30,6 +30,7 @@ def describe_config(params: ModelParams) -> dict[str, Any]:
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
         "kernels": "own" if plan.own_kernels else "tensorflow",
+        "summary_steps": config.steps_between_rows(params.total_steps),
     }
     return {**dataclasses.asdict(config), **rounded_figures(chosen)}
 

@@ -22,6 +22,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
 from cifar10.output import checkpoints, folder_lock, recovery, run_owner, run_status
 from cifar10.output.history import VALIDATION_FILE_NAME, History
+from cifar10.output.metrics import EVALUATOR_FILE_NAME
 from cifar10.run import results
 from cifar10.run.hooks.validation import ValidationRecorder
 from cifar10.run.job import Job, open_output, start_job
@@ -75,7 +76,7 @@ def _evaluate_until_end(
             say("evaluator ends: training is over, and the master has evaluated by itself")
             return
         rows = History.load(config.output_place, note["ended_at_step"]).train
-        history = History(None, rows, run.history.validation)
+        history = History(None, rows, run.history.validation, run.history.metrics)
         results.finish(run.job, stop, history, note["status"], time.monotonic() - started)
 
 
@@ -89,6 +90,9 @@ class _Run:
         self.job, self._stop = job, stop
         step = checkpoints.latest_step(place)
         self.history = recovery.load_history(place, step, say, VALIDATION_FILE_NAME)
+        path = tf.io.gfile.join(job.config.log_place, EVALUATOR_FILE_NAME)
+        latest = checkpoints.latest(place)
+        self.history.metrics = recovery.load_metrics(path, latest, step, say)
         self._recorder = ValidationRecorder(job, self.history, say)
         self._changed = time.monotonic()
         self._monitor: Optional[LivenessMonitor] = None

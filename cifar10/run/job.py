@@ -15,10 +15,11 @@ from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
 from cifar10.run.cluster_session import ClusterSession
-from cifar10.schema import CLASS_NAMES, TRAIN
+from cifar10.schema import CLASS_NAMES, EVAL, TRAIN
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
+from cifar10.tf_internals.evaluation_folder import log_evaluations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +156,20 @@ def _assemble(
     run_config = tf.estimator.RunConfig(
         model_dir=config.output_place, session_config=plan.session_config
     )
-    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
+    estimator = make_estimator(config, params, run_config)
     return Job(config, plan, params, estimator, class_names, records, cluster_session)
+
+
+def make_estimator(config: TrainConfig, params: ModelParams, run_config: Any) -> Any:
+    """Makes an Estimator whose evaluations are logged in folders named after their splits.
+
+    Args:
+      config: the settings.
+      params: the parameters of the model.
+      run_config: its tf.estimator.RunConfig.
+    """
+    estimator = tf.estimator.Estimator(model_fn, config=run_config, params=params)
+    return log_evaluations(estimator, lambda name: config.log_folder(name or EVAL))
 
 
 def steps_of_cluster(config: TrainConfig, cluster: Cluster, records: RecordSet) -> int:
@@ -194,7 +207,7 @@ def make_trainer(job: Job) -> Any:
         run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
-    return tf.estimator.Estimator(model_fn, config=run_config, params=job.params)
+    return make_estimator(config, job.params, run_config)
 
 
 def evaluation_input(job: Job, split: str) -> Any:

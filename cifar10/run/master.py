@@ -1,7 +1,6 @@
 """Training: train_and_evaluate from the last checkpoint to the last step, then the results."""
 
 import dataclasses
-import functools
 import math
 import time
 from typing import Any, Callable, Optional
@@ -17,14 +16,23 @@ from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet, open_records
 from cifar10.input.sample import sample_images
-from cifar10.output import checkpoints, folder_lock, model_settings, recovery, run_status
+from cifar10.output import (
+    checkpoints,
+    folder_lock,
+    metrics,
+    model_settings,
+    recovery,
+    run_status,
+)
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.output.unfinished import remove_unfinished
-from cifar10.run import figures, results
+from cifar10.run import figures, hyperparameters, results
 from cifar10.run.hooks import training
 from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
+from cifar10.run.hooks.metrics import MetricsHook
 from cifar10.run.hooks.progress import ProgressHook
+from cifar10.run.hooks.samples import SamplesHook
 from cifar10.run.hooks.step_probe import ActivityHook, SavingListener, StepProbe
 from cifar10.run.hooks.summaries import ResumeHook, SummaryHook, keep
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -41,7 +49,6 @@ from cifar10.run.rescue import Rescue
 from cifar10.run.stall_watch import StallWatch, watch_for_stalls
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN, VALIDATION
-from cifar10.step import model_fn
 from cifar10.step.state import examples_seen
 
 
@@ -121,6 +128,9 @@ def _run_job(
     say_what_trains(job, start_step)
     run_status.write(config.output_place, not job.has_evaluator)
     history = recovery.load_history(config.output_place, start_step, say)
+    path = tf.io.gfile.join(config.log_place, metrics.FILE_NAME)
+    history.metrics = recovery.load_metrics(path, checkpoint, start_step, say)
+    hyperparameters.write(job)
     length = job.num_examples / job.params.examples_per_step
     with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
         run = _Run(job, stop, history, progress, started, check_owner)
@@ -157,7 +167,7 @@ class _Run:
     ) -> None:
         self._check_owner = check_owner
         self._job, self._stop, self._history, self._progress = job, stop, history, progress
-        self._keep = functools.partial(keep, history, job.config.log_place)
+        self._samples = SamplesHook(job.config.log_folder(TRAIN))
         self._probe = StepProbe(job.activity)
         self._rescue = Rescue(
             job.config.output_place, job.activity, self._probe, check_owner, self._keep
@@ -191,7 +201,7 @@ class _Run:
         job = self._job
         trainer = make_trainer(job)
         every = trainer.config.save_checkpoints_steps
-        saver = training.SaverHook(trainer.model_dir, every, job.config.log_place)
+        saver = training.SaverHook(trainer.model_dir, every, job.config.log_folder(TRAIN))
         listener = training.PauseListener(
             self._clock, self._keep, self._stop, saver, self._say_that_training_is_over
         )
@@ -199,7 +209,7 @@ class _Run:
         spec = tf.estimator.TrainSpec(
             lambda: train_input(job),
             hooks=[
-                *self._train_hooks(every),
+                *self._train_hooks(),
                 saver,
             ],  # The saver sees whether another hook ends it.
             saving_listeners=[
@@ -242,19 +252,26 @@ class _Run:
             throttle_secs=0,
         )
 
-    def _train_hooks(self, checkpoint_steps: int) -> list[Any]:
+    def _keep(self) -> None:
+        """Writes what was measured and seen up to a checkpoint to its files."""
+        self._samples.write()
+        keep(self._history, self._job.config.log_folder(TRAIN))
+
+    def _train_hooks(self) -> list[Any]:
         config, job = self._job.config, self._job
+        folder, steps = config.log_folder(TRAIN), config.steps_between_rows(job.total_steps)
         return [
             self._probe,
             self._rescue,
             training.EndAllHook(self._stop),
             FiniteLossHook(job),
-            ResumeHook(config.output_place, config.log_place, self._history),
-            ProgressHook(self._progress, self._history, self._clock, job, config.log_place),
+            ResumeHook(config.output_place, folder, self._history),
+            ProgressHook(self._progress, self._history, self._clock, job),
+            MetricsHook(self._history, self._clock, job, steps),
             training.LastStepHook(job.total_steps),
             training.StopHook(self._stop),
-            SummaryHook(tf.GraphKeys.SUMMARIES, config.summary_steps, config.log_place),
-            SummaryHook(model_fn.SAMPLES, checkpoint_steps, config.log_place),
+            SummaryHook(steps, folder),
+            self._samples,
             self._time_limit,
         ]
 

@@ -44,6 +44,8 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
     checkpoint = checkpoints.find(config)
     say(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, EVAL, checkpoint, stop)
+    history.metrics.add(EVAL, evaluation.step, _figures_of(evaluation))
+    history.metrics.flush()
     exported = export.export(job, checkpoint)
     result = {
         "status": status,
@@ -106,6 +108,14 @@ def describe_finished(config: TrainConfig) -> str:
         "to train on, raise --train-steps or --train-epochs; to start anew, name another "
         "--output-dir"
     )
+
+
+def _figures_of(evaluation: Evaluation) -> dict[str, Any]:
+    """Returns the row of metrics.jsonl of an evaluation on the eval split."""
+    figures: dict[str, Any] = {"loss": evaluation.loss, "accuracy": evaluation.accuracy}
+    if evaluation.augmented_accuracy is not None:
+        figures["augmented_accuracy"] = evaluation.augmented_accuracy
+    return figures
 
 
 def _figures(job: Job, history: History, evaluation: Evaluation, seconds: float) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def _train(job: Job, stop: StopRequest) -> int:
     length = job.num_examples / job.params.examples_per_step
     probe = StepProbe(job.activity)
     with ProgressLine(job.total_steps, length) as progress, watch_for_stalls(job, probe):
-        shown = ProgressHook(progress, History(None), training.StepClock(), job, None)
+        shown = ProgressHook(progress, History(None), training.StepClock(), job)
         train_hooks = [
             probe,
             FiniteLossHook(job),

@@ -15,7 +15,9 @@ from cifar10.weights.separate import SeparateVariables
 
 # Names of tensors that hooks look up.
 IMAGES, LABELS, PROBABILITIES = "eval_images", "eval_labels", "eval_probabilities"
-SAMPLES = "sample_summaries"  # collection of image summaries, written less often than scalars
+SAMPLES = "samples"
+# The metric's name; "confusion_matrix" is that of its picture in TensorBoard.
+CONFUSION = "confusion_counts"
 _SAMPLES_SHOWN = 8
 
 
@@ -32,7 +34,7 @@ def model_fn(
     """
     if mode == tf.estimator.ModeKeys.TRAIN:
         with tf.device(params.place.task_device):
-            tf.summary.image("augmented_samples", features, _SAMPLES_SHOWN, collections=[SAMPLES])
+            tf.identity(features[:_SAMPLES_SHOWN], SAMPLES)
             return build_step(features, labels, params).spec()
     if params.augments_test and mode == tf.estimator.ModeKeys.EVAL:
         all_logits = _logits(augment.test_views(features), params)
@@ -112,7 +114,7 @@ def _eval_spec(
             "accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, axis=1)),
             # Estimator's own "loss" is a mean over batches, so a smaller last batch biases it.
             "cross_entropy": tf.metrics.mean(losses),
-            "confusion_matrix": confusion_matrix(labels, tf.argmax(logits, axis=1)),
+            CONFUSION: confusion_matrix(labels, tf.argmax(logits, axis=1)),
             **more,
         },
     )

@@ -120,7 +120,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     smoothing = params.config.label_smoothing
     losses, accuracies = zip(*(_loss_and_accuracy(one, smoothing) for one in parts))
     loss = tf.identity(tf.add_n(losses) / len(losses), LOSS)
-    accuracy = tf.identity(tf.add_n(accuracies) / len(accuracies), ACCURACY)
+    tf.identity(tf.add_n(accuracies) / len(accuracies), ACCURACY)
 
     # 3. Compute each tower's gradient, float32 [size]. Average the gradients, in one part per piece
     #    of the weights and on the piece's device. Average the batch-norm moments, too.
@@ -132,9 +132,6 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     done = apply_update(state, mean, moments, parts)
 
     _keep_for_hooks(state)
-    tf.summary.scalar("loss", loss)
-    tf.summary.scalar("accuracy", accuracy)
-    tf.summary.scalar("learning_rate", state.rate)
     return Step(loss, _report(done, state), state)
 
 

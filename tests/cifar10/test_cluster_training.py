@@ -19,6 +19,7 @@ SETTINGS = (
     "--train-steps=100",
     "--checkpoint-steps=50",
     "--log-steps=5",
+    "--summary-steps=10",
 )
 TASKS = ["master/0", "ps/0", "ps/1", "worker/0"]
 
@@ -66,6 +67,17 @@ def test_the_result_tells_of_the_cluster(ended, output):
         "images_a_global_step": 40,
     }
     assert result["figures"]["own_images_per_sec"] > 0
+
+
+def test_the_master_writes_metrics(ended, output):
+    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    found = [(row["split"], row["step"]) for row in rows]
+    assert sorted(found) == [
+        ("eval", json.loads((output / "best" / "best.json").read_text())["step"]),
+        *(("train", step) for step in (1, *range(10, 101, 10))),
+        ("validation", 50),
+        ("validation", 100),
+    ]
 
 
 def test_the_documents_name_every_field_of_a_clusters_result(ended, output):

@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,9 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     unnamed, unused = check_fields("docs/outputs.md", "result.json", found)
     assert unnamed == []
     assert {field.partition(".")[0] for field in unused} == {"cluster"}
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    rows = {key: value for line in lines for key, value in json.loads(line).items()}
+    assert check_fields("docs/outputs.md", "metrics.jsonl", rows) == ([], ["augmented_accuracy"])
     run_status.touch_mark(str(output))
     for name in ("model.json", "training.json", "best/best.json", "evaluator.json"):
         content = json.loads((output / name).read_text())
@@ -106,18 +110,43 @@ def test_the_documents_name_every_field_of_every_file(trained, folder):
     run_status.remove_mark(str(output))
 
 
+def test_figures_have_the_digits_that_people_write(trained, folder):
+    result = json.loads((folder / "output/result.json").read_text())
+    del result["data"]
+
+    def long_ones(value: Any, name: str = "") -> list[str]:
+        if isinstance(value, dict):
+            return [found for key, one in value.items() for found in long_ones(one, key)]
+        if isinstance(value, list):
+            return [found for one in value for found in long_ones(one, name)]
+        digits = 20 if name.endswith("seconds") else 6
+        is_long = isinstance(value, float) and float(f"{value:.{digits}g}") != value
+        return [f"{name}: {value}"] if is_long else []
+
+    assert long_ones(result) == []
+    rows = [json.loads(line) for line in (folder / "output/metrics.jsonl").read_text().splitlines()]
+    assert {row["split"] for row in rows} == {"train", "validation", "eval"}
+    for row in rows:
+        del row["wall_time"]
+    assert long_ones(rows) == []
+
+
 def test_the_documents_name_every_file_of_the_output_folder(trained, folder):
     unnamed, unused = check_files("docs/outputs.md", "The output folder", folder / "output")
     assert unnamed == []
-    assert unused == ["owner.json", "history_validation.json", "evaluator.json"]
+    assert unused == [
+        *("owner.json", "history_validation.json", "evaluator.json", "metrics_evaluator.jsonl"),
+    ]
 
 
 def test_tensorboard_gets_scalars_samples_and_the_confusion_matrix(trained, folder):
     output = folder / "output"
-    assert {"loss", "accuracy", "learning_rate", "images_per_sec"} <= tags(output, "events.*")
-    assert "augmented_samples/image/0" in tags(output, "events.*")
+    curves = {"loss", "accuracy", "learning_rate", "images_per_sec"}
+    assert curves <= tags(output / "train", "events.*")
+    assert "augmented_samples" in tags(output / "train", "events.*")
     expected = {"accuracy", "cross_entropy", "confusion_matrix"}
-    assert expected <= tags(output, "eval_validation/events.*")
+    assert expected <= tags(output, "validation/events.*")
+    assert expected <= tags(output, "eval/events.*")
 
 
 def test_a_finished_run_is_not_trained_or_evaluated_again(trained, folder, forks):
@@ -147,10 +176,12 @@ def test_the_same_seed_gives_the_same_weights_and_log_dir_takes_the_events(train
     other = forks.run(*SMALL, "--job_dir=twin", "--log_dir=logs", cwd=folder)
     assert other.returncode == 0
     assert_same(weights(folder / "output"), weights(folder / "twin"))
-    assert {"loss", "images_per_sec"} <= tags(folder / "logs", "events.*")
+    assert {"loss", "images_per_sec"} <= tags(folder / "logs/train", "events.*")
+    assert (folder / "logs/metrics.jsonl").exists()
     expected = {"accuracy", "cross_entropy", "confusion_matrix"}
-    assert expected <= tags(folder / "logs", "eval_validation/events.*")
-    assert tags(folder / "twin", "events.*") == set()
+    assert expected <= tags(folder / "logs", "validation/events.*")
+    assert expected <= tags(folder / "logs", "eval/events.*")
+    assert list((folder / "twin").rglob("events.*")) == []
 
 
 def test_a_run_killed_and_started_again_ends_with_the_same_weights(trained, folder, forks):

@@ -31,6 +31,22 @@ def _load_history(data: bytes, folder: Path) -> None:
     history.save()
 
 
+_METRICS = b"".join(
+    json.dumps({"split": "train", "step": step, "loss": 2.0}).encode() + b"\n" for step in (5, 10)
+)
+
+
+def _continue_metrics(data: bytes, folder: Path) -> None:
+    from cifar10.output import recovery
+
+    path = folder / "metrics.jsonl"
+    path.write_bytes(data)
+    recovery.load_metrics(str(path), "model.ckpt-5", 5, lambda line: None).add("train", 6, {})
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows[-1]["step"] == 6
+    assert all(row["step"] <= 5 for row in rows[:-1])
+
+
 def _read_status(data: bytes, folder: Path) -> None:
     from cifar10.output import run_status
 
@@ -150,6 +166,10 @@ _BEST = {"step": 5, "accuracy": 0.5, "name": "model.ckpt-5"}
 PARSERS = [
     Parser(
         "history", lambda: _json(_HISTORY), _load_history, (UserError,), mutate.of_json,
+        needs_tensorflow=True,
+    ),
+    Parser(
+        "metrics-jsonl", lambda: [_METRICS], _continue_metrics, (), mutate.of_text,
         needs_tensorflow=True,
     ),
     Parser(

@@ -5,8 +5,16 @@ import pathlib
 
 import pytest
 import tensorflow.compat.v1 as tf
-from tensorboard.backend.event_processing import plugin_event_accumulator
+from tensorboard.backend.event_processing import (
+    data_provider,
+    plugin_event_accumulator,
+    plugin_event_multiplexer,
+)
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 
 from testbeds.processes import cluster
 from tests.cifar10 import program
@@ -24,6 +32,7 @@ SETTINGS = (
     "--log-steps=7",
 )
 SCALARS = ("loss", "accuracy", "learning_rate")
+EVALUATED = ("train", "validation", "eval")
 SAVE = """
 import json
 from tensorboard.backend.event_processing import event_accumulator
@@ -71,8 +80,10 @@ def killed(folder: pathlib.Path, forks: Forks) -> pathlib.Path:
         assert any("at step 40" in line for line in process.stdout)
         process.kill()
     output = folder / "output"
-    assert {25, 30, 35, 40} <= set(steps_in_files(output))
-    assert {20, 40} == set(steps_in_files(output / "eval_validation"))
+    assert {25, 30, 35, 40} <= set(steps_in_files(output / "train"))
+    assert {20, 40} == set(steps_in_files(output / "validation"))
+    with (output / "metrics.jsonl").open("a") as file:
+        file.write('{"split": "train", "st')
     tf.train.update_checkpoint_state(str(output), "model.ckpt-20")
     done = forks.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -100,41 +111,110 @@ def steps(found: EventAccumulator, tag: str) -> list[int]:
 
 
 def test_each_step_that_is_due_has_one_row_of_each_curve(killed):
-    found = events(killed)
+    found = events(killed / "train")
     for tag in SCALARS:
         assert steps(found, tag) == [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60], tag
 
 
 def test_the_web_pages_own_reader_finds_the_same_rows(killed):
     found = plugin_event_accumulator.EventAccumulator(
-        str(killed), size_guidance={"tensors": 0}
+        str(killed / "train"), size_guidance={"tensors": 0}
     ).Reload()
     expected = [1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60]
     for tag in SCALARS:
         assert [event.step for event in found.Tensors(tag)] == expected, tag
 
 
-def test_speeds_have_the_steps_of_the_history(killed):
+def test_speeds_have_the_steps_of_the_losses_without_the_first(killed):
+    assert steps(events(killed / "train"), "images_per_sec") == list(range(5, 61, 5))
+
+
+def test_the_history_has_the_steps_of_progress_lines(killed):
     rows = json.loads((killed / "history.json").read_text())["train"]
     # The first step of each process is no measure; a checkpoint cuts no row short.
     assert [row["step"] for row in rows] == [8, 15, 28, 35, 42, 49, 56, 60]
-    assert steps(events(killed), "images_per_sec") == [row["step"] for row in rows]
+
+
+def test_metrics_jsonl_has_tensorboards_rows_and_each_evaluation_once(killed):
+    rows = [json.loads(line) for line in (killed / "metrics.jsonl").read_text().splitlines()]
+    found = {split: [r["step"] for r in rows if r["split"] == split] for split in EVALUATED}
+    assert found == {
+        "train": [1, *range(5, 61, 5)],
+        "validation": [20, 40, 60],
+        "eval": [json.loads((killed / "best" / "best.json").read_text())["step"]],
+    }
+    curve = {event.step: event.value for event in events(killed / "train").Scalars("loss")}
+    losses = {row["step"]: row["loss"] for row in rows if row["split"] == "train"}
+    assert losses == pytest.approx(curve, rel=1e-5)
+
+
+def test_tensorboard_calls_the_runs_by_their_splits_and_drops_nothing_else(killed, caplog):
+    found = EventMultiplexer().AddRunsFromDirectory(str(killed)).Reload()
+    assert sorted(found.Runs()) == ["eval", "train", "validation"]
+    # All that it drops is of the steps that were trained again, and of the validation after them.
+    purged = [line for line in caplog.messages if "xpired" in line or "urging" in line]
+    assert all("step: 21" in line or "step: 20" in line for line in purged), purged
+
+
+def test_the_images_tab_shows_samples_and_confusion_matrices(killed):
+    multiplexer = plugin_event_multiplexer.EventMultiplexer()
+    multiplexer.AddRunsFromDirectory(str(killed)).Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(killed))
+    found = provider.list_blob_sequences(RequestContext(), experiment_id="", plugin_name="images")
+    shown = {run: sorted(tags) for run, tags in found.items()}
+    assert shown == {
+        "train": ["augmented_samples"],
+        "validation": ["confusion_matrix"],
+        "eval": ["confusion_matrix"],
+    }
+
+
+def test_the_hparams_tab_shows_settings_beside_accuracies(killed):
+    multiplexer = plugin_event_multiplexer.EventMultiplexer()
+    multiplexer.AddRunsFromDirectory(str(killed)).Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(killed))
+    context = backend_context.Context(base_plugin.TBContext(data_provider=provider))
+    request = api_pb2.ListSessionGroupsRequest(
+        slice_size=10, allowed_statuses=[api_pb2.STATUS_UNKNOWN]
+    )
+    (run,) = (
+        list_session_groups.Handler(RequestContext(), context, "", request).run().session_groups
+    )
+    assert run.hparams["optimizer"].string_value == "adam"
+    assert run.hparams["learning_rate"].number_value == 0.001
+    assert "ps_hosts" not in run.hparams
+    found = {(one.name.group, one.name.tag): one.value for one in run.metric_values}
+    result = json.loads((killed / "result.json").read_text())
+    last = result["history"]["validation"][-1]
+    assert found["../validation", "accuracy"] == pytest.approx(last["accuracy"])
+    assert found["../eval", "accuracy"] == pytest.approx(result["figures"]["eval_accuracy"])
+    assert (".", "loss") in found
+    metadata = context.hparams_metadata(RequestContext(), "")
+    experiment = context.experiment_from_metadata(RequestContext(), "", True, metadata, None)
+    assert [column.name for column in experiment.hparam_infos][:4] == [
+        *("learning_rate", "optimizer", "seed", "train_batch_size"),
+    ]
+    assert experiment.metric_infos[0].display_name == "validation accuracy"
 
 
 def test_each_checkpoint_has_one_validation_and_one_set_of_pictures(killed):
-    found = events(killed / "eval_validation")
+    found = events(killed / "validation")
     for tag in ("accuracy", "cross_entropy", "loss"):
         assert steps(found, tag) == [20, 40, 60], tag
     assert [picture.step for picture in found.Images("confusion_matrix")] == [20, 40, 60]
-    samples = events(killed).Images("augmented_samples/image/0")
+    samples = events(killed / "train").Images("augmented_samples")
     assert [picture.step for picture in samples] == [1, 20, 40, 60]
+    assert {(one.width, one.height) for one in samples} == {(536, 264)}
+    assert {(p.width, p.height) for p in found.Images("confusion_matrix")} == {(1080, 1000)}
 
 
 def test_a_second_evaluation_takes_the_place_of_the_first(killed, folder, forks):
     figures = json.loads((killed / "result.json").read_text())["figures"]
     done = forks.run("--mode=evaluate", cwd=folder)
     assert done.returncode == 0, done.stderr
-    (row,) = events(killed / "eval_eval").Scalars("accuracy")
+    found = events(killed / "eval")
+    (row,) = found.Scalars("accuracy")
+    assert [picture.step for picture in found.Images("confusion_matrix")] == [row.step]
     assert row.step == figures["best_validation_step"]
     assert row.value == pytest.approx(figures["eval_accuracy"])
 
@@ -143,7 +223,7 @@ def test_the_pages_snippet_reads_the_same_rows(killed):
     (code,) = snippets.snippets("Event files", "python")
     snippets.run_python(code + SAVE, killed.parent)
     rows = json.loads((killed.parent / "rows.json").read_text())
-    assert [step for step, _ in rows] == steps(events(killed), "loss")
+    assert [step for step, _ in rows] == steps(events(killed / "train"), "loss")
     assert all(0 < loss < 10 for _, loss in rows)
 
 
@@ -170,9 +250,13 @@ def test_a_cluster_that_lost_its_ps_has_one_row_a_step_too(folder, tmp_path):
         tasks.start("ps/0")
         tasks.wait()
     output = tmp_path / "output"
-    found, history = events(output), json.loads((output / "history.json").read_text())
+    found, history = events(output / "train"), json.loads((output / "history.json").read_text())
     assert steps(found, "loss") == [1, *range(5, 601, 5)]
-    assert steps(events(output / "eval_validation"), "accuracy") == [150, 300, 450, 600]
+    assert steps(events(output / "validation"), "accuracy") == [150, 300, 450, 600]
+    assert steps(found, "images_per_sec") == list(range(5, 601, 5))
+    lines = (output / "metrics.jsonl").read_text().splitlines()
+    rows = [row["step"] for row in map(json.loads, lines) if row["split"] == "train"]
+    assert rows == [1, *range(5, 601, 5)]
     rows = [row["step"] for row in history["train"]]
-    assert rows == sorted(set(rows)) == steps(found, "images_per_sec")
+    assert rows == sorted(set(rows))
     assert [row["step"] for row in history["validation"]] == [150, 300, 450, 600]

@@ -8,7 +8,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.output.digits import rounded_figures
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine, TrainingStatus
-from cifar10.run.hooks.summaries import writer
 from cifar10.run.hooks.training import StepClock
 from cifar10.run.job import Job
 from cifar10.step import training_step
@@ -37,14 +36,13 @@ class _Interval:
 
 
 class ProgressHook(tf.train.SessionRunHook):
-    """Shows means over the last steps, and adds them to the history and to TensorBoard.
+    """Shows means over the last steps, and adds them to the history.
 
     Args:
       progress: the line that shows the means.
       history: the history that gets a row of means.
       clock: the clock that measures the time of the steps.
       job: the job that is trained.
-      log_dir: the folder for images_per_sec as a TensorBoard scalar; None: it is not written.
 
     Attributes:
       steps: the number of steps that this process has taken.
@@ -56,10 +54,9 @@ class ProgressHook(tf.train.SessionRunHook):
         history: History,
         clock: StepClock,
         job: Job,
-        log_dir: Optional[str],
     ) -> None:
         self._progress, self._history, self._clock = progress, history, clock
-        self._job, self._log_dir = job, log_dir
+        self._job = job
         self._rows: Optional[_Interval] = None
         self._shows: Optional[_Interval] = None
         self._report = StepReport(0, 0, 0.0, False)
@@ -70,7 +67,6 @@ class ProgressHook(tf.train.SessionRunHook):
         names = (training_step.LOSS, training_step.ACCURACY, training_step.REPORT)
         graph = tf.get_default_graph()
         self._fetches = [graph.get_tensor_by_name(f"{name}:0") for name in names]
-        self._writer = self._log_dir and writer(self._log_dir)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Restarts the measurement, since a new session begins from a checkpoint."""
@@ -125,9 +121,6 @@ class ProgressHook(tf.train.SessionRunHook):
         if row["own_images_per_sec"] is None:
             del row["own_images_per_sec"]
         self._history.train.append(rounded_figures({**row, "seconds": self._clock.seconds}))
-        value = tf.Summary.Value(tag="images_per_sec", simple_value=status.images_per_sec)
-        if self._writer:
-            self._writer.add_summary(tf.Summary(value=[value]), status.step)
         self._rows = self._new_interval()
         if not self._progress.live:
             self._progress.update(status)

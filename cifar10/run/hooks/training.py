@@ -14,17 +14,26 @@ from cifar10.tf_internals.saver_hook import CheckpointSaver
 
 
 class StepClock:
-    """Measures the seconds spent on training steps, without those of validation."""
+    """Measures the seconds spent on training steps, without those of validation.
+
+    Args:
+      seconds: seconds to begin with.
+
+    Attributes:
+      starts: how often the clock has been started.
+    """
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._seconds = seconds
         self._since: Optional[float] = None
+        self.starts = 0
 
     def run(self) -> bool:
         """Starts the clock if it is stopped; returns whether it was."""
         if self._since is not None:
             return False
         self._since = time.perf_counter()
+        self.starts += 1
         return True
 
     def pause(self) -> None:

@@ -3,21 +3,19 @@
 import math
 from typing import Any, Callable, Optional
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.train_config import TrainConfig
 from cifar10.host.signals import StopRequest
 from cifar10.output import checkpoints
 from cifar10.output.digits import rounded
 from cifar10.output.history import History
-from cifar10.output.report import confusion_matrix_png
 from cifar10.run.hooks import summaries
 from cifar10.run.hooks.step_probe import ActivityHook
 from cifar10.run.hooks.training import StopEvaluationHook
 from cifar10.run.job import Job, evaluation_input
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import VALIDATION
+from cifar10.step import model_fn
 
 
 class ValidationRecorder(tf.estimator.Exporter):
@@ -57,16 +55,20 @@ class ValidationRecorder(tf.estimator.Exporter):
             output_dir, checkpoint_path, step, accuracy
         )
         self._history.validation = [row for row in self._history.validation if row["step"] < step]
-        self._history.validation.append(
-            {
-                "step": step,
-                "epoch": rounded(seen / self._job.num_examples),
-                "loss": loss,
-                "accuracy": accuracy,
-                "seconds": self._history.seconds,
-            }
+        figures = {
+            "epoch": rounded(seen / self._job.num_examples),
+            "loss": loss,
+            "accuracy": accuracy,
+            "seconds": self._history.seconds,
+        }
+        self._history.validation.append({"step": step, **figures})
+        self._history.metrics.add(VALIDATION, step, figures)
+        summaries.add_confusion_matrix(
+            self._job.config.log_folder(VALIDATION),
+            step,
+            eval_result[model_fn.CONFUSION],
+            self._job.class_names,
         )
-        write_summaries(self._job, step, eval_result)
         self._history.save()
         best = " (best so far)" if is_best else ""
         self._say(f"validation accuracy {accuracy:.4f} at step {step:,}{best}")
@@ -108,34 +110,4 @@ class ValidationRecorder(tf.estimator.Exporter):
         config = self._job.config
         step = checkpoints.latest_step(config.output_place)
         is_done = any(row["step"] == step for row in self._history.validation)
-        for folder in _log_folders(config):
-            summaries.take_back(folder, step + 1 if is_done else step)
-
-
-def write_summaries(job: Job, step: int, result: dict[str, Any]) -> None:
-    """Adds the confusion matrix of a validation to TensorBoard, beside Estimator's scalars.
-
-    Estimator writes its scalars below the output folder; where --log-dir is another one, they are
-    written there too.
-    """
-    config = job.config
-    picture = tf.Summary.Image(
-        encoded_image_string=confusion_matrix_png(
-            np.asarray(result["confusion_matrix"]), job.class_names
-        )
-    )
-    values = [tf.Summary.Value(tag="confusion_matrix", image=picture)]
-    if config.log_place != config.output_place:
-        values += [
-            tf.Summary.Value(tag=tag, simple_value=float(result[tag]))
-            for tag in ("accuracy", "cross_entropy")
-        ]
-    writer = summaries.writer(_log_folders(config)[-1])
-    writer.add_summary(tf.Summary(value=values), step)
-    writer.flush()
-
-
-def _log_folders(config: TrainConfig) -> list[str]:
-    """Returns the folders of validation logs: Estimator's, and that in --log-dir if it differs."""
-    places = dict.fromkeys((config.output_place, config.log_place))
-    return [str(tf.io.gfile.join(place, f"eval_{VALIDATION}")) for place in places]
+        summaries.take_back(config.log_folder(VALIDATION), step + 1 if is_done else step)

@@ -14,7 +14,7 @@ from cifar10.output import checkpoints
 from cifar10.run.hooks import summaries
 from cifar10.run.hooks.step_probe import ActivityHook
 from cifar10.run.hooks.training import StopEvaluationHook
-from cifar10.run.job import Job, evaluation_input, start_job
+from cifar10.run.job import Job, evaluation_input, make_estimator, start_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL
 from cifar10.step import model_fn
@@ -88,13 +88,11 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
     estimator = job.estimator
     if job.config.test_time_augmentation:
         params = dataclasses.replace(job.params, augments_test=True)
-        estimator = tf.estimator.Estimator(
-            model_fn.model_fn, config=estimator.config, params=params
-        )
+        estimator = make_estimator(job.config, params, estimator.config)
     with clear_errors(job.config):
         # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
         step = checkpoints.read_counter(checkpoint, "global_step")
-        summaries.take_back(estimator.eval_dir(split), step)
+        summaries.take_back(job.config.log_folder(split), step)
         metrics = estimator.evaluate(
             lambda: evaluation_input(job, split),
             hooks=[
@@ -106,6 +104,9 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
             checkpoint_path=checkpoint,
             name=split,
         )
+    summaries.add_confusion_matrix(
+        job.config.log_folder(split), step, metrics[model_fn.CONFUSION], job.class_names
+    )
     joined = {
         name: np.concatenate([batch[name] for batch in collect.batches])
         for name in (model_fn.IMAGES, model_fn.LABELS, model_fn.PROBABILITIES)
@@ -116,7 +117,7 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
         step=int(metrics["global_step"]),
         accuracy=float(metrics["accuracy"]),
         loss=float(metrics["cross_entropy"]),
-        confusion_matrix=metrics["confusion_matrix"],
+        confusion_matrix=metrics[model_fn.CONFUSION],
         images=joined[model_fn.IMAGES],
         labels=joined[model_fn.LABELS],
         probabilities=joined[model_fn.PROBABILITIES],

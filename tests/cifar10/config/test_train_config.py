@@ -235,3 +235,11 @@ def test_models_have_titles_for_people():
     assert TrainConfig().model_title == "ResNet-44 v1"
     assert TrainConfig(model="resnet_v2", num_layers=20).model_title == "ResNet-20 v2"
     assert TrainConfig(model="mlp").model_title == "MLP, 100 hidden units"
+
+
+def test_curves_have_about_a_hundred_rows_but_at_least_one_each_hundred_steps():
+    config = TrainConfig()
+    assert [config.steps_between_rows(steps) for steps in (5, 282, 10_000, 80_000)] == [
+        *(1, 3, 100, 100),
+    ]
+    assert TrainConfig(summary_steps=7).steps_between_rows(80_000) == 7

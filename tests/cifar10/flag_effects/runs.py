@@ -122,7 +122,7 @@ def place_of_result(run: Finished) -> str:
 def _places(run: Finished) -> list[pathlib.Path]:
     """Returns those of the output folder and its sibling `events` that have training events."""
     places = [run.output, run.output.parent / "events"]
-    return [place for place in places if list(place.glob("events.out.tfevents.*"))]
+    return [place for place in places if list(place.glob("train/events.out.tfevents.*"))]
 
 
 def folders_with_events(run: Finished) -> list[str]:
@@ -135,7 +135,7 @@ def steps_of_loss(run: Finished) -> list[int]:
     return sorted(
         event.step
         for place in _places(run)
-        for path in place.glob("events.out.tfevents.*")
+        for path in place.glob("train/events.out.tfevents.*")
         for event in tf.train.summary_iterator(str(path))
         for value in event.summary.value
         if value.tag == "loss"
@@ -213,7 +213,7 @@ ROWS = [
         {"plain": "output/result.json", "changed": "../place/kept/result.json"},
     ),
     RunRow("log_dir", folders_with_events, {"plain": ["output"], "changed": ["events"]}),
-    RunRow("summary_steps", steps_of_loss, {"plain": [1], "changed": [1, 2, 4]}),
+    RunRow("summary_steps", steps_of_loss, {"plain": [1, 2, 3, 4, 5], "changed": [1, 2, 4, 5]}),
     RunRow("checkpoint_steps", validated_steps, {"plain": [5], "changed": [2, 4, 5]}),
     RunRow("keep_checkpoints", kept_checkpoints, {"plain": [0, 5], "changed": [2, 4, 5]}),
     RunRow("log_steps", steps_of_progress, {"plain": [5], "changed": [3, 5]}),

@@ -133,6 +133,9 @@ def test_each_checkpoint_is_validated_once_and_the_best_makes_the_figures(traini
     assert (figures["global_step"], figures["best_validation_step"]) == (3, best["step"])
     assert [row["step"] for row in result["history"]["validation"]] == [1, 2, 3]
     assert (training.output / "report.html").exists()
+    written = (training.output / "metrics_evaluator.jsonl").read_text().splitlines()
+    evaluated = [(row["split"], row["step"]) for row in map(json.loads, written)]
+    assert evaluated == [*(("validation", step) for step in (1, 2, 3)), ("eval", best["step"])]
     assert not training.is_marked
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"evaluator of {training.output}, 1 tower on ")

@@ -126,7 +126,7 @@ def test_evaluation_is_exact_for_any_batch_size(batch_size):
     assert metrics["cross_entropy"] == pytest.approx(loss, rel=1e-4)
     expected = np.zeros((10, 10), int)
     np.add.at(expected, (LABELS, predicted), 1)
-    np.testing.assert_array_equal(metrics["confusion_matrix"], expected)
+    np.testing.assert_array_equal(metrics["confusion_counts"], expected)
 
 
 def test_a_batch_smaller_than_the_towers_is_predicted_like_any_other():

@@ -36,7 +36,9 @@ def write(folder: pathlib.Path, *steps: int) -> None:
         summaries.writer(str(folder)).add_summary(tf.Summary(value=[value]), step)
 
 
-def train(hook: tf.train.SessionRunHook, first: int, steps: int, each: int = 1) -> None:
+def train(
+    hook: tf.train.SessionRunHook, first: int, steps: int, each: int = 1, name: str = "curve"
+) -> None:
     """Takes steps from global step `first`; other trainers take the rest of `each` meanwhile."""
     with tf.Graph().as_default():
         step = tf.train.create_global_step()
@@ -45,7 +47,7 @@ def train(hook: tf.train.SessionRunHook, first: int, steps: int, each: int = 1) 
         counted = step.assign_add(each, read_value=True)
         numbers = [tf.cast(one, tf.float64) for one in (counted, 0, 0, 0)]
         tf.stack(numbers, name=training_step.REPORT)
-        tf.summary.scalar("curve", tf.cast(counted, tf.float32))
+        tf.summary.scalar(name, tf.cast(counted, tf.float32))
         creator = tf.train.ChiefSessionCreator(setting)
         with tf.train.MonitoredSession(creator, [hook]) as session:
             for _ in range(steps):
@@ -65,9 +67,15 @@ def train(hook: tf.train.SessionRunHook, first: int, steps: int, each: int = 1) 
     ],
 )
 def test_summaries_are_of_step_1_and_of_multiples(tmp_path, first, steps, each, expected):
-    hook = summaries.SummaryHook(tf.GraphKeys.SUMMARIES, 10, str(tmp_path))
+    hook = summaries.SummaryHook(10, str(tmp_path))
     train(hook, first, steps, each)
     assert rows(tmp_path) == expected
+
+
+def test_estimators_summary_of_the_loss_is_not_written_a_second_time(tmp_path):
+    hook = summaries.SummaryHook(10, str(tmp_path))
+    train(hook, first=0, steps=3, name="loss")
+    assert rows(tmp_path) == []
 
 
 def test_what_is_taken_back_begins_with_the_step_itself(tmp_path):

@@ -1,0 +1,117 @@
+"""TensorBoard and metrics.jsonl get the same figures of the same steps."""
+
+import json
+import pathlib
+import types
+from typing import Any, Optional
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.output.history import History
+from cifar10.output.metrics import Metrics
+from cifar10.run.hooks.metrics import MetricsHook
+from cifar10.step import training_step
+from tests.cifar10.run.hooks.test_progress import SteppedClock
+
+
+@pytest.fixture(autouse=True)
+def _own_writers():
+    """No event file of another test."""
+    yield
+    tf.summary.FileWriterCache.clear()
+
+
+def train(
+    folder: pathlib.Path,
+    first: int,
+    steps: int,
+    each: int = 1,
+    own_examples: Optional[int] = None,
+    stood_before: tuple[int, ...] = (),
+) -> list[dict[str, Any]]:
+    """Trains from global step `first`, and returns the rows of metrics.jsonl without times.
+
+    A step has 10 images and takes half a second, its loss is its number; other trainers take the
+    rest of `each` meanwhile. Rows are of each tenth step.
+    """
+    clock = SteppedClock()
+    clock.stood_before = set(stood_before)
+    job = types.SimpleNamespace(
+        num_examples=50, own_examples=own_examples, config=TrainConfig(log_dir=str(folder))
+    )
+    history = History(None, metrics=Metrics(str(folder / "metrics.jsonl")))
+    hook = MetricsHook(history, clock, job, 10)  # type: ignore[arg-type]
+    folder.mkdir(exist_ok=True)
+    with tf.Graph().as_default():
+        step = tf.train.create_global_step()
+        begun = step.assign(first).op
+        setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
+        counted = step.assign_add(each, read_value=True)
+        tf.cast(counted, tf.float32, training_step.LOSS)
+        tf.constant(0.5, name=training_step.ACCURACY)
+        seen = tf.cast(10 * counted, tf.float64)
+        tf.stack([tf.cast(counted, tf.float64), seen, 0.1, 0.0], name=training_step.REPORT)
+        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(setting), [hook]) as session:
+            for _ in range(steps):
+                clock.run()
+                session.run(counted)
+    tf.summary.FileWriterCache.clear()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k not in ("wall_time", "split")} for row in rows]
+
+
+def events(folder: pathlib.Path) -> dict[str, list[tuple[int, float]]]:
+    """The (step, value) of each curve in TensorBoard's files of training."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for path in (folder / "train").glob("events.*"):
+        for event in tf.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return found
+
+
+def test_a_row_has_means_since_the_row_before_and_the_last_step_has_one(tmp_path):
+    rows = train(tmp_path, first=0, steps=24)
+    speed = {"accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 20.0}
+    first = {"step": 1, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1}
+    assert rows == [
+        {**first, "epoch": 0.2, "seconds": 0.5},
+        {"step": 10, "loss": 6.0, **speed, "epoch": 2.0, "seconds": 5.0},
+        {"step": 20, "loss": 15.5, **speed, "epoch": 4.0, "seconds": 10.0},
+        {"step": 24, "loss": 22.5, **speed, "epoch": 4.8, "seconds": 12.0},
+    ]
+
+
+def test_tensorboard_has_the_same_figures_at_the_same_steps(tmp_path):
+    rows = train(tmp_path, first=0, steps=24)
+    found = events(tmp_path)
+    assert sorted(found) == ["accuracy", "images_per_sec", "learning_rate", "loss"]
+    for tag, curve in found.items():
+        assert [step for step, _ in curve] == [row["step"] for row in rows if tag in row], tag
+        assert [value for _, value in curve] == pytest.approx([r[tag] for r in rows if tag in r])
+
+
+@pytest.mark.parametrize(
+    ("first", "steps", "each", "expected"),
+    [
+        (7, 18, 1, [10, 20, 25]),
+        (10, 10, 1, [20]),
+        (19, 2, 1, [20, 21]),
+        # Own steps end at 3, 6, 9, ...: the one that passes 10 ends at 12.
+        (0, 9, 3, [3, 12, 21, 27]),
+    ],
+)
+def test_rows_are_of_step_1_of_multiples_and_of_the_last_step(
+    tmp_path, first, steps, each, expected
+):
+    assert [row["step"] for row in train(tmp_path, first, steps, each)] == expected
+
+
+def test_what_others_train_during_a_validation_is_no_measure_of_speed(tmp_path):
+    # Before step 15 the clock stood; others went on, so only the steps after it are measured.
+    together = train(tmp_path / "a", 0, 10, each=2, own_examples=10, stood_before=(8,))
+    assert [row.get("images_per_sec") for row in together] == [None, 40.0, 40.0]
+    alone = train(tmp_path / "b", 0, 10, stood_before=(10,))
+    assert [row.get("images_per_sec") for row in alone] == [None, 20.0]
