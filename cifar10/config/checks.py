@@ -5,6 +5,7 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 
 import dataclasses
 import math
+import re
 
 from cifar10 import models
 from cifar10.config.fields import ConfigFields
@@ -36,6 +37,22 @@ def check_config(config: ConfigFields) -> None:
     _check_paths(config)
     _check_model_settings(config)
     _check_contradictions(config)
+    _check_profile(config)
+
+
+def _check_profile(config: ConfigFields) -> None:
+    steps = config.profile_steps
+    if steps is None:
+        return
+    if not re.fullmatch(r"[0-9]{1,10}:[0-9]{1,10}", steps, re.ASCII):
+        _refuse(f"--profile-steps must be the first and the last step, 100:110, got {steps!r}")
+    first, last = config.profile_window or (0, 0)
+    if not 1 <= first <= last:
+        _refuse(
+            f"--profile-steps must begin at step 1 or later and not end before that, got {steps}"
+        )
+    if config.mode != "train_and_evaluate":
+        _refuse(f"--profile-steps is for training, got --mode {config.mode}; leave it out")
 
 
 def _check_paths(config: ConfigFields) -> None:

@@ -337,6 +337,12 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         group="reporting",
         at_least=1,
     )
+    profile_steps: Optional[str] = setting(
+        None,
+        "steps to profile, 100:110, both included: a trace for TensorBoard, and a table of the "
+        "ops that take the most time",
+        group="reporting",
+    )
 
     def is_set(self, name: str) -> bool:
         """Returns whether the command line gives a setting, or it differs from its default."""
@@ -368,6 +374,14 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     def log_place(self) -> str:
         """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
         return self.output_place if self.log_dir is None else self.place(self.log_dir)
+
+    @property
+    def profile_window(self) -> Optional[tuple[int, int]]:
+        """The first and the last step of --profile-steps; None if it is unset."""
+        if self.profile_steps is None:
+            return None
+        first, _, last = self.profile_steps.partition(":")
+        return int(first), int(last)
 
     def log_folder(self, split: str) -> str:
         """Returns the folder for TensorBoard's events of a split, after which a run is named."""

@@ -31,6 +31,7 @@ from cifar10.run import figures, hyperparameters, results
 from cifar10.run.hooks import training
 from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
 from cifar10.run.hooks.metrics import MetricsHook
+from cifar10.run.hooks.profile import ProfileHook, check_window
 from cifar10.run.hooks.progress import ProgressHook
 from cifar10.run.hooks.samples import SamplesHook
 from cifar10.run.hooks.step_probe import ActivityHook, SavingListener, StepProbe
@@ -88,6 +89,8 @@ def _train_and_evaluate(
     check_owner: Callable[[], None],
 ) -> None:
     """Does the work of `train_and_evaluate` in a folder that this process has locked."""
+    alone = config.total_steps(records.counts[TRAIN])
+    check_window(config, steps_of_cluster(config, cluster, records) if cluster else alone)
     remove_unfinished(config.output_place)
     checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
     start_step = checkpoints.read_counter(checkpoint, "global_step")
@@ -272,6 +275,7 @@ class _Run:
             training.StopHook(self._stop),
             SummaryHook(steps, folder),
             self._samples,
+            ProfileHook(config, self._progress.message),
             self._time_limit,
         ]
 

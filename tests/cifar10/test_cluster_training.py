@@ -20,6 +20,7 @@ SETTINGS = (
     "--checkpoint-steps=50",
     "--log-steps=5",
     "--summary-steps=10",
+    "--profile-steps=20:30",
 )
 TASKS = ["master/0", "ps/0", "ps/1", "worker/0"]
 
@@ -69,7 +70,7 @@ def test_the_result_tells_of_the_cluster(ended, output):
     assert result["figures"]["own_images_per_sec"] > 0
 
 
-def test_the_master_writes_metrics(ended, output):
+def test_the_master_alone_writes_metrics_and_the_profile(ended, output):
     rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     found = [(row["split"], row["step"]) for row in rows]
     assert sorted(found) == [
@@ -78,6 +79,11 @@ def test_the_master_writes_metrics(ended, output):
         ("validation", 50),
         ("validation", 100),
     ]
+    table = (output / "profile.txt").read_text()
+    assert table.startswith("the 10 dearest types of op in steps 20 to 30, by self time")
+    assert ended.output("master/0").count("profile: ") == 1
+    assert "profile: " not in ended.output("worker/0")
+    assert len(list(output.glob("train/plugins/profile/*/*.trace.json.gz"))) == 1
 
 
 def test_the_documents_name_every_field_of_a_clusters_result(ended, output):

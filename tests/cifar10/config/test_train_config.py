@@ -237,6 +237,33 @@ def test_models_have_titles_for_people():
     assert TrainConfig(model="mlp").model_title == "MLP, 100 hidden units"
 
 
+@pytest.mark.parametrize("text", ["100", "100:", ":5", "a:b", "1:2:3", "100-110", "-1:5", ""])
+def test_steps_to_profile_are_two_numbers(text: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(profile_steps=text)
+    assert str(refusal.value) == (
+        f"--profile-steps must be the first and the last step, 100:110, got {text!r}"
+    )
+
+
+@pytest.mark.parametrize("text", ["0:5", "110:100", "00:0"])
+def test_steps_to_profile_begin_at_1_and_do_not_run_backwards(text: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(profile_steps=text)
+    assert str(refusal.value) == (
+        f"--profile-steps must begin at step 1 or later and not end before that, got {text}"
+    )
+
+
+def test_only_training_is_profiled():
+    assert TrainConfig(profile_steps="5:5").profile_window == (5, 5)
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(profile_steps="5:6", mode="export")
+    assert str(refusal.value) == (
+        "--profile-steps is for training, got --mode export; leave it out"
+    )
+
+
 def test_curves_have_about_a_hundred_rows_but_at_least_one_each_hundred_steps():
     config = TrainConfig()
     assert [config.steps_between_rows(steps) for steps in (5, 282, 10_000, 80_000)] == [

@@ -30,7 +30,8 @@ RUNS: Mapping[str, tuple[str, str]] = {
     "changed": (
         f"{_TINY} --work-dir=../place --data-dir=records --output-dir=kept --log-dir=events "
         "--checkpoint-steps=2 --keep-checkpoints=3 --log-steps=2 --summary-steps=2 "
-        "--verbose --log-device-placement --test-time-augmentation --recipe=tutorial",
+        "--verbose --log-device-placement --test-time-augmentation --recipe=tutorial "
+        "--profile-steps=2:3",
         "changed",
     ),
     "short": (f"{_TINY} --max-minutes=1e-6 --output-dir=short", "plain"),
@@ -184,6 +185,12 @@ def says(text: str) -> Callable[[Finished], bool]:
     return probe
 
 
+def profiled(run: Finished) -> str:
+    """Returns which steps the table of ops is of, as it says."""
+    path = run.output.parent / "events" / "profile.txt"
+    return path.read_text().partition("op ")[2].partition(",")[0] if path.exists() else ""
+
+
 def evaluated_step(run: Finished) -> str:
     """Returns the step of the checkpoint that was evaluated."""
     return run.printed.splitlines()[-1].partition(" at step ")[2]
@@ -220,6 +227,7 @@ ROWS = [
     RunRow(
         "max_minutes", ending, {"plain": ("completed", 5), "short": ("stopped by --max-minutes", 1)}
     ),
+    RunRow("profile_steps", profiled, {"plain": "", "changed": "in steps 2 to 3"}),
     RunRow("recipe", recipe_in_result, {"plain": None, "changed": "tutorial"}),
     RunRow("test_time_augmentation", augmented_accuracy, {"plain": False, "changed": True}),
     RunRow("verbose", says("INFO:tensorflow:"), {"plain": False, "changed": True}),

@@ -1,0 +1,111 @@
+"""Records a trace of some steps, and a table of the ops that take the most time in them."""
+
+from typing import Any, Callable, Optional
+
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.host.files import write_text
+from cifar10.schema import TRAIN
+from cifar10.step import training_step
+from cifar10.step.training_step import StepReport
+from cifar10.tf_internals import profiler
+
+TABLE_NAME = "profile.txt"
+_OPS = 10
+
+
+def check_window(config: TrainConfig, total_steps: int) -> None:
+    """Checks that training has the steps of --profile-steps.
+
+    Raises:
+      ConfigError: it ends before them.
+    """
+    window = config.profile_window
+    if window is not None and window[1] > total_steps:
+        raise ConfigError(
+            f"--profile-steps must end at the last step or before, got {config.profile_steps}; "
+            f"training ends at step {total_steps:,}"
+        )
+
+
+class ProfileHook(tf.train.SessionRunHook):
+    """Records the steps of --profile-steps that this process takes.
+
+    In a cluster, it records the ops of this process, not those of other tasks.
+
+    Args:
+      config: the settings.
+      say: a function that prints a line.
+    """
+
+    def __init__(self, config: TrainConfig, say: Callable[[str], None]) -> None:
+        self._say, self._window = say, config.profile_window
+        self._folder = config.log_folder(TRAIN)
+        self._table = tf.io.gfile.join(config.log_place, TABLE_NAME)
+        self._first: Optional[int] = None  # the first step that is recorded, while it goes on
+
+    def begin(self) -> None:
+        """Finds the tensors of the graph that is about to run."""
+        self._report = training_step.report_tensor()
+        self._global_step = tf.train.get_global_step()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        """Reads the global step; a window that lies before it is not recorded."""
+        self._step = int(session.run(self._global_step))
+        if self._first is None and self._window is not None and self._step >= self._window[1]:
+            self._window = None
+
+    def before_run(self, run_context: Any) -> Any:
+        """Begins to record before the first step of the window.
+
+        Where other trainers take all steps of the window, this is the first step after it.
+        """
+        is_next = self._window is not None and self._step + 1 >= self._window[0]
+        if is_next and self._first is None:
+            self._first = self._step + 1
+            tf2.profiler.experimental.start(self._folder)
+        return tf.train.SessionRunArgs(self._report)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Ends the recording after the last step of the window."""
+        self._step = StepReport.of(run_values.results).step
+        if self._window is not None and self._step >= self._window[1]:
+            self._finish()
+
+    def end(self, session: Any) -> None:
+        """Ends a recording that the end of training cuts short."""
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._first is None:
+            return
+        tf2.profiler.experimental.stop()
+        pattern = tf.io.gfile.join(self._folder, "plugins", "profile", "*", "*.xplane.pb")
+        path = max(tf.io.gfile.glob(pattern))  # Folders are named by the time.
+        table = _table(profiler.op_times(path), self._first, self._step)
+        write_text(self._table, table + "\n")
+        trace = profiler.write_trace(path)
+        self._say(f"{table}\nprofile: {self._table}, and the trace {trace}")
+        self._first = self._window = None
+
+
+def _table(ops: list[profiler.OpTime], first: int, last: int) -> str:
+    """Returns a table of the ops with the most self time, for people."""
+    steps, total = last - first + 1, sum(op.seconds for op in ops)
+    lines = [
+        f"the {_OPS} dearest types of op in steps {first:,} to {last:,}, by self time on all "
+        "threads",
+        f"{'op':<36} {'calls/step':>10} {'ms/step':>9} {'share':>6}",
+    ]
+    for op in ops[:_OPS]:
+        lines.append(
+            f"{op.type:<36} {op.calls / steps:>10.1f} {1e3 * op.seconds / steps:>9.2f} "
+            f"{op.seconds / total:>6.1%}"
+        )
+    calls = sum(op.calls for op in ops)
+    label = f"all {len(ops)} types"
+    lines.append(f"{label:<36} {calls / steps:>10.1f} {1e3 * total / steps:>9.2f}")
+    return "\n".join(lines)

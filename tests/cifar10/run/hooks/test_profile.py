@@ -1,0 +1,76 @@
+"""--profile-steps records its steps, whatever the step that training continues from."""
+
+import pathlib
+
+import pytest
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
+from cifar10.run.hooks.profile import ProfileHook, check_window
+from cifar10.step import training_step
+
+
+def train(folder: pathlib.Path, window: str, first: int, steps: int, each: int = 1) -> list[str]:
+    """Takes steps after step `first`; returns what the hook says.
+
+    Other trainers take the rest of `each` meanwhile.
+    """
+    said: list[str] = []
+    config = TrainConfig(log_dir=str(folder), profile_steps=window)
+    with tf.Graph().as_default():
+        step = tf.train.create_global_step()
+        begun = step.assign(first).op
+        setting = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
+        counted = step.assign_add(each, read_value=True)
+        numbers = [tf.cast(one, tf.float64) for one in (counted, 0, 0, 0)]
+        tf.stack(numbers, name=training_step.REPORT)
+        hooks = [ProfileHook(config, said.append)]
+        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(setting), hooks) as session:
+            for _ in range(steps):
+                session.run(counted)
+    return said
+
+
+def test_the_window_has_a_table_and_a_trace(tmp_path):
+    (said,) = train(tmp_path, "3:5", first=0, steps=8)
+    table = (tmp_path / "profile.txt").read_text()
+    lines = table.splitlines()
+    assert lines[0] == ("the 10 dearest types of op in steps 3 to 5, by self time on all threads")
+    assert lines[1].split() == ["op", "calls/step", "ms/step", "share"]
+    # The counter is added to once in each step of the window, and in no other.
+    (counted,) = [line.split() for line in lines if line.startswith("AssignAddVariableOp ")]
+    assert counted[1] == "1.0"
+    (trace,) = tmp_path.glob("train/plugins/profile/*/*.trace.json.gz")
+    assert len(list(trace.parent.glob("*.xplane.pb"))) == 1
+    assert said == f"{table}profile: {tmp_path}/profile.txt, and the trace {trace}"
+
+
+def test_where_others_take_the_whole_window_the_next_step_is_recorded(tmp_path):
+    (said,) = train(tmp_path, "3:5", first=0, steps=4, each=10)
+    assert "in steps 11 to 20" in said
+
+
+@pytest.mark.parametrize(
+    ("first", "steps", "recorded"),
+    [(4, 4, "steps 5 to 5"), (2, 2, "steps 3 to 4"), (5, 3, None), (0, 2, None)],
+    ids=["within it", "the end comes first", "after it", "before it"],
+)
+def test_what_is_left_of_the_window_is_recorded(tmp_path, first, steps, recorded):
+    said = train(tmp_path, "3:5", first, steps)
+    assert len(said) == (1 if recorded else 0)
+    if recorded:
+        assert recorded in said[0]
+    with pytest.raises(tf2.errors.UnavailableError):
+        tf2.profiler.experimental.stop()  # Nothing goes on being recorded.
+
+
+def test_a_window_beyond_the_end_is_refused():
+    check_window(TrainConfig(profile_steps="3:5"), 5)
+    check_window(TrainConfig(), 1)
+    with pytest.raises(ConfigError) as refusal:
+        check_window(TrainConfig(profile_steps="3:5"), 4)
+    assert str(refusal.value) == (
+        "--profile-steps must end at the last step or before, got 3:5; training ends at step 4"
+    )
