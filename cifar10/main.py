@@ -11,16 +11,17 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Optional
+from typing import Callable, Optional
 
 from cifar10.cluster import resolve
 from cifar10.cluster.address_check import check_own_address
 from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import Stopped, TrainingError, UserError
+from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.host.console import one_line
 from cifar10.host.signals import StopRequest
+from cifar10.run import seeds
 from cifar10.tf_internals import native_log
 
 
@@ -31,14 +32,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
       argv: the arguments after the program's name; None: those of this process.
     """
     started = time.monotonic()
-    stop = StopRequest()
+    return _exit_code(lambda: _main(sys.argv[1:] if argv is None else argv, started))
+
+
+def _exit_code(work: Callable[[], int]) -> int:
+    """Returns the exit code of `work`; prints the line of an error that it raises."""
     try:
-        config = flags.parse(sys.argv[1:] if argv is None else argv)
-        stop.install()
-        cluster = _find_cluster(config)
-        _quieten(config.verbose)
-        _run(config, cluster, stop, started)
-        stop.check()
+        return work()
     except UserError as error:
         print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 2
@@ -48,7 +48,36 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except Stopped as error:
         print(error, file=sys.stderr)
         return 128 + error.signum
+
+
+def _main(argv: Sequence[str], started: float) -> int:
+    config = flags.parse(argv)
+    if config.seeds is None:
+        return _run_once(config, started)
+    _refuse_seeds_in_cluster(config)
+    return seeds.train_each(
+        config, lambda one: _exit_code(lambda: _run_once(one, time.monotonic()))
+    )
+
+
+def _run_once(config: TrainConfig, started: float) -> int:
+    stop = StopRequest()
+    stop.install()
+    cluster = _find_cluster(config)
+    _quieten(config.verbose)
+    _run(config, cluster, stop, started)
+    stop.check()
     return 0
+
+
+def _refuse_seeds_in_cluster(config: TrainConfig) -> None:
+    cluster = resolve.resolve(config, os.environ)
+    if cluster is not None and not cluster.is_single_process:
+        raise ConfigError(
+            f"--seeds trains one process after the other, but this is {cluster.label} of a "
+            "cluster; start the cluster once for each seed, with --seed "
+            f"{config.seed_list[0]} --output-dir {config.output_dir}/seed-{config.seed_list[0]}"
+        )
 
 
 def _find_cluster(config: TrainConfig) -> Optional[Cluster]:

@@ -168,10 +168,12 @@ LIGHT = (
     "cifar10.host.process_end",
     "cifar10.host.signals",
     "cifar10.ops.kernels.build",
+    "cifar10.output.digits",
     "cifar10.output.progress.display",
     "cifar10.output.progress.line",
     "cifar10.output.progress.text",
     "cifar10.output.report.page",
+    "cifar10.run.seeds",
     "cifar10.step.cpu_setting",
     "cifar10.tf_internals.native_log",
 )

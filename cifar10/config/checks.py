@@ -37,7 +37,27 @@ def check_config(config: ConfigFields) -> None:
     _check_paths(config)
     _check_model_settings(config)
     _check_contradictions(config)
+    _check_seeds(config)
     _check_profile(config)
+
+
+def _check_seeds(config: ConfigFields) -> None:
+    if config.seeds is None:
+        return
+    if not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", config.seeds, re.ASCII):
+        _refuse(f"--seeds must be numbers with commas between them, 1,2,3, got {config.seeds!r}")
+    seeds = config.seed_list
+    if max(seeds) >= 2**31:
+        _refuse(f"--seeds must be at least 0 and below {2**31}, got {max(seeds)}")
+    if len(set(seeds)) < len(seeds):
+        _refuse(f"--seeds must all be different, got {config.seeds}")
+    if config.is_set("seed"):
+        _refuse(f"--seed {config.seed} and --seeds {config.seeds} contradict each other; give one")
+    if config.mode != "train_and_evaluate":
+        _refuse(
+            f"--seeds is for training, got --mode {config.mode}; name the folder of one seed, "
+            f"--output-dir {config.output_dir}/seed-{seeds[0]}"
+        )
 
 
 def _check_profile(config: ConfigFields) -> None:

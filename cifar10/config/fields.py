@@ -208,6 +208,12 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         at_most=schema.HEIGHT,
     )
     seed: int = setting(1, "same seed, same run", group="training", at_least=0, below=2**31)
+    seeds: Optional[str] = setting(
+        None,
+        "train with each of these seeds in turn, 1,2,3, each in a folder seed-N of --output-dir, "
+        "and print means and deviations",
+        group="training",
+    )
     test_time_augmentation: bool = setting(
         False,
         "at the end, also the accuracy of the mean answer to each image mirrored and shifted",
@@ -374,6 +380,11 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     def log_place(self) -> str:
         """The path of --log-dir, resolved against --work-dir; --output-dir's if it is unset."""
         return self.output_place if self.log_dir is None else self.place(self.log_dir)
+
+    @property
+    def seed_list(self) -> list[int]:
+        """The seeds of --seeds, in order; that of --seed alone if it is unset."""
+        return [self.seed] if self.seeds is None else [int(one) for one in self.seeds.split(",")]
 
     @property
     def profile_window(self) -> Optional[tuple[int, int]]:

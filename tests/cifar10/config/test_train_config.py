@@ -237,6 +237,39 @@ def test_models_have_titles_for_people():
     assert TrainConfig(model="mlp").model_title == "MLP, 100 hidden units"
 
 
+@pytest.mark.parametrize("text", ["1,2,", "", "1 2", "one", "-1", "1.5", "1,,2", "1, 2", "\u0661"])
+def test_seeds_are_numbers_with_commas(text: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(seeds=text)
+    assert str(refusal.value) == (
+        f"--seeds must be numbers with commas between them, 1,2,3, got {text!r}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seeds": "1,2,1"}, "--seeds must all be different, got 1,2,1"),
+        ({"seeds": "1,2147483648"}, "--seeds must be at least 0 and below 2147483648, got "),
+        ({"seeds": "1,2", "seed": 3}, "--seed 3 and --seeds 1,2 contradict each other; give one"),
+        (
+            {"seeds": "7,8", "mode": "evaluate"},
+            "--seeds is for training, got --mode evaluate; name the folder of one seed, "
+            "--output-dir output/seed-7",
+        ),
+    ],
+)
+def test_seeds_that_make_no_sense_are_refused(settings: dict[str, Any], message: str):
+    with pytest.raises(ConfigError) as refusal:
+        TrainConfig(**settings)
+    assert str(refusal.value).startswith(message)
+
+
+def test_seeds_are_kept_in_their_order():
+    assert TrainConfig(seeds="3,1,2").seed_list == [3, 1, 2]
+    assert TrainConfig(seed=5).seed_list == [5]
+
+
 @pytest.mark.parametrize("text", ["100", "100:", ":5", "a:b", "1:2:3", "100-110", "-1:5", ""])
 def test_steps_to_profile_are_two_numbers(text: str):
     with pytest.raises(ConfigError) as refusal:

@@ -35,6 +35,7 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "changed",
     ),
     "short": (f"{_TINY} --max-minutes=1e-6 --output-dir=short", "plain"),
+    "seeds": (f"{_TINY} --seeds=4 --output-dir=compared", "plain"),
     "evaluate": ("--mode=evaluate", "plain"),
     "evaluate the first": ("--mode=evaluate --checkpoint=output/model.ckpt-0", "plain"),
     "predict": ("--mode=predict one.png", "plain"),
@@ -185,6 +186,12 @@ def says(text: str) -> Callable[[Finished], bool]:
     return probe
 
 
+def seeds_compared(run: Finished) -> list[int]:
+    """Returns the seeds whose results were compared."""
+    path = run.output / "seeds.json"
+    return [row["seed"] for row in json.loads(path.read_text())["runs"]] if path.exists() else []
+
+
 def profiled(run: Finished) -> str:
     """Returns which steps the table of ops is of, as it says."""
     path = run.output.parent / "events" / "profile.txt"
@@ -227,6 +234,7 @@ ROWS = [
     RunRow(
         "max_minutes", ending, {"plain": ("completed", 5), "short": ("stopped by --max-minutes", 1)}
     ),
+    RunRow("seeds", seeds_compared, {"plain": [], "seeds": [4]}),
     RunRow("profile_steps", profiled, {"plain": "", "changed": "in steps 2 to 3"}),
     RunRow("recipe", recipe_in_result, {"plain": None, "changed": "tutorial"}),
     RunRow("test_time_augmentation", augmented_accuracy, {"plain": False, "changed": True}),

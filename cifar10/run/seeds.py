@@ -1,0 +1,189 @@
+"""--seeds: trains once for each seed, in one process after the other, and compares the figures.
+
+Each run is as one with --seed in an output folder of its own. So a seed that has been interrupted
+continues from its checkpoint, and one that is finished is not trained again.
+"""
+
+import contextlib
+import functools
+import os
+import posixpath
+import shlex
+import signal
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any, Callable, Optional
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.errors import Stopped
+from cifar10.host.console import say
+from cifar10.host.process_end import leave
+from cifar10.output.digits import rounded
+from cifar10.tf_internals import native_log
+
+FILE_NAME = "seeds.json"
+# Column of the table -> the figure in result.json.
+_COLUMNS = {
+    "validation": "best_validation_accuracy",
+    "eval": "eval_accuracy",
+    "augmented": "eval_accuracy_augmented",
+    "loss": "eval_loss",
+    "seconds": "training_seconds",
+}
+_Statistics = dict[str, Optional[float]]  # by the names of figures
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def train_each(config: TrainConfig, train: Callable[[TrainConfig], int]) -> int:
+    """Trains with each seed, prints a table of the results, and writes seeds.json.
+
+    Call this before TensorFlow is loaded, since each training runs in a fork of this process.
+
+    Args:
+      config: the settings, with `seeds`.
+      train: function that trains one configuration and returns the exit code.
+
+    Returns:
+      The exit code: that of the first training that did not succeed, or 0.
+
+    Raises:
+      Stopped: a signal arrived between two trainings.
+    """
+    runs = {seed: _config_of(config, seed) for seed in config.seed_list}
+    with _Child() as child:
+        for number, (seed, one) in enumerate(runs.items(), 1):
+            say(f"seed {seed}, {number} of {len(runs)}: {one.output_place}")
+            code = child.run(functools.partial(train, one))
+            if code:
+                return _unfinished(f"{number - 1} of {len(runs)} seeds are", seed, code)
+        _compare(config, runs)
+    return 0
+
+
+def _unfinished(finished: str, seed: int, code: int) -> int:
+    """Prints how to go on after a training that did not succeed, and returns the exit code."""
+    why = f"signal {-code}" if code < 0 else f"exit code {code}"
+    print(
+        f"{finished} finished; seed {seed} ended with {why}; to go on: "
+        f"{shlex.join(['python', *sys.argv])}",
+        file=sys.stderr,
+    )
+    return 128 - code if code < 0 else code
+
+
+def _config_of(config: TrainConfig, seed: int) -> TrainConfig:
+    """Returns the settings of the run with one of the seeds."""
+    log_dir = config.log_dir and posixpath.join(config.log_dir, f"seed-{seed}")
+    return config.with_settings(
+        seeds=None,
+        seed=seed,
+        output_dir=posixpath.join(config.output_dir, f"seed-{seed}"),
+        log_dir=log_dir,
+    )
+
+
+class _Child:
+    """Runs work in forks of this process, one at a time, and passes signals on to the fork.
+
+    After Ctrl-C, both processes get the signal from the terminal; training takes two signals within
+    a second for one.
+    """
+
+    def __init__(self) -> None:
+        self._pid: Optional[int] = None
+
+    def __enter__(self) -> "_Child":
+        self._before = {signum: signal.signal(signum, self._pass_on) for signum in _SIGNALS}
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def run(self, work: Callable[[], int]) -> int:
+        """Returns the exit code of the work, or the negative number of the signal that ended it."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if not pid:
+            leave(work())
+        self._pid = pid
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        finally:
+            self._pid = None
+
+    def _pass_on(self, signum: int, frame: Any) -> None:
+        if self._pid is None:
+            raise Stopped(signum)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signum)
+
+
+def _compare(config: TrainConfig, runs: dict[int, TrainConfig]) -> None:
+    """Prints the table of all runs, which have ended, and writes seeds.json."""
+    if not config.verbose:
+        native_log.silence()
+    from cifar10.host.files import read_json, write_json  # They load TensorFlow.
+
+    rows = []
+    for seed, one in runs.items():
+        result = read_json(posixpath.join(one.output_place, "result.json"))
+        place = {"seed": seed, "output_dir": one.output_place, "status": result["status"]}
+        figures = {name: result["figures"][name] for name in ("global_step", *_COLUMNS.values())}
+        rows.append({**place, **figures})
+    mean, deviation = statistics_of(rows)
+    path = posixpath.join(config.output_place, FILE_NAME)
+    write_json(path, {"runs": rows, "mean": mean, "standard_deviation": deviation})
+    say(f"{table(rows, mean, deviation)}\nseeds: {path}")
+
+
+def statistics_of(rows: Sequence[dict[str, Any]]) -> tuple[_Statistics, _Statistics]:
+    """Returns the means and the sample standard deviations of the figures of all seeds.
+
+    A figure that a seed lacks has none, and a single seed has no deviation.
+    """
+    values = {name: [row[name] for row in rows] for name in _COLUMNS.values()}
+    mean = {name: _if_all(statistics.fmean, found, 1) for name, found in values.items()}
+    deviation = {name: _if_all(statistics.stdev, found, 2) for name, found in values.items()}
+    return mean, deviation
+
+
+def _if_all(
+    function: Callable[[Sequence[float]], float], values: Sequence[Optional[float]], at_least: int
+) -> Optional[float]:
+    """Returns a statistic of values; None if one of them is None, or if there are too few."""
+    known = [value for value in values if value is not None]
+    return rounded(function(known)) if len(known) == len(values) >= at_least else None
+
+
+def table(
+    rows: Sequence[dict[str, Any]],
+    mean: _Statistics,
+    deviation: _Statistics,
+) -> str:
+    """Returns the table of all seeds, without columns that no run has a figure for.
+
+    Args:
+      rows: the figures of each seed.
+      mean: their means.
+      deviation: their sample standard deviations.
+    """
+    columns = [name for name, key in _COLUMNS.items() if any(row[key] is not None for row in rows)]
+    lines = [("seed", *columns)]
+    for label, figures in (
+        *((str(row["seed"]), row) for row in rows),
+        ("mean", mean),
+        ("deviation", deviation),
+    ):
+        lines.append((label, *(_cell(name, figures[_COLUMNS[name]]) for name in columns)))
+    return "\n".join(
+        f"{label:<10}" + "".join(f"{cell:>12}" for cell in cells) for label, *cells in lines
+    )
+
+
+def _cell(name: str, value: Optional[float]) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1f}" if name == "seconds" else f"{value:.4f}"

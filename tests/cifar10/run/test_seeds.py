@@ -1,0 +1,149 @@
+"""--seeds: one training after the other, each in a folder of its own, and a table of all."""
+
+import json
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from cifar10.run import seeds
+from tests.cifar10 import program
+from tests.cifar10.forks import Forks
+from tests.documents import check_fields
+
+SMALL = ("--model=mlp", "--train-batch-size=16", "--train-steps=6", "--warmup-epochs=0")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with records in its default place."""
+    return program.make_records(tmp_path_factory.mktemp("seeds") / "data", 200).parent
+
+
+@pytest.fixture(scope="module")
+def compared(folder: pathlib.Path, forks: Forks) -> "subprocess.CompletedProcess[str]":
+    """Two seeds, with test-time augmentation."""
+    words = ("--seeds=5,3", "--test-time-augmentation", "--log-dir=logs", "--output-dir=compared")
+    return forks.run(*SMALL, *words, cwd=folder)
+
+
+def results(folder: pathlib.Path, *numbers: int) -> list[dict[str, float]]:
+    paths = [folder / f"compared/seed-{number}/result.json" for number in numbers]
+    return [json.loads(path.read_text())["figures"] for path in paths]
+
+
+def test_each_seed_has_its_own_folder_and_seeds_json_the_mean_and_the_deviation(compared, folder):
+    assert compared.returncode == 0, compared.stderr
+    found = json.loads((folder / "compared/seeds.json").read_text())
+    assert check_fields("docs/outputs.md", "seeds.json", found) == ([], [])
+    one, other = results(folder, 5, 3)
+    assert [row["seed"] for row in found["runs"]] == [5, 3]
+    assert found["runs"][0] == {
+        "seed": 5,
+        "output_dir": "compared/seed-5",
+        "status": "completed",
+        "global_step": 6,
+        "best_validation_accuracy": one["best_validation_accuracy"],
+        "eval_accuracy": one["eval_accuracy"],
+        "eval_accuracy_augmented": one["eval_accuracy_augmented"],
+        "eval_loss": one["eval_loss"],
+        "training_seconds": one["training_seconds"],
+    }
+    for name in ("eval_loss", "training_seconds"):
+        mean = (one[name] + other[name]) / 2
+        assert found["mean"][name] == pytest.approx(mean, rel=1e-4)
+        # Of two numbers, the sample standard deviation is their distance over the root of 2.
+        deviation = abs(one[name] - other[name]) / 2**0.5
+        assert found["standard_deviation"][name] == pytest.approx(deviation, rel=1e-3, abs=1e-3)
+    configuration = json.loads((folder / "compared/seed-3/result.json").read_text())[
+        "configuration"
+    ]
+    assert (configuration["seed"], configuration["seeds"]) == (3, None)
+    assert (folder / "logs/seed-3/metrics.jsonl").exists()
+
+
+def test_the_table_is_printed_at_the_end(compared, folder):
+    lines = compared.stdout.splitlines()
+    assert lines[0] == "seed 5, 1 of 2: compared/seed-5"
+    assert "seed 3, 2 of 2: compared/seed-3" in lines
+    (first, _) = results(folder, 5, 3)
+    assert lines[-6].split() == ["seed", "validation", "eval", "augmented", "loss", "seconds"]
+    assert lines[-5].split()[:3] == [
+        "5",
+        f"{first['best_validation_accuracy']:.4f}",
+        f"{first['eval_accuracy']:.4f}",
+    ]
+    assert [line.split()[0] for line in lines[-4:]] == ["3", "mean", "deviation", "seeds:"]
+    assert lines[-1] == "seeds: compared/seeds.json"
+
+
+def test_a_finished_seed_is_not_trained_again(compared, folder, forks):
+    before = (folder / "compared/seed-5/result.json").read_bytes()
+    words = ("--seeds=5", "--test-time-augmentation", "--log-dir=logs", "--output-dir=compared")
+    again = forks.run(*SMALL, *words, cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[1].startswith("already trained to step 6: eval accuracy 0.")
+    assert (folder / "compared/seed-5/result.json").read_bytes() == before
+    found = json.loads((folder / "compared/seeds.json").read_text())
+    assert [row["seed"] for row in found["runs"]] == [5]
+
+
+def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):
+    words = ("--model=mlp", "--seeds=1,2", "--output-dir=stopped", "--train-batch-size=16")
+    with program.started(*words, "--log-steps=1", "--checkpoint-steps=100000", cwd=folder) as all_:
+        program.wait_for_line("epoch ", all_)
+        code, out, err = program.interrupt(all_, signal.SIGTERM)
+    assert code == 143
+    first, second = err.splitlines()
+    assert first == "stopped by signal 15; run the same command to continue"
+    assert second.startswith(
+        "0 of 2 seeds are finished; seed 1 ended with exit code 143; to go on: python "
+    )
+    assert second.endswith(
+        "cifar10_main.py --model=mlp --seeds=1,2 --output-dir=stopped --train-batch-size=16 "
+        "--log-steps=1 --checkpoint-steps=100000"
+    )
+    assert "seed 2" not in out
+    # The seed has a checkpoint of the step at which it was stopped.
+    assert len(list((folder / "stopped/seed-1").glob("model.ckpt-*.index"))) == 2
+
+
+def test_a_mistake_ends_all_with_its_exit_code(folder, forks):
+    done = forks.run("--seeds=1,2", "--data-dir=nowhere", cwd=folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no records in nowhere")
+    assert done.stdout == "seed 1, 1 of 2: output/seed-1\n"
+
+
+def test_a_cluster_is_refused_with_a_way_out(tmp_path, forks):
+    tf_config = """{
+      "cluster": {"chief": ["ip0:2222"], "ps": ["ip0:2223"], "worker": ["ip1:2222"]},
+      "task": {"type": "chief", "index": 0}
+    }"""
+    done = forks.run("--seeds=7,8", cwd=tmp_path, tf_config=tf_config)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: --seeds trains one process after the other, but this is master/0 of a cluster; "
+        "start the cluster once for each seed, with --seed 7 --output-dir output/seed-7\n"
+    )
+
+
+def test_one_seed_has_no_deviation_and_a_figure_that_is_missing_no_mean():
+    row = {
+        "seed": 1,
+        "best_validation_accuracy": None,
+        "eval_accuracy": 0.9,
+        "eval_accuracy_augmented": None,
+        "eval_loss": 0.5,
+        "training_seconds": 61.25,
+    }
+    mean, deviation = seeds.statistics_of([row])
+    assert (mean["eval_accuracy"], deviation["eval_accuracy"]) == (0.9, None)
+    assert mean["best_validation_accuracy"] is None
+    assert seeds.table([row], mean, deviation) == (
+        "seed              eval        loss     seconds\n"
+        "1               0.9000      0.5000        61.2\n"
+        "mean            0.9000      0.5000        61.2\n"
+        "deviation            -           -           -"
+    )
