@@ -16,20 +16,23 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from cifar10.host.process_end import leave
 from cifar10.main import main
-from cifar10.run.hooks import validation
 from cifar10.run.hooks.training import StopEvaluationHook
+from cifar10.run.modes import evaluate
 from cifar10.run.modes.evaluate import CollectHook
 
 PROGRAM = pathlib.Path(__file__)
 _collect = CollectHook.after_run
 
 
-class _SlowHook(StopEvaluationHook):
-    """The hook of validations."""
+class _HookOfEvalSplit(StopEvaluationHook):
+    """The hook of the eval split, which `_sleep` does not slow down."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Waits after each batch."""
-        time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
+        """Does nothing."""
+
+
+def _sleep(hook: StopEvaluationHook, run_context: Any, run_values: Any) -> None:
+    time.sleep(float(os.environ.get("VALIDATION_BATCH_SECS", "0")))
 
 
 def _collect_slowly(hook: CollectHook, run_context: Any, run_values: Any) -> None:
@@ -40,6 +43,7 @@ def _collect_slowly(hook: CollectHook, run_context: Any, run_values: Any) -> Non
 
 
 if __name__ == "__main__":
-    validation.StopEvaluationHook = _SlowHook  # type: ignore[misc]
+    StopEvaluationHook.after_run = _sleep
+    evaluate.StopEvaluationHook = _HookOfEvalSplit  # type: ignore[misc]
     CollectHook.after_run = _collect_slowly  # type: ignore[method-assign, assignment]
     leave(main())
