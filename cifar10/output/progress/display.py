@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Optional, TextIO, Union, cast
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -141,11 +141,13 @@ class LiveDisplay(Display):
                 self._console.print(Text(item), soft_wrap=True)
             else:
                 self._status = item
-        self._live.update(self._render(), refresh=True)
+        # An empty line below takes the ^C that a terminal echoes, which could wrap a full line.
+        self._live.update(Group(self._render(), Text()), refresh=True)
         time.sleep(_REDRAW_SECS)
 
     def close(self) -> None:
         """Leaves the live line as it is and moves to the next line."""
+        self._live.update(self._render(), refresh=True)
         self._live.stop()
         super().close()
 
