@@ -150,7 +150,7 @@ class _Run:
         try:
             if self._recorder.validate_if_missing(checkpoint, self._stop):
                 self._changed = time.monotonic()
-        except (UserError, tf.errors.NotFoundError):
+        except (UserError, tf.errors.NotFoundError, ValueError):  # ValueError: it is gone already.
             if checkpoints.exists(checkpoint):
                 raise
             # Training has removed this checkpoint in the meantime, and there is a newer one.

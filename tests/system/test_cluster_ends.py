@@ -129,8 +129,8 @@ def test_an_evaluator_validates_makes_the_figures_and_ends_after_training(
 
 
 def test_validations_of_an_evaluator_end_training(data, tmp_path):
-    goal = ("--checkpoint-steps=20", "--stop-at-accuracy=0.05")
-    with cluster(tmp_path, data, *SETTINGS, *FOREVER[::2], *goal, evaluator=True) as tasks:
+    goal = ("--train-steps=1000000", "--checkpoint-steps=200", "--stop-at-accuracy=0.05")
+    with cluster(tmp_path, data, *SETTINGS, *goal, evaluator=True) as tasks:
         tasks.start()
         tasks.wait()
     assert "has reached --stop-at-accuracy 0.05\n" in tasks.output("master/0")

@@ -21,6 +21,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.output import model_settings, run_status
 from cifar10.run import evaluator
 from cifar10.run.hooks import training as hooks
+from cifar10.run.hooks import validation
 from cifar10.schema import CLASS_NAMES
 from testbeds.processes import free_ports
 from tests.cifar10 import steps
@@ -229,6 +230,23 @@ def test_a_checkpoint_that_training_removes_while_it_is_read_is_passed_over(trai
         return found
 
     monkeypatch.setattr(evaluator.checkpoints, "latest", found_and_removed)
+    training.follow(lambda: training.save(1), lambda: training.save(2), lambda: training.end(2))
+    training.evaluate()
+    assert training.validated == [2]
+
+
+def test_a_checkpoint_that_training_removes_before_it_is_restored_is_passed_over(
+    training, monkeypatch
+):
+    training.begin()
+    images = validation.evaluation_input
+
+    def removed_and_read(job: Any, split: str) -> Any:
+        for path in training.output.glob("model.ckpt-1.*"):
+            path.unlink()
+        return images(job, split)
+
+    monkeypatch.setattr(validation, "evaluation_input", removed_and_read)
     training.follow(lambda: training.save(1), lambda: training.save(2), lambda: training.end(2))
     training.evaluate()
     assert training.validated == [2]
