@@ -24,7 +24,7 @@ from launch.supervise.task_status import TaskStatusTable
 
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
-_LAST_LINES_SECS = 5.0  # the longest wait for missing lines after the job is over
+_LAST_LINES_SECS = 10.0  # the longest wait for missing lines after the job is over
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 E = TypeVar("E")

@@ -161,9 +161,9 @@ class Follower:
     def saw_tfjob(self, job: TFJobState, now: float) -> None:
         """Records the state of the TFJob."""
         if job.succeeded:
-            if self._pods.finds(self._lead):
-                self.states[self._lead].status, self.states[self._lead].code = "ended", 0
-            self._report(Outcome(0, f"{self._lead} is done", cause=Cause.DONE), now)
+            if self._pods.finds(self.lead):
+                self.states[self.lead].status, self.states[self.lead].code = "ended", 0
+            self._report(Outcome(0, f"{self.lead} is done", cause=Cause.DONE), now)
         if job.failed is not None:
             self._failed = self._failed or (now, job.failed)
         if job.is_late and not self._is_ours:
@@ -221,7 +221,8 @@ class Follower:
         return [f"{names}: end not confirmed; run `clean`"] if names else []
 
     @property
-    def _lead(self) -> str:
+    def lead(self) -> str:
+        """The name of the master or chief."""
         return next(name for name, state in self.states.items() if state.task.is_lead)
 
     def _report(self, outcome: Outcome, now: float) -> bool:

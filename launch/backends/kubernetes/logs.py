@@ -187,6 +187,11 @@ class PodLogs:
         logs = self._logs.values()
         return all(log.is_complete for log in logs if log.pod.state == "ended")
 
+    def has_ended(self, task: str) -> bool:
+        """Returns whether a pod of this task has ended whose log is read, or was."""
+        logs = self._logs.values()
+        return any(log.pod.task == task and log.pod.state == "ended" for log in logs)
+
     def close(self) -> None:
         """Ends all streams."""
         for stream in self._of_stream:

@@ -130,9 +130,16 @@ class Runner:
             self._delete(now)
 
     def has_lines_to_come(self) -> bool:
-        """Returns whether the log of a pod that has ended was not read to its end."""
+        """Returns whether a log has not been read to its end.
+
+        It is that of a pod that has ended, or the lead's: the TFJob may be shown as done before its
+        pods are.
+        """
         self._keep_reading(time.monotonic())
-        return not self._logs.are_complete
+        verdict = self._follower.verdict
+        is_done = verdict is not None and verdict.exit_code == 0
+        is_unseen = is_done and not self._logs.has_ended(self._follower.lead)
+        return is_unseen or not self._logs.are_complete
 
     def _keep_reading(self, now: float) -> None:
         """Opens missing watches and logs; API servers and networks end each of them at times."""

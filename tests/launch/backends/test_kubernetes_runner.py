@@ -106,6 +106,16 @@ def rig() -> Iterator[Rig]:
     rig.runner.close()
 
 
+def test_the_leads_log_is_waited_for_though_the_job_is_shown_as_done_before_its_pods(
+    rig: Rig,
+) -> None:
+    rig.follower.saw_tfjob(TFJobState(succeeded=True), rig.now)
+    assert rig.runner.has_lines_to_come()
+    rig.pod("MODIFIED", "master", terminated(0))
+    while rig.runner.has_lines_to_come():
+        rig.runner.handle(rig.loop.events.get(timeout=30))
+
+
 def test_a_job_that_fails_is_looked_at_and_deleted(rig: Rig) -> None:
     rig.pod("MODIFIED", "worker", terminated(3))
     rig.tick()
