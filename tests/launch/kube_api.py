@@ -18,7 +18,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any, Optional
 from urllib.parse import parse_qs, urlsplit
 
+from testbeds.processes import free_ports
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
 
 Object = dict[str, Any]
@@ -557,9 +557,7 @@ class Cluster:
         for addresses in config["cluster"].values():
             for i, address in enumerate(addresses):
                 if address not in self._addresses:
-                    with socket.socket() as found:
-                        found.bind(("127.0.0.1", 0))
-                        self._addresses[address] = f"127.0.0.1:{found.getsockname()[1]}"
+                    self._addresses[address] = f"127.0.0.1:{free_ports(1)[0]}"
                 addresses[i] = self._addresses[address]
         return json.dumps(config)
 
