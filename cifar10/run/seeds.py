@@ -21,6 +21,7 @@ from cifar10.host.console import say
 from cifar10.host.process_end import leave
 from cifar10.output.digits import rounded
 from cifar10.tf_internals import native_log
+from cifar10_program import command_line
 
 FILE_NAME = "seeds.json"
 # Column of the table -> the figure in result.json.
@@ -66,7 +67,7 @@ def _unfinished(finished: str, seed: int, code: int) -> int:
     why = f"signal {-code}" if code < 0 else f"exit code {code}"
     print(
         f"{finished} finished; seed {seed} ended with {why}; to go on: "
-        f"{shlex.join(['python', *sys.argv])}",
+        f"{shlex.join(command_line())}",
         file=sys.stderr,
     )
     return 128 - code if code < 0 else code

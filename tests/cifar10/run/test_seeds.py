@@ -4,6 +4,7 @@ import json
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -109,6 +110,21 @@ def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):
     assert len(list((folder / "stopped/seed-1").glob("model.ckpt-*.index"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("program_path", "command"),
+    [
+        ("/opt/bin/cifar10-train", "cifar10-train --seeds=1,2"),
+        ("/src/cifar10/__main__.py", "python -m cifar10 --seeds=1,2"),
+    ],
+)
+def test_the_command_that_goes_on_is_one_that_starts(monkeypatch, capsys, program_path, command):
+    monkeypatch.setattr(sys, "argv", [program_path, "--seeds=1,2"])
+    assert seeds._unfinished("0 of 2 seeds are", 1, -9) == 137
+    assert capsys.readouterr().err == (
+        f"0 of 2 seeds are finished; seed 1 ended with signal 9; to go on: {command}\n"
+    )
+
+
 def test_a_mistake_ends_all_with_its_exit_code(folder, forks):
     done = forks.run("--seeds=1,2", "--data-dir=nowhere", cwd=folder)
     assert done.returncode == 2
@@ -124,7 +140,7 @@ def test_a_cluster_is_refused_with_a_way_out(tmp_path, forks):
     done = forks.run("--seeds=7,8", cwd=tmp_path, tf_config=tf_config)
     assert done.returncode == 2
     assert done.stderr == (
-        "error: --seeds trains one process after the other, but this is master/0 of a cluster; "
+        "error: --seeds trains one process after the other, but this is chief/0 of a cluster; "
         "start the cluster once for each seed, with --seed 7 --output-dir output/seed-7\n"
     )
 
