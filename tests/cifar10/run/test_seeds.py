@@ -90,6 +90,22 @@ def test_a_finished_seed_is_not_trained_again(compared, folder, forks):
     assert [row["seed"] for row in found["runs"]] == [5]
 
 
+def test_a_seed_that_has_had_its_minutes_gets_no_more_unless_they_are_others(folder, forks):
+    words = ("--model=mlp", "--train-batch-size=16", "--seeds=4", "--output-dir=timed")
+    result = folder / "timed/seed-4/result.json"
+
+    def step_after(minutes: str, line: str) -> int:
+        done = forks.run(*words, f"--max-minutes={minutes}", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert line in done.stdout
+        return int(json.loads(result.read_text())["figures"]["global_step"])
+
+    first = step_after("0.01", "training to step 80,000; output: timed/seed-4\n")
+    line = "\nalready trained for --max-minutes 0.01: timed/seed-4\n"
+    assert step_after("0.01", line) == first
+    assert step_after("0.011", f"continuing at step {first:,} to step 80,000") > first
+
+
 def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):
     words = ("--model=mlp", "--seeds=1,2", "--output-dir=stopped", "--train-batch-size=16")
     with program.started(*words, "--log-steps=1", "--checkpoint-steps=100000", cwd=folder) as all_:
