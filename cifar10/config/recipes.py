@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from cifar10 import models, schema
 from cifar10.config import settings_file
+from cifar10.config.fields import MODES
 from cifar10.config.values import nearest
 from cifar10.errors import ConfigError
 
@@ -127,7 +128,14 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
 )
 
 # Pairs of settings that exclude each other: one that is given replaces the other.
-_INSTEAD = {"train_steps": "train_epochs", "train_epochs": "train_steps"}
+_INSTEAD = {
+    "train_steps": "train_epochs",
+    "train_epochs": "train_steps",
+    "seed": "seeds",
+    "seeds": "seed",
+}
+# Settings that other modes than training refuse.
+_OF_TRAINING = ("init_checkpoint", "profile_steps", "seeds", "replication", "ps_transfer")
 # A recipe's learning rate is for its model and its optimizer, and for those that use the same
 # rates. Models of one class use the same rates.
 _RATES = ("learning_rate", "learning_rate_batch")
@@ -157,6 +165,9 @@ def _needs() -> Mapping[str, _Need]:
     muon = {"model": fits_muon, "batch_norm": ("tower", "sync")}
     distorted = {"use_distortion_for_training": (True,)}
     return {
+        **{name: _Need({"mode": MODES[:1]}) for name in _OF_TRAINING},
+        "checkpoint": _Need({"mode": MODES[1:]}),
+        "json": _Need({"mode": ("predict",)}),
         **{name: _Need({"model": owners}) for name, owners in models.owners().items()},
         "batch_norm_decay": _Need(normalised),
         "batch_norm_epsilon": _Need(normalised),

@@ -18,6 +18,7 @@ from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
 AT_ACCURACY, EARLY = "stopped by --stop-at-accuracy", "stopped by --early-stopping-epochs"
 _EVALUATOR_SECS = 2.0  # between two looks at the rows of a separate evaluator
 _ROUNDING = 1e-6  # an accuracy of 0.9 is 0.89999998 in float32
+_EPOCH_ROUNDING = 1e-5  # of the last epoch: two numbers with six significant digits
 Rows = Sequence[dict[str, Any]]
 
 
@@ -83,8 +84,9 @@ def reached(config: TrainConfig, rows: Rows) -> Optional[Ending]:
             )
     if patience is not None and rows:
         best = max(sound or rows, key=lambda row: row["accuracy"])  # the first one of equals
-        epochs = rows[-1]["epoch"] - best["epoch"]
-        if epochs >= patience - _ROUNDING and rows[-1]["step"] > best["step"]:
+        last = rows[-1]
+        epochs = last["epoch"] - best["epoch"]
+        if epochs >= patience - _EPOCH_ROUNDING * last["epoch"] and last["step"] > best["step"]:
             return Ending(
                 EARLY,
                 f"training ends: validation accuracy has not risen above {best['accuracy']:.4f} of "

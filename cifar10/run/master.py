@@ -144,12 +144,12 @@ def _run_job(
     is_over = start_step >= job.total_steps or job.ended_early is not None
     if is_over and results.is_finished(config, start_step):
         job.tell_end()
-        say(results.describe_finished(config))
+        say(results.describe_finished(config, job.ended_early))
         return
     recovery.settle_best(config.output_place, start_step, say)
     job = _with_values_from_data(job)
     say_what_trains(job, start_step)
-    amount = describe_amount(job, start_step)
+    amount = None if is_over else describe_amount(job, start_step)
     if amount:
         say(amount)
     run_status.write(config.output_place, not job.has_evaluator)

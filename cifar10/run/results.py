@@ -1,7 +1,7 @@
 """Evaluates the best checkpoint after training, and writes export, result.json and report.html."""
 
 import datetime
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -100,14 +100,20 @@ def describe_end(config: TrainConfig) -> str:
     )
 
 
-def describe_finished(config: TrainConfig) -> str:
-    """Returns a message for people who start a finished run again."""
+def describe_finished(config: TrainConfig, ended_early: Optional[goals.Ending]) -> str:
+    """Returns a message for people who start a finished run again.
+
+    Args:
+      config: the settings.
+      ended_early: the goal that keeps it from going on; None: it has reached its last step.
+    """
     place = config.output_place
     found = read_json(tf.io.gfile.join(place, RESULT_NAME))
-    figures, status = found["figures"], str(found.get("status", ""))
+    figures = found["figures"]
     way_on = "raise --train-steps or --train-epochs"
-    if status in (goals.AT_ACCURACY, goals.EARLY):
-        way_on = f"raise {status.rpartition(' ')[2]} or leave it out"
+    if ended_early:
+        # The status in `found` may be of other settings.
+        way_on = f"raise {ended_early.status.rpartition(' ')[2]} or leave it out"
     return (
         f"already trained to step {figures['global_step']:,}: eval accuracy "
         f"{figures['eval_accuracy']:.4f}, report: {tf.io.gfile.join(place, REPORT_NAME)}, "

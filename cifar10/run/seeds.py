@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import Stopped
+from cifar10.errors import Stopped, UserError
 from cifar10.host.console import say
 from cifar10.host.process_end import leave
 from cifar10.output.digits import rounded
 from cifar10.tf_internals import native_log
+from cifar10_program import command_line
 
 FILE_NAME = "seeds.json"
 # Column of the table -> the figure in result.json.
@@ -54,11 +55,43 @@ def train_each(config: TrainConfig, train: Callable[[TrainConfig], int]) -> int:
     with _Child() as child:
         for number, (seed, one) in enumerate(runs.items(), 1):
             say(f"seed {seed}, {number} of {len(runs)}: {one.output_place}")
-            code = child.run(functools.partial(train, one))
+            code = child.run(functools.partial(_train_unless_timed_out, one, train))
             if code:
                 return _unfinished(f"{number - 1} of {len(runs)} seeds are", seed, code)
         _compare(config, runs)
     return 0
+
+
+def _train_unless_timed_out(config: TrainConfig, train: Callable[[TrainConfig], int]) -> int:
+    """Trains, and returns the exit code; a run that has had its --max-minutes gets no more.
+
+    Without --seeds, such a run would go on. Here, all seeds are to have the same time.
+    """
+    if config.max_minutes is not None and _has_had_its_minutes(config):
+        say(f"already trained for --max-minutes {config.max_minutes:g}: {config.output_place}")
+        return 0
+    return train(config)
+
+
+def _has_had_its_minutes(config: TrainConfig) -> bool:
+    if not config.verbose:
+        native_log.silence()
+    import tensorflow.compat.v1 as tf  # Imported here, in the fork.
+
+    from cifar10.host.files import read_json
+    from cifar10.output import checkpoints
+
+    path = posixpath.join(config.output_place, "result.json")
+    if not tf.io.gfile.exists(path):
+        return False
+    try:
+        result = read_json(path)
+        found = (result["status"], result["configuration"]["max_minutes"])
+        step = result["figures"]["global_step"]
+        is_last = bool(step == checkpoints.latest_step(config.output_place))
+    except (UserError, KeyError, TypeError):  # Something is damaged, which training mends.
+        return False
+    return is_last and found == ("stopped by --max-minutes", config.max_minutes)
 
 
 def _unfinished(finished: str, seed: int, code: int) -> int:
@@ -66,7 +99,7 @@ def _unfinished(finished: str, seed: int, code: int) -> int:
     why = f"signal {-code}" if code < 0 else f"exit code {code}"
     print(
         f"{finished} finished; seed {seed} ended with {why}; to go on: "
-        f"{shlex.join(['python', *sys.argv])}",
+        f"{shlex.join(command_line())}",
         file=sys.stderr,
     )
     return 128 - code if code < 0 else code

@@ -11,6 +11,7 @@ from cifar10.input.records import RecordSet, open_records
 from cifar10.output import run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
+from cifar10.run import goals
 from cifar10.run.hooks import training
 from cifar10.run.hooks.finite import FiniteLossHook
 from cifar10.run.hooks.progress import ProgressHook
@@ -81,5 +82,7 @@ def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: Stop
     note = run_status.read(config.output_place)
     if note is None or note["ended_at_step"] is None:
         return
-    if note["ended_at_step"] >= steps_of_cluster(config, cluster, records):
-        raise TrainingOver(note["ended_at_step"])
+    step = note["ended_at_step"]
+    # The master judges by the same rows whether it goes on from that step.
+    if step >= steps_of_cluster(config, cluster, records) or goals.ended_before(config, step):
+        raise TrainingOver(step)

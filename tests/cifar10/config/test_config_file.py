@@ -204,3 +204,36 @@ def test_a_setting_of_a_result_with_its_default_does_not_count_as_given(write):
 def test_a_result_goes_with_no_other_recipe(write):
     with pytest.raises(ConfigError, match="--recipe fast does not go with result.json"):
         parse(["--config", write(RESULT, "result.json"), "--recipe=fast"])
+
+
+OF_TRAINING = """\
+init_checkpoint: runs/a
+profile_steps: 5:6
+seeds: 1,2
+replication: in-graph
+ps_transfer: bf16
+data_dir: mine
+"""
+
+
+@pytest.mark.parametrize("words", [["evaluate"], ["predict", "cat.png"], ["export"]])
+def test_a_file_of_a_training_serves_the_other_modes(write, words):
+    config = parse(["--config", write(OF_TRAINING), "--mode", *words])
+    assert config == TrainConfig(mode=words[0], images=tuple(words[1:]), data_dir="mine")
+    assert config.given == {"mode", "data_dir"}
+    with pytest.raises(ConfigError, match="--init-checkpoint is for training, got --mode"):
+        parse(["--config", write(OF_TRAINING), "--init-checkpoint=b", "--mode", *words])
+
+
+def test_a_file_of_a_prediction_serves_training_and_evaluation(write):
+    path = write("mode: predict\njson: true\ncheckpoint: a/model.ckpt-3\nseed: 2\n")
+    assert parse(["--config", path, "--mode=train_and_evaluate"]) == TrainConfig(seed=2)
+    config = parse(["--config", path, "--mode=evaluate"])
+    assert config == TrainConfig(mode="evaluate", checkpoint="a/model.ckpt-3", seed=2)
+
+
+def test_the_seeds_of_a_flag_replace_the_seed_of_a_file_and_the_other_way_round(write):
+    config = parse(["--config", write(RESULT, "result.json"), "--seeds=1,2"])
+    assert (config.seed_list, config.is_set("seed")) == ([1, 2], False)
+    config = parse(["--config", write("seeds: 1,2\n"), "--seed=3"])
+    assert (config.seed_list, config.seeds) == ([3], None)

@@ -10,6 +10,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints
+from cifar10.output.digits import rounded
 from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
 from cifar10.run import goals
 
@@ -44,6 +45,17 @@ def status(config: TrainConfig, *accuracies: float, **first: Any) -> Any:
 )
 def test_training_ends_when_the_best_validation_is_so_many_epochs_ago(accuracies, ends):
     assert status(PATIENT, *accuracies) == ("stopped by --early-stopping-epochs" if ends else None)
+
+
+def test_the_six_digits_of_an_epoch_do_not_delay_the_end():
+    validations = rows(0.5, 0.4, 0.4)
+    for row, epoch in zip(validations, (8.333333, 9.333333, 10.333333)):
+        row["epoch"] = rounded(epoch)  # 8.33333 and 10.3333
+    ending = goals.reached(PATIENT, validations)
+    assert ending is not None
+    assert ending.status == "stopped by --early-stopping-epochs"
+    validations[-1]["epoch"] = 10.332
+    assert goals.reached(PATIENT, validations) is None
 
 
 def test_a_validation_whose_loss_overflows_is_not_the_best():

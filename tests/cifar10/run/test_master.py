@@ -122,6 +122,21 @@ def test_a_checkpoint_whose_validation_was_cut_off_is_validated_before_training_
     assert told == [("validated", 10), ("end told", 10), ("figures", "completed")]
 
 
+def test_a_run_that_a_goal_keeps_from_going_on_promises_no_steps(config, told, capsys):
+    run(dataclasses.replace(config, train_steps=5))
+    path = pathlib.Path(config.output_place) / "history.json"
+    rows = json.loads(path.read_text())
+    rows["validation"][0]["accuracy"] = 0.5
+    path.write_text(json.dumps(rows))
+    told.clear()
+    capsys.readouterr()
+    run(dataclasses.replace(config, train_steps=1_000_000, stop_at_accuracy=0.5))
+    assert told == [("end told", 5), ("figures", "stopped by --stop-at-accuracy")]
+    out = capsys.readouterr().out
+    assert "training ends: validation accuracy 0.5000 at step 5 has reached" in out
+    assert "999,995 steps" not in out
+
+
 def test_an_evaluator_that_is_here_takes_validation_and_figures_over(
     config, told, monkeypatch, capsys
 ):

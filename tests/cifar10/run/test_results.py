@@ -5,7 +5,7 @@ import pytest
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.files import write_json
-from cifar10.run import results
+from cifar10.run import goals, results
 from cifar10.run.modes.evaluate import Evaluation
 
 
@@ -67,12 +67,13 @@ def test_a_run_is_finished_when_its_result_is_of_the_last_step(tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["--early-stopping-epochs", "--stop-at-accuracy"])
-def test_a_run_that_a_goal_has_ended_says_how_to_go_on(tmp_path, flag):
+@pytest.mark.parametrize("status", ["completed", "stopped by --stop-at-accuracy"])
+def test_a_run_that_a_goal_keeps_from_going_on_names_the_goal_of_this_start(tmp_path, flag, status):
     config = TrainConfig(output_dir=str(tmp_path))
     figures = {"global_step": 12_345, "eval_accuracy": 0.91234}
-    found = {"figures": figures, "status": f"stopped by {flag}"}
-    write_json(str(tmp_path / "result.json"), found)
-    assert results.describe_finished(config).splitlines()[1] == (
+    write_json(str(tmp_path / "result.json"), {"figures": figures, "status": status})
+    ending = goals.Ending(f"stopped by {flag}", "training ends")
+    assert results.describe_finished(config, ending).splitlines()[1] == (
         f"to train on, raise {flag} or leave it out; to start anew, name another --output-dir"
     )
 
@@ -80,8 +81,10 @@ def test_a_run_that_a_goal_has_ended_says_how_to_go_on(tmp_path, flag):
 def test_a_finished_run_says_where_its_figures_are_and_how_to_go_on(tmp_path):
     config = TrainConfig(output_dir=str(tmp_path))
     figures = {"global_step": 12_345, "eval_accuracy": 0.91234}
-    write_json(str(tmp_path / "result.json"), {"figures": figures})
-    assert results.describe_finished(config) == (
+    # It was ended by a goal that is no longer set.
+    found = {"figures": figures, "status": "stopped by --early-stopping-epochs"}
+    write_json(str(tmp_path / "result.json"), found)
+    assert results.describe_finished(config, None) == (
         f"already trained to step 12,345: eval accuracy 0.9123, report: {tmp_path}/report.html, "
         f"result: {tmp_path}/result.json\n"
         "to train on, raise --train-steps or --train-epochs; to start anew, name another "

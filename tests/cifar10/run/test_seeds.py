@@ -4,6 +4,7 @@ import json
 import pathlib
 import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -89,6 +90,22 @@ def test_a_finished_seed_is_not_trained_again(compared, folder, forks):
     assert [row["seed"] for row in found["runs"]] == [5]
 
 
+def test_a_seed_that_has_had_its_minutes_gets_no_more_unless_they_are_others(folder, forks):
+    words = ("--model=mlp", "--train-batch-size=16", "--seeds=4", "--output-dir=timed")
+    result = folder / "timed/seed-4/result.json"
+
+    def step_after(minutes: str, line: str) -> int:
+        done = forks.run(*words, f"--max-minutes={minutes}", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        assert line in done.stdout
+        return int(json.loads(result.read_text())["figures"]["global_step"])
+
+    first = step_after("0.01", "training to step 80,000; output: timed/seed-4\n")
+    line = "\nalready trained for --max-minutes 0.01: timed/seed-4\n"
+    assert step_after("0.01", line) == first
+    assert step_after("0.011", f"continuing at step {first:,} to step 80,000") > first
+
+
 def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):
     words = ("--model=mlp", "--seeds=1,2", "--output-dir=stopped", "--train-batch-size=16")
     with program.started(*words, "--log-steps=1", "--checkpoint-steps=100000", cwd=folder) as all_:
@@ -109,6 +126,21 @@ def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):
     assert len(list((folder / "stopped/seed-1").glob("model.ckpt-*.index"))) == 2
 
 
+@pytest.mark.parametrize(
+    ("program_path", "command"),
+    [
+        ("/opt/bin/cifar10-train", "cifar10-train --seeds=1,2"),
+        ("/src/cifar10/__main__.py", "python -m cifar10 --seeds=1,2"),
+    ],
+)
+def test_the_command_that_goes_on_is_one_that_starts(monkeypatch, capsys, program_path, command):
+    monkeypatch.setattr(sys, "argv", [program_path, "--seeds=1,2"])
+    assert seeds._unfinished("0 of 2 seeds are", 1, -9) == 137
+    assert capsys.readouterr().err == (
+        f"0 of 2 seeds are finished; seed 1 ended with signal 9; to go on: {command}\n"
+    )
+
+
 def test_a_mistake_ends_all_with_its_exit_code(folder, forks):
     done = forks.run("--seeds=1,2", "--data-dir=nowhere", cwd=folder)
     assert done.returncode == 2
@@ -124,7 +156,7 @@ def test_a_cluster_is_refused_with_a_way_out(tmp_path, forks):
     done = forks.run("--seeds=7,8", cwd=tmp_path, tf_config=tf_config)
     assert done.returncode == 2
     assert done.stderr == (
-        "error: --seeds trains one process after the other, but this is master/0 of a cluster; "
+        "error: --seeds trains one process after the other, but this is chief/0 of a cluster; "
         "start the cluster once for each seed, with --seed 7 --output-dir output/seed-7\n"
     )
 

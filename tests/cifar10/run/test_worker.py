@@ -16,6 +16,7 @@ from cifar10.host import activity
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import run_status
+from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
 from cifar10.run import worker
 from cifar10.run.hooks.step_probe import StepProbe
 from cifar10.run.job import Job, make_job
@@ -78,6 +79,19 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(config, capsys, s
     worker.train(config, CLUSTER, StopRequest())
     ended = f"worker/1 ends: training is over at step {last_step}; it trained 0 steps"
     assert capsys.readouterr().out.startswith(ended)
+
+
+@pytest.mark.usefixtures("_joins")
+@pytest.mark.parametrize("name", [FILE_NAME, VALIDATION_FILE_NAME])
+def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(config, capsys, name):
+    row = {"step": 20, "epoch": 2.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
+    History(str(pathlib.Path(config.output_place, name)), validation=[row]).save()
+    run_status.write(config.output_place, True, 20, "stopped by --stop-at-accuracy")
+    # The master goes on, too, if the job is started again with a higher goal.
+    with pytest.raises(Joined):
+        worker.train(dataclasses.replace(config, stop_at_accuracy=0.6), CLUSTER, StopRequest())
+    worker.train(dataclasses.replace(config, stop_at_accuracy=0.5), CLUSTER, StopRequest())
+    assert "worker/1 ends: training is over at step 20" in capsys.readouterr().out
 
 
 def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting(
