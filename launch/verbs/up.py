@@ -79,7 +79,8 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
         if isinstance(backend, AgentBackend):  # without agents, something may have been submitted
             folder.write_end(Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER))
         raise
-    if folder.status().get("exit_code") is not None:  # a job of Slurm may go on
+    # A job without agents may go on; one with agents may have been stopped before its first task.
+    if isinstance(backend, AgentBackend) or folder.status().get("exit_code") is not None:
         folder.write_end(outcome)
     return outcome
 
