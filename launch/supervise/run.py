@@ -105,10 +105,12 @@ def run_with_agents(
                     return _ended(_kept(_stopped(signals), folder), folder)
                 if not connections.has_all():
                     return _ended(outcome, folder)
-                why = f"another program took the port of {', '.join(taken)}"
-                again = f"with other ports ({number} of {_MORE_PORTS})"
-                display.note(f"{why}: starting the job again {again}")
-                run_events.add(folder, [run_events.event("restart", f"{again}: {why}")])
+                why = (
+                    f"another program took the port of {', '.join(taken)}: starting the job again "
+                    f"with other ports ({number} of {_MORE_PORTS})"
+                )
+                display.note(why)
+                run_events.add(folder, [run_events.event("restart", why)])
         finally:
             events.close()
             connections.close_all()

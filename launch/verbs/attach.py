@@ -44,5 +44,6 @@ def attach(options: argparse.Namespace) -> int:
             f"run {folder.run_id}: its launcher has ended; to end the remaining processes: "
             f"clean --run {folder.run_id}"
         )
-    show_end(outcome)
+    command = folder.record().get("command")
+    show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code

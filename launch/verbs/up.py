@@ -19,7 +19,7 @@ from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
 from launch.supervise import background
 from launch.verbs import foreground
-from launch.verbs.closing import closing_lines
+from launch.verbs.closing import closing_lines, own_command
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -42,6 +42,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         refuse_problems(job, backend)
     output = backend.output_folder(job)
     folder = RunFolder.create(state_dir(options.state_dir), job, output)
+    folder.add(command=own_command())
     live = False if options.lines else None
 
     def run(display: Display) -> Outcome:
@@ -85,9 +86,9 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
     return outcome
 
 
-def show_end(outcome: Outcome) -> None:
-    """Prints how a job ended, below the last table, if there was one."""
-    _say(*closing_lines(outcome))
+def show_end(outcome: Outcome, command: Optional[str] = None) -> None:
+    """Prints how a job ended, below the last table, if there was one; see `closing_lines`."""
+    _say(*closing_lines(outcome, command))
 
 
 def _say(*lines: str) -> None:

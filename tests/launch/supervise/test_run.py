@@ -269,7 +269,8 @@ def test_a_stop_while_ports_are_sought_is_in_the_runs_events(
     folder = RunFolder.create(tmp_path / "state", job)
     with contextlib.closing(Display(io.StringIO(), live=False)) as display:
         assert run_with_agents(job, folder, TRANSPORT, display).exit_code == 130
-    again = "restart: with other ports (1 of 3): another program took the port of worker/0"
+    why = "another program took the port of worker/0: starting the job again with other ports"
+    again = f"restart: {why} (1 of 3)"
     words = "stopped by SIGINT" if attempts else "stopped before the start"
     assert _events(folder) == [
         *[again][:attempts],

@@ -90,15 +90,20 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     assert ours == [os.devnull]
     assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
     assert "[master/0 localhost] saved" in (folder / "launcher.log").read_text()
+    attached = launcher.verb("attach", exit_code=143).splitlines()
+    assert re.match("to continue: .*python.* -m launch up --on local ", attached[-2])
+    assert attached[-2].endswith(" --detach -- steps=100000")
     status = launcher.verb("status", exit_code=143).splitlines()
     assert re.fullmatch(r"last reason: \S+Z run ends: stopped by SIGTERM", status[-1])
     assert_nothing_left(run)
 
 
 def test_a_start_that_fails_is_told_by_detach(launcher: Launcher, tmp_path: Path) -> None:
-    output = launcher.up(TWO, "--detach", "--", "worker/0:die=3", exit_code=3)
-    assert output.splitlines()[-1] == "exit code 3: worker/0 on localhost failed: exit code 3"
-    assert "  | about to fail\n" in output
+    script = launcher.workdir / "cifar10_main.py"
+    script.unlink()  # a task that started and then failed would be told only if it failed at once
+    output = launcher.up(TWO, "--detach", "--", exit_code=1)
+    words = f"ps/0 on localhost failed: {launcher.workdir} has no {script.name}; give the code's"
+    assert output.splitlines()[-1] == f"exit code 1: {words} folder with --workdir"
     file = tmp_path / "here.yaml"
     file.write_text("backend: local\nhosts: [localhost]\npass_environment: [NOBODY_SETS_THIS]\n")
     output = launcher.up(("--cluster", str(file)), "--detach", "--", exit_code=2)
