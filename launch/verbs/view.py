@@ -85,6 +85,12 @@ class View:
             self._display = None
             self._next_table = 0.0  # a new one knows no rows yet
 
+    def end(self) -> None:
+        """Ends what is shown, and closes the files."""
+        self.close()
+        for log in self._logs.values():
+            log.close()
+
     def _shown(self) -> Display:
         if self._display is None:
             self._display = Display(live=self._live, began=self._began)

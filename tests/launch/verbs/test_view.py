@@ -62,8 +62,7 @@ def test_the_last_lines_of_all_tasks_are_in_the_order_of_their_times(
         log.with_suffix(".times").write_text("".join(times))
     view = View(folder, live=False, tail=3, of_tasks=True)
     lines = shown(view, capfd)
-    for opened in view._logs.values():
-        opened.close()
+    view.end()
     assert lines == [
         "[worker/0 -] line of 101",
         "[worker/0 -] line of 102",
