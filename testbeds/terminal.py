@@ -50,6 +50,7 @@ class Terminal:
         self._stream = pyte.ByteStream(self.screen)
         self.frames: list[tuple[str, ...]] = []
         self.raw = b""
+        self._num_seen = 0  # bytes of `raw` up to which `wait_for_new` has looked
         self._is_open = True
         plain = {"TERM": "xterm-256color", "CI": None, "NO_COLOR": None, "COLUMNS": None}
         changes = {**plain, "FORCE_COLOR": None, "LINES": None, **(env or {})}
@@ -113,17 +114,29 @@ class Terminal:
         """Reads until the screen shows `words` in one line."""
         self.wait_for(lambda: any(words in line for line in self.shown), repr(words), secs)
 
+    def wait_for_new(self, words: str, secs: float = 120) -> None:
+        """Reads until the program has written `words` since the last call found its own."""
+        found = words.encode()
+        self.wait_for(lambda: found in self.raw[self._num_seen :], repr(words), secs)
+        self._num_seen = self.raw.index(found, self._num_seen) + len(found)
+
     def finish(self, secs: float = 120) -> int:
         """Reads to the end, and returns the program's exit code."""
         self.wait_for(lambda: not self._is_open, "end", secs)
         return self.process.wait(secs)
 
+    def hang_up(self) -> None:
+        """Closes the terminal, which sends SIGHUP to the program."""
+        os.close(self._main)
+        self._main = -1
+
     def close(self) -> None:
-        """Kills the program if it still runs, and closes the terminal."""
+        """Kills the program if it still runs, and closes the terminal; may be called twice."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        os.close(self._main)
+        if self._main >= 0:
+            self.hang_up()
 
     def __enter__(self) -> "Terminal":
         return self

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow  # It starts pytest.
         ("cifar10/config/test_flags.py", None),
         ("cifar10/step/test_losses.py", "tensorflow"),
         ("cifar10/host/test_files.py", "tensorflow"),
-        ("cifar10/cluster/test_liveness.py", "testbeds.processes"),
+        ("cifar10/cluster/test_server.py", "testbeds.processes"),
         ("launch/screen/test_live.py", "testbeds.terminal"),
         ("test_makefile.py", "tests.shell"),
         ("system/test_demo.py", "tests/system"),

@@ -9,7 +9,7 @@ import termios
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -106,10 +106,17 @@ def _without_echo(stream: TextIO) -> Iterator[None]:
     quiet = [*before]
     quiet[3] &= ~termios.ECHO
     termios.tcsetattr(fd, termios.TCSANOW, quiet)
-    restore = functools.partial(termios.tcsetattr, fd, termios.TCSANOW, before)
+    restore = functools.partial(_set_back, fd, before)
     atexit.register(restore)  # for a thread that waits for a terminal that stands still
     try:
         yield
     finally:
         atexit.unregister(restore)
         restore()
+
+
+def _set_back(fd: int, before: list[Any]) -> None:
+    """Gives a terminal its earlier settings, unless it is gone or others use it by now."""
+    with contextlib.suppress(OSError, termios.error):
+        if os.tcgetpgrp(fd) == os.getpgrp():  # It would stop a process that went to the background.
+            termios.tcsetattr(fd, termios.TCSANOW, before)

@@ -72,10 +72,10 @@ class Journal:
         if found:
             events.add(self._folder, found)
 
-    def ended(self, outcome: Outcome) -> None:
-        """Writes how the job ended."""
-        self.look(outcome)
-        events.add(self._folder, [event("run ends", outcome.reason)])
+
+def run_ends(folder: RunFolder, outcome: Outcome) -> None:
+    """Writes how the whole run ended; after an attempt, it may go on with other ports."""
+    events.add(folder, [event("run ends", outcome.reason)])
 
 
 def _changes(

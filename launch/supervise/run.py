@@ -15,10 +15,12 @@ from launch.connect.connections import Connections, Event
 from launch.connect.inbox import Inbox
 from launch.connect.transport import OPEN_SECS, Transport
 from launch.errors import HostError, LaunchError
+from launch.record import events as run_events
 from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.agents import Agents
+from launch.supervise.journal import Journal, run_ends
 from launch.supervise.run_loop import RunLoop, stop_signals
 from launch.supervise.supervisor import Supervisor
 
@@ -77,7 +79,8 @@ def run_with_agents(
     with stop_signals() as signals:
         try:
             if not connections.open_all(lambda: bool(signals)):
-                return _stopped(signals, "stopped before the start")
+                outcome = _stopped(signals, "stopped before the start")
+                return _ended(outcome, folder, signals)
             finds_ports = job.cluster.ports.low is None
             number = 0
             while True:
@@ -86,24 +89,28 @@ def run_with_agents(
                     words = "" if number else "stopped before the start"
                     found = _with_free_ports(job, connections, events, signals, words)
                     if isinstance(found, Outcome):
-                        return _kept(found, folder) if number else found
+                        found = _kept(found, folder) if number else found
+                        return _ended(found, folder, signals)
                     ready = found
                 outcome, agents, is_early = attempt(ready if adapt is None else adapt(ready))
                 number += 1
                 taken = agents.without_port if is_early and finds_ports else []
                 if number > _MORE_PORTS or not taken:
-                    return outcome
+                    return _ended(outcome, folder)
                 # The job would start again, so it is a stop that ends it.
                 if agents.platforms_reason:
-                    return _kept(_stopped_by_platform(agents.platforms_reason), folder)
+                    outcome = _stopped_by_platform(agents.platforms_reason)
+                    return _ended(_kept(outcome, folder), folder)
                 if signals:
-                    return _kept(_stopped(signals), folder)
+                    return _ended(_kept(_stopped(signals), folder), folder)
                 if not connections.has_all():
-                    return outcome
-                display.note(
+                    return _ended(outcome, folder)
+                why = (
                     f"another program took the port of {', '.join(taken)}: starting the job again "
                     f"with other ports ({number} of {_MORE_PORTS})"
                 )
+                display.note(why)
+                run_events.add(folder, [run_events.event("restart", why)])
         finally:
             events.close()
             connections.close_all()
@@ -117,6 +124,20 @@ def _stopped(signals: Sequence[int], words: str = "") -> Outcome:
 def _kept(outcome: Outcome, folder: RunFolder) -> Outcome:
     """Writes an outcome into the status file in place of the last attempt's; returns it."""
     folder.write_status({**folder.status(), "time": time.time(), **end_record(outcome)})
+    return outcome
+
+
+def _ended(outcome: Outcome, folder: RunFolder, signals: Sequence[int] = ()) -> Outcome:
+    """Writes into events.jsonl how the run ended; returns it.
+
+    Args:
+      outcome: how the run ended.
+      folder: the run's folder.
+      signals: the user's signals that came while no attempt ran.
+    """
+    for signum in signals:
+        Journal(folder, {}).asked_to_stop(signum)
+    run_ends(folder, outcome)
     return outcome
 
 

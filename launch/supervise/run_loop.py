@@ -149,7 +149,9 @@ class RunLoop(Generic[E]):
         deadline = time.monotonic() + _LAST_LINES_SECS
         while runner.has_lines_to_come() and time.monotonic() < deadline:
             self._hear(runner, 0.05)
-        self._journal.ended(self._decider.outcome)
+        self._journal.look(self._decider.outcome)
+        for signum in self._signals[heeded:]:  # It came too late for the runner.
+            self._journal.asked_to_stop(signum)
         self._show(self._decider.outcome)
         return self._decider.outcome
 

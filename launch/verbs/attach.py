@@ -21,13 +21,18 @@ def attach(options: argparse.Namespace) -> int:
     """
     folder = find(state_dir(options.state_dir), options.run)
     of_tasks = folder.launcher_pid() is None or not folder.launcher_log.exists()
-    view = View(folder, live=False if options.lines else None, tail=_TAIL, of_tasks=of_tasks)
+    live = False if options.lines else None
+    view = View(folder, live=live, tail=_TAIL, of_tasks=of_tasks)
     view.note(f"run {folder.run_id}")
     view.note(f"run folder: {folder.path}")
     try:
         while True:
             launched = folder.launcher_pid() is not None
             running = launched or bool(without_launcher(folder))
+            if running and not launched and not of_tasks:  # it follows the job no more
+                view.show_new(final=True)
+                view.end()
+                of_tasks, view = True, View(folder, live=live, tail=0, of_tasks=True)
             view.show_new(final=not running)
             if not running:
                 break
@@ -37,12 +42,13 @@ def attach(options: argparse.Namespace) -> int:
         ways_back(folder, options.state_dir)
         return 128 + signal.SIGINT
     finally:
-        view.close()
+        view.end()
     outcome = folder.end()
     if outcome is None:
         raise HostError(
             f"run {folder.run_id}: its launcher has ended; to end the remaining processes: "
             f"clean --run {folder.run_id}"
         )
-    show_end(outcome)
+    command = folder.record().get("command")
+    show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code

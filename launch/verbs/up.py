@@ -19,7 +19,7 @@ from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
 from launch.supervise import background
 from launch.verbs import foreground
-from launch.verbs.closing import closing_lines
+from launch.verbs.closing import closing_lines, own_command
 
 
 def up(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -42,6 +42,7 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
         refuse_problems(job, backend)
     output = backend.output_folder(job)
     folder = RunFolder.create(state_dir(options.state_dir), job, output)
+    folder.add(command=own_command())
     live = False if options.lines else None
 
     def run(display: Display) -> Outcome:
@@ -79,14 +80,15 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
         if isinstance(backend, AgentBackend):  # without agents, something may have been submitted
             folder.write_end(Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER))
         raise
-    if folder.status().get("exit_code") is not None:  # a job of Slurm may go on
+    # A job without agents may go on; one with agents may have been stopped before its first task.
+    if isinstance(backend, AgentBackend) or folder.status().get("exit_code") is not None:
         folder.write_end(outcome)
     return outcome
 
 
-def show_end(outcome: Outcome) -> None:
-    """Prints how a job ended, below the last table, if there was one."""
-    _say(*closing_lines(outcome))
+def show_end(outcome: Outcome, command: Optional[str] = None) -> None:
+    """Prints how a job ended, below the last table, if there was one; see `closing_lines`."""
+    _say(*closing_lines(outcome, command))
 
 
 def _say(*lines: str) -> None:

@@ -1,6 +1,7 @@
 """Shows a run from its folder: what its launcher wrote, and the table of its tasks."""
 
 import collections
+import heapq
 import re
 import time
 from collections.abc import Iterator
@@ -70,19 +71,25 @@ class View:
                 display.note(line)
             elif not self.hides_tasks:
                 display.task_line(found[1], found[2], found[3])
-        if (
-            display.live
-            and not self.hides_tasks
-            and (final or time.monotonic() >= self._next_table)
-        ):
+        if final or time.monotonic() >= self._next_table:
             self._next_table = time.monotonic() + _TABLE_SECS
-            display.table(saved_rows(self._folder.status().get("tasks", [])))
+            rows = saved_rows(self._folder.status().get("tasks", []))
+            # Without a live table, it says that the start lasts; of an ended run, nothing does.
+            if display.live or (rows and not final):
+                display.table(rows)
 
     def close(self) -> None:
         """Ends what is shown, below which others may write; what comes later begins anew."""
         if self._display is not None:
             self._display.close()
             self._display = None
+            self._next_table = 0.0  # a new one knows no rows yet
+
+    def end(self) -> None:
+        """Ends what is shown, and closes the files."""
+        self.close()
+        for log in self._logs.values():
+            log.close()
 
     def _shown(self) -> Display:
         if self._display is None:
@@ -90,8 +97,16 @@ class View:
         return self._display
 
     def _new_lines(self, *, final: bool) -> Iterator[str]:
+        """Yields new lines, those of several logs in the order of their times."""
         hosts = {row.task: row.host for row in saved_rows(self._folder.status().get("tasks", []))}
-        for name, log in self._logs.items():
+
+        def of(name: str, log: TaskLog) -> Iterator[tuple[float, str]]:
             place = f"[{name} {hosts.get(name) or '-'}] " if name else ""
+            latest = 0.0
             for line in log.lines(final=final):
-                yield place + line.data.decode(errors="replace").rstrip("\r\n")[:_SHOWN]
+                latest = max(latest, line.time)  # a clock that was set back changes no order
+                yield latest, place + line.data.decode(errors="replace").rstrip("\r\n")[:_SHOWN]
+
+        streams = [of(name, log) for name, log in self._logs.items()]
+        for _, text in heapq.merge(*streams, key=lambda one: one[0]):
+            yield text

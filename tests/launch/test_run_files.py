@@ -18,6 +18,7 @@ JOB = make_job(on_this_machine(1, 1), ["--train-steps=10"])
 
 def test_the_page_names_the_fields_of_run_json(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, JOB)
+    folder.add(command="python -m launch up --on local")  # as `up` does
     of_other_backends = ["engine", *(f"kubernetes.{x}" for x in ("context", "namespace", "name"))]
     assert check_fields(PAGE, "run.json", folder.record()) == ([], of_other_backends)
     assert {path.name for path in folder.path.iterdir()} == {"run.json", "logs"}

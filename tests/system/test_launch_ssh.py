@@ -22,6 +22,7 @@ from testbeds import nodes as machines
 from testbeds.namespaces import ip
 from testbeds.nodes import Nodes
 from testbeds.processes import free_ports
+from testbeds.terminal import Terminal
 from tests.cifar10 import program
 from tests.launch.launcher import (
     ROOT,
@@ -34,7 +35,6 @@ from tests.launch.launcher import (
     processes_of,
     wait_for,
 )
-from tests.launch.on_a_terminal import Terminal
 
 pytestmark = pytest.mark.system
 
@@ -214,15 +214,13 @@ def test_a_run_that_is_left_outlives_its_terminal_under_the_same_leases(
 ) -> None:
     file = cluster(launcher, nodes, "limits: {stop_secs: 5, lease_secs: 6}\n")
     words = launcher.up_words(file, "--no-check", "--", "steps=100000")
-    terminal = Terminal(launcher, ["up", *words])
-    try:
+    command = [sys.executable, "-m", "launch", "up", *words]
+    with Terminal(command, 100, env=nodes.env, cwd=ROOT) as terminal:
         launcher.wait_for_log("worker/1", "step 3/")
         terminal.type("\x03")
-        terminal.wait_for("[l]eave running, [s]top (saves first), [c]ontinue? ")
+        terminal.wait_for_new("[l]eave running, [s]top (saves first), [c]ontinue? ")
         terminal.type("l\n")
-        assert terminal.end() == 130
-    finally:
-        terminal.close()
+        assert terminal.finish() == 130
     run_id = launcher.run_id()
     steps = (launcher.state / run_id / "logs" / "worker-1.log").read_text().count("step ")
     # A step takes a twentieth of a second: the tasks run for longer than a lease.

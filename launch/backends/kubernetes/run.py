@@ -15,6 +15,7 @@ from launch.cluster.tasks import Job
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
+from launch.supervise.journal import run_ends
 from launch.supervise.run import passed_values
 from launch.supervise.run_loop import RunLoop, stop_signals
 
@@ -49,7 +50,9 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
         runner = Runner(kubectl, tfjob, follower, loop, secrets)
         is_left = False
         try:
-            return loop.run(runner)
+            outcome = loop.run(runner)
+            run_ends(folder, outcome)
+            return outcome
         except Left:
             is_left = True
             words = f"not followed any more; TFJob {name} goes on; to end it: clean --run "

@@ -13,6 +13,7 @@ from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left
 
 TWO = (*LOCAL, "--workers", "1")
 CTRL_C = "\x03"
+CTRL_Z = "\x1a"
 COLOUR = re.compile(rb"\x1b\[[0-9;]*3[0-7]m")
 
 
@@ -217,6 +218,46 @@ display.note("report: {path}/report.html")
             path[:60],
             f"{path[60:]}/report.html",
         ]
+
+
+def test_a_job_that_goes_to_the_background_ends_there(tmp_path: Path) -> None:
+    body = """
+import os, time
+display.table([Row("master/0", "node0", "running", "1/30", "512", "loss 1.9")])
+while not os.path.exists("go"):
+    time.sleep(0.05)
+"""
+    (tmp_path / "show.py").write_text(SCRIPT.format(body=body))
+    script = f"set -m; {sys.executable} show.py; bg; touch go; wait %1; echo code $? > code"
+    env = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    with Terminal(["bash", "-c", script], 60, cwd=tmp_path, env=env) as terminal:
+        terminal.wait_for(lambda: has_table(terminal.shown), "the table")
+        terminal.type(CTRL_Z)
+        assert terminal.finish(30) == 0
+        assert (tmp_path / "code").read_text() == "code 0\n"
+
+
+def test_a_terminal_that_goes_while_the_table_is_shown_is_no_error(tmp_path: Path) -> None:
+    body = """
+import signal, time
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+while display._thread.is_alive():
+    display.note("news")
+    time.sleep(0.05)
+"""
+    script = f"{sys.executable} show.py 2> errors; echo code $? > code"
+    (tmp_path / "show.py").write_text(SCRIPT.format(body=body))
+    env = {"PYTHONPATH": str(ROOT)}
+    shell = ["bash", "-c", f"trap '' HUP; {script}"]
+    terminal = Terminal(shell, 60, cwd=tmp_path, env=env)
+    try:
+        terminal.wait_for_words("news")
+        terminal.hang_up()
+        assert terminal.process.wait(60) == 0
+        assert (tmp_path / "code").read_text() == "code 0\n"
+        assert (tmp_path / "errors").read_text() == ""
+    finally:
+        terminal.close()
 
 
 def test_a_job_in_the_background_is_not_stopped_by_its_terminal(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from launch.cluster.tasks import make_job
 from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
-from launch.supervise.journal import Journal
+from launch.supervise.journal import Journal, run_ends
 from launch.supervise.supervisor import Supervisor
 
 JOB = make_job(from_hosts("n0,n1"))
@@ -104,7 +104,8 @@ def test_a_stop_and_the_end_of_the_run_are_written(scene: Scene) -> None:
     scene.look()
     scene.supervisor.ended("master/0", -15, 6.0)
     assert scene.supervisor.verdict is not None
-    scene.journal.ended(scene.supervisor.verdict)
+    scene.journal.look(scene.supervisor.verdict)
+    run_ends(scene.folder, scene.supervisor.verdict)
     assert [event for event in scene.news() if event[2] != "signal"] == [
         (None, None, "stop", "SIGINT to the launcher"),
         ("master/0", "n0", "end", "killed by SIGTERM"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import queue
 import signal
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 import pytest
 
@@ -21,6 +22,7 @@ from launch.cluster.tasks import Job, make_job
 from launch.connect.connections import Connections, Event
 from launch.connect.inbox import Inbox
 from launch.connect.link import Link
+from launch.record import events as run_events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -224,4 +226,54 @@ def test_a_stop_while_an_attempt_ends_whose_port_was_taken_is_the_outcome(
         assert run_with_agents(job, folder, TRANSPORT, display) == expected
     status = folder.status()
     assert (status["exit_code"], status["reason"]) == (expected.exit_code, expected.reason)
+    last = run_events.last_with_reason(folder)
+    assert last is not None
+    assert last.words() == f"run ends: {expected.reason}"
     assert_nothing_left(folder.run_id, timeout_secs=10)
+
+
+def _events(folder: RunFolder) -> list[str]:
+    """Returns the events of the whole run, not those of tasks."""
+    lines = map(json.loads, run_events.path_of(folder).read_text().splitlines())
+    found = (run_events.RunEvent(**line) for line in lines)
+    return [event.words() for event in found if event.task is None]
+
+
+@pytest.mark.parametrize("attempts", [0, 1])
+def test_a_stop_while_ports_are_sought_is_in_the_runs_events(
+    attempts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Loop:
+        """An attempt that fails for its port."""
+
+        has_stepped = False
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def run(self, agents: Agents) -> Outcome:
+            agents.without_port.append("worker/0")
+            return Outcome(1, "worker/0 on localhost failed: exit code 1", cause=Cause.TASK_FAILED)
+
+    searches: list[Job] = []
+
+    def search(job: Job, *words: Any) -> "Union[Job, Outcome]":
+        if len(searches) == attempts:
+            os.kill(os.getpid(), signal.SIGINT)
+        searches.append(job)
+        return _with_free_ports(job, *words)
+
+    monkeypatch.setattr(run, "RunLoop", Loop)
+    monkeypatch.setattr(run, "_with_free_ports", search)
+    job = make_job(on_this_machine(1, 0, workdir=str(make_workdir(tmp_path / "work"))), [])
+    folder = RunFolder.create(tmp_path / "state", job)
+    with contextlib.closing(Display(io.StringIO(), live=False)) as display:
+        assert run_with_agents(job, folder, TRANSPORT, display).exit_code == 130
+    why = "another program took the port of worker/0: starting the job again with other ports"
+    again = f"restart: {why} (1 of 3)"
+    words = "stopped by SIGINT" if attempts else "stopped before the start"
+    assert _events(folder) == [
+        *[again][:attempts],
+        "stop: SIGINT to the launcher",
+        f"run ends: {words}",
+    ]

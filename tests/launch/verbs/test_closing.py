@@ -42,3 +42,8 @@ def test_another_verb_does_not_name_its_own_command(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "argv", ["launch/__main__.py", "attach"])
     outcome = Outcome(130, "stopped by SIGINT", details=SAVED, cause=Cause.USER)
     assert closing_lines(outcome) == [*SAVED, "exit code 130: stopped by SIGINT"]
+    assert closing_lines(outcome, "python -m launch up --on local") == [
+        *SAVED,
+        "to continue: python -m launch up --on local",
+        "exit code 130: stopped by SIGINT",
+    ]

@@ -18,8 +18,8 @@ from launch.record.run_folder import RunFolder
 from launch.supervise.background import Background
 from launch.verbs.foreground import Foreground
 from launch.verbs.view import View
+from testbeds.terminal import Terminal
 from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left, pid_of, wait_for
-from tests.launch.on_a_terminal import Terminal
 
 TWO = (*LOCAL, "--workers", "1")
 QUESTION = "[l]eave running, [s]top (saves first), [c]ontinue? "
@@ -33,7 +33,8 @@ def on_terminal(launcher: Launcher) -> Iterator[OnTerminal]:
     opened: list[Terminal] = []
 
     def start(verb: str, *words: str) -> Terminal:
-        opened.append(Terminal(launcher, [verb, *words]))
+        # So wide that no line that the tests look for is broken.
+        opened.append(Terminal([sys.executable, "-m", "launch", verb, *words], 250, cwd=ROOT))
         return opened[-1]
 
     yield start
@@ -89,15 +90,20 @@ def test_detach_returns_when_the_tasks_run_and_stop_ends_the_run(launcher: Launc
     assert ours == [os.devnull]
     assert launcher.verb("stop") == f"run {run}: stopped by SIGTERM\n"
     assert "[master/0 localhost] saved" in (folder / "launcher.log").read_text()
+    attached = launcher.verb("attach", exit_code=143).splitlines()
+    assert re.match("to continue: .*python.* -m launch up --on local ", attached[-2])
+    assert attached[-2].endswith(" --detach -- steps=100000")
     status = launcher.verb("status", exit_code=143).splitlines()
     assert re.fullmatch(r"last reason: \S+Z run ends: stopped by SIGTERM", status[-1])
     assert_nothing_left(run)
 
 
 def test_a_start_that_fails_is_told_by_detach(launcher: Launcher, tmp_path: Path) -> None:
-    output = launcher.up(TWO, "--detach", "--", "worker/0:die=3", exit_code=3)
-    assert output.splitlines()[-1] == "exit code 3: worker/0 on localhost failed: exit code 3"
-    assert "  | about to fail\n" in output
+    script = launcher.workdir / "cifar10_main.py"
+    script.unlink()  # a task that started and then failed would be told only if it failed at once
+    output = launcher.up(TWO, "--detach", "--", exit_code=1)
+    words = f"ps/0 on localhost failed: {launcher.workdir} has no {script.name}; give the code's"
+    assert output.splitlines()[-1] == f"exit code 1: {words} folder with --workdir"
     file = tmp_path / "here.yaml"
     file.write_text("backend: local\nhosts: [localhost]\npass_environment: [NOBODY_SETS_THIS]\n")
     output = launcher.up(("--cluster", str(file)), "--detach", "--", exit_code=2)
@@ -130,19 +136,19 @@ def test_a_run_can_be_left_at_ctrl_c_and_be_shown_again(
     launcher: Launcher, on_terminal: OnTerminal
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal)
-    up.wait_for("master/0")  # the table
+    up.wait_for_new("master/0")  # the table
     up.type("\x03")
-    up.wait_for(QUESTION)
+    up.wait_for_new(QUESTION)
     up.type("l\n")
-    assert up.end() == 130
-    assert "the run goes on without this terminal:" in up.shown
-    assert f"attach --run {launcher.run_id()}" in up.shown
+    assert up.finish() == 130
+    assert "the run goes on without this terminal:" in up.all_lines
+    assert any(f"attach --run {launcher.run_id()}" in line for line in up.all_lines)
     up.close()  # the terminal, too
     attached = on_terminal("attach", "--state-dir", str(launcher.state))
-    attached.wait_for("worker/0")
+    attached.wait_for_new("worker/0")
     attached.type("\x03")
-    assert attached.end() == 130
-    assert "the run goes on without this terminal:" in attached.shown
+    assert attached.finish() == 130
+    assert "the run goes on without this terminal:" in attached.all_lines
     assert pid_of(launcher.run_id(), "master/0")
     launcher.verb("stop")
     assert_nothing_left(launcher.run_id())
@@ -153,17 +159,17 @@ def test_the_answer_decides_and_a_second_ctrl_c_stops(
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal)
     up.type("\x03")
-    up.wait_for(QUESTION)
+    up.wait_for_new(QUESTION)
     up.type("what?\n")
-    up.wait_for(QUESTION)
+    up.wait_for_new(QUESTION)
     up.type("c\n")
-    up.wait_for("worker/0")  # the table again
+    up.wait_for_new("worker/0")  # the table again
     up.type("\x03")
-    up.wait_for(QUESTION)
+    up.wait_for_new(QUESTION)
     up.type("\x03")
-    up.wait_for("SIGINT: stopping all tasks")
-    assert up.end() == 130
-    assert up.last_line == "exit code 130: stopped by SIGINT"
+    up.wait_for_new("SIGINT: stopping all tasks")
+    assert up.finish() == 130
+    assert up.all_lines[-1] == "exit code 130: stopped by SIGINT"
     log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
     assert log.read_text().endswith("saved\n")
     assert_nothing_left(launcher.run_id())
@@ -174,11 +180,11 @@ def test_stop_at_the_question_saves_and_a_further_ctrl_c_ends_at_once(
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal, "worker/0:deaf")
     up.type("\x03")
-    up.wait_for(QUESTION)
+    up.wait_for_new(QUESTION)
     up.type("s\n")
     launcher.wait_for_log("master/0", "saved")
     up.type("\x03")
-    assert up.end() == 130
+    assert up.finish() == 130
     assert_nothing_left(launcher.run_id())
 
 
@@ -187,10 +193,10 @@ def test_a_question_does_not_keep_a_job_from_its_end(
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal, "print=hello")
     up.type("\x03")
-    up.wait_for(QUESTION)
+    up.wait_for_new(QUESTION)
     launcher.verb("stop")
-    assert up.end() == 143
-    assert up.last_line == "exit code 143: stopped by SIGTERM"
+    assert up.finish() == 143
+    assert up.all_lines[-1] == "exit code 143: stopped by SIGTERM"
 
 
 def test_a_lost_terminal_ends_a_run_that_was_not_left(
@@ -272,10 +278,10 @@ def test_a_launcher_that_is_killed_is_named_on_its_terminal(
 ) -> None:
     up = training_on_a_terminal(launcher, on_terminal)
     os.kill(launcher_pid(launcher), signal.SIGKILL)
-    assert up.end() == 137
+    assert up.finish() == 137
     run = launcher.run_id()
     words = f"SIGKILL has ended the launcher; to end what is left: clean --run {run}"
-    assert up.last_line == f"exit code 137: {words}"
+    assert up.all_lines[-1] == f"exit code 137: {words}"
     assert_nothing_left(run, timeout_secs=60)
 
 

@@ -1,5 +1,7 @@
 """Jobs of real processes on this machine: how they end, and that they leave nothing behind."""
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -11,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from launch.backends.local.backend import Local
+from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
+from launch.cluster.tasks import make_job
+from launch.record.outcome import Cause, Outcome
+from launch.record.run_folder import RunFolder
+from launch.screen.display import Display
+from launch.verbs import up
 from testbeds.processes import free_ports
 from tests.launch.launcher import (
     LOCAL,
@@ -340,3 +349,15 @@ def test_a_folder_without_the_code_is_an_error(launcher: Launcher, tmp_path: Pat
     launcher.workdir = tmp_path
     output = launcher.up(LOCAL, "--", exit_code=1)
     assert f"{tmp_path} has no cifar10_main.py; give the code's folder with --workdir" in output
+
+
+def test_a_job_that_is_stopped_before_its_start_is_known_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = Outcome(130, "stopped before the start", cause=Cause.USER)
+    monkeypatch.setattr(Local, "run", lambda *_: stopped)
+    job = make_job(on_this_machine(1, 1), [])
+    folder = RunFolder.create(tmp_path, job)
+    with contextlib.closing(Display(io.StringIO(), live=False)) as display:
+        assert up._run(Local(), job, folder, display) == stopped
+    assert folder.end() == stopped

@@ -86,6 +86,8 @@ def test_a_port_that_is_taken_before_the_first_step_starts_the_job_with_others(
     assert output.count(again) == 1
     assert f"{again} (1 of 3)\n" in output
     assert output.splitlines()[-1] == "master/0 is done"
+    events = next(launcher.state.glob("*/events.jsonl")).read_text()
+    assert events.count('"what": "run ends"') == 1  # the first attempt's end is not the run's
     log = next(launcher.state.glob("*/logs/ps-0.log")).read_text()
     ports = re.findall(r'"worker": \["127.0.0.1:(\d+)"\]', log)
     first, second = ports[0], ports[-1]
