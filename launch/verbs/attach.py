@@ -37,7 +37,7 @@ def attach(options: argparse.Namespace) -> int:
         ways_back(folder, options.state_dir)
         return 128 + signal.SIGINT
     finally:
-        view.close()
+        view.end()
     outcome = folder.end()
     if outcome is None:
         raise HostError(

@@ -1,6 +1,7 @@
 """Shows a run from its folder: what its launcher wrote, and the table of its tasks."""
 
 import collections
+import heapq
 import re
 import time
 from collections.abc import Iterator
@@ -40,7 +41,7 @@ class View:
     ) -> None:
         self._folder, self._live, self._tail = folder, live, tail
         record = folder.record()
-        self._tasks = [entry["task"] for entry in record["tasks"]]
+        self._tasks = {entry["task"]: entry.get("host") for entry in record["tasks"]}
         self._began = began_at(record)
         self._logs = {"": TaskLog(folder.launcher_log)}
         if of_tasks:
@@ -84,14 +85,29 @@ class View:
             self._display.close()
             self._display = None
 
+    def end(self) -> None:
+        """Ends what is shown, and closes the logs: nothing comes later."""
+        self.close()
+        for log in self._logs.values():
+            log.close()
+
     def _shown(self) -> Display:
         if self._display is None:
             self._display = Display(live=self._live, began=self._began)
         return self._display
 
     def _new_lines(self, *, final: bool) -> Iterator[str]:
+        """Yields the new lines of all logs, in the order of their times."""
         hosts = {row.task: row.host for row in saved_rows(self._folder.status().get("tasks", []))}
-        for name, log in self._logs.items():
-            place = f"[{name} {hosts.get(name) or '-'}] " if name else ""
+
+        def of(index: int, name: str, log: TaskLog) -> Iterator[tuple[float, int, str]]:
+            place = f"[{name} {hosts.get(name) or self._tasks[name]}] " if name else ""
+            latest = 0.0
             for line in log.lines(final=final):
-                yield place + line.data.decode(errors="replace").rstrip("\r\n")[:_SHOWN]
+                latest = max(latest, line.time)  # a clock that was set back changes no order
+                text = line.data.decode(errors="replace").rstrip("\r\n")[:_SHOWN]
+                yield latest, index, place + text
+
+        streams = [of(index, name, log) for index, (name, log) in enumerate(self._logs.items())]
+        for _, _, text in heapq.merge(*streams, key=lambda one: one[:2]):
+            yield text
