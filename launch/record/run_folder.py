@@ -159,8 +159,8 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
     if not matching:
         newest = ", ".join(run.run_id for run in runs[-3:])
         what = f"no run {run_id} in {parent}" if run_id else f"no run in {parent}"
-        some = f"; the newest there: {newest}" if newest else ""
-        raise LaunchError(f"{what}{some}; `launch up` starts one, --state-dir names another folder")
+        way = f"the newest there: {newest};" if newest else "`launch up` starts one,"
+        raise LaunchError(f"{what}; {way} --state-dir names another folder")
     exact = [run for run in matching if run.run_id == run_id]
     if run_id and not exact and len(matching) > 1:
         some = ", ".join(run.run_id for run in matching[-3:])

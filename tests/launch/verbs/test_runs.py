@@ -204,3 +204,12 @@ def test_no_run_is_an_error(launcher: Launcher) -> None:
     output = launcher.verb("status", exit_code=2)
     rest = "`launch up` starts one, --state-dir names another folder\n"
     assert output == f"error: no run in {launcher.state}; {rest}"
+
+
+def test_a_run_that_is_not_there_is_an_error_with_those_that_are(launcher: Launcher) -> None:
+    newest = launcher.state / "20000101-000000-abcd"
+    newest.mkdir(parents=True)
+    (newest / "run.json").touch()
+    output = launcher.verb("status", "--run", "zzz", exit_code=2)
+    rest = f"the newest there: {newest.name}; --state-dir names another folder\n"
+    assert output == f"error: no run zzz in {launcher.state}; {rest}"
