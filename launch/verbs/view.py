@@ -101,7 +101,7 @@ class View:
         hosts = {row.task: row.host for row in saved_rows(self._folder.status().get("tasks", []))}
 
         def of(index: int, name: str, log: TaskLog) -> Iterator[tuple[float, int, str]]:
-            place = f"[{name} {hosts.get(name) or self._tasks[name]}] " if name else ""
+            place = f"[{name} {hosts.get(name) or self._tasks[name] or '-'}] " if name else ""
             latest = 0.0
             for line in log.lines(final=final):
                 latest = max(latest, line.time)  # a clock that was set back changes no order
