@@ -125,6 +125,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         raise SystemExit(2)
     if words[0].partition("=")[0] in ("-h", "--help", "--version", "--print-completion"):
         _overview().parse_args(words)
+    if words[0] not in COMMANDS and not words[0].startswith("-"):
+        known = f"{', '.join(COMMANDS[:-1])} and {COMMANDS[-1]}"
+        rule = f"the commands are {known}; --source names what to convert"
+        raise SystemExit(_fail(f"there is no command {words[0]}: {rule}", 2))
     command, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("convert", words)
     arguments = _PARSERS[command]().parse_args(rest)
     arguments.command = command

@@ -37,7 +37,7 @@ class OpTime(NamedTuple):
 
 
 def op_times(path: str) -> list[OpTime]:
-    """Returns the time of each type of op on the host's threads, the dearest first.
+    """Returns the time of each type of op on the host's threads, the most expensive first.
 
     Args:
       path: path of a file `*.xplane.pb`.

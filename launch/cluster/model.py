@@ -151,7 +151,8 @@ class Cluster:
     def __post_init__(self) -> None:
         if not self.hosts:
             raise LaunchError("no hosts: a cluster needs at least one; name it with --hosts")
-        _refuse_twice("host", (host.name for host in self.hosts))
+        several = "; `roles:` in a cluster file gives it several tasks"
+        _refuse_twice("host", (host.name for host in self.hosts), several)
         _refuse_twice("address", (host.address for host in self.hosts))
         _refuse_twice("variable", [*(name for name, _ in self.environment), *self.passed])
         if self.count(*TASK_TYPES) > MAX_TASKS:
@@ -178,9 +179,9 @@ class Cluster:
         return sum(host.count(*task_types) for host in self.hosts)
 
 
-def _refuse_twice(what: str, names: Iterable[str]) -> None:
+def _refuse_twice(what: str, names: Iterable[str], hint: str = "") -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise LaunchError(f"{what} {name} is listed twice; list it once, with counts")
+            raise LaunchError(f"{what} {name} is listed twice; list it once{hint}")
         seen.add(name)

@@ -157,9 +157,10 @@ def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
     runs = all_runs(parent)
     matching = [run for run in runs if run.run_id.startswith(run_id or "")]
     if not matching:
-        known = ", ".join(run.run_id for run in runs[-3:]) or "none"
-        what = f"no run {run_id}" if run_id else "no run"
-        raise LaunchError(f"{what} in {parent}; known: {known}; --state-dir names another place")
+        newest = ", ".join(run.run_id for run in runs[-3:])
+        what = f"no run {run_id} in {parent}" if run_id else f"no run in {parent}"
+        way = f"the newest there: {newest};" if newest else "`launch up` starts one,"
+        raise LaunchError(f"{what}; {way} --state-dir names another folder")
     exact = [run for run in matching if run.run_id == run_id]
     if run_id and not exact and len(matching) > 1:
         some = ", ".join(run.run_id for run in matching[-3:])

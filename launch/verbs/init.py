@@ -204,7 +204,9 @@ def _default_of(kind: Kind, key: str) -> str:
 
 def _refuse_to_overwrite(options: argparse.Namespace) -> None:
     if os.path.lexists(options.out) and not options.force:
-        raise LaunchError(f"{options.out} is there already; name another with --out, or --force")
+        raise LaunchError(
+            f"{options.out} is there already; name another file by --out, or replace it by --force"
+        )
 
 
 def _check(text: str, path: str) -> None:

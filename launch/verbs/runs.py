@@ -55,7 +55,7 @@ def stop(options: argparse.Namespace) -> int:
     """Ends a run as Ctrl-C in its launcher would, and waits for its end.
 
     Raises:
-      HostError: the run has no launcher on this machine, and no job that goes on without one.
+      HostError: the run is over, or its launcher has gone and no job goes on without it.
     """
     folder = find(state_dir(options.state_dir), options.run)
     pid = folder.launcher_pid()
@@ -66,8 +66,9 @@ def stop(options: argparse.Namespace) -> int:
             backend.stop(record, now=options.now)
             print(f"run {folder.run_id}: {_end_of(folder)}")
             return 0
+        state = f"is over ({_end_of(folder)})" if folder.end() else "has no launcher here any more"
         raise HostError(
-            f"run {folder.run_id} has no launcher on this machine any more; to end what it left: "
+            f"run {folder.run_id} {state}; to end what it may have left: "
             f"{started_as(LAUNCH)} clean --run {folder.run_id}"
         )
     with contextlib.suppress(ProcessLookupError):  # It has ended by now.

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from launch.cluster.tasks import SCRIPT
 from launch.errors import LaunchError
 
 # What training runs. Files there that Git does not know yet are copied, too, unless it ignores
 # them, and Python files that only the host has are removed: they could be imported.
 PACKAGES = ("cifar10", "data_prep")
-_WITHOUT_GIT = (*PACKAGES, "launch", "cifar10_main.py", "Makefile", "pyproject.toml")
+_WITHOUT_GIT = (*PACKAGES, "launch", SCRIPT, "Makefile", "pyproject.toml")
 _SILENT = ("__pycache__", "built")
 
 
@@ -41,8 +42,13 @@ def code_files(root: Path, requirements: str) -> Files:
       requirements: the name of the requirements file in it, which is always copied.
 
     Raises:
-      LaunchError: there is no such requirements file.
+      LaunchError: the folder is no checkout, or has no such requirements file.
     """
+    if not (root / SCRIPT).is_file():
+        raise LaunchError(
+            f"setup copies a checkout, but {root} has no {SCRIPT}; run it in a checkout, or "
+            "install the same package on the hosts"
+        )
     if not (root / requirements).is_file():
         raise LaunchError(
             f"--requirements must be a file in {root}, such as requirements.lock, got "

@@ -82,7 +82,7 @@ def test_the_master_alone_writes_metrics_and_the_profile(ended, output):
         ("validation", 100),
     ]
     table = (output / "profile.txt").read_text()
-    assert table.startswith("the 10 dearest types of op in steps 20 to 30, by self time")
+    assert table.startswith("the 10 most expensive types of op in steps 20 to 30, by self time")
     assert ended.output("master/0").count("profile: ") == 1
     assert "profile: " not in ended.output("worker/0")
     assert len(list(output.glob("train/plugins/profile/*/*.trace.json.gz"))) == 1

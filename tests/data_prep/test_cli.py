@@ -77,7 +77,11 @@ def test_convert_may_be_said_or_left_out(python_source: Path, tmp_path: Path) ->
         ([*SMALL, "--resize", "blur"], "--resize: invalid choice: 'blur' .*crop.*pad.*stretch"),
         (["--out", "x"], "required: --source"),
         (["--source", "synthetic", "--valid", "5"], "unrecognized arguments: --valid"),
-        (["frobnicate"], "error: "),
+        (
+            ["frobnicate"],
+            "there is no command frobnicate: the commands are convert, download, verify and show; "
+            "--source names what to convert\n",
+        ),
         (["verify"], "required: DIR"),
         (["download", "--archive", "matlab"], "invalid choice: 'matlab'"),
         (["--out", "", "--source", "synthetic"], "--out: must not be empty; leave it out"),

@@ -96,8 +96,8 @@ def _table(ops: list[profiler.OpTime], first: int, last: int) -> str:
     """Returns a table of the ops with the most self time, for people."""
     steps, total = last - first + 1, sum(op.seconds for op in ops)
     lines = [
-        f"the {_OPS} dearest types of op in steps {first:,} to {last:,}, by self time on all "
-        "threads",
+        f"the {_OPS} most expensive types of op in steps {first:,} to {last:,}, by self time on "
+        "all threads",
         f"{'op':<36} {'calls/step':>10} {'ms/step':>9} {'share':>6}",
     ]
     for op in ops[:_OPS]:

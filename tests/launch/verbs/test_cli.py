@@ -20,7 +20,10 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (["up", "--cluster", "/nowhere.yaml"], "error: /nowhere.yaml: No such file or directory"),
         (["plan", "--on", "slurm", "--nodes", "9"], "error: 9 nodes are too many for 2"),
         (["plan", "--hosts", "a,,b"], "error: '' is not a host"),
-        (["plan", "--hosts", "a,a"], "error: host a is listed twice"),
+        (
+            ["plan", "--hosts", "a,a"],
+            "error: host a is listed twice; list it once; `roles:` in a cluster file gives",
+        ),
         (["plan", "--hosts=-oProxyCommand=id"], "error: '-oProxyCommand=id' is not a host"),
         (["status", "--", "--x"], "error: status takes no training arguments after --"),
     ],

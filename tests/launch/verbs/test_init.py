@@ -108,7 +108,8 @@ def test_a_file_that_is_there_is_kept(
     monkeypatch.chdir(tmp_path)
     Path("cluster.yaml").write_text("mine")
     assert main(["init", "--hosts", "a"]) == 2
-    error = "error: cluster.yaml is there already; name another with --out, or --force\n"
+    ways = "name another file by --out, or replace it by --force"
+    error = f"error: cluster.yaml is there already; {ways}\n"
     assert capsys.readouterr().err == error
     assert Path("cluster.yaml").read_text() == "mine"
     assert os.listdir() == ["cluster.yaml"]

@@ -11,6 +11,7 @@ from launch.cluster.host_list import on_this_machine
 from launch.cluster.tasks import make_job
 from launch.record.run_folder import RunFolder
 from launch.verbs import cli, moments
+from launch.verbs.view import View
 
 JOB = make_job(on_this_machine(2, 1))
 
@@ -48,6 +49,19 @@ def test_lines_of_all_tasks_are_merged_by_time_and_prefixed(
         "[worker/0 localhost] step 1 of worker\n"
         "[ps/0 localhost] ps serves\n"
         "[master/0 localhost] step 1\n"
+        "[master/0 localhost] saved\n"
+        "[worker/0 localhost] step 2 of worker\n"
+        "[master/0 localhost] step 2\n"
+    )
+
+
+def test_a_view_of_the_tasks_logs_has_the_last_lines_of_all_tasks_in_order(
+    run: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    view = View(run, live=False, tail=3, of_tasks=True)
+    view.show_new(final=True)
+    view.end()
+    assert capfd.readouterr().out == (
         "[master/0 localhost] saved\n"
         "[worker/0 localhost] step 2 of worker\n"
         "[master/0 localhost] step 2\n"

@@ -147,10 +147,13 @@ def test_stop_now_of_a_launcher_that_ends_at_once_is_no_error(
     assert capsys.readouterr().out == "run r1: ended\n"
 
 
-def test_stop_without_a_launcher_says_what_to_do(launcher: Launcher) -> None:
+def test_stop_of_a_run_that_is_over_says_how_it_ended_and_what_to_do(launcher: Launcher) -> None:
     launcher.up(LOCAL, "--", "steps=1")
-    output = launcher.verb("stop", exit_code=1)
-    assert f"python -m launch clean --run {launcher.run_id()}" in output
+    run_id = launcher.run_id()
+    assert launcher.verb("stop", exit_code=1) == (
+        f"error: run {run_id} is over (master/0 is done); to end what it may have left: "
+        f"python -m launch clean --run {run_id}\n"
+    )
 
 
 def test_clean_refuses_a_run_that_goes_on(
@@ -199,4 +202,14 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
 
 def test_no_run_is_an_error(launcher: Launcher) -> None:
     output = launcher.verb("status", exit_code=2)
-    assert f"error: no run in {launcher.state}; known: none; --state-dir names another" in output
+    rest = "`launch up` starts one, --state-dir names another folder\n"
+    assert output == f"error: no run in {launcher.state}; {rest}"
+
+
+def test_a_run_that_is_not_there_is_an_error_with_those_that_are(launcher: Launcher) -> None:
+    newest = launcher.state / "20000101-000000-abcd"
+    newest.mkdir(parents=True)
+    (newest / "run.json").touch()
+    output = launcher.verb("status", "--run", "zzz", exit_code=2)
+    rest = f"the newest there: {newest.name}; --state-dir names another folder\n"
+    assert output == f"error: no run zzz in {launcher.state}; {rest}"

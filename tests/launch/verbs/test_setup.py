@@ -404,6 +404,17 @@ def test_other_backends_are_told_what_to_do_instead(
     assert error.count("\n") == 1
 
 
+def test_a_folder_that_is_no_checkout_is_named_with_the_way_of_an_installed_package(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(LaunchError) as refused:
+        code_files(tmp_path, "requirements.lock")
+    assert str(refused.value) == (
+        f"setup copies a checkout, but {tmp_path} has no cifar10_main.py; run it in a checkout, "
+        "or install the same package on the hosts"
+    )
+
+
 def test_a_requirements_file_that_is_not_there_is_refused(here: Path) -> None:
     with pytest.raises(LaunchError, match="--requirements must be a file in"):
         code_files(here, "no.lock")

@@ -37,7 +37,9 @@ def test_the_window_has_a_table_and_a_trace(tmp_path):
     (said,) = train(tmp_path, "3:5", first=0, steps=8)
     table = (tmp_path / "profile.txt").read_text()
     lines = table.splitlines()
-    assert lines[0] == ("the 10 dearest types of op in steps 3 to 5, by self time on all threads")
+    assert lines[0] == (
+        "the 10 most expensive types of op in steps 3 to 5, by self time on all threads"
+    )
     assert lines[1].split() == ["op", "calls/step", "ms/step", "share"]
     # The counter is added to once in each step of the window, and in no other.
     (counted,) = [line.split() for line in lines if line.startswith("AssignAddVariableOp ")]
