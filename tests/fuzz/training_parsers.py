@@ -48,7 +48,8 @@ _RESULT = {
 def _read_settings(name: str, data: bytes, folder: Path) -> None:
     path = folder / name
     path.write_bytes(data)
-    for flag in ("--config", "--recipe"):
+    is_result = name == "result.json"  # which no recipe may be
+    for flag in ("--config",) if is_result else ("--config", "--recipe"):
         try:
             config = flags.parse([flag, str(path)])
             assert config.images == ()
