@@ -96,7 +96,7 @@ class _PrintCompletion(argparse.Action):
         parser = self._whole()
         # These attributes are shtab's interface for what argparse does not describe.
         places = {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE, "PATH": shtab.FILE}
-        for action in _actions(parser):
+        for action in arguments_of(parser):
             if hasattr(action, "words"):
                 action.choices = action.words
             elif action.metavar in places:
@@ -108,10 +108,10 @@ class _PrintCompletion(argparse.Action):
         raise SystemExit(0)
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     """Yields the arguments of a parser and of its subcommands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
             for below in action.choices.values():
-                yield from _actions(below)
+                yield from arguments_of(below)

@@ -15,8 +15,10 @@ import pytest
 
 ROOMS = ("cifar10/tf_internals/", "tests/cifar10/tf_internals/")
 PUBLIC = ("tensorflow", "tensorflow.compat.v1")
-# Public names in spite of the underscore: os._exit, and those of a NamedTuple.
+# Public names in spite of the underscore: os._exit, and those of a NamedTuple; and those by which
+# programs list the arguments of a parser, since argparse has no others.
 NO_PRIVATE_NAMES = {"_exit", "_asdict", "_fields", "_make", "_replace"}
+NO_PRIVATE_NAMES |= {"_actions", "_SubParsersAction"}
 _PRIVATE = re.compile(r"_[A-Za-z]\w*")
 
 

@@ -11,6 +11,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.config.values import FALSE, TRUE, nearest
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
+from cifar10_program import arguments_of
 
 # Removed flags, and what to do instead.
 _GONE = {
@@ -85,7 +86,7 @@ def _refuse_gone(words: Sequence[str]) -> None:
 
 
 def _refuse_unknown(words: Sequence[str], parser: Parser) -> None:
-    known = parser._option_string_actions
+    known = {name for argument in arguments_of(parser) for name in argument.option_strings}
     for word in words:
         name = word.partition("=")[0]
         if name.startswith("--") and name not in known:
