@@ -23,6 +23,15 @@ _READ_SECS = 0.1
 _LAST_LINES = 40  # how many an error message quotes
 
 
+def take_terminal() -> None:
+    """Makes standard input the terminal whose Ctrl-C reaches this process.
+
+    As in a shell, the program is one of the foreground, though the tests may be in the background.
+    """
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Terminal:
     """A program and its terminal.
 
@@ -67,8 +76,7 @@ class Terminal:
                 env={**kept, **given},
                 cwd=cwd,
                 start_new_session=True,
-                # The terminal becomes the one whose Ctrl-C reaches the program.
-                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+                preexec_fn=take_terminal,
             )
         finally:
             os.close(end)

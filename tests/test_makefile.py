@@ -13,6 +13,13 @@ import pytest
 from tests import shell
 
 
+@pytest.fixture(autouse=True)
+def is_no_part_of_another_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out what `make test` tells the commands that it runs."""
+    for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the Makefile, empty requirements, and a complete .venv."""

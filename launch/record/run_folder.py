@@ -175,7 +175,13 @@ def all_runs(parent: Path) -> list[RunFolder]:
     """Returns all runs, the oldest first."""
     if not parent.is_dir():
         return []
-    return [RunFolder(path) for path in sorted(parent.iterdir()) if (path / "run.json").exists()]
+    found = []
+    for path in parent.iterdir():
+        with contextlib.suppress(OSError):  # a folder that is no run, or has just been removed
+            written = (path / "run.json").stat().st_mtime_ns
+            # Ids of the same second differ by chance only.
+            found.append((path.name.rpartition("-")[0], written, path))
+    return [RunFolder(path) for _, _, path in sorted(found)]
 
 
 def _forget_old(parent: Path) -> None:

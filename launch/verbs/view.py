@@ -41,11 +41,11 @@ class View:
     ) -> None:
         self._folder, self._live, self._tail = folder, live, tail
         record = folder.record()
-        self._tasks = [entry["task"] for entry in record["tasks"]]
+        self._hosts = {entry["task"]: entry["host"] for entry in record["tasks"]}
         self._began = began_at(record)
         self._logs = {"": TaskLog(folder.launcher_log)}
         if of_tasks:
-            self._logs = {name: TaskLog(folder.log_path(name)) for name in self._tasks}
+            self._logs = {name: TaskLog(folder.log_path(name)) for name in self._hosts}
         self.hides_tasks = False
         self._next_table = 0.0
         self._display: Optional[Display] = None
@@ -67,7 +67,7 @@ class View:
         display = self._shown()
         for line in lines:
             found = _TASK_LINE.fullmatch(line)
-            if found is None or found[1] not in self._tasks:
+            if found is None or found[1] not in self._hosts:
                 display.note(line)
             elif not self.hides_tasks:
                 display.task_line(found[1], found[2], found[3])
@@ -101,7 +101,8 @@ class View:
         hosts = {row.task: row.host for row in saved_rows(self._folder.status().get("tasks", []))}
 
         def of(name: str, log: TaskLog) -> Iterator[tuple[float, str]]:
-            place = f"[{name} {hosts.get(name) or '-'}] " if name else ""
+            host = hosts.get(name) or self._hosts.get(name) or "-"
+            place = f"[{name} {host}] " if name else ""
             latest = 0.0
             for line in log.lines(final=final):
                 latest = max(latest, line.time)  # a clock that was set back changes no order

@@ -366,14 +366,14 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor(
         "cifar10/step/training_step.py",
-        "lay_out",
+        "record",
         "model(layers.for_tower(recorder, lambda tensor: tensor), tf.zeros([1, 32, 32, 3]))",
         "zeros -> ones",
         "nobody runs this graph: it is asked for its variables",
     ),
     Survivor(
         "cifar10/step/training_step.py",
-        "lay_out",
+        "record",
         "model(layers.for_tower(recorder, lambda tensor: tensor), tf.zeros([1, 32, 32, 3]))",
         "1 -> 2",
         "nobody runs this graph: it is asked for its variables",

@@ -307,20 +307,6 @@ def mean_colours(layers: Layers, images: Any) -> Any:
     return layers.dense(layers.global_average_pool(tf.cast(images, tf.float32)), 10)
 
 
-def test_a_step_summarises_its_loss_its_accuracy_and_its_rate():
-    with tf.Graph().as_default(), tf.Session() as session:
-        tf.train.create_global_step()
-        batch = tuple(map(tf.constant, ONE_BATCH))
-        step = build_step(mean_colours, make_plan(1), batch, schedule="constant", learning_rate=0.5)
-        session.run(tf.global_variables_initializer())
-        names = (training_step.LOSS, training_step.ACCURACY)
-        fetches = [tf.summary.merge_all(), *(f"{name}:0" for name in names), step.state.rate]
-        text, *expected = session.run(fetches)
-    values = tf.Summary.FromString(text).value
-    found = {value.tag: value.simple_value for value in values}
-    assert found == dict(zip(("loss", "accuracy", "learning_rate"), expected))
-
-
 @pytest.mark.parametrize("lookahead_steps", [0, 2])
 def test_only_an_average_of_the_weights_has_an_early_end(lookahead_steps):
     with tf.Graph().as_default():

@@ -1,6 +1,7 @@
 """Which runs are kept, and which are removed."""
 
 import json
+import os
 import secrets
 import time
 from pathlib import Path
@@ -49,6 +50,17 @@ def test_runs_of_the_same_second_have_different_ids(
     monkeypatch.setattr(secrets, "token_hex", lambda size: next(words))
     found = [RunFolder.create(tmp_path, JOB).run_id for _ in range(2)]
     assert found == ["20260131-090000-aaaa", "20260131-090000-bbbb"]
+
+
+def test_the_newest_of_the_runs_of_a_second_is_the_one_that_was_made_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = iter(["bbbb", "aaaa"])
+    monkeypatch.setattr(time, "strftime", lambda form: "20260131-090000")
+    monkeypatch.setattr(secrets, "token_hex", lambda size: next(words))
+    for number, path in enumerate(RunFolder.create(tmp_path, JOB).path for _ in range(2)):
+        os.utime(path / "run.json", (number, number))
+    assert run_folder.find(tmp_path).run_id == "20260131-090000-aaaa"
 
 
 def test_as_many_runs_as_are_kept_stay(monkeypatch, tmp_path: Path) -> None:

@@ -44,6 +44,6 @@ def test_the_tasks_logs_are_shown_when_the_launcher_ends_before_the_job(
     assert capfd.readouterr().out.splitlines()[2:] == [
         "[master/0 node7] early",
         "followed no more",
-        "[master/0 -] late",
+        "[master/0 localhost] late",
         "master/0 is done",
     ]

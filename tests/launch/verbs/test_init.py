@@ -154,6 +154,8 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
+            # The tests may be in the background, where Ctrl-C is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         os.close(theirs)
         self.seen = ""

@@ -64,7 +64,7 @@ def test_the_last_lines_of_all_tasks_are_in_the_order_of_their_times(
     lines = shown(view, capfd)
     view.end()
     assert lines == [
-        "[worker/0 -] line of 101",
-        "[worker/0 -] line of 102",
-        "[master/0 -] line of 103",
+        "[worker/0 localhost] line of 101",
+        "[worker/0 localhost] line of 102",
+        "[master/0 localhost] line of 103",
     ]
