@@ -79,7 +79,9 @@ class SetupClient:
             )
         except OSError as error:
             raise HostError(f"ssh: {error.strerror}; is it installed?") from None
-        for work in (self._read, self._drain, self._watch):
+        self._draining = threading.Thread(target=self._drain, daemon=True)
+        self._draining.start()
+        for work in (self._read, self._watch):
             threading.Thread(target=work, daemon=True).start()
 
     def open(self) -> None:
@@ -180,6 +182,7 @@ class SetupClient:
             code = self._process.wait(_CLOSE_SECS)
         except subprocess.TimeoutExpired:
             code = 0
+        self._draining.join(_CLOSE_SECS)  # standard error says why, perhaps after the end
         return self._transport.explain(self._host, code, self._errors.strip())
 
     def _read(self) -> None:

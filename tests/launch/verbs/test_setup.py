@@ -211,6 +211,13 @@ def test_a_host_that_does_not_start_the_program_says_why(here: Path, tmp_path: P
     assert str(caught.value) == "node1: connection: exit code 3: no way"
 
 
+def test_the_reason_is_read_although_it_comes_after_the_end(here: Path, tmp_path: Path) -> None:
+    late = "(exec >&-; sleep 0.5; echo >&2 no way) & exit 3"
+    with pytest.raises(HostError) as caught:
+        Run(host(tmp_path / "there"), wanted(here), late).go()
+    assert str(caught.value) == "node1: connection: exit code 3: no way"
+
+
 def test_a_silent_host_is_given_up(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
