@@ -38,16 +38,16 @@ _INIT = """\
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 while read -r module; do insmod "$module"; done < /modules
-mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=1048576 files /root
-mount -t proc proc /root/proc
-mount -t sysfs sys /root/sys
-mount -t devtmpfs dev /root/dev
-mount -t tmpfs run /root/run
-mount -t tmpfs state /root/var/lib/nfs
-mount -t nfsd nfsd /root/proc/fs/nfsd
-mkdir -p /root/run/rpcbind /root/run/export /root/run/a /root/run/b /root/var/lib/nfs/v4recovery
-touch /root/var/lib/nfs/etab /root/var/lib/nfs/rmtab
-chroot /root /bin/sh {script}
+mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=1048576 files /files
+mount -t proc proc /files/proc
+mount -t sysfs sys /files/sys
+mount -t devtmpfs dev /files/dev
+mount -t tmpfs run /files/run
+mount -t tmpfs state /files/var/lib/nfs
+mount -t nfsd nfsd /files/proc/fs/nfsd
+mkdir -p /files/run/rpcbind /files/run/export /files/run/a /files/run/b /files/var/lib/nfs/v4recovery
+touch /files/var/lib/nfs/etab /files/var/lib/nfs/rmtab
+chroot /files /bin/sh {script}
 poweroff -f
 """
 
@@ -130,7 +130,7 @@ def _pack(folder: Path, kernel: Path, script: Path) -> None:
     """Writes initrd.gz, the first files of the machine: busybox and the modules of the kernel."""
     version = next(kernel.glob("lib/modules/*")).name
     tree = folder / "initrd"
-    for name in ("bin", "proc", "root"):
+    for name in ("bin", "proc", "files"):
         (tree / name).mkdir(parents=True)
     environment = {**os.environ, "PATH": _path()}
     subprocess.run(["depmod", "-b", kernel, version], check=True, env=environment)
