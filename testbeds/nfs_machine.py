@@ -45,7 +45,8 @@ mount -t devtmpfs dev /files/dev
 mount -t tmpfs run /files/run
 mount -t tmpfs state /files/var/lib/nfs
 mount -t nfsd nfsd /files/proc/fs/nfsd
-mkdir -p /files/run/rpcbind /files/run/export /files/run/a /files/run/b /files/var/lib/nfs/v4recovery
+mkdir -p /files/run/rpcbind /files/run/export /files/run/a /files/run/b
+mkdir -p /files/var/lib/nfs/v4recovery
 touch /files/var/lib/nfs/etab /files/var/lib/nfs/rmtab
 chroot /files /bin/sh {script}
 poweroff -f
