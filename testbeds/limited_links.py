@@ -3,9 +3,12 @@
 A pair of virtual Ethernet devices connects each namespace to a bridge, with a token bucket filter
 (tc-tbf) at each end as speed limit. Minimal kernels often lack netem, so the delay is made in user
 space: the machines of each side have a bridge, and two TAP devices connect the bridges through
-testbeds/delay.py, which delays each frame. Needs Linux, root, and Debian's iproute2.
+testbeds/delay.py, which delays each frame. Names of namespaces and devices contain the id of the
+process that made them, so that several processes can have machines at the same time. Needs Linux,
+root, and Debian's iproute2.
 """
 
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +20,6 @@ from testbeds import namespaces
 from testbeds.delay import DelayRelay
 from testbeds.errors import TestbedError
 
-_BRIDGES = ("bmbr0", "bmbr1")
-_TAPS = ("bmtap0", "bmtap1")
 _MAX_QUEUE = "50ms"
 _BURST = "64kb"  # what may pass at once after a pause; holds the longest TSO segment
 
@@ -65,6 +66,9 @@ class Machines:
         self._machines, self._bytes_per_sec = list(machines), bytes_per_sec
         self._delay_secs = delay_secs
         self._relay: Optional[DelayRelay] = None
+        self._mark = f"bm{os.getpid():x}"
+        self._bridges = [f"{self._mark}br{side}" for side in range(2)]
+        self._taps = (f"{self._mark}tap0", f"{self._mark}tap1")
         self.transport = Transport(self._command, _explain, _log_path, keeps_logs=True)
 
     def address(self, index: int) -> str:
@@ -73,7 +77,7 @@ class Machines:
 
     def name(self, index: int) -> str:
         """Returns the name of a machine, which is also that of its namespace."""
-        return f"bm{index}"
+        return f"{self._mark}m{index}"
 
     def __enter__(self) -> "Machines":
         self._remove()
@@ -94,14 +98,14 @@ class Machines:
         self._remove()
 
     def _make(self) -> None:
-        for bridge in _BRIDGES[: 2 if self._delay_secs else 1]:
+        for bridge in self._bridges[: 2 if self._delay_secs else 1]:
             namespaces.add_bridge(bridge)
         if self._delay_secs:
-            self._relay = DelayRelay(_TAPS, self._delay_secs)
-            for tap, bridge in zip(_TAPS, _BRIDGES):
+            self._relay = DelayRelay(self._taps, self._delay_secs)
+            for tap, bridge in zip(self._taps, self._bridges):
                 namespaces.ip("link", "set", tap, "master", bridge, "up")
         for index, machine in enumerate(self._machines):
-            name, bridge = self.name(index), _BRIDGES[machine.side if self._delay_secs else 0]
+            name, bridge = self.name(index), self._bridges[machine.side if self._delay_secs else 0]
             namespaces.add(name, f"v{name}", self.address(index), bridge)
             self._limit(name)
 
@@ -115,11 +119,11 @@ class Machines:
     def _remove(self) -> None:
         for index in range(len(self._machines)):
             namespaces.remove(self.name(index), f"v{self.name(index)}")
-        for bridge in _BRIDGES:
+        for bridge in self._bridges:
             namespaces.remove_bridge(bridge)
 
     def _command(self, host: Host, command: Sequence[str], line: str) -> list[str]:
-        cores = self._machines[int(host.name[2:])].cores
+        cores = self._machines[int(host.name.removeprefix(f"{self._mark}m"))].cores
         return [*namespaces.enter(host.name), "taskset", "-c", cores, *command]
 
 

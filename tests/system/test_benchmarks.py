@@ -14,7 +14,9 @@ from benchmarks import cli
 from benchmarks.scaling import advise
 from benchmarks.scaling.advised_ways import ways_on_this_machine
 from benchmarks.scaling.step_model import Constants
+from testbeds import namespaces
 from testbeds.limited_links import Machine, Machines, why_not
+from testbeds.processes import ROOT
 from tests.cifar10 import program
 
 pytestmark = pytest.mark.system
@@ -99,15 +101,27 @@ def run_in(namespace: str, program: str, *arguments: str) -> Iterator["subproces
 @needs_namespaces
 def test_a_link_has_its_speed_and_its_delay() -> None:
     with Machines([Machine(0, "0"), Machine(1, "0")], 12.5e6, 0.01) as machines:
-        for words in (["tc", "-n", "bm1"], ["tc"]):
-            device = "eth0" if len(words) > 1 else "vbm1"
+        sends, takes = machines.name(0), machines.name(1)
+        for words in (["tc", "-n", takes], ["tc"]):
+            device = "eth0" if len(words) > 1 else f"v{takes}"
             show = [*words, "qdisc", "show", "dev", device]
             assert "rate 100Mbit" in subprocess.run(show, capture_output=True, text=True).stdout
-        with run_in("bm1", TAKE), run_in("bm0", SEND, machines.address(1)) as sender:
+        with run_in(takes, TAKE), run_in(sends, SEND, machines.address(1)) as sender:
             secs = float(sender.communicate(timeout=60)[0])
     # Two round trips take 40 ms and 1 MB takes 80 ms, less the burst that may pass at once. No
     # machine is faster than that, however fast it is.
     assert secs > 0.1
+
+
+@needs_namespaces
+def test_another_process_with_machines_leaves_these_alone() -> None:
+    program = (
+        "from testbeds.limited_links import Machine, Machines\n"
+        "with Machines([Machine(0, '0')]): pass"
+    )
+    with Machines([Machine(0, "0")]) as machines:
+        subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+        subprocess.run([*namespaces.enter(machines.name(0)), "true"], check=True)
 
 
 @needs_namespaces
