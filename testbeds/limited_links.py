@@ -67,7 +67,7 @@ class Machines:
         self._delay_secs = delay_secs
         self._relay: Optional[DelayRelay] = None
         self._mark = f"bm{os.getpid():x}"
-        self._bridges = [f"{self._mark}br{side}" for side in range(2)]
+        self._bridges = _bridges(self._mark)
         self._taps = (f"{self._mark}tap0", f"{self._mark}tap1")
         self.transport = Transport(self._command, _explain, _log_path, keeps_logs=True)
 
@@ -80,7 +80,10 @@ class Machines:
         return f"{self._mark}m{index}"
 
     def __enter__(self) -> "Machines":
-        self._remove()
+        for name, mark in namespaces.of_dead_processes(r"(bm[0-9a-f]+)m\d+"):
+            namespaces.remove(name, f"v{name}")
+            for bridge in _bridges(mark):
+                namespaces.remove_bridge(bridge)
         try:
             self._make()
         except subprocess.CalledProcessError as error:
@@ -125,6 +128,11 @@ class Machines:
     def _command(self, host: Host, command: Sequence[str], line: str) -> list[str]:
         cores = self._machines[int(host.name.removeprefix(f"{self._mark}m"))].cores
         return [*namespaces.enter(host.name), "taskset", "-c", cores, *command]
+
+
+def _bridges(mark: str) -> list[str]:
+    """Returns the names of the bridges of the two sides."""
+    return [f"{mark}br{side}" for side in range(2)]
 
 
 def _explain(host: Host, code: int, errors: str) -> str:

@@ -9,6 +9,7 @@ import ipaddress
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from typing import Optional
@@ -87,6 +88,21 @@ def remove(namespace: str, veth: str) -> None:
     for words in (("link", "del", veth), ("netns", "del", namespace)):
         with contextlib.suppress(subprocess.CalledProcessError):
             ip(*words)
+
+
+def of_dead_processes(pattern: str) -> list[tuple[str, str]]:
+    """Finds namespaces of processes that were killed before they could remove them.
+
+    Args:
+      pattern: regular expression of such a name; its group 1 is two letters and the process's id in
+        hexadecimal digits.
+
+    Returns:
+      (name, group 1) of each namespace.
+    """
+    names = os.listdir("/run/netns") if os.path.isdir("/run/netns") else []
+    found = [(name, match[1]) for name in names if (match := re.fullmatch(pattern, name))]
+    return [one for one in found if not os.path.exists(f"/proc/{int(one[1][2:], 16)}")]
 
 
 def remove_bridge(name: str) -> None:

@@ -7,7 +7,6 @@ have such hosts at the same time. Needs root, and Debian's openssh-server and ip
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import socket
@@ -187,13 +186,11 @@ def _kill_all_in(namespace: str) -> None:
 
 def _remove_those_of_dead_processes() -> None:
     """Removes the nodes of processes that were killed before they could remove them."""
-    for name in os.listdir("/run/netns") if os.path.isdir("/run/netns") else []:
-        found = re.fullmatch(r"lt([0-9a-f]+)-node\d+", name)
-        if found and not os.path.exists(f"/proc/{int(found[1], 16)}"):
-            with contextlib.suppress(subprocess.CalledProcessError):
-                _kill_all_in(name)
-            namespaces.remove(name, name)
-            namespaces.remove_bridge(f"lt{found[1]}-br")
+    for name, mark in namespaces.of_dead_processes(r"(lt[0-9a-f]+)-node\d+"):
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _kill_all_in(name)
+        namespaces.remove(name, name)
+        namespaces.remove_bridge(f"{mark}-br")
 
 
 def _keygen(path: Path) -> None:

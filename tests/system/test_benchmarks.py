@@ -44,6 +44,11 @@ connection.shutdown(socket.SHUT_WR)
 connection.recv(1)
 print(time.monotonic() - start)
 """
+# The beginning of a program that has a machine.
+OTHER = """
+import os
+from testbeds.limited_links import Machine, Machines
+with Machines([Machine(0, "0")]) as machines: """
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +120,23 @@ def test_a_link_has_its_speed_and_its_delay() -> None:
 
 @needs_namespaces
 def test_another_process_with_machines_leaves_these_alone() -> None:
-    program = (
-        "from testbeds.limited_links import Machine, Machines\n"
-        "with Machines([Machine(0, '0')]): pass"
-    )
     with Machines([Machine(0, "0")]) as machines:
-        subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+        words = [sys.executable, "-c", OTHER + "pass"]
+        subprocess.run(words, cwd=ROOT, check=True)
         subprocess.run([*namespaces.enter(machines.name(0)), "true"], check=True)
+
+
+@needs_namespaces
+def test_machines_of_a_killed_process_are_removed_by_the_next_one() -> None:
+    words = [sys.executable, "-c", OTHER + "print(machines.name(0), flush=True); os.kill(0, 9)"]
+    killed = subprocess.run(
+        words, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True, check=False
+    )
+    name = killed.stdout.strip()
+    assert name in namespaces.ip("netns", "list")
+    with Machines([Machine(0, "0")]):
+        assert name not in namespaces.ip("netns", "list")
+        assert name.rpartition("m")[0] not in namespaces.ip("link", "show")
 
 
 @needs_namespaces
