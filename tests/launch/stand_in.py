@@ -2,6 +2,7 @@
 
 An argument of the form `worker/0:die=3` is for one task, others are for all tasks:
   steps=N        the master ends after N steps of 0.05 s (default 10)
+  together       the master does not end before each worker has written a step
   die=CODE       ends with this exit code at the first step, in every attempt
   die_once=CODE  ends with this exit code at the first step, in the first attempt only
   kill=SIG       sends itself this signal at the first step
@@ -53,18 +54,19 @@ def main() -> int:
     for i in range(int(options.get("flood", 0))):
         print(f"line {i} {'x' * 100}")
     sys.stdout.flush()
-    _train(name, options)
+    workers = [f"worker/{number}" for number in range(len(config["cluster"].get("worker", ())))]
+    _train(name, options, workers if "together" in options else [])
     if listening is not None:
         listening.close()
     return 0
 
 
-def _train(name: str, options: "dict[str, str]") -> None:
-    done = Path(f"done-{os.environ['LAUNCH_RUN_ID']}")
+def _train(name: str, options: "dict[str, str]", awaited: "list[str]") -> None:
+    done = _mark("done")
     steps = int(options.get("steps", 10))
     step = 0
     is_lead = name.startswith(("master", "chief"))
-    while step < steps or not is_lead:
+    while step < steps or not is_lead or not all(_mark("wrote", one).exists() for one in awaited):
         if "at" not in options or step == int(options["at"]):
             _perhaps_die(name, options)
         stays = "stays" in options and name.startswith(("ps", "evaluator"))
@@ -73,12 +75,19 @@ def _train(name: str, options: "dict[str, str]") -> None:
         step += 1
         if "mute" not in options and not name.startswith("ps"):
             print(f"epoch 0.1/1  step {step:,}/{steps:,}  loss 1.9  512 images/s", flush=True)
+            if awaited:
+                _mark("wrote", name).touch()
         time.sleep(0.05)
     done.touch()
 
 
+def _mark(what: str, name: str = "") -> Path:
+    words = [what, name.replace("/", "-"), os.environ["LAUNCH_RUN_ID"]]
+    return Path("-".join(filter(None, words)))
+
+
 def _perhaps_die(name: str, options: "dict[str, str]") -> None:
-    mark = Path(f"died-{name.replace('/', '-')}-{os.environ['LAUNCH_RUN_ID']}")
+    mark = _mark("died", name)
     if "kill" in options:
         os.kill(os.getpid(), int(options["kill"]))
     if "die" in options:

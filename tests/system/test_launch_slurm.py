@@ -90,7 +90,7 @@ def job_of(slurm: Slurm) -> str:
 
 
 def test_a_job_runs_to_its_end(launcher: Launcher, slurm: Slurm) -> None:
-    output = launcher.up(cluster(launcher), "--", "steps=5")
+    output = launcher.up(cluster(launcher), "--", "steps=5", "together")
     lines = output.splitlines()
     assert lines[1] == f"run folder: {launcher.state / launcher.run_id()}"
     assert "Slurm job 1: submitted; " in lines[2]
@@ -339,9 +339,9 @@ def test_two_jobs_share_a_node(launcher: Launcher, slurm: Slurm) -> None:
     first = cluster(launcher, "nodes: 1\nslurm: {options: [--nodelist=m1]}\n")
     process = launcher.start_up(first, "--", "steps=100000")
     launcher.wait_for_log("worker/0", "step 3/")
-    output = launcher.up(first, "--", "steps=3")
-    # The worker may be asked to end before its first line, since the master needs three steps only.
+    output = launcher.up(first, "--", "steps=3", "together")
     assert "[master/0 m1] epoch 0.1/1  step 3/3" in output
+    assert "[worker/0 m1] epoch 0.1/1  step 1/3" in output
     assert process.poll() is None
     interrupt(process)
 
