@@ -16,7 +16,7 @@ _PACKAGES = ("docker.io", "containerd")
 _CLIENT = """\
 #!/bin/sh
 export DOCKER_HOST=unix://{home}/docker.sock
-exec {home}/root/usr/bin/docker "$@"
+exec {home}/files/usr/bin/docker "$@"
 """
 
 
@@ -36,20 +36,20 @@ class DockerEngine:
 
     def __enter__(self) -> "DockerEngine":
         home = self._home
-        root = home / "root"
-        root.mkdir(parents=True)
+        files = home / "files"
+        files.mkdir(parents=True)
         home.chmod(0o755)  # apt-get downloads as another user
         _run("apt-get", "download", "-q", *_PACKAGES, cwd=home)
         for package in home.glob("*.deb"):
-            _run("dpkg", "-x", package.name, "root", cwd=home)
+            _run("dpkg", "-x", package.name, "files", cwd=home)
             package.unlink()
         self.command.write_text(_CLIENT.format(home=home))
         self.command.chmod(0o755)
-        path = f"{root}/usr/bin:{root}/usr/sbin:{os.environ['PATH']}"
+        path = f"{files}/usr/bin:{files}/usr/sbin:{os.environ['PATH']}"
         with (home / "dockerd.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    f"{root}/usr/sbin/dockerd",
+                    f"{files}/usr/sbin/dockerd",
                     f"--data-root={home}/data",
                     f"--exec-root={home}/exec",
                     f"--pidfile={home}/docker.pid",
