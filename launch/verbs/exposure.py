@@ -10,7 +10,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 
 from launch.cluster.model import Host
 from launch.cluster.tasks import Job
@@ -22,7 +22,8 @@ _WAY_OUT = (
     "with private addresses alone"
 )
 _RESOLVE_SECS = 5.0  # for all names together
-_AT_ONCE = 32  # names; a resolver may try several name servers for each
+# Names; a resolver opens a descriptor or two for each. All may hang but one, which has its turn.
+_AT_ONCE = 256
 
 
 def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
@@ -39,7 +40,7 @@ def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
         return []  # a trainer alone starts no server
     found = []
     hosts = [one for one in job.cluster.hosts if any(task in serving for task in job.on(one))]
-    resolved = _resolved({host.address for host in hosts})
+    resolved = _resolved(list(dict.fromkeys(host.address for host in hosts)))
     for host in hosts:
         public = list(facts[host.name].found.get("public", ()))
         public += [one for one in resolved.get(host.address, ()) if one not in public]
@@ -56,7 +57,7 @@ def warnings(job: Job, facts: Mapping[str, Facts]) -> list[str]:
     return found
 
 
-def _resolved(names: Collection[str]) -> dict[str, list[str]]:
+def _resolved(names: Sequence[str]) -> dict[str, list[str]]:
     """Returns the public addresses of each name at which tasks connect to others.
 
     The names are resolved side by side. One whose name server does not answer in time is left out.
