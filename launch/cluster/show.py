@@ -6,6 +6,7 @@ Most backends make their plans with these functions. Variables of `environment` 
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,9 +95,11 @@ def as_documents(documents: Sequence[Document]) -> str:
 
 
 def counts(job: Job) -> str:
-    """Returns the number of tasks of each type, such as `1 master, 2 ps`."""
-    kinds = dict.fromkeys(task.task_type for task in job.tasks)
-    return ", ".join(f"{job.cluster.count(kind)} {kind}" for kind in kinds)
+    """Returns the number of tasks of each type, such as `1 master, 2 ps, 2 workers`."""
+    numbers = Counter(task.task_type for task in job.tasks)
+    return ", ".join(
+        f"{number} {kind}{'s' * (number > 1 and kind != 'ps')}" for kind, number in numbers.items()
+    )
 
 
 def variables(job: Job) -> list[str]:

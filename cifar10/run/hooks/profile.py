@@ -76,7 +76,10 @@ class ProfileHook(tf.train.SessionRunHook):
             self._finish()
 
     def end(self, session: Any) -> None:
-        """Ends a recording that the end of training cuts short."""
+        """Ends a recording that the end of training cuts short, or says that there is none."""
+        if self._window is not None and self._first is None:
+            first, last = self._window
+            self._say(f"profile: none; steps {first:,} to {last:,} come after step {self._step:,}")
         self._finish()
 
     def _finish(self) -> None:

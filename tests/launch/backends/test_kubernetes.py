@@ -402,7 +402,7 @@ def test_the_plan_is_what_kubectl_applies(tmp_path: Path) -> None:
         assert list(yaml.safe_load_all(text)) == manifests.planned(job)
     assert json.loads(backend.plan_json(job))["manifests"] == manifests.planned(job)
     assert backend.plan_text(job).startswith(
-        "# 1 chief, 3 worker, 2 ps, 1 evaluator (kubernetes)\n"
+        "# 1 chief, 3 workers, 2 ps, 1 evaluator (kubernetes)\n"
     )
 
 

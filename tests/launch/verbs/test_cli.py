@@ -134,7 +134,7 @@ def test_a_misspelt_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_local_counts_its_workers_besides_the_master(capsys: pytest.CaptureFixture[str]) -> None:
     code, output = run(capsys, "plan", "--on", "local", "--workers", "2", "--ps", "1")
     assert code == 0
-    assert output.startswith("1 master, 2 worker, 1 ps on 1 host (local)\n")
+    assert output.startswith("1 master, 2 workers, 1 ps on 1 host (local)\n")
 
 
 def test_an_evaluator_stands_beside_a_chief(capsys: pytest.CaptureFixture[str]) -> None:

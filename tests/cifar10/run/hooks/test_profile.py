@@ -56,7 +56,12 @@ def test_where_others_take_the_whole_window_the_next_step_is_recorded(tmp_path):
 
 @pytest.mark.parametrize(
     ("first", "steps", "recorded"),
-    [(4, 4, "steps 5 to 5"), (2, 2, "steps 3 to 4"), (5, 3, None), (0, 2, None)],
+    [
+        (4, 4, "steps 5 to 5"),
+        (2, 2, "steps 3 to 4"),
+        (5, 3, None),
+        (0, 2, "profile: none; steps 3 to 5 come after step 2"),
+    ],
     ids=["within it", "the end comes first", "after it", "before it"],
 )
 def test_what_is_left_of_the_window_is_recorded(tmp_path, first, steps, recorded):
