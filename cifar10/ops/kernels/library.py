@@ -28,6 +28,12 @@ def path() -> pathlib.Path:
     return SOURCE_DIR / "built" / f"kernels-{digest.hexdigest()[:16]}.so"
 
 
+def is_one_tile(height: int, width: int) -> bool:
+    """Returns whether an image is a single tile, as small_images.h says."""
+    longer = max(height, width)
+    return longer <= 3 or TILE < longer <= 7
+
+
 def why_impossible(cpu_flags: Set[str]) -> Optional[str]:
     """Says why this machine cannot run the library; returns None if it can.
 

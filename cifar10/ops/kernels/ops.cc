@@ -1,9 +1,10 @@
-// TensorFlow's ops around winograd.h, for CPUs.
+// TensorFlow's ops around winograd.h and small_images.h, for CPUs.
 
 #include <algorithm>
 #include <vector>
 
 #include "dispatch.h"
+#include "small_image_steps.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -82,6 +83,10 @@ Status Check(const Tensor& images, int64_t filters, Shape* shape) {
                            " filters.");
   }
   return tensorflow::OkStatus();
+}
+
+tensorflow::thread::ThreadPool* PoolOf(OpKernelContext* context) {
+  return context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
 // Tile rows, in as many parts as there are threads, and memory for each part.
@@ -164,6 +169,11 @@ class Conv3x3 : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(
                        0, {shape.count, shape.height, shape.width, shape.filters}, &outputs));
+    if (SmallImages::SideOf(shape) > 0) {
+      SmallImageSteps<Bits>(PoolOf(context), shape)
+          .Convolve(Read<T>(images), transposes_, Read<T>(weights), Write<T>(outputs));
+      return;
+    }
     Tensor evaluated;
     OP_REQUIRES_OK(context, context->allocate_temp(
                                 tensorflow::DT_FLOAT,
@@ -209,6 +219,11 @@ class Conv3x3BackpropFilter : public OpKernel {
     Tensor* gradient;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, {3, 3, shape.inputs, shape.filters}, &gradient));
+    if (SmallImages::SideOf(shape) > 0) {
+      SmallImageSteps<typename BitsOf<T>::Type>(PoolOf(context), shape)
+          .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
+      return;
+    }
     // Each part has sums of its own, so that they are added in the same order in each run.
     const int64_t size = kPoints * kPoints * shape.inputs * shape.filters;
     Parts parts;

@@ -6,13 +6,12 @@
 
 #include "lanes.h"
 #include "points.h"
+#include "products.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {
 namespace {
 
-// A product's rows and columns, of vectors, that the registers hold.
-constexpr int kRows = 8, kColumns = kLanes / 8;
 static_assert(kChannels % kLanes == 0 && kChannels % kRows == 0, "no channel is left over");
 
 // Some rows of tiles, which are computed together: enough tiles that filters which are in registers
@@ -203,41 +202,15 @@ INLINE void InterpolateOutputs(const Shape& shape, int64_t begin, int64_t rows,
   }
 }
 
-// A product of two matrices, [kRows, depth] and [depth, columns * kLanes]; added to what there is,
-// or in its place. Rows of the first are `row_step` apart, its columns `step`.
-template <int columns, bool adds>
-INLINE void Multiply(int64_t depth, const float* left, int64_t row_step, int64_t step,
-                     const float* right, int64_t width, float* to) {
-  Lanes sums[kRows][columns];
-  for (int row = 0; row < kRows; ++row) {
-    for (int column = 0; column < columns; ++column) {
-      sums[row][column] = adds ? Load(to + row * width + column * kLanes) : Lanes{};
-    }
-  }
-  for (int64_t at = 0; at < depth; ++at) {
-    for (int row = 0; row < kRows; ++row) {
-      for (int column = 0; column < columns; ++column) {
-        sums[row][column] +=
-            left[row * row_step + at * step] * Load(right + at * width + column * kLanes);
-      }
-    }
-  }
-  for (int row = 0; row < kRows; ++row) {
-    for (int column = 0; column < columns; ++column) {
-      Store(to + row * width + column * kLanes, sums[row][column]);
-    }
-  }
-}
-
-// The same for all columns, `width` of them.
+// Multiplies kRows rows and all columns, `width` of them; see products.h.
 template <bool adds>
 INLINE void MultiplyRows(int64_t depth, const float* left, int64_t row_step, int64_t step,
                          const float* right, int64_t width, float* to) {
   int64_t at = 0;
   for (; at + kColumns * kLanes <= width; at += kColumns * kLanes) {
-    Multiply<kColumns, adds>(depth, left, row_step, step, right + at, width, to + at);
+    Multiply<kColumns, adds>(depth, left, row_step, step, right + at, width, to + at, width);
   }
-  if (at < width) Multiply<1, adds>(depth, left, row_step, step, right + at, width, to + at);
+  if (at < width) Multiply<1, adds>(depth, left, row_step, step, right + at, width, to + at, width);
 }
 
 template <typename Element>

@@ -38,6 +38,8 @@ def test_single_convolutions_are_timed_in_turns(compiled_kernels: None, root: Pa
             "8x8 | 64 to 64",
             "15x15 | 64 to 64",
             "15x15 | 64 to 256",
+            "7x7 | 256 to 256",
+            "3x3 | 256 to 256",
         )
         for kind in ("forwards", "gradient of inputs", "gradient of filters")
     ]
