@@ -76,8 +76,14 @@ def tensorflow(
 def own_kernels(
     x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
 ) -> tf.Tensor:
-    """Computes a convolution by `cifar10.ops.kernels`; an `Algorithm`."""
-    return _with_gradients(x, weights, early, *_own_ops())
+    """Computes a convolution by `cifar10.ops.kernels`; an `Algorithm`.
+
+    The gradient of images whose channels are not as many as filters may be is TensorFlow's.
+    """
+    forwards, of_input, of_filters = _own_ops()
+    if weights.shape[2] % library.CHANNELS:
+        _, of_input, _ = _tensorflow_ops(settings)
+    return _with_gradients(x, weights, early, forwards, of_input, of_filters)
 
 
 def by_images(
@@ -149,12 +155,15 @@ def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> 
     filters = weights.shape.as_list()[3]
     if not _is_plain(x, weights, settings):
         return False
-    if inputs % library.CHANNELS or filters % library.CHANNELS:
-        return False
     if library.is_one_tile(height, width):
-        return True
+        return inputs % library.CHANNELS == filters % library.CHANNELS == 0
     covered = _covered(height) * _covered(width)
-    return inputs * filters <= _MOST_FILTERS and covered <= _MOST_COVERED * height * width
+    return (
+        inputs % library.INPUTS == filters % library.CHANNELS == 0
+        and inputs >= library.CHANNELS
+        and inputs * filters <= _MOST_FILTERS
+        and covered <= _MOST_COVERED * height * width
+    )
 
 
 def _covered(size: int) -> int:

@@ -11,8 +11,8 @@ from typing import Any, Optional
 
 SOURCE_DIR = pathlib.Path(__file__).parent
 # The values of winograd.h: images are split into tiles of TILE x TILE outputs, and the number of
-# channels must be a multiple of CHANNELS.
-TILE, CHANNELS = 4, 16
+# channels must be a multiple of CHANNELS; an image's, unless it is a single tile, of INPUTS.
+TILE, CHANNELS, INPUTS = 4, 16, 8
 BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
 
 # The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.

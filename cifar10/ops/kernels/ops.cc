@@ -27,7 +27,8 @@ using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
 constexpr char kSizes[] =
-    "Images are not empty, channels come in multiples of 16; padding is SAME, stride 1.";
+    "Images are not empty, filters come in multiples of 16, channels in multiples of 8 from 16 on, "
+    "and of 16 for images of a single tile; padding is SAME, stride 1.";
 
 REGISTER_OP("Cifar10Conv3x3")
     .Input("images: T")
@@ -77,8 +78,9 @@ Status Check(const Tensor& images, int64_t filters, Shape* shape) {
   }
   *shape = {images.dim_size(0), images.dim_size(1), images.dim_size(2), images.dim_size(3),
             filters};
-  if (shape->height <= 0 || shape->width <= 0 || shape->inputs % kChannels != 0 ||
-      shape->filters % kChannels != 0) {
+  const int64_t multiple = SmallImages::SideOf(*shape) > 0 ? kChannels : kInputs;
+  if (shape->height <= 0 || shape->width <= 0 || shape->inputs < kChannels ||
+      shape->inputs % multiple != 0 || shape->filters % kChannels != 0) {
     return InvalidArgument(kSizes, " These are ", images.shape().DebugString(), " and ", filters,
                            " filters.");
   }

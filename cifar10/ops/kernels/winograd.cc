@@ -12,7 +12,7 @@ namespace cifar10 {
 namespace INSTRUCTIONS {
 namespace {
 
-static_assert(kChannels % kLanes == 0 && kChannels % kRows == 0, "no channel is left over");
+static_assert(kChannels % kLanes == 0 && kInputs % kRows == 0, "no channel is left over");
 
 // Some rows of tiles, which are computed together: enough tiles that filters which are in registers
 // or near caches serve for many, few enough that what is computed of them stays there, too.
@@ -75,12 +75,17 @@ INLINE void FindLines(const Shape& shape, int64_t channels, const Element* image
   }
 }
 
+// Where the vector at `next` of `all` numbers begins: the last one, which they may not fill, has
+// some numbers of the one before, which are computed twice.
+INLINE int64_t Whole(int64_t next, int64_t all) { return std::min(next, all - kLanes); }
+
 // Transforms all channels: reads kIn vectors `in_step` apart, writes kOut that are `out_step`
 // apart.
 template <int kIn, int kOut, void (*transform)(const Lanes*, Lanes*)>
 INLINE void Transform(int64_t channels, const float* from, int64_t in_step, float* to,
                       int64_t out_step) {
-  for (int64_t channel = 0; channel < channels; channel += kLanes) {
+  for (int64_t next = 0; next < channels; next += kLanes) {
+    const int64_t channel = Whole(next, channels);
     Lanes in[kIn], out[kOut];
     for (int index = 0; index < kIn; ++index) in[index] = Load(from + index * in_step + channel);
     transform(in, out);
@@ -107,7 +112,8 @@ INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows, cons
     // A tile sees one line more than it has outputs on each side.
     const Element* from[kPoints];
     FindLines<kPoints>(shape, channels, image, top - 1, scratch, from);
-    for (int64_t at = 0; at < line; at += kLanes) {
+    for (int64_t next = 0; next < line; next += kLanes) {
+      const int64_t at = Whole(next, line);
       Lanes in[kPoints], out[kPoints];
       for (int index = 0; index < kPoints; ++index) in[index] = Load(from[index] + at);
       for (int index = 0; index < kTile; ++index) {

@@ -17,8 +17,9 @@ namespace cifar10 {
 constexpr int kTile = 4;       // outputs of a tile along an axis
 constexpr int kPoints = 6;     // inputs of a tile along an axis, and points of evaluation
 constexpr int kChannels = 16;  // channels come in multiples of these
+constexpr int kInputs = 8;     // inputs, of which there are at least kChannels, in multiples of these
 
-// A convolution's sizes: channels are multiples of kChannels.
+// A convolution's sizes.
 struct Shape {
   int64_t count, height, width, inputs, filters;
 

@@ -78,6 +78,9 @@ def differs(found: Any, expected: Any) -> float:
         ((2, 15, 15, 64), 256),
         ((3, 31, 14, 32), 16),
         ((2, 5, 17, 16), 32),
+        # Channels that are no multiple of 16.
+        ((2, 31, 31, 24), 64),
+        ((3, 8, 1, 40), 16),
         # Images that are a single tile, of one group and of several, of whole panels and others.
         ((1, 1, 2, 16), 16),
         ((1, 3, 3, 256), 256),
@@ -197,8 +200,10 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
     [
         ((1, 0, 8, 16), (3, 3, 16, 16), "Images are not empty"),
         ((1, 8, 0, 16), (3, 3, 16, 16), "Images are not empty"),
-        ((1, 8, 8, 24), (3, 3, 24, 16), "multiples of 16"),
-        ((1, 8, 8, 16), (3, 3, 16, 40), "multiples of 16"),
+        ((1, 8, 8, 20), (3, 3, 20, 16), "multiples of 8"),
+        ((1, 8, 8, 8), (3, 3, 8, 16), "from 16 on"),
+        ((1, 7, 7, 24), (3, 3, 24, 16), "and of 16 for images of a single tile"),
+        ((1, 8, 8, 16), (3, 3, 16, 40), "filters come in multiples of 16"),
         ((1, 8, 8, 16), (5, 5, 16, 16), "not [3,3,16,16]"),
         ((1, 8, 8, 16), (3, 3, 32, 16), "not [3,3,16,16]"),
         ((8, 8, 16), (3, 3, 16, 16), "rank 4"),
@@ -261,6 +266,7 @@ def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early):
         ((8, 15, 15, 64), 256),
         ((8, 15, 15, 256), 64),
         ((8, 31, 16, 16), 16),
+        ((8, 31, 31, 24), 64),
         ((8, 7, 7, 256), 256),
         ((8, 3, 3, 512), 512),
     ],
@@ -274,7 +280,9 @@ def test_few_channels_or_small_images_fit(shape, filters):
 @pytest.mark.parametrize(
     ("shape", "kernel", "changed"),
     [
-        ((8, 8, 8, 24), (3, 3, 24, 64), {}),
+        ((8, 8, 8, 20), (3, 3, 20, 64), {}),
+        ((8, 8, 8, 8), (3, 3, 8, 64), {}),
+        ((8, 7, 7, 24), (3, 3, 24, 64), {}),
         ((8, 8, 8, 64), (3, 3, 64, 24), {}),
         ((8, 8, 8, 256), (3, 3, 256, 80), {}),
         ((8, 14, 14, 64), (3, 3, 64, 64), {}),
