@@ -157,18 +157,12 @@ def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> 
         return False
     if library.is_one_tile(height, width):
         return inputs % library.CHANNELS == filters % library.CHANNELS == 0
-    covered = _covered(height) * _covered(width)
     return (
         inputs % library.INPUTS == filters % library.CHANNELS == 0
         and inputs >= library.CHANNELS
         and inputs * filters <= _MOST_FILTERS
-        and covered <= _MOST_COVERED * height * width
+        and library.positions(height, width) <= _MOST_COVERED * height * width
     )
-
-
-def _covered(size: int) -> int:
-    """Returns the number of positions that tiles cover along an axis, also outside the image."""
-    return -(-size // library.TILE) * library.TILE
 
 
 def fits(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:

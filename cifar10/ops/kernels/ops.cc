@@ -64,12 +64,12 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
       return tensorflow::OkStatus();
     });
 
-const Functions<float>& FunctionsOf(float) {
-  return HasWideRegisters() ? avx512::kFloat : avx2::kFloat;
+const Functions<float>& FunctionsOf(const Shape& shape, float) {
+  return (HasWideRegisters() ? avx512::kFloat : avx2::kFloat)[shape.Tile() == 5];
 }
 
-const Functions<uint16_t>& FunctionsOf(uint16_t) {
-  return HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16;
+const Functions<uint16_t>& FunctionsOf(const Shape& shape, uint16_t) {
+  return (HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16)[shape.Tile() == 5];
 }
 
 Status Check(const Tensor& images, int64_t filters, Shape* shape) {
@@ -155,7 +155,6 @@ class Conv3x3 : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     using Bits = typename BitsOf<T>::Type;
-    const auto& functions = FunctionsOf(typename BitsOf<T>::Type());
     const Tensor &images = context->input(0), &weights = context->input(1);
     const TensorShape& filters = weights.shape();
     Shape shape;
@@ -176,10 +175,11 @@ class Conv3x3 : public OpKernel {
           .Convolve(Read<T>(images), transposes_, Read<T>(weights), Write<T>(outputs));
       return;
     }
+    const auto& functions = FunctionsOf(shape, Bits());
     Tensor evaluated;
-    OP_REQUIRES_OK(context, context->allocate_temp(
-                                tensorflow::DT_FLOAT,
-                                {kPoints * kPoints * shape.inputs * shape.filters}, &evaluated));
+    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_FLOAT,
+                                                   {shape.Points() * shape.inputs * shape.filters},
+                                                   &evaluated));
     Parts parts;
     OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
     const Bits* in_order = Read<T>(weights);
@@ -207,7 +207,6 @@ class Conv3x3BackpropFilter : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
-    const auto& functions = FunctionsOf(typename BitsOf<T>::Type());
     const Tensor &images = context->input(0), &upstream = context->input(1);
     Shape shape;
     OP_REQUIRES(
@@ -226,8 +225,9 @@ class Conv3x3BackpropFilter : public OpKernel {
           .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
       return;
     }
+    const auto& functions = FunctionsOf(shape, typename BitsOf<T>::Type());
     // Each part has sums of its own, so that they are added in the same order in each run.
-    const int64_t size = kPoints * kPoints * shape.inputs * shape.filters;
+    const int64_t size = shape.Points() * shape.inputs * shape.filters;
     Parts parts;
     OP_REQUIRES_OK(context, parts.Make(context, shape, size + functions.scratch(shape)));
     parts.Run([&](int64_t part, int64_t begin, int64_t end) {

@@ -1,5 +1,4 @@
-// Winograd's minimal filtering along one dimension, for a line that is a single tile: beside it,
-// all is zero.
+// Winograd's minimal filtering along one dimension, for tiles of an odd number of outputs.
 
 #ifndef CIFAR10_KERNELS_PAIRS_H_
 #define CIFAR10_KERNELS_PAIRS_H_
@@ -16,6 +15,10 @@ struct Pairs;
 template <>
 struct Pairs<3> {
   static constexpr double kAt[] = {0.4, 1.28};
+};
+template <>
+struct Pairs<5> {
+  static constexpr double kAt[] = {0.28, 0.85, 1.77};
 };
 template <>
 struct Pairs<7> {
@@ -60,14 +63,31 @@ struct Factors {
   }
 };
 
-// Transformations of a line of `side` numbers, an odd number of them.
+// Transformations of tiles of `side` outputs.
 template <int side>
-struct Line {
+struct Odd {
   static constexpr int kPairs = Factors<side>::kPairs, kPoints = side + 2;
   static constexpr Factors<side> kOf{};
 
-  // Evaluates inputs.
-  static INLINE void OfInputs(const Lanes in[side], Lanes out[kPoints]) {
+  // Evaluates the inputs of a tile.
+  static INLINE void OfInputs(const Lanes in[kPoints], Lanes out[kPoints]) {
+    Lanes last = kOf.all[0] * in[0];
+    for (int index = 1; index <= kPairs; ++index) last += kOf.all[index] * in[2 * index];
+    for (int pair = 0; pair < kPairs; ++pair) {
+      Lanes even = kOf.others[pair][0] * in[0], odd = kOf.others[pair][0] * in[1];
+      for (int index = 1; index < kPairs; ++index) {
+        even += kOf.others[pair][index] * in[2 * index];
+        odd += kOf.others[pair][index] * in[2 * index + 1];
+      }
+      out[2 * pair] = kOf.powers[pair][1] * even + odd;
+      out[2 * pair + 1] = kOf.powers[pair][1] * even - odd;
+    }
+    out[kPoints - 1] = last;
+  }
+
+  // Likewise where the tile is a whole line: its first and last inputs, which are zero, are left
+  // out.
+  static INLINE void OfLine(const Lanes in[side], Lanes out[kPoints]) {
     Lanes last = Lanes{};
     for (int index = 1; index < kPairs; ++index) last += kOf.all[index] * in[2 * index - 1];
     for (int pair = 0; pair < kPairs; ++pair) {

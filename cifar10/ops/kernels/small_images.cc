@@ -31,7 +31,7 @@ int64_t InPanels(int64_t rows, int64_t row, int64_t column, int64_t columns) {
 template <int side, void (*transform)(const Lanes*, Lanes*), typename Element>
 INLINE void EvaluateVector(const Shape& shape, int64_t channels, const Element* image, float* to,
                            int64_t plane) {
-  constexpr int kPoints = Line<side>::kPoints;
+  constexpr int kPoints = Odd<side>::kPoints;
   Lanes lines[kPoints][side];
   for (int column = 0; column < side; ++column) {
     Lanes in[side], out[kPoints];
@@ -60,9 +60,9 @@ void Evaluate(const SmallImages& sizes, int64_t begin, int64_t end, const Elemen
   const int64_t channels = shape.inputs, size = shape.height * shape.width * channels;
   for (int64_t image = begin; image < end; ++image) {
     for (int64_t channel = 0; channel < channels; channel += kLanes) {
-      EvaluateVector<side, Line<side>::OfInputs>(
-          shape, channels, images + image * size + channel,
-          rows + image * sizes.Step(channels) + channel, sizes.InputPlane());
+      EvaluateVector<side, Odd<side>::OfLine>(shape, channels, images + image * size + channel,
+                                              rows + image * sizes.Step(channels) + channel,
+                                              sizes.InputPlane());
     }
   }
 }
@@ -74,7 +74,7 @@ void EvaluateUpstream(const SmallImages& sizes, int64_t begin, int64_t end, cons
   const int64_t channels = shape.filters, size = shape.height * shape.width * channels;
   for (int64_t image = begin; image < end; ++image) {
     for (int64_t channel = 0; channel < channels; channel += kLanes) {
-      EvaluateVector<side, Line<side>::OfUpstream>(
+      EvaluateVector<side, Odd<side>::OfUpstream>(
           shape, channels, upstream + image * size + channel,
           panels + InPanels(sizes.Rows(), image, channel, channels), sizes.OutputPlane());
     }
@@ -99,7 +99,7 @@ void Transpose(const Shape& shape, int64_t begin, const Element* weights, Elemen
 template <int side, typename Element>
 void EvaluateFilters(const SmallImages& sizes, bool transposes, int64_t begin, int64_t end,
                      const Element* weights, float* panels) {
-  constexpr int kPoints = Line<side>::kPoints;
+  constexpr int kPoints = Odd<side>::kPoints;
   const int64_t inputs = sizes.shape.inputs, filters = sizes.shape.filters;
   std::vector<Element> transposed(transposes ? 9 * kChannels * filters : 0);
   for (int64_t first = begin * kChannels; first < end * kChannels; first += kChannels) {
@@ -111,13 +111,13 @@ void EvaluateFilters(const SmallImages& sizes, bool transposes, int64_t begin, i
       for (int column = 0; column < 3; ++column) {
         Lanes in[3], out[kPoints];
         for (int row = 0; row < 3; ++row) in[row] = Load(from + (row * 3 + column) * step + at);
-        Line<side>::OfFilter(in, out);
+        Odd<side>::OfFilter(in, out);
         for (int point = 0; point < kPoints; ++point) lines[point][column] = out[point];
       }
       float* const to = panels + InPanels(inputs, first + at / filters, at % filters, filters);
       for (int point = 0; point < kPoints; ++point) {
         Lanes out[kPoints];
-        Line<side>::OfFilter(lines[point], out);
+        Odd<side>::OfFilter(lines[point], out);
         for (int index = 0; index < kPoints; ++index) {
           Store(to + (point * kPoints + index) * sizes.FilterPlane(), out[index]);
           __builtin_prefetch(to + (point * kPoints + index) * sizes.FilterPlane() + kPanel, 1);
@@ -133,8 +133,8 @@ INLINE void Prefetch(const float* from, int64_t floats) {
   for (int64_t at = 0; at < floats; at += 16) __builtin_prefetch(from + at, kWrites);
 }
 
-// Multiplies kRows rows and a panel; see products.h. The error of a sum grows with the number of its
-// terms, so that sums of some of them are added.
+// Multiplies kRows rows and a panel; see products.h. The error of a sum grows with the number of
+// its terms, so that sums of some of them are added.
 template <int columns, bool adds>
 INLINE void MultiplyInParts(int64_t depth, const float* left, int64_t row_step, int64_t step,
                             const float* right, float* to, int64_t to_step) {
@@ -181,7 +181,8 @@ void MultiplyPlanes(const SmallImages& sizes, int64_t images, int64_t begin, int
   for (int64_t plane = begin; plane < end; ++plane) {
     MultiplyPanels<false>(images, inputs, outputs, rows + plane * sizes.InputPlane(),
                           sizes.Step(inputs), 1, filters + plane * sizes.FilterPlane(), inputs,
-                          products + plane * sizes.OutputPlane(), sizes.Step(outputs), sizes.InputPlane());
+                          products + plane * sizes.OutputPlane(), sizes.Step(outputs),
+                          sizes.InputPlane());
   }
 }
 
@@ -189,17 +190,18 @@ void CorrelatePlanes(const SmallImages& sizes, int64_t images, bool adds, int64_
                      int64_t end, const float* rows, const float* upstream, float* sums) {
   const int64_t inputs = sizes.shape.inputs, outputs = sizes.shape.filters;
   for (int64_t plane = begin; plane < end; ++plane) {
-    (adds ? MultiplyPanels<true> : MultiplyPanels<false>)(
-        inputs, images, outputs, rows + plane * sizes.InputPlane(), 1, sizes.Step(inputs),
-        upstream + plane * sizes.OutputPlane(), sizes.Rows(), sums + plane * sizes.FilterPlane(),
-        outputs, sizes.InputPlane());
+    (adds ? MultiplyPanels<true>
+          : MultiplyPanels<false>)(inputs, images, outputs, rows + plane * sizes.InputPlane(), 1,
+                                   sizes.Step(inputs), upstream + plane * sizes.OutputPlane(),
+                                   sizes.Rows(), sums + plane * sizes.FilterPlane(), outputs,
+                                   sizes.InputPlane());
   }
 }
 
 template <int side, typename Element>
 void Interpolate(const SmallImages& sizes, int64_t begin, int64_t end, const float* products,
                  Element* outputs) {
-  constexpr int kPoints = Line<side>::kPoints;
+  constexpr int kPoints = Odd<side>::kPoints;
   const Shape& shape = sizes.shape;
   const int64_t channels = shape.filters;
   for (int64_t image = begin; image < end; ++image) {
@@ -213,12 +215,12 @@ void Interpolate(const SmallImages& sizes, int64_t begin, int64_t end, const flo
           in[index] = Load(from + (index * kPoints + point) * sizes.OutputPlane());
           __builtin_prefetch(from + (index * kPoints + point) * sizes.OutputPlane() + kLanes);
         }
-        Line<side>::ToOutputs(in, out);
+        Odd<side>::ToOutputs(in, out);
         for (int row = 0; row < side; ++row) lines[row][point] = out[row];
       }
       for (int row = 0; row < side && row < shape.height; ++row) {
         Lanes out[side];
-        Line<side>::ToOutputs(lines[row], out);
+        Odd<side>::ToOutputs(lines[row], out);
         for (int column = 0; column < side && column < shape.width; ++column) {
           Store(to + (row * shape.width + column) * channels, out[column]);
         }
@@ -230,7 +232,7 @@ void Interpolate(const SmallImages& sizes, int64_t begin, int64_t end, const flo
 template <int side, typename Element>
 void InterpolateFilters(const SmallImages& sizes, int64_t begin, int64_t end, const float* sums,
                         Element* gradient) {
-  constexpr int kPoints = Line<side>::kPoints;
+  constexpr int kPoints = Odd<side>::kPoints;
   const int64_t filters = sizes.shape.filters, size = sizes.shape.inputs * filters;
   for (int64_t at = begin * kChannels * filters; at < end * kChannels * filters; at += kLanes) {
     Lanes lines[3][kPoints];
@@ -241,12 +243,12 @@ void InterpolateFilters(const SmallImages& sizes, int64_t begin, int64_t end, co
         in[index] = Load(from);
         __builtin_prefetch(from + kLanes);
       }
-      Line<side>::ToFilter(in, out);
+      Odd<side>::ToFilter(in, out);
       for (int row = 0; row < 3; ++row) lines[row][point] = out[row];
     }
     for (int row = 0; row < 3; ++row) {
       Lanes out[3];
-      Line<side>::ToFilter(lines[row], out);
+      Odd<side>::ToFilter(lines[row], out);
       for (int column = 0; column < 3; ++column) {
         Store(gradient + (row * 3 + column) * size + at, out[column]);
       }

@@ -31,7 +31,7 @@ struct SmallImages {
   // Returns 0 for images that tiles of winograd.h cover better, or that are too large.
   static int SideOf(const Shape& shape) {
     const int64_t longer = std::max(shape.height, shape.width);
-    return longer <= 3 ? 3 : longer > kTile && longer <= 7 ? 7 : 0;
+    return longer <= 3 ? 3 : longer >= 5 && longer <= 7 ? 7 : 0;
   }
 
   int Planes() const { return (side + 2) * (side + 2); }

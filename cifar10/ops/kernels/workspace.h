@@ -1,5 +1,5 @@
-// Memory that ops work with and that is kept for the next ones: memory which is allocated anew has to
-// be cleared by the kernel, page by page, and that takes as long as some of the steps.
+// Memory that ops work with and that is kept for the next ones: memory which is allocated anew has
+// to be cleared by the kernel, page by page, and that takes as long as some of the steps.
 
 #ifndef CIFAR10_KERNELS_WORKSPACE_H_
 #define CIFAR10_KERNELS_WORKSPACE_H_

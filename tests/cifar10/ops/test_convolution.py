@@ -105,7 +105,7 @@ ALL = ConvAlgorithms(own=True, by_images=True)
         ((64, 8, 8), 64, True, ALL, "own_kernels"),
         ((64, 7, 7), 64, None, ALL, "own_kernels"),
         ((8, 3, 3), 64, None, ALL, "own_kernels"),
-        # At 9x9 tiles of 4x4 cover too much beside the image.
+        # At 9x9 tiles cover too much beside the image.
         ((64, 9, 9), 64, None, ALL, "by_images"),
         ((64, 9, 9), 64, True, ALL, "by_images"),
         ((8, 9, 9), 64, None, ALL, "tensorflow"),

@@ -78,6 +78,10 @@ def differs(found: Any, expected: Any) -> float:
         ((2, 15, 15, 64), 256),
         ((3, 31, 14, 32), 16),
         ((2, 5, 17, 16), 32),
+        # Tiles of 5.
+        ((2, 15, 15, 16), 16),
+        ((2, 10, 14, 48), 80),
+        ((1, 19, 4, 24), 64),
         # Channels that are no multiple of 16.
         ((2, 31, 31, 24), 64),
         ((3, 8, 1, 40), 16),
@@ -101,7 +105,7 @@ def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, fi
         assert differs(found, expected) < 1e-5
 
 
-@pytest.mark.parametrize("side", [3, 7, 8])
+@pytest.mark.parametrize("side", [3, 7, 8, 10])
 def test_outputs_are_the_sums_that_define_them(compiled, side):
     x, kernel = numbers(2, side, side, 16), numbers(3, 3, 16, 32)
     padded = np.pad(x.astype(np.float64), [(0, 0), (1, 1), (1, 1), (0, 0)])
@@ -156,7 +160,7 @@ w = random.normal(size=(3, 3, 32, 32)).astype(np.float32)
 config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
 with tf.Graph().as_default(), tf.Session(config=config) as session:
     found = []
-    for shape in ((6, 16, 16, 32), (150, 7, 7, 32)):
+    for shape in ((6, 16, 15, 32), (150, 7, 7, 32)):
         x, y = (random.normal(size=shape).astype(np.float32) for _ in range(2))
         found += [ops.cifar10_conv3x3(x, w), ops.cifar10_conv3x3_backprop_filter(x, y)]
     np.savez(sys.argv[2], *session.run(found))
@@ -267,6 +271,7 @@ def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early):
         ((8, 15, 15, 256), 64),
         ((8, 31, 16, 16), 16),
         ((8, 31, 31, 24), 64),
+        ((8, 14, 10, 64), 64),
         ((8, 7, 7, 256), 256),
         ((8, 3, 3, 512), 512),
     ],
@@ -285,7 +290,7 @@ def test_few_channels_or_small_images_fit(shape, filters):
         ((8, 7, 7, 24), (3, 3, 24, 64), {}),
         ((8, 8, 8, 64), (3, 3, 64, 24), {}),
         ((8, 8, 8, 256), (3, 3, 256, 80), {}),
-        ((8, 14, 14, 64), (3, 3, 64, 64), {}),
+        ((8, 13, 13, 64), (3, 3, 64, 64), {}),
         ((8, 8, 8, 64), (1, 1, 64, 64), {}),
         ((8, 8, 8, 64), (3, 3, 64, 64), {"strides": [1, 2, 2, 1]}),
         ((8, 8, 8, 64), (3, 3, 64, 64), {"padding": "VALID"}),
