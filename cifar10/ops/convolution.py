@@ -2,7 +2,7 @@
 
 The gradients of convolutions take two thirds of a training step, and on a CPU half of that is for
 the gradients of the filters. All algorithms give the same result except for rounding, whose size
-`cifar10.ops.winograd` states.
+docs/kernels.md states.
 """
 
 import dataclasses
@@ -10,14 +10,12 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops import winograd
 from cifar10.ops.kernels import library
 
 # The fewest channels and images that fill a core's vector registers.
 _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
-# Limits for `cifar10.ops.kernels`: with more filters, data leaves the caches near the core, and
-# positions that tiles cover outside an image are computed in vain. 64 by 256 channels at 15x15
-# positions are faster than TensorFlow's ops, 256 by 256 channels at 7x7 positions are not.
+# Limits for `cifar10.ops.kernels` where an image has several tiles: with more filters, data leaves
+# the caches near the core, and positions that tiles cover outside an image are computed in vain.
 _MOST_FILTERS, _MOST_COVERED = 64 * 256, 1.2
 # Limits for `filter_gradient_by_images`: the size of the piece of a batch that a core computes
 # fastest, as the positions of all its images together, and as images per channel.
@@ -36,13 +34,10 @@ class ConvAlgorithms:
 
     Attributes:
       own: whether `own_kernels` is allowed.
-      winograd_saving: how many times fewer multiplications than a direct convolution `winograds`,
-        which computes in float32, must need to be allowed; None: it is never allowed.
       by_images: whether `by_images` is allowed.
     """
 
     own: bool = False
-    winograd_saving: Optional[float] = None
     by_images: bool = False
 
 
@@ -64,11 +59,6 @@ def choose(
     """
     if allowed.own and fits_kernels(x, weights, settings):
         return own_kernels
-    if not fits(x, weights, settings):
-        return tensorflow
-    least = allowed.winograd_saving
-    if least is not None and early is None and winograd.saving(x) >= least:
-        return winograds
     if allowed.by_images and pieces_of(x, weights, settings):
         return by_images
     return tensorflow
@@ -86,16 +76,14 @@ def tensorflow(
 def own_kernels(
     x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
 ) -> tf.Tensor:
-    """Computes a convolution by `cifar10.ops.kernels`; an `Algorithm`."""
-    return _with_gradients(x, weights, early, *_own_ops())
+    """Computes a convolution by `cifar10.ops.kernels`; an `Algorithm`.
 
-
-def winograds(
-    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
-) -> tf.Tensor:
-    """Computes a convolution by `cifar10.ops.winograd`; an `Algorithm` that ignores `early`."""
-    y = winograd.convolve(tf.cast(x, tf.float32), tf.cast(weights, tf.float32))
-    return tf.cast(y, x.dtype)
+    The gradient of images whose channels are not as many as filters may be is TensorFlow's.
+    """
+    forwards, of_input, of_filters = _own_ops()
+    if weights.shape[2] % library.CHANNELS:
+        _, of_input, _ = _tensorflow_ops(settings)
+    return _with_gradients(x, weights, early, forwards, of_input, of_filters)
 
 
 def by_images(
@@ -165,21 +153,20 @@ def fits_kernels(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> 
     """Returns whether `cifar10.ops.kernels` supports a convolution and is the fastest for it."""
     _, height, width, inputs = x.shape.as_list()
     filters = weights.shape.as_list()[3]
+    if not _is_plain(x, weights, settings):
+        return False
+    if library.is_one_tile(height, width):
+        return inputs % library.CHANNELS == filters % library.CHANNELS == 0
     return (
-        _is_plain(x, weights, settings)
-        and inputs % library.CHANNELS == filters % library.CHANNELS == 0
+        inputs % library.INPUTS == filters % library.CHANNELS == 0
+        and inputs >= library.CHANNELS
         and inputs * filters <= _MOST_FILTERS
-        and _covered(height) * _covered(width) <= _MOST_COVERED * height * width
+        and library.positions(height, width) <= _MOST_COVERED * height * width
     )
 
 
-def _covered(size: int) -> int:
-    """Returns the number of positions that tiles cover along an axis, also outside the image."""
-    return -(-size // library.TILE) * library.TILE
-
-
 def fits(x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any]) -> bool:
-    """Returns whether `winograds` and `by_images` support a convolution and it is large enough."""
+    """Returns whether `by_images` supports a convolution and it is large enough."""
     count, _, _, inputs = x.shape.as_list()
     return (
         _is_plain(x, weights, settings)

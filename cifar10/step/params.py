@@ -57,13 +57,8 @@ class ModelParams:
         config, plan = self.config, self.plan
         algorithms = ConvAlgorithms()
         if training and not plan.on_gpus:
-            is_bf16 = plan.compute_dtype == tf.bfloat16
             algorithms = ConvAlgorithms(
-                own=plan.own_kernels,
-                # A CPU computes direct convolutions twice as fast in bfloat16, so Winograd's
-                # algorithm, which computes in float32, must save more multiplications.
-                winograd_saving=5.0 if is_bf16 else 1.0,
-                by_images=is_bf16,
+                own=plan.own_kernels, by_images=plan.compute_dtype == tf.bfloat16
             )
         return Layers(
             training=training,

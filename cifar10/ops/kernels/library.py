@@ -10,9 +10,9 @@ from importlib import metadata
 from typing import Any, Optional
 
 SOURCE_DIR = pathlib.Path(__file__).parent
-# The values of winograd.h: images are split into tiles of TILE x TILE outputs, and the number of
-# channels must be a multiple of CHANNELS.
-TILE, CHANNELS = 4, 16
+# The values of winograd.h: the number of channels must be a multiple of CHANNELS; an image's may be
+# one of INPUTS unless the image is a single tile.
+CHANNELS, INPUTS = 16, 8
 BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
 
 # The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.
@@ -26,6 +26,19 @@ def path() -> pathlib.Path:
         digest.update(source.read_bytes())
     digest.update((SOURCE_DIR / "build.py").read_bytes())
     return SOURCE_DIR / "built" / f"kernels-{digest.hexdigest()[:16]}.so"
+
+
+def is_one_tile(height: int, width: int) -> bool:
+    """Returns whether an image is a single tile, as small_images.h says."""
+    longer = max(height, width)
+    return longer <= 3 or 5 <= longer <= 7
+
+
+def positions(height: int, width: int) -> int:
+    """Returns how many positions an image's tiles cover, also beside it, as winograd.h says."""
+    tiles = {tile: -(-height // tile) * -(-width // tile) for tile in (4, 5)}
+    tile = min(tiles, key=lambda one: tiles[one] * (one + 2) ** 2)
+    return tiles[tile] * tile**2
 
 
 def why_impossible(cpu_flags: Set[str]) -> Optional[str]:

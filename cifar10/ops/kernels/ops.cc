@@ -1,9 +1,10 @@
-// TensorFlow's ops around winograd.h, for CPUs.
+// TensorFlow's ops around winograd.h and small_images.h, for CPUs.
 
 #include <algorithm>
 #include <vector>
 
 #include "dispatch.h"
+#include "small_image_steps.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -26,7 +27,8 @@ using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
 constexpr char kSizes[] =
-    "Images are not empty, channels come in multiples of 16; padding is SAME, stride 1.";
+    "Images are not empty, filters come in multiples of 16, channels in multiples of 8 from 16 on, "
+    "and of 16 for images of a single tile; padding is SAME, stride 1.";
 
 REGISTER_OP("Cifar10Conv3x3")
     .Input("images: T")
@@ -62,12 +64,12 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
       return tensorflow::OkStatus();
     });
 
-const Functions<float>& FunctionsOf(float) {
-  return HasWideRegisters() ? avx512::kFloat : avx2::kFloat;
+const Functions<float>& FunctionsOf(const Shape& shape, float) {
+  return (HasWideRegisters() ? avx512::kFloat : avx2::kFloat)[shape.Tile() == 5];
 }
 
-const Functions<uint16_t>& FunctionsOf(uint16_t) {
-  return HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16;
+const Functions<uint16_t>& FunctionsOf(const Shape& shape, uint16_t) {
+  return (HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16)[shape.Tile() == 5];
 }
 
 Status Check(const Tensor& images, int64_t filters, Shape* shape) {
@@ -76,12 +78,17 @@ Status Check(const Tensor& images, int64_t filters, Shape* shape) {
   }
   *shape = {images.dim_size(0), images.dim_size(1), images.dim_size(2), images.dim_size(3),
             filters};
-  if (shape->height <= 0 || shape->width <= 0 || shape->inputs % kChannels != 0 ||
-      shape->filters % kChannels != 0) {
+  const int64_t multiple = SmallImages::SideOf(*shape) > 0 ? kChannels : kInputs;
+  if (shape->height <= 0 || shape->width <= 0 || shape->inputs < kChannels ||
+      shape->inputs % multiple != 0 || shape->filters % kChannels != 0) {
     return InvalidArgument(kSizes, " These are ", images.shape().DebugString(), " and ", filters,
                            " filters.");
   }
   return tensorflow::OkStatus();
+}
+
+tensorflow::thread::ThreadPool* PoolOf(OpKernelContext* context) {
+  return context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
 // Tile rows, in as many parts as there are threads, and memory for each part.
@@ -148,7 +155,6 @@ class Conv3x3 : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     using Bits = typename BitsOf<T>::Type;
-    const auto& functions = FunctionsOf(typename BitsOf<T>::Type());
     const Tensor &images = context->input(0), &weights = context->input(1);
     const TensorShape& filters = weights.shape();
     Shape shape;
@@ -164,10 +170,16 @@ class Conv3x3 : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(
                        0, {shape.count, shape.height, shape.width, shape.filters}, &outputs));
+    if (SmallImages::SideOf(shape) > 0) {
+      SmallImageSteps<Bits>(PoolOf(context), shape)
+          .Convolve(Read<T>(images), transposes_, Read<T>(weights), Write<T>(outputs));
+      return;
+    }
+    const auto& functions = FunctionsOf(shape, Bits());
     Tensor evaluated;
-    OP_REQUIRES_OK(context, context->allocate_temp(
-                                tensorflow::DT_FLOAT,
-                                {kPoints * kPoints * shape.inputs * shape.filters}, &evaluated));
+    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_FLOAT,
+                                                   {shape.Points() * shape.inputs * shape.filters},
+                                                   &evaluated));
     Parts parts;
     OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
     const Bits* in_order = Read<T>(weights);
@@ -195,7 +207,6 @@ class Conv3x3BackpropFilter : public OpKernel {
   using OpKernel::OpKernel;
 
   void Compute(OpKernelContext* context) override {
-    const auto& functions = FunctionsOf(typename BitsOf<T>::Type());
     const Tensor &images = context->input(0), &upstream = context->input(1);
     Shape shape;
     OP_REQUIRES(
@@ -209,8 +220,14 @@ class Conv3x3BackpropFilter : public OpKernel {
     Tensor* gradient;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, {3, 3, shape.inputs, shape.filters}, &gradient));
+    if (SmallImages::SideOf(shape) > 0) {
+      SmallImageSteps<typename BitsOf<T>::Type>(PoolOf(context), shape)
+          .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
+      return;
+    }
+    const auto& functions = FunctionsOf(shape, typename BitsOf<T>::Type());
     // Each part has sums of its own, so that they are added in the same order in each run.
-    const int64_t size = kPoints * kPoints * shape.inputs * shape.filters;
+    const int64_t size = shape.Points() * shape.inputs * shape.filters;
     Parts parts;
     OP_REQUIRES_OK(context, parts.Make(context, shape, size + functions.scratch(shape)));
     parts.Run([&](int64_t part, int64_t begin, int64_t end) {

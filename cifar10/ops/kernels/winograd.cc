@@ -6,332 +6,321 @@
 
 #include "lanes.h"
 #include "points.h"
+#include "products.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {
 namespace {
 
-// A product's rows and columns, of vectors, that the registers hold.
-constexpr int kRows = 8, kColumns = kLanes / 8;
-static_assert(kChannels % kLanes == 0 && kChannels % kRows == 0, "no channel is left over");
+static_assert(kChannels % kLanes == 0 && kInputs % kRows == 0, "no channel is left over");
 
 // Some rows of tiles, which are computed together: enough tiles that filters which are in registers
 // or near caches serve for many, few enough that what is computed of them stays there, too.
 constexpr int64_t kTilesTogether = 16;
 
-int64_t RowsTogether(const Shape& shape) {
-  return std::max<int64_t>(1, kTilesTogether / shape.Across());
-}
+// What is computed with tiles of kTile x kTile outputs.
+template <int kTile>
+struct Tiles {
+  // Inputs of a tile along an axis, and points of evaluation.
+  static constexpr int kPoints = kTile + 2;
 
-// Tiles of so many rows, and what is computed for them at least.
-int64_t TilesOf(const Shape& shape, int64_t rows) {
-  const int64_t tiles = rows * shape.Across();
-  return (tiles + kRows - 1) / kRows * kRows;
-}
-
-// What a call is given to work with.
-struct Scratch {
-  Scratch(const Shape& shape, float* memory)
-      : tiles(TilesOf(shape, RowsTogether(shape))),
-        inputs(memory),
-        outputs(inputs + kPoints * kPoints * tiles * shape.inputs),
-        lines(outputs + kPoints * kPoints * tiles * shape.filters),
-        zeros(lines + kPoints * LineSize(shape)) {
-    std::fill_n(zeros, LineSize(shape), 0.0f);
+  static int64_t RowsTogether(const Shape& shape) {
+    return std::max<int64_t>(1, kTilesTogether / shape.Across());
   }
 
-  static int64_t Size(const Shape& shape) {
-    const int64_t tiles = TilesOf(shape, RowsTogether(shape));
-    return kPoints * kPoints * tiles * (shape.inputs + shape.filters) +
-           (kPoints + 1) * LineSize(shape);
+  // Tiles of so many rows, and what is computed for them at least.
+  static int64_t TilesOf(const Shape& shape, int64_t rows) {
+    const int64_t tiles = rows * shape.Across();
+    return (tiles + kRows - 1) / kRows * kRows;
   }
 
-  // What a row of tiles sees of a line, at most.
-  static int64_t LineSize(const Shape& shape) {
-    return (shape.Across() * kTile + 2) * std::max(shape.inputs, shape.filters);
+  // What a call is given to work with.
+  struct Scratch {
+    Scratch(const Shape& shape, float* memory)
+        : tiles(TilesOf(shape, RowsTogether(shape))),
+          inputs(memory),
+          outputs(inputs + kPoints * kPoints * tiles * shape.inputs),
+          lines(outputs + kPoints * kPoints * tiles * shape.filters),
+          zeros(lines + kPoints * LineSize(shape)) {
+      std::fill_n(zeros, LineSize(shape), 0.0f);
+    }
+
+    static int64_t Size(const Shape& shape) {
+      const int64_t tiles = TilesOf(shape, RowsTogether(shape));
+      return kPoints * kPoints * tiles * (shape.inputs + shape.filters) +
+             (kPoints + 1) * LineSize(shape);
+    }
+
+    // What a row of tiles sees of a line, at most.
+    static int64_t LineSize(const Shape& shape) {
+      return (shape.Across() * kTile + 2) * std::max(shape.inputs, shape.filters);
+    }
+
+    const int64_t tiles;   // that there is room for
+    float* const inputs;   // [points, points, tiles, inputs], images that are evaluated
+    float* const outputs;  // [points, points, tiles, filters]: not interpolated yet; or upstream
+    float* const lines;    // [points, tiles across * kTile + 2, channels], one axis done
+    float* const zeros;    // a line
+  };
+
+  // Lets the caches fetch what the next rows of tiles will read or write. `Element`s of one line of
+  // the caches are asked for once.
+  template <int kWrites, typename Element>
+  static INLINE void Prefetch(const Element* next, int64_t offset) {
+    if (offset % (64 / sizeof(Element)) == 0) __builtin_prefetch(next + offset, kWrites);
   }
 
-  const int64_t tiles;   // that there is room for
-  float* const inputs;   // [points, points, tiles, inputs], images that are evaluated
-  float* const outputs;  // [points, points, tiles, filters]: not interpolated yet; or upstream
-  float* const lines;    // [points, tiles across * kTile + 2, channels], one axis done
-  float* const zeros;    // a line
+  // Lines of an image from `top` on, those that it does not have as zeros.
+  template <int kCount, typename Element>
+  static INLINE void FindLines(const Shape& shape, int64_t channels, const Element* image,
+                               int64_t top, const Scratch& scratch, const Element* lines[kCount]) {
+    for (int index = 0; index < kCount; ++index) {
+      const int64_t at = top + index;
+      lines[index] = at >= 0 && at < shape.height ? image + at * shape.width * channels
+                                                  : reinterpret_cast<const Element*>(scratch.zeros);
+    }
+  }
+
+  // Where the vector at `next` of `all` numbers begins: the last one, which they may not fill, has
+  // some numbers of the one before, which are computed twice.
+  static INLINE int64_t Whole(int64_t next, int64_t all) { return std::min(next, all - kLanes); }
+
+  // Transforms all channels: reads kIn vectors `in_step` apart, writes kOut that are `out_step`
+  // apart.
+  template <int kIn, int kOut, void (*transform)(const Lanes*, Lanes*)>
+  static INLINE void Transform(int64_t channels, const float* from, int64_t in_step, float* to,
+                               int64_t out_step) {
+    for (int64_t next = 0; next < channels; next += kLanes) {
+      const int64_t channel = Whole(next, channels);
+      Lanes in[kIn], out[kOut];
+      for (int index = 0; index < kIn; ++index) in[index] = Load(from + index * in_step + channel);
+      transform(in, out);
+      for (int index = 0; index < kOut; ++index) Store(to + index * out_step + channel, out[index]);
+    }
+  }
+
+  // Evaluates the inputs of `rows` rows of tiles from `begin` on.
+  template <typename Element>
+  static INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows,
+                                    const Element* images, const Scratch& scratch) {
+    const int64_t channels = shape.inputs, line = shape.width * channels;
+    const int64_t across = shape.Across(), down = shape.Down();
+    const int64_t step = scratch.tiles * channels;
+    const int64_t padded = (across * kTile + 2) * channels;
+    for (int point = 0; point < kPoints; ++point) {
+      float* const to = scratch.lines + point * padded;
+      std::fill_n(to, channels, 0.0f);
+      std::fill(to + channels + line, to + padded, 0.0f);
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      const Element* const image = images + (begin + row) / down * shape.height * line;
+      const int64_t top = (begin + row) % down * kTile;
+      // A tile sees one line more than it has outputs on each side.
+      const Element* from[kPoints];
+      FindLines<kPoints>(shape, channels, image, top - 1, scratch, from);
+      for (int64_t next = 0; next < line; next += kLanes) {
+        const int64_t at = Whole(next, line);
+        Lanes in[kPoints], out[kPoints];
+        for (int index = 0; index < kPoints; ++index) in[index] = Load(from[index] + at);
+        for (int index = 0; index < kTile; ++index) {
+          Prefetch<0>(image + (top + rows * kTile + index) * line, at);
+        }
+        Tile<kTile>::OfInputs(in, out);
+        for (int point = 0; point < kPoints; ++point) {
+          Store(scratch.lines + point * padded + channels + at, out[point]);
+        }
+      }
+      for (int point = 0; point < kPoints; ++point) {
+        for (int64_t tile = 0; tile < across; ++tile) {
+          const float* const from = scratch.lines + point * padded + tile * kTile * channels;
+          float* const to =
+              scratch.inputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
+          Transform<kPoints, kPoints, Tile<kTile>::OfInputs>(channels, from, channels, to, step);
+        }
+      }
+    }
+  }
+
+  // Evaluates the gradients of outputs, likewise.
+  template <typename Element>
+  static INLINE void EvaluateUpstream(const Shape& shape, int64_t begin, int64_t rows,
+                                      const Element* upstream, const Scratch& scratch) {
+    const int64_t channels = shape.filters, line = shape.width * channels;
+    const int64_t across = shape.Across(), down = shape.Down();
+    const int64_t step = scratch.tiles * channels;
+    const int64_t padded = across * kTile * channels;
+    for (int point = 0; point < kPoints; ++point) {
+      float* const to = scratch.lines + point * padded;
+      std::fill(to + line, to + padded, 0.0f);
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      const Element* const image = upstream + (begin + row) / down * shape.height * line;
+      const int64_t top = (begin + row) % down * kTile;
+      const Element* from[kTile];
+      FindLines<kTile>(shape, channels, image, top, scratch, from);
+      for (int64_t at = 0; at < line; at += kLanes) {
+        Lanes in[kTile], out[kPoints];
+        for (int index = 0; index < kTile; ++index) {
+          in[index] = Load(from[index] + at);
+          Prefetch<0>(image + (top + rows * kTile + index) * line, at);
+        }
+        Tile<kTile>::OfUpstream(in, out);
+        for (int point = 0; point < kPoints; ++point) {
+          Store(scratch.lines + point * padded + at, out[point]);
+        }
+      }
+      for (int point = 0; point < kPoints; ++point) {
+        for (int64_t tile = 0; tile < across; ++tile) {
+          const float* const from = scratch.lines + point * padded + tile * kTile * channels;
+          float* const to =
+              scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
+          Transform<kTile, kPoints, Tile<kTile>::OfUpstream>(channels, from, channels, to, step);
+        }
+      }
+    }
+  }
+
+  // Interpolates the outputs of `rows` rows of tiles from `begin` on.
+  template <typename Element>
+  static INLINE void InterpolateOutputs(const Shape& shape, int64_t begin, int64_t rows,
+                                        const Scratch& scratch, Element* outputs) {
+    const int64_t channels = shape.filters, line = shape.width * channels;
+    const int64_t across = shape.Across(), down = shape.Down();
+    const int64_t step = scratch.tiles * channels;
+    const int64_t padded = across * kTile * channels;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int point = 0; point < kPoints; ++point) {
+        for (int64_t tile = 0; tile < across; ++tile) {
+          const float* const from =
+              scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
+          float* const to = scratch.lines + point * padded + tile * kTile * channels;
+          Transform<kPoints, kTile, Tile<kTile>::ToOutputs>(channels, from, step, to, channels);
+        }
+      }
+      const int64_t image = (begin + row) / down, top = (begin + row) % down * kTile;
+      const int64_t lines = std::min<int64_t>(kTile, shape.height - top);
+      Element* const first = outputs + (image * shape.height + top) * line;
+      for (int64_t at = 0; at < line; at += kLanes) {
+        Lanes in[kPoints], out[kTile];
+        for (int point = 0; point < kPoints; ++point) {
+          in[point] = Load(scratch.lines + point * padded + at);
+        }
+        Tile<kTile>::ToOutputs(in, out);
+        for (int64_t index = 0; index < lines; ++index) {
+          Store(first + index * line + at, out[index]);
+          Prefetch<1>(first + (rows * kTile + index) * line, at);
+        }
+      }
+    }
+  }
+
+  // Multiplies kRows rows and all columns, `width` of them; see products.h.
+  template <bool adds>
+  static INLINE void MultiplyRows(int64_t depth, const float* left, int64_t row_step, int64_t step,
+                                  const float* right, int64_t width, float* to) {
+    int64_t at = 0;
+    for (; at + kColumns * kLanes <= width; at += kColumns * kLanes) {
+      Multiply<kColumns, adds>(depth, left, row_step, step, right + at, width, to + at, width);
+    }
+    if (at < width)
+      Multiply<1, adds>(depth, left, row_step, step, right + at, width, to + at, width);
+  }
+
+  template <typename Element>
+  static void Convolve(const Shape& shape, int64_t begin, int64_t end, const Element* images,
+                       const float* evaluated, Element* outputs, float* memory) {
+    const Scratch scratch(shape, memory);
+    const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
+    for (int64_t row = begin; row < end; row += together) {
+      const int64_t rows = std::min(together, end - row), tiles = TilesOf(shape, rows);
+      EvaluateInputs(shape, row, rows, images, scratch);
+      for (int point = 0; point < kPoints * kPoints; ++point) {
+        const float* const right = evaluated + point * inputs * filters;
+        for (int64_t tile = 0; tile < tiles; tile += kRows) {
+          const int64_t from = point * scratch.tiles + tile;
+          MultiplyRows<false>(inputs, scratch.inputs + from * inputs, inputs, 1, right, filters,
+                              scratch.outputs + from * filters);
+        }
+      }
+      InterpolateOutputs(shape, row, rows, scratch, outputs);
+    }
+  }
+
+  template <typename Element>
+  static void Correlate(const Shape& shape, int64_t begin, int64_t end, const Element* images,
+                        const Element* upstream, float* sums, float* memory) {
+    const Scratch scratch(shape, memory);
+    const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
+    for (int64_t row = begin; row < end; row += together) {
+      const int64_t rows = std::min(together, end - row), tiles = rows * shape.Across();
+      EvaluateInputs(shape, row, rows, images, scratch);
+      EvaluateUpstream(shape, row, rows, upstream, scratch);
+      for (int point = 0; point < kPoints * kPoints; ++point) {
+        const float* const left = scratch.inputs + point * scratch.tiles * inputs;
+        const float* const right = scratch.outputs + point * scratch.tiles * filters;
+        for (int64_t input = 0; input < inputs; input += kRows) {
+          MultiplyRows<true>(tiles, left + input, 1, inputs, right, filters,
+                             sums + (point * inputs + input) * filters);
+        }
+      }
+    }
+  }
+
+  template <typename Element>
+  static void Evaluate(const Shape& shape, const Element* weights, float* evaluated) {
+    const int64_t size = shape.inputs * shape.filters;
+    for (int64_t at = 0; at < size; at += kLanes) {
+      Lanes columns[kPoints][3];
+      for (int column = 0; column < 3; ++column) {
+        Lanes in[3], out[kPoints];
+        for (int row = 0; row < 3; ++row) in[row] = Load(weights + (row * 3 + column) * size + at);
+        Tile<kTile>::OfFilter(in, out);
+        for (int point = 0; point < kPoints; ++point) columns[point][column] = out[point];
+      }
+      for (int point = 0; point < kPoints; ++point) {
+        Lanes out[kPoints];
+        Tile<kTile>::OfFilter(columns[point], out);
+        for (int index = 0; index < kPoints; ++index) {
+          Store(evaluated + (point * kPoints + index) * size + at, out[index]);
+        }
+      }
+    }
+  }
+
+  template <typename Element>
+  static void Interpolate(const Shape& shape, const float* sums, Element* gradient) {
+    const int64_t size = shape.inputs * shape.filters;
+    for (int64_t at = 0; at < size; at += kLanes) {
+      Lanes rows[3][kPoints];
+      for (int index = 0; index < kPoints; ++index) {
+        Lanes in[kPoints], out[3];
+        for (int point = 0; point < kPoints; ++point) {
+          in[point] = Load(sums + (point * kPoints + index) * size + at);
+        }
+        Tile<kTile>::ToFilter(in, out);
+        for (int row = 0; row < 3; ++row) rows[row][index] = out[row];
+      }
+      for (int row = 0; row < 3; ++row) {
+        Lanes out[3];
+        Tile<kTile>::ToFilter(rows[row], out);
+        for (int column = 0; column < 3; ++column) {
+          Store(gradient + (row * 3 + column) * size + at, out[column]);
+        }
+      }
+    }
+  }
 };
 
-// Lets the caches fetch what the next rows of tiles will read or write. `Element`s of one line of
-// the caches are asked for once.
-template <int kWrites, typename Element>
-INLINE void Prefetch(const Element* next, int64_t offset) {
-  if (offset % (64 / sizeof(Element)) == 0) __builtin_prefetch(next + offset, kWrites);
-}
-
-// Lines of an image from `top` on, those that it does not have as zeros.
-template <int kCount, typename Element>
-INLINE void FindLines(const Shape& shape, int64_t channels, const Element* image, int64_t top,
-                      const Scratch& scratch, const Element* lines[kCount]) {
-  for (int index = 0; index < kCount; ++index) {
-    const int64_t at = top + index;
-    lines[index] = at >= 0 && at < shape.height ? image + at * shape.width * channels
-                                                : reinterpret_cast<const Element*>(scratch.zeros);
-  }
-}
-
-// Transforms all channels: reads kIn vectors `in_step` apart, writes kOut that are `out_step`
-// apart.
-template <int kIn, int kOut, void (*transform)(const Lanes*, Lanes*)>
-INLINE void Transform(int64_t channels, const float* from, int64_t in_step, float* to,
-                      int64_t out_step) {
-  for (int64_t channel = 0; channel < channels; channel += kLanes) {
-    Lanes in[kIn], out[kOut];
-    for (int index = 0; index < kIn; ++index) in[index] = Load(from + index * in_step + channel);
-    transform(in, out);
-    for (int index = 0; index < kOut; ++index) Store(to + index * out_step + channel, out[index]);
-  }
-}
-
-// Evaluates the inputs of `rows` rows of tiles from `begin` on.
-template <typename Element>
-INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows, const Element* images,
-                           const Scratch& scratch) {
-  const int64_t channels = shape.inputs, line = shape.width * channels;
-  const int64_t across = shape.Across(), down = shape.Down();
-  const int64_t step = scratch.tiles * channels;
-  const int64_t padded = (across * kTile + 2) * channels;
-  for (int point = 0; point < kPoints; ++point) {
-    float* const to = scratch.lines + point * padded;
-    std::fill_n(to, channels, 0.0f);
-    std::fill(to + channels + line, to + padded, 0.0f);
-  }
-  for (int64_t row = 0; row < rows; ++row) {
-    const Element* const image = images + (begin + row) / down * shape.height * line;
-    const int64_t top = (begin + row) % down * kTile;
-    // A tile sees one line more than it has outputs on each side.
-    const Element* from[kPoints];
-    FindLines<kPoints>(shape, channels, image, top - 1, scratch, from);
-    for (int64_t at = 0; at < line; at += kLanes) {
-      Lanes in[kPoints], out[kPoints];
-      for (int index = 0; index < kPoints; ++index) in[index] = Load(from[index] + at);
-      for (int index = 0; index < kTile; ++index) {
-        Prefetch<0>(image + (top + rows * kTile + index) * line, at);
-      }
-      OfInputs(in, out);
-      for (int point = 0; point < kPoints; ++point) {
-        Store(scratch.lines + point * padded + channels + at, out[point]);
-      }
-    }
-    for (int point = 0; point < kPoints; ++point) {
-      for (int64_t tile = 0; tile < across; ++tile) {
-        const float* const from = scratch.lines + point * padded + tile * kTile * channels;
-        float* const to =
-            scratch.inputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
-        Transform<kPoints, kPoints, OfInputs>(channels, from, channels, to, step);
-      }
-    }
-  }
-}
-
-// Evaluates the gradients of outputs, likewise.
-template <typename Element>
-INLINE void EvaluateUpstream(const Shape& shape, int64_t begin, int64_t rows,
-                             const Element* upstream, const Scratch& scratch) {
-  const int64_t channels = shape.filters, line = shape.width * channels;
-  const int64_t across = shape.Across(), down = shape.Down();
-  const int64_t step = scratch.tiles * channels;
-  const int64_t padded = across * kTile * channels;
-  for (int point = 0; point < kPoints; ++point) {
-    float* const to = scratch.lines + point * padded;
-    std::fill(to + line, to + padded, 0.0f);
-  }
-  for (int64_t row = 0; row < rows; ++row) {
-    const Element* const image = upstream + (begin + row) / down * shape.height * line;
-    const int64_t top = (begin + row) % down * kTile;
-    const Element* from[kTile];
-    FindLines<kTile>(shape, channels, image, top, scratch, from);
-    for (int64_t at = 0; at < line; at += kLanes) {
-      Lanes in[kTile], out[kPoints];
-      for (int index = 0; index < kTile; ++index) {
-        in[index] = Load(from[index] + at);
-        Prefetch<0>(image + (top + rows * kTile + index) * line, at);
-      }
-      OfUpstream(in, out);
-      for (int point = 0; point < kPoints; ++point) {
-        Store(scratch.lines + point * padded + at, out[point]);
-      }
-    }
-    for (int point = 0; point < kPoints; ++point) {
-      for (int64_t tile = 0; tile < across; ++tile) {
-        const float* const from = scratch.lines + point * padded + tile * kTile * channels;
-        float* const to =
-            scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
-        Transform<kTile, kPoints, OfUpstream>(channels, from, channels, to, step);
-      }
-    }
-  }
-}
-
-// Interpolates the outputs of `rows` rows of tiles from `begin` on.
-template <typename Element>
-INLINE void InterpolateOutputs(const Shape& shape, int64_t begin, int64_t rows,
-                               const Scratch& scratch, Element* outputs) {
-  const int64_t channels = shape.filters, line = shape.width * channels;
-  const int64_t across = shape.Across(), down = shape.Down();
-  const int64_t step = scratch.tiles * channels;
-  const int64_t padded = across * kTile * channels;
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int point = 0; point < kPoints; ++point) {
-      for (int64_t tile = 0; tile < across; ++tile) {
-        const float* const from =
-            scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
-        float* const to = scratch.lines + point * padded + tile * kTile * channels;
-        Transform<kPoints, kTile, ToOutputs>(channels, from, step, to, channels);
-      }
-    }
-    const int64_t image = (begin + row) / down, top = (begin + row) % down * kTile;
-    const int64_t lines = std::min<int64_t>(kTile, shape.height - top);
-    Element* const first = outputs + (image * shape.height + top) * line;
-    for (int64_t at = 0; at < line; at += kLanes) {
-      Lanes in[kPoints], out[kTile];
-      for (int point = 0; point < kPoints; ++point) {
-        in[point] = Load(scratch.lines + point * padded + at);
-      }
-      ToOutputs(in, out);
-      for (int64_t index = 0; index < lines; ++index) {
-        Store(first + index * line + at, out[index]);
-        Prefetch<1>(first + (rows * kTile + index) * line, at);
-      }
-    }
-  }
-}
-
-// A product of two matrices, [kRows, depth] and [depth, columns * kLanes]; added to what there is,
-// or in its place. Rows of the first are `row_step` apart, its columns `step`.
-template <int columns, bool adds>
-INLINE void Multiply(int64_t depth, const float* left, int64_t row_step, int64_t step,
-                     const float* right, int64_t width, float* to) {
-  Lanes sums[kRows][columns];
-  for (int row = 0; row < kRows; ++row) {
-    for (int column = 0; column < columns; ++column) {
-      sums[row][column] = adds ? Load(to + row * width + column * kLanes) : Lanes{};
-    }
-  }
-  for (int64_t at = 0; at < depth; ++at) {
-    for (int row = 0; row < kRows; ++row) {
-      for (int column = 0; column < columns; ++column) {
-        sums[row][column] +=
-            left[row * row_step + at * step] * Load(right + at * width + column * kLanes);
-      }
-    }
-  }
-  for (int row = 0; row < kRows; ++row) {
-    for (int column = 0; column < columns; ++column) {
-      Store(to + row * width + column * kLanes, sums[row][column]);
-    }
-  }
-}
-
-// The same for all columns, `width` of them.
-template <bool adds>
-INLINE void MultiplyRows(int64_t depth, const float* left, int64_t row_step, int64_t step,
-                         const float* right, int64_t width, float* to) {
-  int64_t at = 0;
-  for (; at + kColumns * kLanes <= width; at += kColumns * kLanes) {
-    Multiply<kColumns, adds>(depth, left, row_step, step, right + at, width, to + at);
-  }
-  if (at < width) Multiply<1, adds>(depth, left, row_step, step, right + at, width, to + at);
-}
-
-template <typename Element>
-void Convolve(const Shape& shape, int64_t begin, int64_t end, const Element* images,
-              const float* evaluated, Element* outputs, float* memory) {
-  const Scratch scratch(shape, memory);
-  const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
-  for (int64_t row = begin; row < end; row += together) {
-    const int64_t rows = std::min(together, end - row), tiles = TilesOf(shape, rows);
-    EvaluateInputs(shape, row, rows, images, scratch);
-    for (int point = 0; point < kPoints * kPoints; ++point) {
-      const float* const right = evaluated + point * inputs * filters;
-      for (int64_t tile = 0; tile < tiles; tile += kRows) {
-        const int64_t from = point * scratch.tiles + tile;
-        MultiplyRows<false>(inputs, scratch.inputs + from * inputs, inputs, 1, right, filters,
-                            scratch.outputs + from * filters);
-      }
-    }
-    InterpolateOutputs(shape, row, rows, scratch, outputs);
-  }
-}
-
-template <typename Element>
-void Correlate(const Shape& shape, int64_t begin, int64_t end, const Element* images,
-               const Element* upstream, float* sums, float* memory) {
-  const Scratch scratch(shape, memory);
-  const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
-  for (int64_t row = begin; row < end; row += together) {
-    const int64_t rows = std::min(together, end - row), tiles = rows * shape.Across();
-    EvaluateInputs(shape, row, rows, images, scratch);
-    EvaluateUpstream(shape, row, rows, upstream, scratch);
-    for (int point = 0; point < kPoints * kPoints; ++point) {
-      const float* const left = scratch.inputs + point * scratch.tiles * inputs;
-      const float* const right = scratch.outputs + point * scratch.tiles * filters;
-      for (int64_t input = 0; input < inputs; input += kRows) {
-        MultiplyRows<true>(tiles, left + input, 1, inputs, right, filters,
-                           sums + (point * inputs + input) * filters);
-      }
-    }
-  }
-}
-
-template <typename Element>
-void Evaluate(const Shape& shape, const Element* weights, float* evaluated) {
-  const int64_t size = shape.inputs * shape.filters;
-  for (int64_t at = 0; at < size; at += kLanes) {
-    Lanes columns[kPoints][3];
-    for (int column = 0; column < 3; ++column) {
-      Lanes in[3], out[kPoints];
-      for (int row = 0; row < 3; ++row) in[row] = Load(weights + (row * 3 + column) * size + at);
-      OfFilter(in, out);
-      for (int point = 0; point < kPoints; ++point) columns[point][column] = out[point];
-    }
-    for (int point = 0; point < kPoints; ++point) {
-      Lanes out[kPoints];
-      OfFilter(columns[point], out);
-      for (int index = 0; index < kPoints; ++index) {
-        Store(evaluated + (point * kPoints + index) * size + at, out[index]);
-      }
-    }
-  }
-}
-
-template <typename Element>
-void Interpolate(const Shape& shape, const float* sums, Element* gradient) {
-  const int64_t size = shape.inputs * shape.filters;
-  for (int64_t at = 0; at < size; at += kLanes) {
-    Lanes rows[3][kPoints];
-    for (int index = 0; index < kPoints; ++index) {
-      Lanes in[kPoints], out[3];
-      for (int point = 0; point < kPoints; ++point) {
-        in[point] = Load(sums + (point * kPoints + index) * size + at);
-      }
-      ToFilter(in, out);
-      for (int row = 0; row < 3; ++row) rows[row][index] = out[row];
-    }
-    for (int row = 0; row < 3; ++row) {
-      Lanes out[3];
-      ToFilter(rows[row], out);
-      for (int column = 0; column < 3; ++column) {
-        Store(gradient + (row * 3 + column) * size + at, out[column]);
-      }
-    }
-  }
-}
-
-template <typename Element>
-constexpr Functions<Element> kAll = {Scratch::Size, Convolve<Element>, Correlate<Element>,
-                                     Evaluate<Element>, Interpolate<Element>};
+template <int tile, typename Element>
+constexpr Functions<Element> kAll = {
+    Tiles<tile>::Scratch::Size, Tiles<tile>::template Convolve<Element>,
+    Tiles<tile>::template Correlate<Element>, Tiles<tile>::template Evaluate<Element>,
+    Tiles<tile>::template Interpolate<Element>};
 
 }  // namespace
 
-const Functions<float> kFloat = kAll<float>;
-const Functions<uint16_t> kBfloat16 = kAll<uint16_t>;
+const TileFunctions<float> kFloat = {kAll<4, float>, kAll<5, float>};
+const TileFunctions<uint16_t> kBfloat16 = {kAll<4, uint16_t>, kAll<5, uint16_t>};
 
 }  // namespace INSTRUCTIONS
 }  // namespace cifar10

@@ -1,7 +1,8 @@
 // 3x3 convolutions of stride 1 and SAME padding by Winograd's minimal filtering (Lavin & Gray 2015,
 // arXiv:1509.09308), for few channels: tiles of 4x4 outputs take 36 products a pair of channels
-// instead of 144. All that a few tiles need stays in a core's caches from the images that are read
-// to those that are written, so that the saved products are saved time, too.
+// instead of 144, tiles of 5x5 take 49 instead of 225. All that a few tiles need stays in a core's
+// caches from the images that are read to those that are written, so that the saved products are
+// saved time, too.
 //
 // Arrays are those of tf.nn.conv2d: images [count, height, width, channels], filters
 // [3, 3, inputs, filters]. Elements are float, or uint16_t for the bits of a bfloat16; all is
@@ -14,23 +15,36 @@
 
 namespace cifar10 {
 
-constexpr int kTile = 4;       // outputs of a tile along an axis
-constexpr int kPoints = 6;     // inputs of a tile along an axis, and points of evaluation
 constexpr int kChannels = 16;  // channels come in multiples of these
+constexpr int kInputs = 8;  // inputs, of which there are at least kChannels, in multiples of these
 
-// A convolution's sizes: channels are multiples of kChannels.
+// A convolution's sizes.
 struct Shape {
   int64_t count, height, width, inputs, filters;
 
+  // Outputs of a tile along an axis, 4 or 5: what takes fewer products.
+  int Tile() const { return Products(5) < Products(4) ? 5 : 4; }
+
+  // Products of an image and a pair of channels.
+  int64_t Products(int tile) const { return TilesOf(tile) * (tile + 2) * (tile + 2); }
+
+  // Points of evaluation, along both axes.
+  int Points() const { return (Tile() + 2) * (Tile() + 2); }
+
   // Tiles that cover an image, the last of them perhaps in part.
-  int64_t Down() const { return (height + kTile - 1) / kTile; }
-  int64_t Across() const { return (width + kTile - 1) / kTile; }
+  int64_t Down() const { return (height + Tile() - 1) / Tile(); }
+  int64_t Across() const { return (width + Tile() - 1) / Tile(); }
 
   // Rows of tiles, of all images together: what is shared out among threads.
   int64_t TileRows() const { return count * Down(); }
+
+ private:
+  int64_t TilesOf(int tile) const {
+    return ((height + tile - 1) / tile) * ((width + tile - 1) / tile);
+  }
 };
 
-// Functions of one element type, compiled for one instruction set.
+// Functions of one element type and one size of tiles, compiled for one instruction set.
 template <typename Element>
 struct Functions {
   // Floats that a call of one of the next two needs as `scratch`, aligned to 64 bytes.
@@ -39,23 +53,27 @@ struct Functions {
   void (*convolve)(const Shape&, int64_t begin, int64_t end, const Element* images,
                    const float* evaluated, Element* outputs, float* scratch);
   // Adds what the tile rows from `begin` to `end` contribute to the filters' gradient to `sums`,
-  // float[kPoints * kPoints * inputs * filters].
+  // float[Points() * inputs * filters].
   void (*correlate)(const Shape&, int64_t begin, int64_t end, const Element* images,
                     const Element* upstream, float* sums, float* scratch);
-  // Evaluates filters at all points: float[kPoints * kPoints * inputs * filters].
+  // Evaluates filters at all points: float[Points() * inputs * filters].
   void (*evaluate)(const Shape&, const Element* weights, float* evaluated);
   // The filters' gradient, of all sums together.
   void (*interpolate)(const Shape&, const float* sums, Element* gradient);
 };
 
+// Those of one element type: for tiles of 4, and of 5.
+template <typename Element>
+using TileFunctions = Functions<Element>[2];
+
 namespace avx512 {
-extern const Functions<float> kFloat;
-extern const Functions<uint16_t> kBfloat16;
+extern const TileFunctions<float> kFloat;
+extern const TileFunctions<uint16_t> kBfloat16;
 }  // namespace avx512
 
 namespace avx2 {
-extern const Functions<float> kFloat;
-extern const Functions<uint16_t> kBfloat16;
+extern const TileFunctions<float> kFloat;
+extern const TileFunctions<uint16_t> kBfloat16;
 }  // namespace avx2
 
 }  // namespace cifar10

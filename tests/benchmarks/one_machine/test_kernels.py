@@ -36,10 +36,14 @@ def test_single_convolutions_are_timed_in_turns(compiled_kernels: None, root: Pa
             "32x32 | 16 to 16",
             "16x16 | 32 to 32",
             "8x8 | 64 to 64",
+            "31x31 | 24 to 64",
             "15x15 | 64 to 64",
             "15x15 | 64 to 256",
+            "7x7 | 256 to 256",
+            "3x3 | 256 to 256",
         )
         for kind in ("forwards", "gradient of inputs", "gradient of filters")
+        if (images, kind) != ("31x31 | 24 to 64", "gradient of inputs")
     ]
 
 

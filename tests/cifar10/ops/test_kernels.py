@@ -16,6 +16,7 @@ from cifar10.ops import convolution
 from cifar10.ops.kernels import build, library
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
+from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 
 SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
@@ -77,33 +78,62 @@ def differs(found: Any, expected: Any) -> float:
         ((2, 15, 15, 64), 256),
         ((3, 31, 14, 32), 16),
         ((2, 5, 17, 16), 32),
+        # Tiles of 5.
+        ((2, 15, 15, 16), 16),
+        ((2, 10, 14, 48), 80),
+        ((1, 19, 4, 24), 64),
+        # Channels that are no multiple of 16.
+        ((2, 31, 31, 24), 64),
+        ((3, 8, 1, 40), 16),
+        # Images that are a single tile, of one group and of several, of whole panels and others.
         ((1, 1, 2, 16), 16),
+        ((1, 3, 3, 256), 256),
+        ((5, 3, 2, 48), 32),
+        ((1, 7, 7, 16), 16),
+        ((3, 7, 7, 256), 256),
+        ((131, 7, 7, 32), 48),
+        ((2, 5, 6, 64), 80),
+        ((257, 7, 1, 16), 32),
     ],
 )
 def test_outputs_and_gradients_are_tensorflows(compiled, monkeypatch, images, filters):
     monkeypatch.setattr(convolution, "_MOST_COVERED", 16.0)
     x, kernel = numbers(*images), numbers(3, 3, images[3], filters)
-    exact = outputs_and_gradients(False, x, kernel, tf.float32)
+    exact = outputs_and_gradients(False, x, kernel, tf.float64)
     for found, expected in zip(outputs_and_gradients(True, x, kernel, tf.float32), exact):
         assert found.shape == expected.shape
         assert differs(found, expected) < 1e-5
 
 
-def test_bfloat16_is_rounded_once(compiled):
-    x, kernel = (np.round(numbers(*shape) * 8) / 8 for shape in ((4, 8, 8, 32), (3, 3, 32, 16)))
+@pytest.mark.parametrize("side", [3, 7, 8, 10])
+def test_outputs_are_the_sums_that_define_them(compiled, side):
+    x, kernel = numbers(2, side, side, 16), numbers(3, 3, 16, 32)
+    padded = np.pad(x.astype(np.float64), [(0, 0), (1, 1), (1, 1), (0, 0)])
+    sums = np.zeros([2, side, side, 32])
+    for row in range(3):
+        for column in range(3):
+            sums += padded[:, row : row + side, column : column + side] @ kernel[row, column]
+    assert differs(outputs_and_gradients(True, x, kernel, tf.float32)[0], sums) < 1e-5
+
+
+@pytest.mark.parametrize(("side", "error"), [(3, 1e-4), (7, 1e-3), (8, 1e-4)])
+def test_bfloat16_is_rounded_once(compiled, side, error):
+    shapes = (4, side, side, 32), (3, 3, 32, 16)
+    x, kernel = (np.round(numbers(*shape) * 8) / 8 for shape in shapes)
     exact = outputs_and_gradients(False, x, kernel, tf.float32)
     y, of_x, of_kernel = outputs_and_gradients(True, x, kernel, tf.bfloat16)
     # Half a unit of the last of eight bits, and the float's own error.
-    np.testing.assert_allclose(y, exact[0], rtol=2**-8, atol=1e-4)
+    np.testing.assert_allclose(y, exact[0], rtol=2**-8, atol=error)
     # The upstream gradient was rounded, too.
     assert differs(of_x, exact[1]) < 2**-8
     assert differs(of_kernel, exact[2]) < 2**-8
 
 
+@pytest.mark.parametrize("side", [7, 8])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_what_is_not_a_number_stays_none(compiled, value, dtype):
-    x, kernel = numbers(2, 8, 8, 16), numbers(3, 3, 16, 16)
+def test_what_is_not_a_number_stays_none(compiled, side, value, dtype):
+    x, kernel = numbers(2, side, side, 16), numbers(3, 3, 16, 16)
     x[1, 3, 3, 5] = value
     y, _, of_kernel = outputs_and_gradients(True, x, kernel, dtype)
     assert not np.isfinite(y[1, 2:5, 2:5]).any()
@@ -111,9 +141,10 @@ def test_what_is_not_a_number_stays_none(compiled, value, dtype):
     assert not np.isfinite(of_kernel[:, :, 5]).any()
 
 
+@pytest.mark.parametrize("side", [7, 16])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_the_same_numbers_give_the_same_bits(compiled, dtype):
-    x, kernel = numbers(5, 16, 16, 16), numbers(3, 3, 16, 32)
+def test_the_same_numbers_give_the_same_bits(compiled, side, dtype):
+    x, kernel = numbers(5, side, side, 16), numbers(3, 3, 16, 32)
     one, again = (outputs_and_gradients(True, x, kernel, dtype) for _ in range(2))
     for found, expected in zip(one, again):
         np.testing.assert_array_equal(found, expected)
@@ -125,11 +156,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from cifar10.ops.kernels import library
 ops, random = library.load(), np.random.default_rng(0)
-x, y = (random.normal(size=(6, 16, 16, 32)).astype(np.float32) for _ in range(2))
 w = random.normal(size=(3, 3, 32, 32)).astype(np.float32)
 config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
 with tf.Graph().as_default(), tf.Session(config=config) as session:
-    found = [ops.cifar10_conv3x3(x, w), ops.cifar10_conv3x3_backprop_filter(x, y)]
+    found = []
+    for shape in ((6, 16, 15, 32), (150, 7, 7, 32)):
+        x, y = (random.normal(size=shape).astype(np.float32) for _ in range(2))
+        found += [ops.cifar10_conv3x3(x, w), ops.cifar10_conv3x3_backprop_filter(x, y)]
     np.savez(sys.argv[2], *session.run(found))
 """
 
@@ -157,9 +190,13 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
     of_one_thread, tmp_path, root, threads, environment
 ):
     found = outputs_of_a_process(root, tmp_path / "found.npz", threads, **environment)
-    assert sorted(found) == ["arr_0", "arr_1"]
+    assert sorted(found) == ["arr_0", "arr_1", "arr_2", "arr_3"]
     for name in found:
         assert differs(found[name], of_one_thread[name]) < 1e-5
+    if not environment:
+        # Where an image is a single tile, no sum is split between threads.
+        for name in ("arr_2", "arr_3"):
+            np.testing.assert_array_equal(found[name], of_one_thread[name])
 
 
 @pytest.mark.parametrize(
@@ -167,8 +204,10 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
     [
         ((1, 0, 8, 16), (3, 3, 16, 16), "Images are not empty"),
         ((1, 8, 0, 16), (3, 3, 16, 16), "Images are not empty"),
-        ((1, 8, 8, 24), (3, 3, 24, 16), "multiples of 16"),
-        ((1, 8, 8, 16), (3, 3, 16, 40), "multiples of 16"),
+        ((1, 8, 8, 20), (3, 3, 20, 16), "multiples of 8"),
+        ((1, 8, 8, 8), (3, 3, 8, 16), "from 16 on"),
+        ((1, 7, 7, 24), (3, 3, 24, 16), "and of 16 for images of a single tile"),
+        ((1, 8, 8, 16), (3, 3, 16, 40), "filters come in multiples of 16"),
         ((1, 8, 8, 16), (5, 5, 16, 16), "not [3,3,16,16]"),
         ((1, 8, 8, 16), (3, 3, 32, 16), "not [3,3,16,16]"),
         ((8, 8, 16), (3, 3, 16, 16), "rank 4"),
@@ -184,12 +223,13 @@ def test_what_it_cannot_compute_is_refused(compiled, images, weights, words):
     assert words in str(caught.value)
 
 
-def test_no_images_have_no_outputs(compiled):
+@pytest.mark.parametrize("side", [7, 8])
+def test_no_images_have_no_outputs(compiled, side):
     with tf.Graph().as_default(), tf.Session() as session:
-        x, kernel = tf.zeros([0, 8, 8, 16]), tf.ones([3, 3, 16, 32])
-        of_filters = compiled.cifar10_conv3x3_backprop_filter(x, tf.zeros([0, 8, 8, 32]))
+        x, kernel = tf.zeros([0, side, side, 16]), tf.ones([3, 3, 16, 32])
+        of_filters = compiled.cifar10_conv3x3_backprop_filter(x, tf.zeros([0, side, side, 32]))
         outputs, gradient = session.run([compiled.cifar10_conv3x3(x, kernel), of_filters])
-    assert outputs.shape == (0, 8, 8, 32)
+    assert outputs.shape == (0, side, side, 32)
     np.testing.assert_array_equal(gradient, np.zeros([3, 3, 16, 32]))
 
 
@@ -225,9 +265,18 @@ def test_after_the_first_epochs_the_input_has_no_gradient(compiled, early):
 
 @pytest.mark.parametrize(
     ("shape", "filters"),
-    [((8, 8, 8, 64), 64), ((8, 15, 15, 64), 256), ((8, 15, 15, 256), 64), ((8, 31, 16, 16), 16)],
+    [
+        ((8, 8, 8, 64), 64),
+        ((8, 15, 15, 64), 256),
+        ((8, 15, 15, 256), 64),
+        ((8, 31, 16, 16), 16),
+        ((8, 31, 31, 24), 64),
+        ((8, 14, 10, 64), 64),
+        ((8, 7, 7, 256), 256),
+        ((8, 3, 3, 512), 512),
+    ],
 )
-def test_few_channels_and_little_in_vain_fit(shape, filters):
+def test_few_channels_or_small_images_fit(shape, filters):
     with tf.Graph().as_default():
         x, weights = tf.placeholder(tf.float32, shape), tf.zeros([3, 3, shape[3], filters])
         assert convolution.fits_kernels(x, weights, SETTINGS)
@@ -236,11 +285,12 @@ def test_few_channels_and_little_in_vain_fit(shape, filters):
 @pytest.mark.parametrize(
     ("shape", "kernel", "changed"),
     [
-        ((8, 8, 8, 24), (3, 3, 24, 64), {}),
+        ((8, 8, 8, 20), (3, 3, 20, 64), {}),
+        ((8, 8, 8, 8), (3, 3, 8, 64), {}),
+        ((8, 7, 7, 24), (3, 3, 24, 64), {}),
         ((8, 8, 8, 64), (3, 3, 64, 24), {}),
         ((8, 8, 8, 256), (3, 3, 256, 80), {}),
-        ((8, 14, 14, 64), (3, 3, 64, 64), {}),
-        ((8, 7, 7, 64), (3, 3, 64, 64), {}),
+        ((8, 13, 13, 64), (3, 3, 64, 64), {}),
         ((8, 8, 8, 64), (1, 1, 64, 64), {}),
         ((8, 8, 8, 64), (3, 3, 64, 64), {"strides": [1, 2, 2, 1]}),
         ((8, 8, 8, 64), (3, 3, 64, 64), {"padding": "VALID"}),
@@ -271,6 +321,27 @@ def test_training_takes_them_where_they_fit(compiled):
     assert ops.count("Conv2D") == ops.count("Conv2DBackpropFilter") == 2 * 3
     assert ops.count("Cifar10Conv3x3") == 2 * 4 * 2
     assert ops.count("Cifar10Conv3x3BackpropFilter") == 2 * 4
+
+
+def test_training_follows_that_with_tensorflows_convolutions(compiled):
+    projection = RANDOM.normal(0, 0.4, (2, 2, 3, 24)).astype(np.float32)
+    values = {"model/whitening/projection": projection}
+    config = TrainConfig(
+        model="fastnet", train_batch_size=32, schedule="constant", learning_rate=0.01
+    )
+
+    def train(own: bool) -> tuple[Any, list[float]]:
+        """How five steps move the weights, and their losses."""
+        plan = dataclasses.replace(make_plan(1), own_kernels=own)
+        with steps.training(config, plan, values=values) as run:
+            before = run.weights
+            batches = steps.make_batches(5, 32)
+            losses = [run.step(batch, [run.spec.loss])[0] for batch in batches]
+            return run.weights - before, losses
+
+    (found, found_losses), (expected, expected_losses) = train(True), train(False)
+    np.testing.assert_allclose(found_losses, expected_losses, rtol=1e-5)
+    assert 0 < np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
 
 
 def test_evaluation_does_without_them(compiled):

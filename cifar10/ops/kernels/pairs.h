@@ -1,0 +1,158 @@
+// Winograd's minimal filtering along one dimension, for tiles of an odd number of outputs.
+
+#ifndef CIFAR10_KERNELS_PAIRS_H_
+#define CIFAR10_KERNELS_PAIRS_H_
+
+#include "lanes.h"
+
+namespace cifar10 {
+namespace INSTRUCTIONS {
+
+// The points are infinity and pairs p and -p of these: small and far apart, so that little is lost
+// when what was computed at them cancels; found by experiment.
+template <int side>
+struct Pairs;
+template <>
+struct Pairs<3> {
+  static constexpr double kAt[] = {0.4, 1.28};
+};
+template <>
+struct Pairs<5> {
+  static constexpr double kAt[] = {0.28, 0.85, 1.77};
+};
+template <>
+struct Pairs<7> {
+  static constexpr double kAt[] = {0.23, 0.68, 1.13, 2.18};
+};
+
+template <int side>
+struct Factors {
+  static constexpr int kPairs = (side + 1) / 2;
+
+  constexpr Factors() : powers(), others(), all(), filter() {
+    const auto& points = Pairs<side>::kAt;
+    double product[kPairs + 1] = {1};
+    for (int pair = 0; pair < kPairs; ++pair) Extend(product, points[pair]);
+    for (int index = 0; index <= kPairs; ++index) all[index] = product[index];
+    for (int pair = 0; pair < kPairs; ++pair) {
+      double rest[kPairs + 1] = {1}, divisor = 2 * points[pair];
+      for (int other = 0; other < kPairs; ++other) {
+        if (other == pair) continue;
+        Extend(rest, points[other]);
+        divisor *= points[pair] * points[pair] - points[other] * points[other];
+      }
+      for (int index = 0; index < kPairs; ++index) others[pair][index] = rest[index];
+      filter[pair] = 1 / divisor;
+      double power = 1;
+      for (int index = 0; index < side; ++index, power *= points[pair]) powers[pair][index] = power;
+    }
+  }
+
+  float powers[kPairs][side];    // of each pair's point
+  float others[kPairs][kPairs];  // the coefficients of the product of t - p^2 over all other pairs
+  float all[kPairs + 1];         // those of the product over all pairs
+  float filter[kPairs];          // what filters are multiplied with, so that products interpolate
+
+ private:
+  // Multiplies a polynomial by t - point^2.
+  static constexpr void Extend(double* product, double point) {
+    for (int index = kPairs; index > 0; --index) {
+      product[index] = product[index - 1] - point * point * product[index];
+    }
+    product[0] *= -point * point;
+  }
+};
+
+// Transformations of tiles of `side` outputs.
+template <int side>
+struct Odd {
+  static constexpr int kPairs = Factors<side>::kPairs, kPoints = side + 2;
+  static constexpr Factors<side> kOf{};
+
+  // Evaluates the inputs of a tile.
+  static INLINE void OfInputs(const Lanes in[kPoints], Lanes out[kPoints]) {
+    Lanes last = kOf.all[0] * in[0];
+    for (int index = 1; index <= kPairs; ++index) last += kOf.all[index] * in[2 * index];
+    for (int pair = 0; pair < kPairs; ++pair) {
+      Lanes even = kOf.others[pair][0] * in[0], odd = kOf.others[pair][0] * in[1];
+      for (int index = 1; index < kPairs; ++index) {
+        even += kOf.others[pair][index] * in[2 * index];
+        odd += kOf.others[pair][index] * in[2 * index + 1];
+      }
+      out[2 * pair] = kOf.powers[pair][1] * even + odd;
+      out[2 * pair + 1] = kOf.powers[pair][1] * even - odd;
+    }
+    out[kPoints - 1] = last;
+  }
+
+  // Likewise where the tile is a whole line: its first and last inputs, which are zero, are left
+  // out.
+  static INLINE void OfLine(const Lanes in[side], Lanes out[kPoints]) {
+    Lanes last = Lanes{};
+    for (int index = 1; index < kPairs; ++index) last += kOf.all[index] * in[2 * index - 1];
+    for (int pair = 0; pair < kPairs; ++pair) {
+      Lanes even = Lanes{}, odd = kOf.others[pair][0] * in[0];
+      for (int index = 1; index < kPairs; ++index) {
+        even += kOf.others[pair][index] * in[2 * index - 1];
+        odd += kOf.others[pair][index] * in[2 * index];
+      }
+      out[2 * pair] = kOf.powers[pair][1] * even + odd;
+      out[2 * pair + 1] = kOf.powers[pair][1] * even - odd;
+    }
+    out[kPoints - 1] = last;
+  }
+
+  // Interpolates outputs.
+  static INLINE void ToOutputs(const Lanes in[kPoints], Lanes out[side]) {
+    for (int index = 0; index < side; ++index) {
+      out[index] = index == side - 1 ? in[kPoints - 1] : Lanes{};
+    }
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const Lanes even = in[2 * pair] + in[2 * pair + 1], odd = in[2 * pair] - in[2 * pair + 1];
+      for (int index = 0; index < side; ++index) {
+        out[index] += kOf.powers[pair][index] * (index % 2 == 0 ? even : odd);
+      }
+    }
+  }
+
+  // Evaluates the gradients of outputs: the transpose of the one above.
+  static INLINE void OfUpstream(const Lanes in[side], Lanes out[kPoints]) {
+    for (int pair = 0; pair < kPairs; ++pair) {
+      Lanes even = in[0], odd = Lanes{};
+      for (int index = 1; index < side; ++index) {
+        (index % 2 == 0 ? even : odd) += kOf.powers[pair][index] * in[index];
+      }
+      out[2 * pair] = even + odd;
+      out[2 * pair + 1] = even - odd;
+    }
+    out[kPoints - 1] = in[side - 1];
+  }
+
+  // Evaluates a filter.
+  static INLINE void OfFilter(const Lanes in[3], Lanes out[kPoints]) {
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const Lanes even = in[0] + kOf.powers[pair][2] * in[2], odd = kOf.powers[pair][1] * in[1];
+      out[2 * pair] = kOf.filter[pair] * (even + odd);
+      out[2 * pair + 1] = kOf.filter[pair] * (even - odd);
+    }
+    out[kPoints - 1] = in[2];
+  }
+
+  // Interpolates a filter's gradient: the transpose of the one above.
+  static INLINE void ToFilter(const Lanes in[kPoints], Lanes out[3]) {
+    out[0] = out[1] = Lanes{};
+    out[2] = in[kPoints - 1];
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const Lanes even = kOf.filter[pair] * (in[2 * pair] + in[2 * pair + 1]);
+      const Lanes odd = kOf.filter[pair] * (in[2 * pair] - in[2 * pair + 1]);
+      out[0] += even;
+      out[1] += kOf.powers[pair][1] * odd;
+      out[2] += kOf.powers[pair][2] * even;
+    }
+  }
+};
+
+}  // namespace INSTRUCTIONS
+}  // namespace cifar10
+
+#endif  // CIFAR10_KERNELS_PAIRS_H_
