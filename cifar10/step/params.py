@@ -55,11 +55,11 @@ class ModelParams:
     def layers(self, *, training: bool) -> Layers:
         """Makes layers with these settings; `Layers.for_tower` copies them for each tower."""
         config, plan = self.config, self.plan
-        algorithms = ConvAlgorithms()
+        algorithms = ConvAlgorithms(own=plan.own_kernels)
         if training and not plan.on_gpus:
             is_bf16 = plan.compute_dtype == tf.bfloat16
-            algorithms = ConvAlgorithms(
-                own=plan.own_kernels,
+            algorithms = dataclasses.replace(
+                algorithms,
                 # A CPU computes direct convolutions twice as fast in bfloat16, so Winograd's
                 # algorithm, which computes in float32, must save more multiplications.
                 winograd_saving=5.0 if is_bf16 else 1.0,
