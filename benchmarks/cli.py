@@ -45,6 +45,9 @@ BENCHMARKS = {
         "one_machine.towers", "whether other towers and threads are faster, and their flags"
     ),
     "kernels": Benchmark("one_machine.kernels", "our convolutions for CPUs beside TensorFlow's"),
+    "outside": Benchmark(
+        "one_machine.outside", "what a run spends outside of its training steps, by part"
+    ),
     "input": Benchmark("one_machine.input_speed", "the training input alone: images/s and memory"),
     "data-prep": Benchmark("one_machine.data_prep", "archives to records"),
     "cluster": Benchmark("clusters.cluster", "a whole job; a step with a parameter server"),

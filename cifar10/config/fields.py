@@ -271,8 +271,8 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
     kernels: str = setting(
         "auto",
-        "convolutions and activations of training on a CPU: our own where they are compiled and "
-        "fit, else TensorFlow's (auto); refused without our own (own); TensorFlow's",
+        "convolutions and activations of training and evaluation on a CPU: our own where they are "
+        "compiled and fit, else TensorFlow's (auto); refused without our own (own); TensorFlow's",
         group="devices",
         choices=KERNELS,
     )

@@ -22,16 +22,18 @@ from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10.tf_internals.evaluation_folder import log_evaluations
+from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A configuration with what was made from it: devices, parameters, Estimator."""
+    """A configuration with what was made from it: devices, parameters, Estimator, evaluation."""
 
     config: TrainConfig
     plan: DevicePlan
     params: ModelParams
     estimator: Any  # tf.estimator.Estimator
+    evaluation: KeptEvaluation  # the graph and session in which this process evaluates
     class_names: tuple[str, ...]
     given_records: Optional[RecordSet] = None
     cluster_session: Optional[ClusterSession] = None  # None: this process trains alone
@@ -78,7 +80,8 @@ class Job:
             self.cluster_session.tell_end()
 
     def close(self) -> None:
-        """Ends what this process still does for the cluster, before the process ends."""
+        """Ends evaluation, and what this process still does for the cluster."""
+        self.evaluation.close()
         if self.cluster_session:
             self.cluster_session.close()
 
@@ -165,7 +168,8 @@ def _assemble(
         model_dir=config.output_place, session_config=plan.session_config
     )
     estimator = make_estimator(config, params, run_config)
-    return Job(config, plan, params, estimator, class_names, records, cluster_session)
+    evaluation = KeptEvaluation(estimator)
+    return Job(config, plan, params, estimator, evaluation, class_names, records, cluster_session)
 
 
 def make_estimator(config: TrainConfig, params: ModelParams, run_config: Any) -> Any:
@@ -194,7 +198,7 @@ def make_trainer(job: Job) -> Any:
     """Makes the Estimator that trains, in a cluster if the job has one.
 
     It is separate from `Job.estimator`, since its settings of the cluster are not for the
-    evaluations in this process.
+    evaluations in this process, which are those of `Job.evaluation`.
 
     Args:
       job: the job to train.
@@ -215,7 +219,7 @@ def make_trainer(job: Job) -> Any:
         run_config = job.cluster_session.run_config(**settings)
     else:
         run_config = tf.estimator.RunConfig(session_config=plan.session_config, **settings)
-    return make_estimator(config, job.params, run_config)
+    return job.evaluation.replace_in(make_estimator(config, job.params, run_config))
 
 
 def evaluation_input(job: Job, split: str) -> Any:

@@ -18,6 +18,7 @@ from cifar10.step.own_convolutions import has_own_convolutions
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
 OWN_CORES = "CIFAR10_OWN_CORES"
+_MODES_WITH_KERNELS = ("train_and_evaluate", "evaluate")
 _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
@@ -204,16 +205,16 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
     if config.kernels == "tensorflow":
         return False, None
     reason: Optional[str]
-    if config.mode != "train_and_evaluate":
-        reason = f"they are for training, and this is --mode {config.mode}"
+    has_mode = config.mode in _MODES_WITH_KERNELS
+    if not has_mode:
+        reason = f"they are for training and evaluation, and this is --mode {config.mode}"
     elif gpus:
         reason = "they are for CPUs"
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
     else:
         reason = library.why_not(cpu_flags())
-    trains_on_cpu = config.mode == "train_and_evaluate" and not gpus
-    suits = trains_on_cpu and has_own_convolutions(config, data_format)
+    suits = has_mode and not gpus and has_own_convolutions(config, data_format)
     if config.kernels == "auto":
         return suits and reason is None, reason if suits else None
     if reason is None and not suits:

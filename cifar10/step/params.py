@@ -55,10 +55,10 @@ class ModelParams:
     def layers(self, *, training: bool) -> Layers:
         """Makes layers with these settings; `Layers.for_tower` copies them for each tower."""
         config, plan = self.config, self.plan
-        algorithms = ConvAlgorithms()
+        algorithms = ConvAlgorithms(own=plan.own_kernels)
         if training and not plan.on_gpus:
-            algorithms = ConvAlgorithms(
-                own=plan.own_kernels, by_images=plan.compute_dtype == tf.bfloat16
+            algorithms = dataclasses.replace(
+                algorithms, by_images=plan.compute_dtype == tf.bfloat16
             )
         return Layers(
             training=training,

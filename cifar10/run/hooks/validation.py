@@ -88,7 +88,7 @@ class ValidationRecorder(tf.estimator.Exporter):
         if checkpoint is None or step in {0, *(row["step"] for row in self._history.validation)}:
             return False
         with clear_errors(job.config):
-            result = job.estimator.evaluate(
+            result = job.evaluation.evaluate(
                 lambda: evaluation_input(job, VALIDATION),
                 hooks=[
                     StopEvaluationHook(stop),

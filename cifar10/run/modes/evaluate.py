@@ -18,6 +18,7 @@ from cifar10.run.job import Job, evaluation_input, make_estimator, start_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL
 from cifar10.step import model_fn
+from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,15 +86,15 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
       Stopped: a signal arrived.
     """
     collect = CollectHook()
-    estimator = job.estimator
+    kept = job.evaluation
     if job.config.test_time_augmentation:
         params = dataclasses.replace(job.params, augments_test=True)
-        estimator = make_estimator(job.config, params, estimator.config)
+        kept = KeptEvaluation(make_estimator(job.config, params, job.estimator.config))
     with clear_errors(job.config):
         # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
         step = checkpoints.read_counter(checkpoint, "global_step")
         summaries.take_back(job.config.log_folder(split), step)
-        metrics = estimator.evaluate(
+        metrics = kept.evaluate(
             lambda: evaluation_input(job, split),
             hooks=[
                 collect,

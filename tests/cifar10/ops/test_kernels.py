@@ -344,10 +344,29 @@ def test_training_follows_that_with_tensorflows_convolutions(compiled):
     assert 0 < np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
 
 
-def test_evaluation_does_without_them(compiled):
+def test_evaluation_takes_them_where_they_fit(compiled):
     ops = resnet_ops("eval")
-    assert ops.count("Conv2D") == 2 * 7
-    assert "Cifar10Conv3x3" not in ops
+    assert ops.count("Conv2D") == 2 * 3
+    assert ops.count("Cifar10Conv3x3") == 2 * 4
+
+
+def test_an_evaluation_with_them_gives_the_same_probabilities_but_for_rounding(compiled):
+    images = np.random.default_rng(0).integers(0, 256, (64, 32, 32, 3), np.uint8)
+    theirs, ours = (probabilities(images, own) for own in (False, True))
+    assert theirs.shape == (64, 10)
+    assert 0 < np.abs(ours - theirs).max() < 1e-5
+
+
+def probabilities(images: np.ndarray, own_kernels: bool) -> np.ndarray:
+    """Those of a ResNet-8 with its initial weights, float32 [N, 10]."""
+    plan = dataclasses.replace(make_plan(2), own_kernels=own_kernels)
+    params = ModelParams(TrainConfig(num_layers=8), plan)
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.set_random_seed(1)
+        tf.train.create_global_step()
+        model_fn.model_fn(tf.constant(images), tf.zeros([len(images)], tf.int64), "eval", params)
+        session.run(tf.global_variables_initializer())
+        return session.run(graph.get_tensor_by_name(f"{model_fn.PROBABILITIES}:0"))
 
 
 def test_a_cpu_without_their_instructions_cannot_have_them(monkeypatch):

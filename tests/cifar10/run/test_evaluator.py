@@ -18,10 +18,13 @@ from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, TrainingError, UserError
 from cifar10.host.signals import StopRequest
+from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_status
+from cifar10.output.digits import rounded
 from cifar10.run import evaluator
 from cifar10.run.hooks import training as hooks
 from cifar10.run.hooks import validation
+from cifar10.run.job import evaluation_input, make_job
 from cifar10.schema import CLASS_NAMES
 from testbeds.processes import free_ports
 from tests.cifar10 import steps
@@ -76,6 +79,17 @@ class Training:
         config = TrainConfig(**{**self._config, **settings})
         cluster = cluster or task(master=None)
         evaluator.evaluate_until_end(config, cluster, self.stop, time.monotonic())
+
+    def stock(self, split: str, step: int) -> tuple[float, float]:
+        """Accuracy and loss of a checkpoint by an evaluation of Estimator alone."""
+        config = TrainConfig(**self._config)
+        job = make_job(config, open_records(config.data_place))
+        figures = job.estimator.evaluate(
+            lambda: evaluation_input(job, split),
+            checkpoint_path=str(self._checkpoints / f"model.ckpt-{step}"),
+            name="stock",
+        )
+        return rounded(figures["accuracy"]), rounded(figures["cross_entropy"])
 
     def follow(self, *happens: Callable[[], None]) -> None:
         """What happens between two looks of the evaluator, one after the other."""
@@ -141,6 +155,25 @@ def test_each_checkpoint_is_validated_once_and_the_best_makes_the_figures(traini
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"evaluator of {training.output}, 1 tower on ")
     assert sum(line.startswith("validation accuracy") for line in lines) == 3
+
+
+def test_validations_and_the_evaluation_at_the_end_have_the_figures_of_estimators_own(training):
+    training.follow(
+        training.begin,
+        lambda: training.save(1),
+        lambda: training.save(2),
+        lambda: (training.save(3), training.end(3)),
+    )
+    training.evaluate()
+    written = (training.output / "metrics_evaluator.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in written]
+    found = [(row["split"], row["step"], row["accuracy"], row["loss"]) for row in rows]
+    best = found[-1][1]
+    assert found == [
+        *(("validation", step, *training.stock("validation", step)) for step in (1, 2, 3)),
+        ("eval", best, *training.stock("eval", best)),
+    ]
+    assert len({loss for _, _, _, loss in found}) == 4
 
 
 def test_an_evaluator_that_is_started_again_validates_what_is_new(training):

@@ -8,7 +8,7 @@ import pytest
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
-from cifar10.run.job import Job, checkpoint_steps, make_job, open_output
+from cifar10.run.job import Job, checkpoint_steps, make_job, make_trainer, open_output
 from cifar10.run.master import say_what_trains
 from cifar10.step import devices
 from cifar10.step.params import ModelParams
@@ -67,6 +67,14 @@ def test_a_process_alone_validates_and_an_evaluator_takes_it_over(tutorial_data,
         content = (tutorial_data / f"{split}.tfrecords").read_bytes()
         (tmp_path / f"{split}.tfrecords").write_bytes(content)
     assert not make(tmp_path).validates
+
+
+def test_the_estimator_that_trains_evaluates_where_all_evaluations_of_the_process_are(
+    tutorial_data, tmp_path
+):
+    job = make(tutorial_data, output_dir=str(tmp_path))
+    assert make_trainer(job).evaluate == job.evaluation.evaluate
+    assert job.estimator.evaluate != job.evaluation.evaluate
 
 
 def test_only_one_of_several_trainers_has_a_speed_of_its_own(tutorial_data):

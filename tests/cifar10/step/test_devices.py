@@ -387,15 +387,19 @@ def test_every_model_that_has_some_of_our_convolutions_gets_and_misses_them(
     assert plan(kernels="own", **settings).own_kernels
     monkeypatch.setattr(devices.library, "why_not", lambda flags: "they are not compiled (make)")
     assert plan(**settings).kernels_missing == "they are not compiled (make)"
-    # Nobody misses what is of no use: images in another layout, on other devices, or no training.
+    # Nobody misses what is of no use: images in another layout, on other devices, or in an export.
     assert plan(data_format="channels_first", **settings).kernels_missing is None
-    assert plan(mode="evaluate", **settings).kernels_missing is None
+    assert plan(mode="export", **settings).kernels_missing is None
 
 
-def test_our_convolutions_are_for_training(machine, monkeypatch):
+def test_our_convolutions_are_for_training_and_evaluation(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    assert plan(mode="evaluate").own_kernels
+    assert not plan(mode="predict").own_kernels
     assert not plan(mode="export").own_kernels
-    with pytest.raises(ConfigError, match="they are for training, and this is --mode export"):
+    with pytest.raises(
+        ConfigError, match="they are for training and evaluation, and this is --mode export"
+    ):
         plan(mode="export", kernels="own")
 
 

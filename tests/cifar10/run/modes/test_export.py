@@ -107,6 +107,17 @@ def test_an_export_is_bound_to_no_device(answer):
     assert not [op.name for op in operations if "tower_1/" in op.name]
 
 
+def test_an_export_has_no_ops_of_our_library(tmp_path, compiled_kernels):
+    config = TrainConfig(num_layers=8, kernels="own", output_dir=str(tmp_path), num_gpus=0)
+    assert make_job(config).plan.own_kernels
+    exported = export.export(make_job(config), save_untrained(config))
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.saved_model.load(session, ["serve"], exported)
+        types = [op.type for op in session.graph.get_operations()]
+    assert types.count("Conv2D") == 2 * 7  # for each of the two signatures
+    assert [one for one in types if one.startswith("Cifar10")] == []
+
+
 def test_an_export_appears_whole_under_a_number(answer):
     assert [path.name for path in answer["exported"].parent.iterdir()] == [answer["exported"].name]
     assert answer["exported"].name.isdigit()

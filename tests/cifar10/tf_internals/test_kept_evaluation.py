@@ -1,0 +1,261 @@
+"""Evaluations in one graph and session give what Estimator's own give, on the real object."""
+
+import gc
+import pathlib
+import shutil
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.tf_internals.kept_evaluation import KeptEvaluation
+
+COUNT = 7  # images of a split, in batches of 3
+
+
+def model(built: list[str]) -> Callable[..., Any]:
+    """A model_fn of a linear model, which notes in `built` whenever its graph is built."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> Any:
+        built.append(mode)
+        logits = features @ tf.get_variable("weights", [2, 3])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        loss = tf.reduce_mean(losses)
+        step = tf.train.get_global_step()
+        return tf.estimator.EstimatorSpec(
+            mode,
+            loss=loss,
+            train_op=tf.train.GradientDescentOptimizer(1.0).minimize(loss, step),
+            eval_metric_ops={
+                "accuracy": tf.metrics.accuracy(labels, tf.argmax(logits, axis=1)),
+                "losses": tf.metrics.mean(losses),
+            },
+        )
+
+    return model_fn
+
+
+def batches(seed: int) -> Callable[[], tf.data.Dataset]:
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(COUNT, 2)).astype(np.float32)
+    labels = random.integers(0, 3, COUNT)
+    return lambda: tf.data.Dataset.from_tensor_slices((features, labels)).batch(3)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with checkpoints of steps 1 to 3."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    config = tf.estimator.RunConfig(str(folder), save_checkpoints_steps=1, tf_random_seed=1)
+    trainer = tf.estimator.Estimator(model([]), config=config)
+    trainer.train(lambda: batches(0)().repeat(), steps=3)
+    return folder
+
+
+class Evaluated:
+    """An Estimator with the checkpoints in a folder, and its kept evaluation."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.built: list[str] = []
+        self.kept = KeptEvaluation(tf.estimator.Estimator(model(self.built), str(folder)))
+
+    def checkpoint(self, step: int) -> str:
+        return str(self.folder / f"model.ckpt-{step}")
+
+    def fresh(self, step: int, seed: int = 1, name: str = "validation") -> dict[str, Any]:
+        """The figures of Estimator's own evaluation."""
+        stock = tf.estimator.Estimator(model([]), str(self.folder))
+        checkpoint = self.checkpoint(step)
+        return dict(stock.evaluate(batches(seed), checkpoint_path=checkpoint, name=name))
+
+    def evaluate(
+        self, step: int, seed: int = 1, name: str = "validation", hooks: Any = ()
+    ) -> dict[str, Any]:
+        checkpoint = self.checkpoint(step)
+        return self.kept.evaluate(
+            batches(seed), hooks=list(hooks), checkpoint_path=checkpoint, name=name
+        )
+
+
+@pytest.fixture
+def evaluated(tmp_path: pathlib.Path, checkpoints: pathlib.Path) -> Iterator[Evaluated]:
+    found = Evaluated(shutil.copytree(checkpoints, tmp_path / "model"))
+    yield found
+    found.kept.close()
+    tf.summary.FileWriterCache.clear()
+
+
+def test_the_figures_are_those_of_the_estimator(evaluated):
+    fresh = [evaluated.fresh(step) for step in (1, 2, 3)]
+    assert [evaluated.evaluate(step) for step in (1, 2, 3)] == fresh
+    assert [one["global_step"] for one in fresh] == [1, 2, 3]
+    assert len({one["losses"] for one in fresh}) == 3
+
+
+def test_the_graph_is_built_once(evaluated):
+    for step in (1, 2, 3):
+        evaluated.evaluate(step)
+    evaluated.evaluate(3, seed=2, name="eval")
+    assert evaluated.built == ["eval"]
+
+
+def test_each_split_has_its_images(evaluated):
+    validation, other = evaluated.fresh(2), evaluated.fresh(2, seed=2, name="eval")
+    assert validation["losses"] != other["losses"]
+    assert evaluated.evaluate(2) == validation
+    assert evaluated.evaluate(2, seed=2, name="eval") == other
+    assert evaluated.evaluate(2) == validation
+
+
+def events_of(folder: pathlib.Path) -> list[tuple[int, str, Any]]:
+    paths = sorted(folder.glob("events.out.tfevents.*"))
+    return [
+        (event.step, value.tag, value.simple_value or value.tensor)
+        for path in paths
+        for event in tf.train.summary_iterator(str(path))
+        for value in event.summary.value
+    ]
+
+
+def test_the_events_are_those_of_the_estimator(evaluated):
+    evaluated.fresh(1)
+    evaluated.fresh(2)
+    tf.summary.FileWriterCache.clear()
+    folder = evaluated.folder / "eval_validation"
+    expected = events_of(folder)
+    folder.rename(evaluated.folder / "before")
+    evaluated.evaluate(1)
+    evaluated.evaluate(2)
+    tf.summary.FileWriterCache.clear()
+    assert events_of(folder) == expected
+    assert [tag for step, tag, _ in expected if step == 2] == [
+        "accuracy",
+        "loss",
+        "losses",
+        "checkpoint_path",
+    ]
+
+
+def damage(path: pathlib.Path) -> None:
+    path.write_bytes(bytes(len(path.read_bytes())))
+
+
+def test_a_damaged_checkpoint_between_two_good_ones_is_an_error_of_its_own(evaluated):
+    first, third = evaluated.fresh(1), evaluated.fresh(3)
+    damage(evaluated.folder / "model.ckpt-2.data-00000-of-00001")
+    with pytest.raises(tf.errors.DataLossError) as expected:
+        evaluated.fresh(2)
+    assert evaluated.evaluate(1) == first
+    with pytest.raises(tf.errors.DataLossError) as caught:
+        evaluated.evaluate(2)
+    reason = expected.value.message.split("\n")[0]
+    assert caught.value.message.split("\n")[0] == reason
+    assert evaluated.evaluate(3) == third
+    assert evaluated.built == ["eval", "eval"]  # After an error, the graph is built anew.
+
+
+def test_a_checkpoint_that_is_gone_is_an_error_of_its_own(evaluated):
+    evaluated.evaluate(1)
+    with pytest.raises(ValueError, match="not a valid checkpoint"):
+        evaluated.evaluate(4)
+    assert evaluated.evaluate(3) == evaluated.fresh(3)
+
+
+class Stop(tf.train.SessionRunHook):
+    """Raises an exception before the second batch."""
+
+    def __init__(self) -> None:
+        self._batches = 0
+
+    def before_run(self, run_context: Any) -> None:
+        self._batches += 1
+        if self._batches == 2:
+            raise KeyboardInterrupt
+
+
+def test_an_evaluation_that_a_hook_has_stopped_leaves_no_figures_behind(evaluated):
+    evaluated.evaluate(1)
+    with pytest.raises(KeyboardInterrupt):
+        evaluated.evaluate(2, hooks=[Stop()])
+    assert evaluated.evaluate(2) == evaluated.fresh(2)
+
+
+class Count(tf.train.SessionRunHook):
+    """Notes the calls of a hook, and finds the graph."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+        self.graph = tf.get_default_graph()
+        self._accuracy = self.graph.get_tensor_by_name("accuracy/value:0")
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self.calls.append("session")
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.train.SessionRunArgs(self._accuracy)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        self.calls.append("batch")
+
+    def end(self, session: Any) -> None:
+        self.calls.append("end")
+
+
+def test_hooks_see_each_evaluation_from_its_begin_to_its_end(evaluated):
+    for step in (1, 2):
+        hook = Count()
+        evaluated.evaluate(step, hooks=[hook])
+        assert hook.calls == ["begin", "session", "batch", "batch", "batch", "end"]
+
+
+def test_twenty_evaluations_leave_one_graph_as_large_as_one_does(evaluated):
+    hook = Count()
+    evaluated.evaluate(1, hooks=[hook])
+    size = len(hook.graph.get_operations())
+    for _ in range(20):
+        another = Count()
+        evaluated.evaluate(2, hooks=[another])
+        assert another.graph is hook.graph
+    assert len(hook.graph.get_operations()) == size
+
+
+def test_a_closed_one_keeps_no_graph_and_can_be_used_again(evaluated):
+    hook = Count()
+    evaluated.evaluate(1, hooks=[hook])
+    graph = weakref.ref(hook.graph)
+    del hook
+    gc.collect()
+    assert graph() is not None
+    evaluated.kept.close()
+    gc.collect()
+    assert graph() is None
+    assert evaluated.evaluate(2) == evaluated.fresh(2)
+
+
+def test_a_part_of_the_data_is_refused(evaluated):
+    with pytest.raises(ValueError, match="the whole data set"):
+        evaluated.kept.evaluate(batches(1), steps=1, checkpoint_path=evaluated.checkpoint(1))
+
+
+def test_train_and_evaluate_of_another_estimator_evaluates_in_the_kept_graph(evaluated):
+    built: list[str] = []
+    config = tf.estimator.RunConfig(str(evaluated.folder), save_checkpoints_steps=1)
+    trainer = tf.estimator.Estimator(model(built), config=config)
+    evaluated.kept.replace_in(trainer)
+    figures, _ = tf.estimator.train_and_evaluate(
+        trainer,
+        tf.estimator.TrainSpec(lambda: batches(0)().repeat(), max_steps=6),
+        tf.estimator.EvalSpec(
+            batches(1), steps=None, name="validation", start_delay_secs=0, throttle_secs=0
+        ),
+    )
+    assert built == ["train"]
+    assert evaluated.built == ["eval"]
+    assert dict(figures) == evaluated.fresh(6)
