@@ -48,6 +48,9 @@ BENCHMARKS = {
     "input": Benchmark("one_machine.input_speed", "the training input alone: images/s and memory"),
     "data-prep": Benchmark("one_machine.data_prep", "archives to records"),
     "cluster": Benchmark("clusters.cluster", "a whole job; a step with a parameter server"),
+    "many": Benchmark(
+        "clusters.many", "start and end of jobs of up to 16 trainers; memory of their servers"
+    ),
     "converge": Benchmark(
         "convergence.converge",
         "first steps of training with three seeds, compared with committed curves",

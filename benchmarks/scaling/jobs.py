@@ -78,7 +78,7 @@ def measure_each(run: Run) -> list[Figures]:
         f"--checkpoint-steps={_FOREVER}",
         f"--log-steps={run.log_steps}",
     ]
-    watch = _Watch(run)
+    watch = Watch(run)
     # A short stop: there is nothing to save, and a synchronous worker that waits for a master that
     # has ended must be killed.
     limits = dataclasses.replace(run.cluster.limits, stop_secs=_STOP_SECS)
@@ -118,7 +118,7 @@ def _measured(job: Job) -> Job:
     return dataclasses.replace(job, tasks=tuple(tasks))
 
 
-class _Watch(Display):
+class Watch(Display):
     """Records the output of the tasks, and ends the job once that is enough in each condition.
 
     Args:

@@ -19,3 +19,15 @@ def test_a_trainer_has_a_core_of_its_own_and_servers_what_is_left(
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: cores)
     assert machines_of(shape) == machines
+
+
+def test_trainers_with_shares_take_turns_on_the_cores_and_servers_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    assert machines_of(Shape(3, 1), 0.06) == [
+        Machine(0, "0", 0.06),
+        Machine(0, "1", 0.06),
+        Machine(0, "0", 0.06),
+        Machine(1, "0,1", None, is_preferred=True),
+    ]

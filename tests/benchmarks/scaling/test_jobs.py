@@ -1,6 +1,9 @@
 from pathlib import Path
 
-from benchmarks.scaling.jobs import describe, log_steps_for, words_of
+import pytest
+
+from benchmarks.scaling.jobs import Watch, describe, log_steps_for, words_of
+from benchmarks.scaling.measured_run import Run
 from benchmarks.scaling.task import Used, read_used, sent_bytes, used_line
 from cifar10.config import flags
 from launch.cluster.host_list import on_this_machine
@@ -45,3 +48,37 @@ def test_lines_come_some_times_a_second() -> None:
 
 def test_a_cluster_in_words() -> None:
     assert describe(on_this_machine(2, 1)) == "1 master, 2 worker, 1 ps"
+
+
+def test_each_condition_is_measured_once_all_trainers_take_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    happened: list[object] = []
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("os.kill", lambda pid, signum: happened.append("end"))
+    run = Run(
+        on_this_machine(1, 1),
+        flags.parse(["--train-batch-size=10"]),
+        4.0,
+        log_steps=1,
+        conditions=(lambda: happened.append("fast"), lambda: happened.append("slow")),
+        stepping=happened.append,
+    )
+    watch = Watch(run)
+
+    def train(first: int, last: int, pace: float) -> None:
+        for step in range(first, last):
+            now[0] += pace
+            for task, host in (("master/0", "a"), ("worker/0", "b")):
+                watch.task_line(task, host, used_line(Used(0.1 * step, 1000 * step, 0)))
+                watch.task_line(task, host, f"step {step}/900  9 images/s")
+
+    train(1, 3, 1.0)
+    assert happened == ["a", "b", "fast"]
+    train(3, 10, 1.0)
+    assert (happened[3:], watch.has_enough) == (["slow"], False)
+    train(10, 18, 2.0)
+    assert (happened[4:], watch.has_enough) == (["end"], True)
+    assert [one.images_per_sec for one in watch.figures] == pytest.approx([20, 10])
+    watch.close()
