@@ -14,48 +14,30 @@ servers than cores, they share cores, which the model ignores.
 """
 
 import argparse
-import concurrent.futures
 import dataclasses
-import multiprocessing
-import os
 import re
 import statistics
-import sys
 from collections.abc import Sequence
-from functools import partial
-from typing import NamedTuple, Optional
 
 from rich.console import Console
 
 from benchmarks import arguments
 from benchmarks.scaling import jobs
 from benchmarks.scaling.check_report import Result, line_of, table_of
-from benchmarks.scaling.measured_run import Figures, Run
 from benchmarks.scaling.scale import add_constants_arguments, constants_text, find_constants
 from benchmarks.scaling.step_model import Link, Shape
-from cifar10.config import flags
-from launch.cluster.host_list import code_folder
-from launch.cluster.model import Cluster, Host, Ports
-from testbeds.limited_links import Machine, Machines
+from benchmarks.scaling.trial import Reference, Trial, Wire, machines_of
+from testbeds.limited_links import Machines
 
 _SHAPES = (Shape(1, 1), Shape(2, 1), Shape(2, 2), Shape(2, 1, sync=True), Shape(2, 2, sync=True))
 _MOST_AT_ONCE = 2  # processes for the computing time of a share of a core
-
-
-class Wire(NamedTuple):
-    """A link to try: bytes a second, each way, and seconds one way."""
-
-    bytes_per_sec: float
-    delay_secs: float
-
-
 _LINKS = (Wire(125e6, 0.0), Wire(12.5e6, 0.0), Wire(125e6, 0.01))
 
 
 def main(argv: Sequence[str]) -> int:
     """Fits the model, then predicts and runs each case."""
     options = _parse(argv)
-    trial = _Trial(options)
+    trial = Trial(options)
     console = Console(highlight=False)
     with Machines(machines_of(Shape(1, 2), options.share)) as machines:
         constants = find_constants(options, lambda ps: trial.run(Shape(1, ps), machines))
@@ -75,99 +57,6 @@ def main(argv: Sequence[str]) -> int:
             print(line_of(results[-1]), flush=True)
     console.print(table_of(results))
     return 0
-
-
-class Reference(NamedTuple):
-    """A step of processes that train alone at the same time: its seconds and relative deviation."""
-
-    compute_secs: float
-    jitter: float
-
-
-class _Trial:
-    """Runs the same training on clusters of different shapes.
-
-    Args:
-      options: the parsed command line.
-
-    Attributes:
-      log_steps: steps of a trainer between two of its progress lines.
-    """
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        config = options.config
-        self.log_steps = 1
-        self._words = [*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)]
-        self._seconds = options.seconds
-        self._share = options.share
-
-    def run(self, shape: Shape, machines: Machines, first: int = 0) -> Run:
-        """Returns the next run on existing machines, of a shape from number `first` on."""
-        machines.lift_shares()  # until trainers take steps: a start takes seconds of a whole core
-        config = flags.parse([*self._words, *([] if shape.sync else ["--sync=false"])])
-        return Run(
-            cluster_of(shape, machines, first),
-            config,
-            self._seconds,
-            self.log_steps,
-            transport=machines.transport,
-            stepping=machines.hold_to_share,
-        )
-
-    def measure(self, shape: Shape, links: Sequence[Wire]) -> dict[Wire, Figures]:
-        """Measures a shape over each link; links of the same delay in one job, in turn."""
-        found: dict[Wire, Figures] = {}
-        for delay_secs in dict.fromkeys(link.delay_secs for link in links):
-            alike = [link for link in links if link.delay_secs == delay_secs]
-            first = alike[0].bytes_per_sec
-            with Machines(machines_of(shape, self._share), first, delay_secs) as machines:
-                speeds = [partial(machines.set_speed, link.bytes_per_sec) for link in alike]
-                run = dataclasses.replace(self.run(shape, machines), conditions=speeds)
-                found.update(zip(alike, jobs.measure_each(run)))
-        return found
-
-    def reference(self, count: int) -> Reference:
-        """Measures `count` single processes that train at once, each on a trainer's core."""
-        # Each in a process of its own, since a measured job ends by a signal to its process.
-        context = multiprocessing.get_context("spawn")
-        pool = concurrent.futures.ProcessPoolExecutor(count, context)
-        with Machines(machines_of(Shape(count, 0), self._share)) as machines, pool:
-            runs = [self.run(Shape(1, 0), machines, index) for index in range(count)]
-            found = list(pool.map(jobs.measure, runs))
-        return Reference(
-            statistics.mean(one.step_secs for one in found),
-            statistics.mean(one.jitter for one in found),
-        )
-
-
-def machines_of(shape: Shape, share: Optional[float] = None) -> list[Machine]:
-    """Returns the machines of a shape: trainers, each on one core, then servers.
-
-    Servers get the cores that no trainer has, or all cores if there are none left. If trainers have
-    only a share of a core, servers get all cores, and before trainers.
-    """
-    cores = sorted(os.sched_getaffinity(0))
-    left = cores if share else cores[shape.trainers :] or cores
-    trainers = [Machine(0, str(cores[i % len(cores)]), share) for i in range(shape.trainers)]
-    server = Machine(1, ",".join(map(str, left)), is_preferred=share is not None)
-    return trainers + [server] * shape.ps
-
-
-def cluster_of(shape: Shape, machines: Machines, first: int = 0) -> Cluster:
-    """Returns the launcher's cluster of that shape, on the machines from number `first` on."""
-    roles = ["master", *["worker"] * (shape.trainers - 1), *["ps"] * shape.ps]
-    hosts = tuple(
-        Host(
-            name=machines.name(index),
-            address=machines.address(index),
-            roles=((role, 1),),
-            workdir=code_folder(),
-            python=sys.executable,
-            agent_python=sys.executable,
-        )
-        for index, role in enumerate(roles, first)
-    )
-    return Cluster(hosts=hosts, backend="local", ports=Ports(), source="namespaces")
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -5,7 +5,7 @@ uses a parameter server's link, its CPU and its link back. Mean value analysis (
 Lavenberg 1980, J. ACM 27:2) gives their throughput, waiting included; it holds for any distribution
 of computing times, and for links that transfers share evenly, as with TCP. A step calls all
 parameter servers at once, and they hold equal pieces of the weights, so the model has only one of
-them. Synchronous trainers all use links and servers at once, after the slowest has computed.
+them. Synchronous trainers all read weights at once, and send gradients as they have computed them.
 """
 
 import dataclasses
@@ -112,9 +112,12 @@ def predict(constants: Constants, shape: Shape, link: Link) -> Step:
     calls = constants.own_secs + ROUND_TRIPS * link.round_trip_secs
     compute = constants.compute_secs
     if shape.sync:
-        slowest = compute * constants.jitter * largest_of(shape.trainers)
+        spread = compute * constants.jitter * largest_of(shape.trainers)
         queued_wire = wire * max(0.0, shape.trainers / shape.ps - 1)
-        waiting = slowest + max(queued_wire, (shape.trainers - 1) * server)
+        # Half of it is for the weights, which all trainers request at the same time, and half for
+        # the gradients, of which the fastest trainer's comes first and the slowest one's last.
+        queue = max(queued_wire, (shape.trainers - 1) * server) / 2
+        waiting = queue + max(spread, queue - spread)
     else:
         at_server = wire / shape.ps
         stations = (at_server / 2, at_server / 2, server)

@@ -1,7 +1,7 @@
 import pytest
 
-from benchmarks.scaling.check_scale import machines_of
 from benchmarks.scaling.step_model import Shape
+from benchmarks.scaling.trial import machines_of
 from testbeds.limited_links import Machine
 
 
