@@ -38,9 +38,10 @@ _OURS = {"data_dir", "output_dir", "train_steps", "checkpoint_steps", "log_steps
 
 
 class Use(NamedTuple):
-    """What a process takes: megabytes of memory at most so far, and descriptors that are open."""
+    """What a process takes: megabytes of memory, at most so far, and descriptors that are open."""
 
     memory_mb: float
+    peak_mb: float
     descriptors: int
 
 
@@ -50,7 +51,8 @@ class Figures(NamedTuple):
     Attributes:
       start_secs: seconds from the launcher's start until all trainers have taken a step.
       end_secs: seconds from the last step to the launcher's exit.
-      memory_mb: the highest memory of a parameter server, in MB.
+      memory_mb: the highest memory of a parameter server at a step, in MB (resident).
+      peak_mb: the highest memory of a parameter server since its start, in MB.
       descriptors: the highest number of descriptors that a parameter server has open.
       exit_code: that of the launcher.
     """
@@ -58,6 +60,7 @@ class Figures(NamedTuple):
     start_secs: float
     end_secs: float
     memory_mb: float
+    peak_mb: float
     descriptors: int
     exit_code: int
 
@@ -74,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     flags += [f"--train-steps={options.steps}", f"--checkpoint-steps={options.steps}"]
     print(machine_text(hardware(), versions()), flush=True)
     table = Table("trainers", "ps", title="jobs of many trainers")
-    for name in ("start, s", "end, s", "MB of a ps", "descriptors", "exit code"):
+    for name in ("start, s", "end, s", "MB of a ps", "at most", "descriptors", "exit code"):
         table.add_column(name, justify="right")
     failed = False
     for trainers, ps in itertools.product(options.trainers, options.ps):
@@ -82,8 +85,8 @@ def main(argv: Sequence[str]) -> int:
         failed = failed or figures.exit_code != 0
         print(json.dumps({"trainers": trainers, "ps": ps, **figures._asdict()}), flush=True)
         times = [f"{one:.1f}" for one in (figures.start_secs, figures.end_secs)]
-        rest = [f"{figures.memory_mb:.0f}", str(figures.descriptors), str(figures.exit_code)]
-        table.add_row(str(trainers), str(ps), *times, *rest)
+        rest = (figures.memory_mb, figures.peak_mb, figures.descriptors, figures.exit_code)
+        table.add_row(str(trainers), str(ps), *times, *map(str, rest))
     Console().print(table)
     return int(failed)
 
@@ -124,6 +127,7 @@ def measure(trainers: int, ps: int, flags: Sequence[str]) -> Figures:
         start_secs=round(watch.all_stepped - begin, 1),
         end_secs=round(end - watch.last_step, 1),
         memory_mb=round(max((use.memory_mb for use in watch.uses), default=0.0)),
+        peak_mb=round(max((use.peak_mb for use in watch.uses), default=0.0)),
         descriptors=max((use.descriptors for use in watch.uses), default=0),
         exit_code=launcher.returncode,
     )
@@ -175,5 +179,7 @@ def _uses(pids: Iterable[int]) -> Iterable[Use]:
         if config and json.loads(config[0].partition("=")[2])["task"]["type"] == "ps":
             with contextlib.suppress(OSError):  # The process has ended meanwhile.
                 status = pathlib.Path(f"/proc/{pid}/status").read_text()
-                for kib in re.findall(r"VmHWM:\s+(\d+) kB", status):  # none of one that ends
-                    yield Use(1.024e-3 * int(kib), len(os.listdir(f"/proc/{pid}/fd")))
+                kib = dict(re.findall(r"(Vm\w+):\s+(\d+) kB", status))
+                if kib:  # none of one that ends
+                    sizes = [1.024e-3 * int(kib[name]) for name in ("VmRSS", "VmHWM")]
+                    yield Use(*sizes, len(os.listdir(f"/proc/{pid}/fd")))
