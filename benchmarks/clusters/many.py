@@ -182,4 +182,4 @@ def _uses(pids: Iterable[int]) -> Iterable[Use]:
                 kib = dict(re.findall(r"(Vm\w+):\s+(\d+) kB", status))
                 if kib:  # none of one that ends
                     sizes = [1.024e-3 * int(kib[name]) for name in ("VmRSS", "VmHWM")]
-                    yield Use(*sizes, len(os.listdir(f"/proc/{pid}/fd")))
+                    yield Use(sizes[0], sizes[1], len(os.listdir(f"/proc/{pid}/fd")))

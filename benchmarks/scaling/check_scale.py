@@ -7,10 +7,11 @@ Each shape is a real cluster whose processes run in network namespaces (testbeds
 each trainer on one core, or with `--share` on a part of one, for more trainers than cores. The
 constants are fitted over links without a limit. Each shape is then run, over one link after the
 other, and predicted. The prediction takes its computing time from as many processes as there are
-trainers (with `--share` from two at most), each training alone at the same time: the mean of such
-runs just before and just after the shape, since other load changes a machine's speed, and two cores
-are not always twice as fast as one. Needs root. Without `--share`, if there are more trainers and
-servers than cores, they share cores, which the model ignores.
+trainers, each training alone at the same time, since other load changes a machine's speed, and many
+processes slow each other, even if each has its share. It is the mean of such runs just before and
+just after the shape; with `--share`, whose starts take long, it is that of one run for each number
+of trainers. Needs root. Without `--share`, if there are more trainers and servers than cores, they
+share cores, which the model ignores.
 """
 
 import argparse
@@ -30,7 +31,6 @@ from benchmarks.scaling.trial import Reference, Trial, Wire, machines_of
 from testbeds.limited_links import Machines
 
 _SHAPES = (Shape(1, 1), Shape(2, 1), Shape(2, 2), Shape(2, 1, sync=True), Shape(2, 2, sync=True))
-_MOST_AT_ONCE = 2  # processes for the computing time of a share of a core
 _LINKS = (Wire(125e6, 0.0), Wire(12.5e6, 0.0), Wire(125e6, 0.01))
 
 
@@ -46,10 +46,10 @@ def main(argv: Sequence[str]) -> int:
     results: list[Result] = []
     before: dict[int, Reference] = {}
     for shape in options.shapes:
-        count = min(shape.trainers, _MOST_AT_ONCE) if options.share else shape.trainers
+        count = shape.trainers
         first = before.get(count) or trial.reference(count)
         measured = trial.measure(shape, options.links)
-        before = {count: trial.reference(count)}
+        before = {count: first if options.share else trial.reference(count)}
         compute, jitter = map(statistics.mean, zip(first, before[count]))
         now = dataclasses.replace(constants, compute_secs=compute, jitter=jitter)
         for (bytes_per_sec, delay_secs), figures in measured.items():
