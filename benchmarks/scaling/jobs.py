@@ -157,11 +157,12 @@ class Watch(Display):
                 self._begin()
 
     def _start(self, task: str, host: str, line: str) -> None:
-        if read_progress(line) is None or task in self._stepping:
+        if read_progress(line) is None:
             return
-        self._stepping.add(task)
-        self._run.stepping(host)
-        if len(self._stepping) == self._run.trainers:
+        if task not in self._stepping:
+            self._stepping.add(task)
+            self._run.stepping(host)
+        if len(self._stepping) == self._run.trainers and self._run.may_begin():
             self._begin()
 
     def _begin(self) -> None:

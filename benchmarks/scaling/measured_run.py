@@ -13,6 +13,10 @@ def _as_it_is(*_: object) -> None:
     """Changes nothing."""
 
 
+def _at_once() -> bool:
+    return True
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """A job to measure.
@@ -26,6 +30,7 @@ class Run:
       transport: how the launcher reaches the hosts.
       conditions: functions that change the hosts or their network, each called before a measurement
         of its own: the first once all trainers take steps.
+      may_begin: is asked, once all trainers take steps, whether the measurement may begin.
       stepping: is called with the name of a host once its task has printed its first progress line.
     """
 
@@ -36,6 +41,7 @@ class Run:
     min_lines: int = 5
     transport: Transport = TRANSPORT
     conditions: Sequence[Callable[[], None]] = (_as_it_is,)
+    may_begin: Callable[[], bool] = _at_once
     stepping: Callable[[str], None] = _as_it_is
 
     @property

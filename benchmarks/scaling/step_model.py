@@ -22,6 +22,10 @@ ROUND_TRIPS = 3.0
 # a TCP stream. Interfaces count neither the gaps nor, for long writes, each frame's header.
 _FRAMING = 1538 / 1448
 
+# TCP connections share a link unevenly. Of equal transfers that begin together over one link, half
+# have ended after this part of the time of all (docs/scaling.md).
+_HALF_READ = 0.9
+
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
@@ -113,11 +117,12 @@ def predict(constants: Constants, shape: Shape, link: Link) -> Step:
     compute = constants.compute_secs
     if shape.sync:
         spread = compute * constants.jitter * largest_of(shape.trainers)
-        queued_wire = wire * max(0.0, shape.trainers / shape.ps - 1)
-        # Half of it is for the weights, which all trainers request at the same time, and half for
-        # the gradients, of which the fastest trainer's comes first and the slowest one's last.
-        queue = max(queued_wire, (shape.trainers - 1) * server) / 2
-        waiting = queue + max(spread, queue - spread)
+        others = wire * max(0.0, shape.trainers / shape.ps - 1)
+        waiting = max(
+            spread + others / 2,  # for the weights, then for the slowest trainer
+            others * (_HALF_READ + 0.5) / 2,  # until half have weights, then for half the gradients
+            spread + (shape.trainers - 1) * server,
+        )
     else:
         at_server = wire / shape.ps
         stations = (at_server / 2, at_server / 2, server)

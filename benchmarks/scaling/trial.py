@@ -7,8 +7,10 @@ import multiprocessing
 import os
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, Optional
 
 from benchmarks import arguments
@@ -82,13 +84,22 @@ class Trial:
         # Each in a process of its own, since a measured job ends by a signal to its process.
         context = multiprocessing.get_context("spawn")
         pool = concurrent.futures.ProcessPoolExecutor(count, context)
-        with Machines(machines_of(Shape(count, 0), self._share)) as machines, pool:
+        alone = machines_of(Shape(count, 0), self._share)
+        with Machines(alone) as machines, tempfile.TemporaryDirectory() as folder, pool:
+            together = partial(_are_together, Path(folder), count)
             runs = [self.run(Shape(1, 0), machines, index) for index in range(count)]
+            runs = [dataclasses.replace(run, may_begin=together) for run in runs]
             found = list(pool.map(jobs.measure, runs))
         return Reference(
             statistics.mean(one.step_secs for one in found),
             statistics.mean(one.jitter for one in found),
         )
+
+
+def _are_together(folder: Path, count: int) -> bool:
+    """Notes in a folder that this process is ready; returns whether `count` processes are."""
+    (folder / str(os.getpid())).touch()
+    return len(os.listdir(folder)) >= count
 
 
 def machines_of(shape: Shape, share: Optional[float] = None) -> list[Machine]:

@@ -54,7 +54,7 @@ def test_each_condition_is_measured_once_all_trainers_take_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     happened: list[object] = []
-    now = [0.0]
+    now, ready = [0.0], [False]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("os.kill", lambda pid, signum: happened.append("end"))
     run = Run(
@@ -63,6 +63,7 @@ def test_each_condition_is_measured_once_all_trainers_take_steps(
         4.0,
         log_steps=1,
         conditions=(lambda: happened.append("fast"), lambda: happened.append("slow")),
+        may_begin=lambda: ready[0],
         stepping=happened.append,
     )
     watch = Watch(run)
@@ -75,10 +76,13 @@ def test_each_condition_is_measured_once_all_trainers_take_steps(
                 watch.task_line(task, host, f"step {step}/900  9 images/s")
 
     train(1, 3, 1.0)
+    assert happened == ["a", "b"]
+    ready[0] = True
+    train(3, 5, 1.0)
     assert happened == ["a", "b", "fast"]
-    train(3, 10, 1.0)
+    train(5, 12, 1.0)
     assert (happened[3:], watch.has_enough) == (["slow"], False)
-    train(10, 18, 2.0)
+    train(12, 20, 2.0)
     assert (happened[4:], watch.has_enough) == (["end"], True)
     assert [one.images_per_sec for one in watch.figures] == pytest.approx([20, 10])
     watch.close()

@@ -59,15 +59,22 @@ def test_many_asynchronous_trainers_fill_the_servers_link() -> None:
     assert images_per_sec(CONSTANTS, Shape(64, 4), GIGABIT) == pytest.approx(18_830, rel=0.06)
 
 
-def test_synchronous_trainers_wait_for_the_link_from_the_fastest_gradient_on() -> None:
-    step = predict(CONSTANTS, Shape(2, 1, sync=True), GIGABIT)
-    # The other's 2.5 MB take 21.2 ms each way; of two trainers, one is 5.9 ms faster than the mean
-    # (0.1 x 100 ms x about .56), so its gradient is sent that much earlier.
-    assert step.waiting == pytest.approx(0.0212 + 0.0212 - 0.0059, rel=0.01)
-    assert predict(CONSTANTS, Shape(2, 2, sync=True), GIGABIT).waiting < step.waiting
+def test_of_many_synchronous_trainers_half_send_while_the_others_still_read() -> None:
+    step = predict(CONSTANTS, Shape(17, 1, sync=True), GIGABIT)
+    # The others' 16 x 2.5 MB take 340 ms each way: half have read after 0.9 of that, and the
+    # gradients of the other half take 0.5 of it.
+    assert step.waiting == pytest.approx(0.340 * (0.9 + 0.5), rel=0.01)
+    assert predict(CONSTANTS, Shape(17, 2, sync=True), GIGABIT).waiting < step.waiting
 
 
-def test_synchronous_trainers_wait_for_the_slowest_if_the_link_is_fast() -> None:
+def test_synchronous_trainers_wait_for_weights_then_for_the_slowest_one() -> None:
+    uneven = dataclasses.replace(CONSTANTS, jitter=1.0)
+    step = predict(uneven, Shape(2, 1, sync=True), GIGABIT)
+    # The other's weights take 21 ms; of two trainers, one is 59 ms slower than the mean.
+    assert step.waiting == pytest.approx(0.0212 + 0.0589, rel=0.01)
+
+
+def test_synchronous_trainers_wait_for_the_slowest_if_nothing_else_is_slow() -> None:
     small = dataclasses.replace(CONSTANTS, step_bytes=1e4, server_secs=0.0)
     step = predict(small, Shape(2, 1, sync=True), GIGABIT)
     assert step.waiting == pytest.approx(0.00589, rel=0.02)
