@@ -40,6 +40,9 @@ BENCHMARKS = {
     "check-scale": Benchmark(
         "scaling.check_scale", "that model against real runs over slow links (root)"
     ),
+    "link-sharing": Benchmark(
+        "scaling.link_sharing", "how evenly TCP connections share a slow link (root)"
+    ),
     "bare-step": Benchmark("one_machine.bare_step", "the training step alone"),
     "towers": Benchmark(
         "one_machine.towers", "whether other towers and threads are faster, and their flags"

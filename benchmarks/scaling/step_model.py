@@ -20,11 +20,11 @@ import numpy as np
 ROUND_TRIPS = 3.0
 # An Ethernet frame takes 1,538 bytes on the wire, preamble and gap included, and carries 1,448 of
 # a TCP stream. Interfaces count neither the gaps nor, for long writes, each frame's header.
-_FRAMING = 1538 / 1448
+FRAMING = 1538 / 1448
 
 # TCP connections share a link unevenly. Of equal transfers that begin together over one link, half
-# have ended after this part of the time of all (docs/scaling.md).
-_HALF_READ = 0.9
+# have ended after this part of the time that the link needs for all (docs/scaling.md).
+_HALF_READ = 0.85
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Step:
 
 def predict(constants: Constants, shape: Shape, link: Link) -> Step:
     """Predicts how the time of a trainer's step is spent."""
-    wire = constants.step_bytes * _FRAMING / link.bytes_per_sec
+    wire = constants.step_bytes * FRAMING / link.bytes_per_sec
     server = constants.server_cpu(shape.ps)
     calls = constants.own_secs + ROUND_TRIPS * link.round_trip_secs
     compute = constants.compute_secs
