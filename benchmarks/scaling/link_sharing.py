@@ -2,7 +2,7 @@
 
     python -m benchmarks link-sharing --links 20Mbit 100Mbit --transfers 4 8 16
 
-One simulated machine sends as many bytes to each of the others at the same time. A row gives medians
+One simulated machine sends as many bytes to each of the others at the same time. A row has medians
 over the rounds: when the first, half and all of the transfers have ended, as parts of the time that
 the link needs for all bytes. The model of `scale` has a constant for half of them. Needs root.
 """
