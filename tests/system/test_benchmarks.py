@@ -178,6 +178,18 @@ def test_trainers_with_a_share_of_a_core_are_measured_over_each_link_of_one_job(
     assert float(fast["trainer CPU ms a step"]) * float(fast["measured"]) / 16 < 600
 
 
+@needs_namespaces
+def test_transfers_over_one_link_end_within_the_time_that_it_needs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["--links", "20Mbit", "--transfers", "3", "--bytes", "100000", "--rounds", "1"]
+    assert cli.main(["link-sharing", *words]) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "20 Mbit/s" in line)
+    first, half, _, last = (cell.strip() for cell in row.strip("│ ").split("│")[2:])
+    assert 0 < float(first) <= float(half) <= float(last)
+    assert float(last) > 0.8
+
+
 def test_the_start_and_the_end_of_a_job_are_timed(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
