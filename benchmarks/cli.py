@@ -40,6 +40,9 @@ BENCHMARKS = {
     "check-scale": Benchmark(
         "scaling.check_scale", "that model against real runs over slow links (root)"
     ),
+    "link-sharing": Benchmark(
+        "scaling.link_sharing", "how evenly TCP connections share a slow link (root)"
+    ),
     "bare-step": Benchmark("one_machine.bare_step", "the training step alone"),
     "towers": Benchmark(
         "one_machine.towers", "whether other towers and threads are faster, and their flags"
@@ -51,6 +54,9 @@ BENCHMARKS = {
     "input": Benchmark("one_machine.input_speed", "the training input alone: images/s and memory"),
     "data-prep": Benchmark("one_machine.data_prep", "archives to records"),
     "cluster": Benchmark("clusters.cluster", "a whole job; a step with a parameter server"),
+    "many": Benchmark(
+        "clusters.many", "start and end of jobs of up to 16 trainers; memory of their servers"
+    ),
     "converge": Benchmark(
         "convergence.converge",
         "first steps of training with three seeds, compared with committed curves",

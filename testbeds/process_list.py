@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -47,3 +48,19 @@ def all_commands() -> dict[int, str]:
         with contextlib.suppress(OSError):  # The process has ended meanwhile.
             found[pid] = command_of(pid)
     return found
+
+
+def of_dead_processes(folder: Path, pattern: str) -> list[tuple[str, str]]:
+    """Finds what processes have left in a folder that were killed before they could remove it.
+
+    Args:
+      folder: the folder; nothing is found if it does not exist.
+      pattern: regular expression of such a name; its group 1 is two letters and the process's id in
+        hexadecimal digits.
+
+    Returns:
+      (name, group 1) of each.
+    """
+    names = os.listdir(folder) if folder.is_dir() else []
+    found = [(name, match[1]) for name in names if (match := re.fullmatch(pattern, name))]
+    return [one for one in found if not os.path.exists(f"/proc/{int(one[1][2:], 16)}")]

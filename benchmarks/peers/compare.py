@@ -29,6 +29,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.peers.networks import NETWORKS, PRECISIONS
 from benchmarks.peers.report import OURS, Row, read_rows, rounds_of, write_report
 from benchmarks.scaling import jobs
+from benchmarks.scaling.measured_run import Run
 from cifar10.config import flags
 from cifar10.run.environment import hardware, versions
 from launch.cluster.host_list import ROOT, on_this_machine
@@ -120,7 +121,7 @@ def our_rate(case: Case, data_dir: str) -> float:
     ]
     log_steps = max(1, min(_MAX_LOG_STEPS, case.steps // _MIN_GAPS))
     lines = max(_MIN_GAPS, case.steps // log_steps) + 1
-    run = jobs.Run(on_this_machine(0, 0), flags.parse(words), 0.0, log_steps, min_lines=lines)
+    run = Run(on_this_machine(0, 0), flags.parse(words), 0.0, log_steps, min_lines=lines)
     return round(jobs.measure(run).images_per_sec, 1)
 
 

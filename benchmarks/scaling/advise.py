@@ -21,7 +21,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.scaling import jobs
 from benchmarks.scaling.advise_report import Result, best_of, ranked, table_of
 from benchmarks.scaling.advised_ways import Way, ways_on_hosts, ways_on_this_machine
-from benchmarks.scaling.jobs import Figures
+from benchmarks.scaling.measured_run import Figures, Run
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from launch.backends.local.backend import TRANSPORT as LOCAL
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
         for way in ways:
             if way in failed:
                 continue
-            run = jobs.Run(
+            run = Run(
                 way.cluster,
                 _config(options.config, way),
                 options.seconds,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich.table import Table
 
 from benchmarks.scaling.advised_ways import Way
-from benchmarks.scaling.jobs import Figures
+from benchmarks.scaling.measured_run import Figures
 
 _AS_GOOD = 0.95  # share of the fastest rate that counts as equal: runs of the same way differ more
 

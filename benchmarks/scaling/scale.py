@@ -21,6 +21,7 @@ from rich.table import Table
 from benchmarks import arguments
 from benchmarks.errors import BenchmarkError
 from benchmarks.scaling import jobs
+from benchmarks.scaling.measured_run import Run
 from benchmarks.scaling.step_model import (
     Constants,
     Link,
@@ -42,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     config = options.config
     local = flags.parse([*jobs.words_of(config, {"data_dir"}), arguments.data_flag(config)])
     constants = find_constants(
-        options, lambda ps: jobs.Run(on_this_machine(0, ps), local, options.seconds)
+        options, lambda ps: Run(on_this_machine(0, ps), local, options.seconds)
     )
     console = Console(highlight=False)
     console.print(constants_text(constants), soft_wrap=True)
@@ -61,7 +62,7 @@ def add_constants_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--constants", type=pathlib.Path, metavar="FILE", help="do not measure them")
 
 
-def find_constants(options: argparse.Namespace, run_with: Callable[[int], jobs.Run]) -> Constants:
+def find_constants(options: argparse.Namespace, run_with: Callable[[int], Run]) -> Constants:
     """Reads the constants from --constants, or measures them and writes them to --save.
 
     Args:
@@ -80,7 +81,7 @@ def find_constants(options: argparse.Namespace, run_with: Callable[[int], jobs.R
     return constants
 
 
-def measure_constants(run_with: Callable[[int], jobs.Run]) -> Constants:
+def measure_constants(run_with: Callable[[int], Run]) -> Constants:
     """Fits the model to runs of one trainer: alone, with one and with two parameter servers.
 
     Args:

@@ -5,7 +5,7 @@ uses a parameter server's link, its CPU and its link back. Mean value analysis (
 Lavenberg 1980, J. ACM 27:2) gives their throughput, waiting included; it holds for any distribution
 of computing times, and for links that transfers share evenly, as with TCP. A step calls all
 parameter servers at once, and they hold equal pieces of the weights, so the model has only one of
-them. Synchronous trainers all use links and servers at once, after the slowest has computed.
+them. Synchronous trainers all read weights at once, and send gradients as they have computed them.
 """
 
 import dataclasses
@@ -20,7 +20,11 @@ import numpy as np
 ROUND_TRIPS = 3.0
 # An Ethernet frame takes 1,538 bytes on the wire, preamble and gap included, and carries 1,448 of
 # a TCP stream. Interfaces count neither the gaps nor, for long writes, each frame's header.
-_FRAMING = 1538 / 1448
+FRAMING = 1538 / 1448
+
+# TCP connections share a link unevenly. Of equal transfers that begin together over one link, half
+# have ended after this part of the time that the link needs for all (docs/scaling.md).
+_HALF_READ = 0.85
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,14 +111,18 @@ class Step:
 
 def predict(constants: Constants, shape: Shape, link: Link) -> Step:
     """Predicts how the time of a trainer's step is spent."""
-    wire = constants.step_bytes * _FRAMING / link.bytes_per_sec
+    wire = constants.step_bytes * FRAMING / link.bytes_per_sec
     server = constants.server_cpu(shape.ps)
     calls = constants.own_secs + ROUND_TRIPS * link.round_trip_secs
     compute = constants.compute_secs
     if shape.sync:
-        slowest = compute * constants.jitter * largest_of(shape.trainers)
-        queued_wire = wire * max(0.0, shape.trainers / shape.ps - 1)
-        waiting = slowest + max(queued_wire, (shape.trainers - 1) * server)
+        spread = compute * constants.jitter * largest_of(shape.trainers)
+        others = wire * max(0.0, shape.trainers / shape.ps - 1)
+        waiting = max(
+            spread + others / 2,  # for the weights, then for the slowest trainer
+            others * (_HALF_READ + 0.5) / 2,  # until half have weights, then for half the gradients
+            spread + (shape.trainers - 1) * server,
+        )
     else:
         at_server = wire / shape.ps
         stations = (at_server / 2, at_server / 2, server)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from testbeds.errors import TestbedError
 from testbeds.nodes import Nodes
 from tests.faults import checks
 from tests.faults.cells import EVALUATOR, MASTER, SAVING, Cell
@@ -122,14 +123,14 @@ class Bench:
         fault = fault_of(cell)
         try:
             result.undisturbed_secs = self.undisturbed_secs(shape_of(cell))
-        except CellError as error:
+        except (CellError, TestbedError) as error:
             result.wrong.append(str(error))
             return result
         job = self.job(cell.name.replace("/", "-"), shape_of(cell))
         began = time.monotonic()
         try:
             result.outcome, result.wrong = self._carry_out(cell, fault, job)
-        except CellError as error:
+        except (CellError, TestbedError) as error:
             result.missed = isinstance(error, MissedError)
             result.wrong.append(str(error))
         except Exception:

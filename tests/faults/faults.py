@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from testbeds.groups import Group
 from testbeds.process_list import stop_process
 from tests.faults.cells import AGENT, LAUNCHER, START, Cell
-from tests.faults.groups import Group
 from tests.faults.runs import Job, run
 
 _SOURCE = Path(__file__).with_name("clock.c")

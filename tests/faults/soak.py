@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional
 
+from testbeds.errors import TestbedError
 from tests.cifar10.program import make_records
 from tests.faults import checks
 from tests.faults.progress import lost_in
@@ -152,7 +153,7 @@ class Soak:
             if len(self._kills) < kills:
                 wrong.append(f"{len(self._kills)} kills, not {kills}")
             return wrong
-        except CellError as error:
+        except (CellError, TestbedError) as error:
             return [str(error)]
         finally:
             self._log, self._said = job.log(job.lead), job.said()

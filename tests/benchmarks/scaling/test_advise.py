@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.scaling.advise_report import Result, best_of, ranked
 from benchmarks.scaling.advised_ways import Way, as_yaml, ways_on_hosts, ways_on_this_machine
-from benchmarks.scaling.jobs import Figures
+from benchmarks.scaling.measured_run import Figures
 from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.host_list import from_hosts, on_this_machine

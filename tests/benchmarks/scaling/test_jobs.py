@@ -2,82 +2,17 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scaling.jobs import Figures, Run, Watch, describe, log_steps_for, words_of
+from benchmarks.scaling.jobs import Watch, describe, log_steps_for, words_of
+from benchmarks.scaling.measured_run import Run
 from benchmarks.scaling.task import Used, read_used, sent_bytes, used_line
 from cifar10.config import flags
 from launch.cluster.host_list import on_this_machine
 
 
-def progress(step: int) -> str:
-    """Returns a progress line as cifar10_main.py prints it."""
-    return f"epoch 0.1/9  step {step}/1,000  loss 2.3  accuracy 0.1  lr 0.1  9 images/s  1s left"
-
-
-def watched(*words: str, workers: int = 1) -> Watch:
-    config = flags.parse(["--train-batch-size=10", *words])
-    run = Run(on_this_machine(workers, 1), config, 0.0, log_steps=2)
-    return Watch(run)
-
-
-def fed(watch: Watch, pace: float = 1.0) -> Figures:
-    """Feeds a job of two trainers to `watch` and returns its figures.
-
-    A progress line stands for two steps; the master prints one every second, the worker one every
-    two seconds.
-
-    Args:
-      watch: the watch of a job with a worker.
-      pace: factor of the trainers' speed.
-    """
-    for second in range(13):
-        for task in ("master/0", "worker/0", "ps/0"):
-            used = Used(0.5 * second, 1000 * second, 100 * second)
-            host = "b" if task == "worker/0" else "a"
-            watch.take(task, host, used_line(used), second - 0.01)
-        watch.take("master/0", "a", progress(3 * second), float(second) / pace)
-        if not second % 2:
-            watch.take("worker/0", "b", progress(3 * second + 1), float(second) / pace)
-    return watch.figures()
-
-
-def test_rates_of_all_trainers_add_up() -> None:
-    figures = fed(watched())
-    # 20 images a second of the master, 10 of the worker.
-    assert figures.images_per_sec == pytest.approx(30)
-    assert figures.step_secs == pytest.approx((0.5 + 1.0) / 2)
-    assert figures.jitter == 0
-
-
-def test_staleness_is_the_updates_by_others_for_each_of_a_trainers_own() -> None:
-    # In a second, the master makes two updates and the worker one. So there is one update by others
-    # for the two of the master, and there are two for the one of the worker.
-    assert fed(watched("--sync=false")).staleness == pytest.approx(1.0, rel=0.1)
-    assert fed(watched()).staleness == 0
-
-
-def test_use_is_counted_once_a_host() -> None:
-    figures = fed(watched())
-    assert figures.cpu_cores == pytest.approx({"master/0": 0.5, "worker/0": 0.5, "ps/0": 0.5})
-    assert figures.busy_cores == pytest.approx(1.5)
-    assert figures.wire_bytes == pytest.approx(2000)
-    assert figures.loopback_bytes == pytest.approx(200)
-
-
-def test_the_steady_part_begins_once_all_trainers_have_warmed_up() -> None:
-    watch = watched()
-    for second in range(5):
-        watch.take("master/0", "a", progress(second), float(second))
-        assert not watch.is_steady
-    watch.take("worker/0", "b", progress(6), 5.0)
-    assert not watch.is_steady
-    watch.take("worker/0", "b", progress(7), 6.0)
-    assert watch.is_steady
-
-
 def test_a_tasks_use_is_read_as_it_was_written() -> None:
     used = Used(1.25, 300, 4)
     assert read_used(used_line(used)) == used
-    assert read_used(progress(3)) is None
+    assert read_used("epoch 0.1/9  step 3/1,000  loss 2.3") is None
 
 
 def test_the_loopback_counts_apart() -> None:
@@ -113,3 +48,41 @@ def test_lines_come_some_times_a_second() -> None:
 
 def test_a_cluster_in_words() -> None:
     assert describe(on_this_machine(2, 1)) == "1 master, 2 worker, 1 ps"
+
+
+def test_each_condition_is_measured_once_all_trainers_take_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    happened: list[object] = []
+    now, ready = [0.0], [False]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("os.kill", lambda pid, signum: happened.append("end"))
+    run = Run(
+        on_this_machine(1, 1),
+        flags.parse(["--train-batch-size=10"]),
+        4.0,
+        log_steps=1,
+        conditions=(lambda: happened.append("fast"), lambda: happened.append("slow")),
+        may_begin=lambda: ready[0],
+        stepping=happened.append,
+    )
+    watch = Watch(run)
+
+    def train(first: int, last: int, pace: float) -> None:
+        for step in range(first, last):
+            now[0] += pace
+            for task, host in (("master/0", "a"), ("worker/0", "b")):
+                watch.task_line(task, host, used_line(Used(0.1 * step, 1000 * step, 0)))
+                watch.task_line(task, host, f"step {step}/900  9 images/s")
+
+    train(1, 3, 1.0)
+    assert happened == ["a", "b"]
+    ready[0] = True
+    train(3, 5, 1.0)
+    assert happened == ["a", "b", "fast"]
+    train(5, 12, 1.0)
+    assert (happened[3:], watch.has_enough) == (["slow"], False)
+    train(12, 20, 2.0)
+    assert (happened[4:], watch.has_enough) == (["end"], True)
+    assert [one.images_per_sec for one in watch.figures] == pytest.approx([20, 10])
+    watch.close()

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.scaling import jobs, scale
-from benchmarks.scaling.jobs import Figures, Run
+from benchmarks.scaling.measured_run import Figures, Run
 from cifar10.config import flags
 from launch.cluster.host_list import on_this_machine
 

@@ -59,11 +59,25 @@ def test_many_asynchronous_trainers_fill_the_servers_link() -> None:
     assert images_per_sec(CONSTANTS, Shape(64, 4), GIGABIT) == pytest.approx(18_830, rel=0.06)
 
 
-def test_synchronous_trainers_wait_for_the_slowest_and_for_the_link() -> None:
-    step = predict(CONSTANTS, Shape(2, 1, sync=True), GIGABIT)
-    slowest = 0.1 * 0.1 * 0.589  # the larger of two standard normal numbers: about .56
-    assert step.waiting == pytest.approx(slowest + 0.0425, rel=0.01)
-    assert predict(CONSTANTS, Shape(2, 2, sync=True), GIGABIT).waiting < step.waiting
+def test_of_many_synchronous_trainers_half_send_while_the_others_still_read() -> None:
+    step = predict(CONSTANTS, Shape(17, 1, sync=True), GIGABIT)
+    # The others' 16 x 2.5 MB take 340 ms each way: half have read after 0.85 of that, and the
+    # gradients of the other half take 0.5 of it.
+    assert step.waiting == pytest.approx(0.340 * (0.85 + 0.5), rel=0.01)
+    assert predict(CONSTANTS, Shape(17, 2, sync=True), GIGABIT).waiting < step.waiting
+
+
+def test_synchronous_trainers_wait_for_weights_then_for_the_slowest_one() -> None:
+    uneven = dataclasses.replace(CONSTANTS, jitter=1.0)
+    step = predict(uneven, Shape(2, 1, sync=True), GIGABIT)
+    # The other's weights take 21 ms; of two trainers, one is 59 ms slower than the mean.
+    assert step.waiting == pytest.approx(0.0212 + 0.0589, rel=0.01)
+
+
+def test_synchronous_trainers_wait_for_the_slowest_if_nothing_else_is_slow() -> None:
+    small = dataclasses.replace(CONSTANTS, step_bytes=1e4, server_secs=0.0)
+    step = predict(small, Shape(2, 1, sync=True), GIGABIT)
+    assert step.waiting == pytest.approx(0.00589, rel=0.02)
 
 
 def test_more_of_anything_never_slows_the_whole_job() -> None:
