@@ -7,29 +7,30 @@
 to the last exit. They train a 100-unit MLP on the 3,072 inputs of CIFAR-10 with batches of 100 and
 Adam, as PS/worker demos do. It also times the same job with tf.estimator alone, asynchronous
 (stock_estimator.py in this folder); its ps never ends by itself and is killed after the trainers.
-`tax` compares the wall time of a step of one ps and one master with that of a single process.
+`tax` compares a step of one ps and one master with that of a single process: wall time, and CPU
+time of each task. With `--pinned`, the ps has one core and the trainer another.
 Variants take turns, so that other load on the machine slows all of them alike; read the ratios. The
 first line names the machine, each run prints a JSON line, and a table comes last. All tasks run on
 this machine.
 """
 
-import contextlib
 import json
 import os
 import pathlib
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.arguments import at_least_one, new_parser
+from benchmarks.clusters.tax import JOB_SECS, cluster_job, measure_tax
 from benchmarks.table_text import machine_text
 from cifar10.run.environment import hardware, versions
-from testbeds.processes import ClusterOfProcesses, cluster, run_alone
+from testbeds.processes import cluster
 
 _MLP = (
     "--model=mlp",
@@ -42,7 +43,6 @@ _MLP = (
 )
 _STOCK = "stock tf.estimator, asynchronous"
 _STOCK_PROGRAM = pathlib.Path(__file__).with_name("stock_estimator.py")
-_JOB_SECS = 3600.0  # time limit of a whole job
 
 
 def main(argv: Sequence[str]) -> None:
@@ -56,6 +56,7 @@ def main(argv: Sequence[str]) -> None:
         kind.add_argument("--rounds", type=at_least_one, default=3)
     tax.add_argument("--num-layers", type=at_least_one, nargs="+", default=[44])
     tax.add_argument("--batch-sizes", type=at_least_one, nargs="+", default=[16])
+    tax.add_argument("--pinned", action="store_true", help="one core for each of the two tasks")
     arguments = parser.parse_args(argv)
     steps = arguments.steps
     flags = [f"--data-dir={arguments.data_dir.resolve()}", f"--train-steps={steps}"]
@@ -66,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
     else:
         flags.append(f"--log-steps={max(1, steps // 10)}")
         networks = [(one, size) for one in arguments.num_layers for size in arguments.batch_sizes]
-        Console().print(measure_tax(flags, networks, arguments.rounds))
+        Console().print(measure_tax(flags, networks, arguments.rounds, arguments.pinned))
 
 
 def measure_mlp(flags: Sequence[str], steps: int, rounds: int) -> Table:
@@ -91,28 +92,12 @@ def measure_mlp(flags: Sequence[str], steps: int, rounds: int) -> Table:
     return table
 
 
-@contextlib.contextmanager
-def _cluster_job(
-    flags: Sequence[str], **shape: Any
-) -> Iterator[tuple[ClusterOfProcesses, pathlib.Path]]:
-    """Yields a cluster that has not started yet and its output folder; removes both at the end.
-
-    Args:
-      flags: flags of every task, without --output-dir.
-      shape: keyword arguments of ClusterOfProcesses; by default a master, a worker and a ps.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        output = pathlib.Path(folder) / "output"
-        with cluster(pathlib.Path(folder), *flags, f"--output-dir={output}", **shape) as tasks:
-            yield tasks, output
-
-
 def _whole_job(flags: Sequence[str]) -> dict[str, Any]:
     """Runs cifar10_main.py as a master, a worker and a ps; returns the job's figures."""
     started = time.monotonic()
-    with _cluster_job(flags) as (tasks, output):
+    with cluster_job(flags) as (tasks, output):
         tasks.start()
-        tasks.wait(_JOB_SECS)
+        tasks.wait(JOB_SECS)
         seconds = time.monotonic() - started
         figures = json.loads((output / "result.json").read_text())["figures"]
     return {
@@ -130,70 +115,8 @@ def _stock_job(steps: int) -> dict[str, Any]:
         started = time.monotonic()
         with cluster(pathlib.Path(folder), *words, program=_STOCK_PROGRAM) as tasks:
             tasks.start()
-            tasks.wait(_JOB_SECS, but=["ps/0"])
+            tasks.wait(JOB_SECS, but=["ps/0"])
             return {"seconds": round(time.monotonic() - started, 2)}
-
-
-def measure_tax(flags: Sequence[str], networks: Sequence[tuple[int, int]], rounds: int) -> Table:
-    """Measures the milliseconds of a step with a ps and without, in turns, for each network.
-
-    Args:
-      flags: flags of cifar10_main.py, without --num-layers and --train-batch-size.
-      networks: (number of layers, batch size) of each network.
-      rounds: pairs of runs for each network.
-    """
-    title = "1 ps and 1 master against a single process: wall time of a step"
-    table = Table("layers", "batch", "alone ms", "with a ps ms", "ratio", "ratios", title=title)
-    for layers, size in networks:
-        more = [*flags, f"--num-layers={layers}", f"--train-batch-size={size}"]
-        alone, with_ps = [], []
-        for index in range(rounds):
-            load = os.getloadavg()[0]
-            alone.append(_step_ms(more))
-            with_ps.append(_step_ms(more, has_ps=True))
-            _print_line(
-                round=index + 1,
-                num_layers=layers,
-                batch_size=size,
-                alone_ms=round(alone[-1], 2),
-                with_ps_ms=round(with_ps[-1], 2),
-                ratio=round(with_ps[-1] / alone[-1], 3),
-                load=load,
-            )
-        ratios = [one / other for one, other in zip(with_ps, alone)]
-        table.add_row(
-            str(layers),
-            str(size),
-            f"{statistics.median(alone):.1f}",
-            f"{statistics.median(with_ps):.1f}",
-            f"{statistics.median(ratios):.3f}",
-            ", ".join(f"{ratio:.3f}" for ratio in ratios),
-        )
-    return table
-
-
-def _step_ms(flags: Sequence[str], has_ps: bool = False) -> float:
-    """Trains, and returns the milliseconds of a step: the median over the rows of history.json.
-
-    The first row, which holds the warm-up, and the last are left out. Validation does not count,
-    since the history's clock stops for it.
-
-    Args:
-      flags: flags of cifar10_main.py, without --output-dir.
-      has_ps: whether a ps and a master train instead of a single process.
-    """
-    with _cluster_job(flags, num_workers=0) as (tasks, output):
-        if has_ps:
-            tasks.start()
-            tasks.wait(_JOB_SECS)
-        else:
-            run_alone(output.parent, [*flags, f"--output-dir={output}"])
-        rows = json.loads((output / "result.json").read_text())["history"]["train"]
-    pairs = list(zip(rows, rows[1:]))[:-1]
-    return 1000 * statistics.median(
-        (row["seconds"] - before["seconds"]) / (row["step"] - before["step"])
-        for before, row in pairs
-    )
 
 
 def _print_line(**figures: Any) -> None:
