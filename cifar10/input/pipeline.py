@@ -40,7 +40,8 @@ class TrainInput:
     Attributes:
       batch_size: the number of images per batch.
       seed: the seed of the permutations and of the augmentation.
-      distort: whether to crop and flip images at random.
+      distort: whether to crop, flip and cut out at random; if not, the four settings after this one
+        have no effect.
       crop_padding: the most pixels by which a crop shifts an image, in each direction.
       crop_fill: how pixels that a shift uncovers are filled, `zeros` or `reflect`.
       flip: `random` or `alternating`.
@@ -128,12 +129,15 @@ def training_batches(records: RecordSet, settings: TrainInput) -> tf.data.Datase
     @_graph_code
     def batches(images: Any, labels: Any) -> tf.data.Dataset:
         images.set_shape([count, schema.HEIGHT, schema.WIDTH, schema.CHANNELS])
-        pixels = augment.pixel_table(images)
+        pixels = augment.pixel_table(images) if settings.distort else None
 
         @_graph_code
         def batch(drawn: Any) -> tuple[Any, Any]:
+            chosen = drawn[:, 0]
+            if pixels is None:  # To copy whole images is much faster than to gather pixels.
+                return tf.gather(images, chosen), tf.gather(labels, chosen)
             pictures = augment.render(pixels, drawn, settings.crop_fill, settings.cutout)
-            return pictures, tf.gather(labels, drawn[:, 0])
+            return pictures, tf.gather(labels, chosen)
 
         return draws(count, settings).map(batch)
 

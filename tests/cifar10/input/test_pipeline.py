@@ -287,6 +287,18 @@ def test_batches_are_prepared_ahead_and_made_whole(records):
     assert operations[2] == operations[50]
 
 
+def test_without_distortion_images_are_copied_whole(records):
+    bodies = {}
+    for distort in (False, True):
+        with tf.Graph().as_default() as graph:
+            training_batches(records, TrainInput(16, seed=1, distort=distort))
+            library = graph.as_graph_def().library
+        bodies[distort] = [node.op for body in library.function for node in body.node_def]
+    # Pixels that a shift uncovers are selected one by one.
+    assert "SelectV2" in bodies[True]
+    assert "SelectV2" not in bodies[False]
+
+
 def test_a_split_without_records_is_refused(tmp_path):
     record_files.write_numbered(tmp_path, "train", 2)
     with pytest.raises(DataError, match="has no eval records"):
