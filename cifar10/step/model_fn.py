@@ -1,5 +1,6 @@
 """The Estimator's model_fn: an EstimatorSpec for TRAIN, EVAL and PREDICT."""
 
+import dataclasses
 from typing import Optional
 
 import tensorflow.compat.v1 as tf
@@ -38,6 +39,10 @@ def model_fn(
         with tf.device(params.place.task_device):
             tf.identity(features[:_SAMPLES_SHOWN], SAMPLES)
             return build_step(features, labels, params).spec()
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        # An exported model must not depend on the library of our own convolutions.
+        plan = dataclasses.replace(params.plan, own_kernels=False)
+        params = dataclasses.replace(params, plan=plan)
     if params.augments_test and mode == tf.estimator.ModeKeys.EVAL:
         all_logits = _logits(augment.test_views(features), params)
         logits = all_logits[: tf.shape(features)[0]]

@@ -69,14 +69,13 @@ def export(job: Job, checkpoint: str) -> str:
 
 
 def _portable(job: Job) -> Job:
-    """Returns the job with one tower and TensorFlow's ops, for any device and any machine."""
+    """Returns the job with one tower, bound to no device, in a layout that all devices support."""
     plan = dataclasses.replace(
         job.plan,
         tower_devices=("",),
         variable_devices=("",),
         data_format="channels_last",
         compute_dtype=tf.float32,
-        own_kernels=False,
     )
     return dataclasses.replace(job, plan=plan, params=dataclasses.replace(job.params, plan=plan))
 
