@@ -1,6 +1,8 @@
 """Exact evaluation of one checkpoint on a whole split, with the probabilities of each image."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import numpy as np
@@ -86,11 +88,7 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
       Stopped: a signal arrived.
     """
     collect = CollectHook()
-    kept = job.evaluation
-    if job.config.test_time_augmentation:
-        params = dataclasses.replace(job.params, augments_test=True)
-        kept = KeptEvaluation(make_estimator(job.config, params, job.estimator.config))
-    with clear_errors(job.config):
+    with _evaluation_of(job) as kept, clear_errors(job.config):
         # A checkpoint may be evaluated again; its row in TensorBoard is the last one.
         step = checkpoints.read_counter(checkpoint, "global_step")
         summaries.take_back(job.config.log_folder(split), step)
@@ -126,12 +124,24 @@ def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> 
     )
 
 
+@contextlib.contextmanager
+def _evaluation_of(job: Job) -> Iterator[KeptEvaluation]:
+    """Yields the job's evaluation, or one with test-time augmentation, closed at the end."""
+    if not job.config.test_time_augmentation:
+        yield job.evaluation
+        return
+    params = dataclasses.replace(job.params, augments_test=True)
+    estimator = make_estimator(job.config, params, job.estimator.config)
+    with contextlib.closing(KeptEvaluation(estimator)) as kept:
+        yield kept
+
+
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     """Runs the mode: prints accuracy and loss of a checkpoint on the eval split."""
     records = open_records(config.data_place)
     records.require(EVAL)
-    job = start_job(config, records)
-    result = evaluate_split(job, EVAL, checkpoints.find(config), stop)
+    with contextlib.closing(start_job(config, records)) as job:
+        result = evaluate_split(job, EVAL, checkpoints.find(config), stop)
     correct = np.diag(result.confusion_matrix)
     say(f"{job.config.model_title}, {result.checkpoint}, {job.plan.summary}")
     for name, right, total in zip(job.class_names, correct, result.confusion_matrix.sum(axis=1)):

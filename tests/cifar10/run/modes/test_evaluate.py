@@ -1,0 +1,38 @@
+"""An evaluation of one checkpoint frees what it alone needed."""
+
+import pathlib
+
+import pytest
+
+from cifar10.config.train_config import TrainConfig
+from cifar10.host.signals import StopRequest
+from cifar10.input.records import open_records
+from cifar10.run.job import make_job
+from cifar10.run.modes.evaluate import evaluate_split
+from cifar10.tf_internals.kept_evaluation import KeptEvaluation
+from tests.cifar10.record_files import write_numbered
+from tests.cifar10.run.modes.test_export import save_untrained
+
+
+@pytest.mark.parametrize("augments", [False, True])
+def test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
+    augments: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    closed: list[KeptEvaluation] = []
+    close = KeptEvaluation.close
+    monkeypatch.setattr(KeptEvaluation, "close", lambda kept: (closed.append(kept), close(kept))[1])
+    for split, count in (("train", 20), ("eval", 10)):
+        write_numbered(tmp_path / "data", split, count)
+    config = TrainConfig(
+        model="mlp",
+        data_dir=str(tmp_path / "data"),
+        output_dir=str(tmp_path / "output"),
+        test_time_augmentation=augments,
+    )
+    checkpoint = save_untrained(config)
+    job = make_job(config, open_records(config.data_place))
+    evaluation = evaluate_split(job, "eval", checkpoint, StopRequest())
+    assert evaluation.count == 10
+    assert (evaluation.augmented_accuracy is not None) == augments
+    assert len(closed) == int(augments)
+    assert job.evaluation not in closed
