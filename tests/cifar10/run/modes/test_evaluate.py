@@ -20,7 +20,12 @@ def test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
 ):
     closed: list[KeptEvaluation] = []
     close = KeptEvaluation.close
-    monkeypatch.setattr(KeptEvaluation, "close", lambda kept: (closed.append(kept), close(kept))[1])
+
+    def noted_close(kept: KeptEvaluation) -> None:
+        closed.append(kept)
+        close(kept)
+
+    monkeypatch.setattr(KeptEvaluation, "close", noted_close)
     for split, count in (("train", 20), ("eval", 10)):
         write_numbered(tmp_path / "data", split, count)
     config = TrainConfig(
