@@ -12,6 +12,7 @@ open descriptors. A table comes last.
 import contextlib
 import itertools
 import json
+import math
 import os
 import pathlib
 import re
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from rich.console import Console
 from rich.table import Table
@@ -49,16 +50,17 @@ class Figures(NamedTuple):
     """The figures of a job.
 
     Attributes:
-      start_secs: seconds from the launcher's start until all trainers have taken a step.
-      end_secs: seconds from the last step to the launcher's exit.
+      start_secs: seconds from the launcher's start until all trainers have taken a step; None: they
+        never had.
+      end_secs: seconds from the last step to the launcher's exit; None: there was no step.
       memory_mb: the highest memory of a parameter server at a step, in MB (resident).
       peak_mb: the highest memory of a parameter server since its start, in MB.
       descriptors: the highest number of descriptors that a parameter server has open.
       exit_code: that of the launcher.
     """
 
-    start_secs: float
-    end_secs: float
+    start_secs: Optional[float]
+    end_secs: Optional[float]
     memory_mb: float
     peak_mb: float
     descriptors: int
@@ -84,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
         figures = measure(trainers, ps, flags)
         failed = failed or figures.exit_code != 0
         print(json.dumps({"trainers": trainers, "ps": ps, **figures._asdict()}), flush=True)
-        times = [f"{one:.1f}" for one in (figures.start_secs, figures.end_secs)]
+        times = ["-" if one is None else f"{one:.1f}" for one in figures[:2]]
         rest = (figures.memory_mb, figures.peak_mb, figures.descriptors, figures.exit_code)
         table.add_row(str(trainers), str(ps), *times, *map(str, rest))
     Console().print(table)
@@ -124,13 +126,18 @@ def measure(trainers: int, ps: int, flags: Sequence[str]) -> Figures:
                 raise
         end = time.monotonic()
     return Figures(
-        start_secs=round(watch.all_stepped - begin, 1),
-        end_secs=round(end - watch.last_step, 1),
+        start_secs=between(begin, watch.all_stepped),
+        end_secs=between(watch.last_step, end),
         memory_mb=round(max((use.memory_mb for use in watch.uses), default=0.0)),
         peak_mb=round(max((use.peak_mb for use in watch.uses), default=0.0)),
         descriptors=max((use.descriptors for use in watch.uses), default=0),
         exit_code=launcher.returncode,
     )
+
+
+def between(begin: float, end: float) -> Optional[float]:
+    """Returns the seconds from one time to another, rounded; None if one of them never came."""
+    return round(end - begin, 1) if math.isfinite(end - begin) else None
 
 
 class Watch:
@@ -141,7 +148,7 @@ class Watch:
 
     Attributes:
       all_stepped: time at which the last trainer printed its first step; infinite until then.
-      last_step: time of the last progress line with a new step.
+      last_step: time of the last progress line with a new step; infinite until then.
       uses: what parameter servers were seen to take.
     """
 

@@ -2,7 +2,7 @@ import math
 import subprocess
 import sys
 
-from benchmarks.clusters.many import Watch, servers_use
+from benchmarks.clusters.many import Watch, between, servers_use
 
 
 def line(task: str, step: int) -> str:
@@ -26,6 +26,14 @@ def test_the_last_step_is_when_its_first_line_came() -> None:
     for secs, task, step in ((1.0, "master/0", 19), (2.0, "worker/0", 20), (3.0, "master/0", 20)):
         watch.take(line(task, step), secs)
     assert watch.last_step == 2.0
+
+
+def test_a_job_that_fails_before_its_first_step_has_no_times() -> None:
+    watch = Watch(2)
+    watch.take("master/0 failed\n", 3.0)
+    assert between(1.0, watch.all_stepped) is None
+    assert between(watch.last_step, 4.0) is None
+    assert between(1.0, 3.26) == 2.3
 
 
 def test_only_parameter_servers_of_the_job_are_looked_at() -> None:
