@@ -10,7 +10,8 @@ from cifar10.models.base import Model, Network
 _MODELS: tuple[Model, ...] = (
     resnet.V1,
     resnet.V2,
-    fastnet.MODEL,
+    fastnet.SMALL,
+    fastnet.LARGE,
     mlp.MODEL,
 )
 _REGISTRY: dict[str, Model] = {}

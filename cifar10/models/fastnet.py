@@ -1,11 +1,13 @@
-"""fastnet: a whitened, ResNet-9-like network that learns in ten epochs.
+"""fastnet: a whitened, ResNet-9-like network that learns in ten epochs, and a larger one.
 
-The network of airbench94 (Jordan 2024, arXiv:2404.00498, section 3): a fixed 2x2 convolution that
-whitens patches, three groups of two 3x3 convolutions, batch normalisation without scale, GELU, and
-a head whose logits are divided by nine. Two million weights, 0.71 GFLOP a training image.
+The networks of airbench94 and airbench96 (Jordan 2024, arXiv:2404.00498): a fixed 2x2 convolution
+that whitens patches, three groups of 3x3 convolutions, each followed by batch normalisation without
+scale and GELU, and a head whose logits are divided by nine. fastnet has two million weights and
+0.71 GFLOP a training image; fastnet_large has ten million and 2.71 GFLOP.
 """
 
 import dataclasses
+import functools
 from typing import Any, Callable
 
 from cifar10.models.base import Layers, Model, Network, Rate
@@ -13,7 +15,6 @@ from cifar10.schema import NUM_CLASSES
 from cifar10.settings import setting
 
 WHITENING_SIZE = 2
-GROUP_FILTERS = (64, 256, 256)
 _LOGIT_FACTOR = 1 / 9
 
 
@@ -26,54 +27,75 @@ class FastnetSettings:
     )
 
 
-def fastnet(layers: Layers, images: Any) -> Any:
+def fastnet(
+    layers: Layers,
+    images: Any,
+    group_filters: tuple[int, int, int] = (64, 256, 256),
+    group_layers: int = 2,
+) -> Any:
     """Builds the network.
 
     Args:
       layers: the layers of the tower.
       images: standardised images, float32 [N, 32, 32, 3].
+      group_filters: the filters of the convolutions of each group.
+      group_layers: the number of convolutions of a group. If there are more than two, a shortcut
+        passes all but the first.
 
     Returns:
       Logits float32 [N, 10].
     """
     x = layers.gelu(layers.whitening(layers.cast_images(images), WHITENING_SIZE))  # [N, 31, 31, 24]
-    for group, filters in enumerate(
-        GROUP_FILTERS
-    ):  # [N, 15, 15, 64], [.. 7, 7, 256], [.. 3, 3, ..]
+    for group, filters in enumerate(group_filters):  # [N, 15, 15, ..], [N, 7, 7, ..], [N, 3, 3, ..]
         with layers.scope(f"group_{group}"):
             x = layers.conv(
                 x, filters, 3, initializer=layers.partial_identity(), after_early=group == 0
             )
-            x = layers.gelu(layers.batch_norm(layers.max_pool(x, 2), scale=False))
-            x = layers.conv(x, filters, 3, initializer=layers.partial_identity())
-            x = layers.gelu(layers.batch_norm(x, scale=False))
+            x = first = layers.gelu(layers.batch_norm(layers.max_pool(x, 2), scale=False))
+            for layer in range(2, group_layers + 1):
+                x = layers.conv(x, filters, 3, initializer=layers.partial_identity())
+                x = layers.batch_norm(x, scale=False)
+                if layer == group_layers > 2:
+                    x += first
+                x = layers.gelu(x)
     with layers.scope("head"):
-        x = layers.flatten(layers.to_float32(layers.max_pool(x, 3)))  # [N, 256]
+        x = layers.flatten(layers.to_float32(layers.max_pool(x, 3)))  # [N, filters]
         head = layers.dense(x, NUM_CLASSES, initializer=layers.uniform(), bias=False)
         return _LOGIT_FACTOR * head
 
 
 class Fastnet(Model):
-    """fastnet, whose first layer is computed from the training images' principal components."""
+    """fastnet, whose first layer is computed from the training images' principal components.
 
-    name = "fastnet"
+    Args:
+      name: the value of `--model`.
+      group_filters: see `fastnet`.
+      group_layers: see `fastnet`.
+    """
+
     settings = FastnetSettings
     convolves = normalises = True
 
+    def __init__(self, name: str, group_filters: tuple[int, int, int], group_layers: int) -> None:
+        self.name = name
+        self._build = functools.partial(
+            fastnet, group_filters=group_filters, group_layers=group_layers
+        )
+
     def title(self, config: Any) -> str:
-        """Returns the name, since there is only one size."""
+        """Returns the name, since each size has its own."""
         return self.name
 
     def network(self, config: Any) -> Network:
-        """Returns the function `fastnet`."""
-        return fastnet
+        """Returns the network of this size."""
+        return self._build
 
     def rate(self, config: Any) -> Rate:
         """Returns a ResNet's learning rate, with an upper limit for asynchronous training."""
         return Rate(0.1, 128, 0.8, 0.02)
 
     def shape(self, config: Any) -> dict[str, Any]:
-        """Returns nothing, since there is only one size."""
+        """Returns nothing, since the name determines the variables."""
         return {}
 
     def first_values(self, sample: Callable[[int], Any]) -> dict[str, Any]:
@@ -84,4 +106,5 @@ class Fastnet(Model):
         return {whitening.PROJECTION: whitening.whitening_projection(images, WHITENING_SIZE)}
 
 
-MODEL = Fastnet()
+SMALL = Fastnet("fastnet", (64, 256, 256), 2)
+LARGE = Fastnet("fastnet_large", (128, 384, 512), 3)

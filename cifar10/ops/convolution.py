@@ -16,7 +16,7 @@ from cifar10.ops.kernels import library
 _FEWEST_CHANNELS, _FEWEST_IMAGES = 64, 16
 # Limits for `cifar10.ops.kernels` where an image has several tiles: with more filters, data leaves
 # the caches near the core, and positions that tiles cover outside an image are computed in vain.
-_MOST_FILTERS, _MOST_COVERED = 64 * 256, 1.2
+_MOST_FILTERS, _MOST_COVERED = 128 * 384, 1.2
 # Limits for `filter_gradient_by_images`: the size of the piece of a batch that a core computes
 # fastest, as the positions of all its images together, and as images per channel.
 _POSITIONS_A_PIECE, _IMAGES_A_CHANNEL = 7_300, 0.5

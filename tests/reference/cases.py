@@ -68,7 +68,7 @@ class Case:
     def tolerance(self) -> Tolerance:
         """The largest errors that the precision and the update rule allow."""
         if self.precision == "bf16":
-            return BF16_FASTNET if self.settings.model == "fastnet" else BF16
+            return BF16_FASTNET if self.settings.model.startswith("fastnet") else BF16
         return ADAM if self.settings.optimizer == "adam" else FP32
 
     @property
@@ -157,6 +157,7 @@ _MUON = _made(
     **_FASTNET,
 )
 _NESTEROV = _made(optimizer="nesterov", learning_rate=0.02, **_FASTNET)
+_LARGE = dataclasses.replace(_NESTEROV, model="fastnet_large")
 _MLP = _made(model="mlp", optimizer="momentum", **_MOMENTUM)
 _MLP_ADAM = _made(model="mlp", decay_biases=True, label_smoothing=0.1, **_ADAM)
 
@@ -169,6 +170,7 @@ CASES = (
     Case(_V2_ADAM),
     Case(_MUON, "own", evaluates=True),
     Case(_NESTEROV, trainers=2),
+    Case(_LARGE, "own", evaluates=True),
     Case(_MLP, evaluates=True),
     Case(_MLP_ADAM, towers=2),
     Case(_MLP, trainers=2),

@@ -189,16 +189,22 @@ def resnet(run: Pass, images: Tensor, is_v2: bool, blocks: int = 1) -> Tensor:
     return run.dense(tf.reduce_mean(x, [1, 2]), "model/head/dense")
 
 
-def fastnet(run: Pass, images: Tensor) -> Tensor:
-    """Returns the logits of airbench94's network: Jordan 2024, arXiv:2404.00498, section 3."""
+def fastnet(run: Pass, images: Tensor, layers: int) -> Tensor:
+    """Returns the logits of airbench94's network, or airbench96's: Jordan 2024, arXiv:2404.00498.
+
+    The first has two `layers` in a group. The second has three, and a shortcut past the last two.
+    """
     x = _gelu(run.whiten(images))
     for group in range(3):
         name = f"model/group_{group}"
         x = run.max_pool(run.conv(x, f"{name}/conv"), 2)
-        x = _gelu(run.batch_norm(x, f"{name}/batch_norm"))
-        x = _gelu(run.batch_norm(run.conv(x, f"{name}/conv_1"), f"{name}/batch_norm_1"))
-    x = tf.reshape(run.max_pool(x, 3), [-1, 256])
-    return run.dense(x, "model/head/dense") / 9
+        x = first = _gelu(run.batch_norm(x, f"{name}/batch_norm"))
+        for layer in range(1, layers):
+            x = run.batch_norm(run.conv(x, f"{name}/conv_{layer}"), f"{name}/batch_norm_{layer}")
+            if layers == 3 and layer == 2:
+                x += first
+            x = _gelu(x)
+    return run.dense(tf.squeeze(run.max_pool(x, 3), [1, 2]), "model/head/dense") / 9
 
 
 def mlp(run: Pass, images: Tensor) -> Tensor:
@@ -210,7 +216,8 @@ def mlp(run: Pass, images: Tensor) -> Tensor:
 NETWORKS = {
     "resnet": lambda run, images: resnet(run, images, is_v2=False),
     "resnet_v2": lambda run, images: resnet(run, images, is_v2=True),
-    "fastnet": fastnet,
+    "fastnet": lambda run, images: fastnet(run, images, layers=2),
+    "fastnet_large": lambda run, images: fastnet(run, images, layers=3),
     "mlp": mlp,
 }
 

@@ -90,7 +90,10 @@ def test_a_flag_removes_what_it_makes_pointless(write):
         ("num_layers: 2.5\n", "1: num_layers must be a whole number, got '2.5'"),
         ("sync: maybe\n", "1: sync must be true or false, got 'maybe'"),
         ("seed: 1\ncutout: 33\n", "2: cutout must be at least 0 and at most 32, got 33"),
-        ("model: vgg\n", "1: model must be one of resnet, resnet_v2, fastnet, mlp, got vgg"),
+        (
+            "model: vgg\n",
+            "1: model must be one of resnet, resnet_v2, fastnet, fastnet_large, mlp, got vgg",
+        ),
         ("momentum: .nan\n", "1: momentum must be a number, got '.nan'"),
         ("momentum: nan\n", "1: momentum must be a finite number, got nan"),
         ("seed: [1, 2]\n", "1: seed must be one value, not a list or a mapping"),

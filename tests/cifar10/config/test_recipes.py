@@ -58,6 +58,18 @@ def test_the_fast_recipe_is_that_with_muon():
     assert config.learning_rate * config.weight_decay == pytest.approx(0.004)
 
 
+def test_the_best_recipe_is_the_fast_one_with_more_of_everything():
+    fast, best = parse(["--recipe=fast"]), parse(["--recipe=best"])
+    differing = {
+        name
+        for name in {**RECIPES["fast"].settings, **RECIPES["best"].settings}
+        if getattr(fast, name) != getattr(best, name)
+    }
+    assert differing == {"model", "train_epochs", "crop_padding", "cutout"}
+    assert (best.model, best.train_epochs) == ("fastnet_large", 24)
+    assert (best.crop_padding, best.cutout) == (4, 12)  # Jordan 2024, airbench96.
+
+
 def test_the_tutorial_has_the_settings_of_tensorflow_models_cifar10_estimator():
     config = parse(["--recipe=tutorial"])
     assert (config.model, config.num_layers, config.residual_scale) == ("resnet", 44, 1)
@@ -96,6 +108,7 @@ def test_a_flag_that_says_the_default_beats_the_recipe_too():
         ("fast", "--batch-norm=off", {"batch_norm_decay": 0.997, "optimizer": "momentum"}),
         ("fast", "--batch-norm=off", {"learning_rate": None, "learning_rate_batch": None}),
         ("fast", "--use-distortion-for-training=false", {"crop_padding": 4, "flip": "random"}),
+        ("best", "--use-distortion-for-training=false", {"crop_padding": 4, "cutout": 0}),
         ("fast", "--crop-padding=0", {"crop_fill": "zeros", "flip": "alternating"}),
         ("fast", "--model=mlp", {"norm_bias_rate": 1.0, "batch_norm_decay": 0.997}),
         ("resnet20", "--model=fastnet", {"num_layers": None, "learning_rate": None}),
@@ -114,8 +127,8 @@ def test_an_unknown_recipe_is_refused_with_the_names_of_all(flag):
     with pytest.raises(ConfigError) as refusal:
         parse([flag, "fats"])
     assert str(refusal.value) == (
-        f"{flag} must be one of fast, airbench94, tutorial, resnet20, resnet44, or a file that "
-        "ends in .yaml, .yml or .json, got 'fats'; did you mean fast?"
+        f"{flag} must be one of fast, best, airbench94, tutorial, resnet20, resnet44, or a file "
+        "that ends in .yaml, .yml or .json, got 'fats'; did you mean fast?"
     )
 
 

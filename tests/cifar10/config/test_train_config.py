@@ -60,7 +60,10 @@ def test_every_setting_says_what_it_is():
     [
         ({"num_layers": 43}, "--num-layers must be 6n+2 (8, 14, 20, 32, 44, ...), got 43"),
         ({"num_layers": 2}, "--num-layers must be 6n+2 (8, 14, 20, 32, 44, ...), got 2"),
-        ({"model": "vgg"}, "--model must be one of resnet, resnet_v2, fastnet, mlp, got vgg"),
+        (
+            {"model": "vgg"},
+            "--model must be one of resnet, resnet_v2, fastnet, fastnet_large, mlp, got vgg",
+        ),
         ({"learning_rate": math.nan}, "--learning-rate must be a finite number, got nan"),
         ({"train_epochs": math.inf}, "--train-epochs must be a finite number, got inf"),
         ({"cutout": 33}, "--cutout must be at least 0 and at most 32, got 33"),

@@ -194,7 +194,12 @@ _RESNET = f"--model=resnet --num-layers=8 --kernels=tensorflow {_ONE_TOWER}"
 
 ROWS = [
     Row("recipe", title, {None: "ResNet-44 v1", "fast": "fastnet", "resnet20": "ResNet-20 v1"}),
-    Row("model", answering_layers, {"fastnet": (7, 1, False), "mlp": (0, 2, False)}, _ONE_TOWER),
+    Row(
+        "model",
+        answering_layers,
+        {"fastnet": (7, 1, False), "fastnet_large": (10, 1, False), "mlp": (0, 2, False)},
+        _ONE_TOWER,
+    ),
     Row(
         "model",
         answering_layers,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import models
 from cifar10.config.recipes import RECIPES
 from cifar10.config.train_config import TrainConfig
 from cifar10.models.fastnet import fastnet
@@ -48,6 +49,23 @@ def test_three_groups_of_two_convolutions_behind_the_whitening_one():
     assert [name for name in sizes if "gamma" in name] == []
     assert "model/whitening/projection" not in sizes
     assert "model/whitening/bias" in sizes
+
+
+def test_the_large_one_has_three_convolutions_in_a_group():
+    config = TrainConfig(model="fastnet_large")
+    with tf.Graph().as_default() as graph:
+        logits = models.network(config)(Layers(training=True), tf.zeros([2, 32, 32, 3]))
+        shapes = [op.outputs[0].shape[1:] for op in graph.get_operations() if op.type == "Conv2D"]
+        sizes = [one.shape.num_elements() for one in tf.trainable_variables()]
+    assert logits.shape.as_list() == [2, 10]
+    assert [shape.as_list() for shape in shapes] == [
+        [31, 31, 24],
+        *([31, 31, 128], [15, 15, 128], [15, 15, 128]),
+        *([15, 15, 384], [7, 7, 384], [7, 7, 384]),
+        *([7, 7, 512], [3, 3, 512], [3, 3, 512]),
+    ]
+    kernels = 24 * 128 + 2 * 128**2 + 128 * 384 + 2 * 384**2 + 384 * 512 + 2 * 512**2
+    assert sum(sizes) == 9 * kernels + 5_120 + 24 + 3 * (128 + 384 + 512)
 
 
 def test_each_tensor_but_the_head_is_of_the_compute_type():
@@ -119,7 +137,7 @@ def test_the_projection_is_what_the_data_gave_and_stays_so():
     assert np.abs(after["model/whitening/bias"] - before["model/whitening/bias"]).max() > 0
 
 
-@pytest.mark.parametrize("recipe", ["fast", "airbench94"])
+@pytest.mark.parametrize("recipe", ["fast", "best", "airbench94"])
 def test_its_recipes_go_on_from_a_checkpoint_to_the_same_weights(recipe, tmp_path):
     changed = {"train_batch_size": 12, "lookahead_steps": 2}
     settings = {**RECIPES[recipe].settings, **changed}

@@ -103,7 +103,14 @@ def linear() -> Iterator[None]:
 
 
 def test_a_flag_can_name_every_model_of_the_registry(linear: None) -> None:
-    assert list(models.NAMES) == ["resnet", "resnet_v2", "fastnet", "mlp", "linear"]
+    assert list(models.NAMES) == [
+        "resnet",
+        "resnet_v2",
+        "fastnet",
+        "fastnet_large",
+        "mlp",
+        "linear",
+    ]
     for name in models.NAMES:
         assert flags.parse(["--model", name]).model == name
         assert models.find(name).name == name
@@ -179,7 +186,9 @@ def test_settings_that_no_run_has_are_refused_by_their_models_name() -> None:
 def test_a_model_that_was_taken_away_is_unknown() -> None:
     with pytest.raises(ConfigError, match="invalid choice: 'linear'"):
         flags.parse(["--model=linear"])
-    with pytest.raises(LookupError, match="resnet, resnet_v2, fastnet, mlp, got 'linear'"):
+    with pytest.raises(
+        LookupError, match="resnet, resnet_v2, fastnet, fastnet_large, mlp, got 'linear'"
+    ):
         models.find("linear")
 
 
@@ -212,7 +221,7 @@ def test_settings_have_the_models_that_they_are_for() -> None:
     assert models.owners() == {
         "num_layers": ("resnet", "resnet_v2"),
         "residual_scale": ("resnet", "resnet_v2"),
-        "whitening_bias_epochs": ("fastnet",),
+        "whitening_bias_epochs": ("fastnet", "fastnet_large"),
         "hidden_units": ("mlp",),
     }
 
