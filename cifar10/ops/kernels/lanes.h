@@ -24,6 +24,7 @@ typedef uint16_t HalvesInMemory __attribute__((vector_size(2 * kLanes), aligned(
 typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
 
 #define INLINE inline __attribute__((always_inline))
+#define INLINE_LAMBDA __attribute__((always_inline))  // after a lambda's parameters
 
 INLINE Lanes Load(const float* from) { return *reinterpret_cast<const LanesInMemory*>(from); }
 
