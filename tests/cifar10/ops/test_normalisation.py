@@ -85,16 +85,26 @@ def error(found: Any, expected: Any) -> float:
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_errors_are_at_most_those_of_tensorflows_ops(dtype, shape, with_shortcut):
+def test_errors_are_roundings_of_what_is_stored_and_of_float32(dtype, shape, with_shortcut):
     inputs = random_inputs(shape, with_shortcut, dtype)
-    expected = exact(*inputs)
+    found = compute(norm_relu, dtype, 2, inputs)
+    assert len(found) == 6 + with_shortcut
+    for name, one, expected in zip(NAMES, found, exact(*inputs)):
+        narrow = dtype == tf.bfloat16 and name in ("y", "of x")
+        assert error(one, expected) < (3e-3 if narrow else 2e-6), name
+
+
+@pytest.mark.parametrize("with_shortcut", [False, True], ids=["plain", "with a shortcut"])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_errors_are_at_most_those_of_tensorflows_ops(dtype, with_shortcut):
+    inputs = random_inputs((16, 32, 32, 16), with_shortcut, dtype)
     ours = compute(norm_relu, dtype, 2, inputs)
-    theirs = compute(with_tensorflow, dtype, 2, inputs)
-    assert len(ours) == 6 + with_shortcut
-    # What is bfloat16 is rounded by up to 2^-9 of itself; a few roundings of float32 are no matter.
-    for name, *found, wanted in zip(NAMES, ours, theirs, expected):
-        least = 2e-3 if dtype == tf.bfloat16 and name in ("y", "of x") else 1e-6
-        assert error(found[0], wanted) <= max(least, 1.05 * error(found[1], wanted)), name
+    try:
+        theirs = compute(with_tensorflow, dtype, 2, inputs)
+    except tf.errors.AbortedError:
+        pytest.skip("TensorFlow does not normalise bfloat16 on this CPU")
+    for name, one, other, expected in zip(NAMES, ours, theirs, exact(*inputs)):
+        assert error(one, expected) <= 1.001 * error(other, expected), name
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
