@@ -1,15 +1,13 @@
 // TensorFlow's ops around normalisation.h, for CPUs.
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "dispatch.h"
-#include "normalisation.h"
+#include "row_blocks.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/platform/threadpool.h"
 
 namespace cifar10 {
 namespace {
@@ -26,10 +24,6 @@ using tensorflow::TensorShape;
 using tensorflow::errors::InvalidArgument;
 using tensorflow::shape_inference::InferenceContext;
 
-constexpr int64_t kMultiple = 16;  // of channels
-// The numbers that are summed in float32; the sums of such blocks are added in float64, in their
-// order, whichever threads compute them.
-constexpr int64_t kBlock = 16384;
 constexpr int64_t kRowsOfShift = 16;
 
 REGISTER_OP("Cifar10NormRelu")
@@ -84,51 +78,6 @@ const Normalisation<uint16_t>& FunctionsOf(uint16_t) {
   return HasWideRegisters() ? avx512::kBfloat16Normalisation : avx2::kBfloat16Normalisation;
 }
 
-// Rows of numbers in blocks; two sums for each block and channel, and both over all blocks.
-class Blocks {
- public:
-  Status Make(const TensorShape& shape) {
-    channels_ = shape.dims() > 0 ? shape.dim_size(shape.dims() - 1) : 0;
-    if (channels_ <= 0 || channels_ % kMultiple != 0 || shape.num_elements() == 0) {
-      return InvalidArgument("x has channels in multiples of 16 and is not empty, not of shape ",
-                             shape.DebugString());
-    }
-    rows_ = shape.num_elements() / channels_;
-    each_ = std::max<int64_t>(1, kBlock / channels_);
-    sums_.resize(2 * Count() * channels_);
-    return tensorflow::OkStatus();
-  }
-
-  int64_t channels() const { return channels_; }
-  int64_t rows() const { return rows_; }
-  int64_t Count() const { return (rows_ + each_ - 1) / each_; }
-  int64_t RowsOf(int64_t block) const { return std::min(each_, rows_ - block * each_); }
-  float* First(int64_t block) { return sums_.data() + 2 * block * channels_; }
-  float* Second(int64_t block) { return First(block) + channels_; }
-
-  // One of the sums over all blocks.
-  double All(const float* of_first) const {
-    double sum = 0.0;
-    for (int64_t block = 0; block < Count(); ++block) sum += of_first[2 * block * channels_];
-    return sum;
-  }
-
-  // Calls function(block, place of its first number, rows) for all blocks, `cycles` a number.
-  template <typename Function>
-  void Run(OpKernelContext* context, int64_t cycles, const Function& function) {
-    context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
-        Count(), cycles * each_ * channels_, [&](int64_t begin, int64_t end) {
-          for (int64_t block = begin; block < end; ++block) {
-            function(block, block * each_ * channels_, RowsOf(block));
-          }
-        });
-  }
-
- private:
-  int64_t channels_ = 0, rows_ = 0, each_ = 0;
-  std::vector<float> sums_;
-};
-
 Status CheckChannels(OpKernelContext* context, int64_t channels, int first, int last) {
   for (int index = first; index <= last; ++index) {
     if (context->input(index).shape() != TensorShape({channels})) {
@@ -139,30 +88,9 @@ Status CheckChannels(OpKernelContext* context, int64_t channels, int first, int 
   return tensorflow::OkStatus();
 }
 
-// The numbers of all channels that normalise them.
-class Normaliser {
- public:
-  Normaliser(const float* mean, const float* variance, const float* gamma, const float* beta,
-             float epsilon, int64_t channels)
-      : deviations_(channels), factors_(channels), line_{mean, factors_.data(), beta} {
-    for (int64_t at = 0; at < channels; ++at) {
-      deviations_[at] = std::sqrt(static_cast<double>(variance[at]) + epsilon);
-      factors_[at] = gamma[at] / deviations_[at];
-    }
-  }
-
-  const Line& line() const { return line_; }
-  double deviation(int64_t channel) const { return deviations_[channel]; }
-
- private:
-  std::vector<double> deviations_;
-  std::vector<float> factors_;
-  Line line_;
-};
-
 // About the mean: that of some rows. Where sums are those of deviations from it, little cancels.
 template <typename T>
-std::vector<float> Shift(const Blocks& blocks, const Tensor& x) {
+std::vector<float> Shift(const RowBlocks& blocks, const Tensor& x) {
   const int64_t channels = blocks.channels(), count = std::min(blocks.rows(), kRowsOfShift);
   const T* const from = x.flat<T>().data();
   std::vector<float> shift(channels);
@@ -183,7 +111,7 @@ class NormRelu : public OpKernel {
   void Compute(OpKernelContext* context) override {
     using Bits = typename BitsOf<T>::Type;
     const Tensor& x = context->input(0);
-    Blocks blocks;
+    RowBlocks blocks;
     OP_REQUIRES_OK(context, blocks.Make(x.shape()));
     const int64_t channels = blocks.channels();
     OP_REQUIRES_OK(context, CheckChannels(context, channels, 1, 2));
@@ -202,7 +130,7 @@ class NormRelu : public OpKernel {
     const auto& functions = FunctionsOf(Bits());
     const Bits* const from = Read<T>(x);
     const std::vector<float> shift = Shift<T>(blocks, x);
-    blocks.Run(context, 1, [&](int64_t block, int64_t place, int64_t rows) {
+    blocks.Run(context, [&](int64_t block, int64_t place, int64_t rows) {
       functions.moments(rows, channels, from + place, shift.data(), blocks.First(block),
                         blocks.Second(block));
     });
@@ -216,7 +144,7 @@ class NormRelu : public OpKernel {
                                 Read<float>(context->input(1)), Read<float>(context->input(2)),
                                 epsilon_, channels);
     Bits* const to = Write<T>(y);
-    blocks.Run(context, 1, [&](int64_t block, int64_t place, int64_t rows) {
+    blocks.Run(context, [&](int64_t block, int64_t place, int64_t rows) {
       functions.apply(rows, channels, from + place, shortcut ? shortcut + place : nullptr,
                       normaliser.line(), to + place);
     });
@@ -236,7 +164,7 @@ class NormReluGrad : public OpKernel {
   void Compute(OpKernelContext* context) override {
     using Bits = typename BitsOf<T>::Type;
     const Tensor &x = context->input(0), &upstream = context->input(5);
-    Blocks blocks;
+    RowBlocks blocks;
     OP_REQUIRES_OK(context, blocks.Make(x.shape()));
     const int64_t channels = blocks.channels();
     OP_REQUIRES_OK(context, CheckChannels(context, channels, 1, 4));
@@ -264,7 +192,7 @@ class NormReluGrad : public OpKernel {
                                 epsilon_, channels);
     const auto& functions = FunctionsOf(Bits());
     const Bits* const from = Read<T>(x);
-    blocks.Run(context, 1, [&](int64_t block, int64_t place, int64_t rows) {
+    blocks.Run(context, [&](int64_t block, int64_t place, int64_t rows) {
       functions.sums(rows, channels, from + place, y ? y + place : nullptr, above + place,
                      normaliser.line(), blocks.First(block), blocks.Second(block),
                      behind ? behind + place : nullptr);
@@ -285,7 +213,7 @@ class NormReluGrad : public OpKernel {
     OP_REQUIRES_OK(context, context->forward_input_or_allocate_output({0}, 0, x.shape(), &of_x));
     Bits* const to = Write<T>(of_x);
     const Bits* const masked = has_shortcut ? behind : above;
-    blocks.Run(context, 1, [&](int64_t block, int64_t place, int64_t rows) {
+    blocks.Run(context, [&](int64_t block, int64_t place, int64_t rows) {
       functions.gradient(rows, channels, from + place, masked + place, has_shortcut,
                          normaliser.line(), means.data(), slopes.data(), to + place);
     });
