@@ -51,6 +51,9 @@ class Layers(Protocol):
     def batch_norm(self, x: Any, scale: bool = True, *, first_scale: float = 1.0) -> Any:
         """Applies batch normalisation with offset."""
 
+    def batch_norm_relu(self, x: Any, shortcut: Any = None, *, first_scale: float = 1.0) -> Any:
+        """Applies batch normalisation, adds `shortcut`, and applies ReLU."""
+
     def relu(self, x: Any) -> Any:
         """Applies ReLU."""
 

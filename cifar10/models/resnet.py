@@ -64,15 +64,14 @@ def _shortcut(layers: Layers, x: Any, filters: int, strides: int) -> Any:
 
 
 def _block_v1(layers: Layers, x: Any, filters: int, strides: int, scale: float) -> Any:
-    y = layers.relu(layers.batch_norm(layers.conv(x, filters, 3, strides)))
-    y = layers.batch_norm(layers.conv(y, filters, 3), first_scale=scale)
-    return layers.relu(y + _shortcut(layers, x, filters, strides))
+    y = layers.batch_norm_relu(layers.conv(x, filters, 3, strides))
+    y = layers.conv(y, filters, 3)
+    return layers.batch_norm_relu(y, _shortcut(layers, x, filters, strides), first_scale=scale)
 
 
 def _block_v2(layers: Layers, x: Any, filters: int, strides: int, scale: float) -> Any:
-    y = layers.relu(layers.batch_norm(x))
-    y = layers.conv(y, filters, 3, strides)
-    y = layers.relu(layers.batch_norm(y))
+    y = layers.batch_norm_relu(x)
+    y = layers.batch_norm_relu(layers.conv(y, filters, 3, strides))
     y = layers.conv(y, filters, 3, initializer=layers.he(scale))
     return y + _shortcut(layers, x, filters, strides)
 
@@ -103,7 +102,7 @@ def _resnet(
     with layers.scope("stem"):
         x = layers.conv(layers.cast_images(images), STAGE_FILTERS[0], 3)  # [N, 32, 32, 16]
         if not preactivation:
-            x = layers.relu(layers.batch_norm(x))
+            x = layers.batch_norm_relu(x)
     for stage, filters in enumerate(
         STAGE_FILTERS
     ):  # [N, 32, 32, 16], [N, 16, 16, 32], [N, 8, 8, 64]
@@ -113,7 +112,7 @@ def _resnet(
                 x = block(layers, x, filters, strides, scale)
     with layers.scope("head"):
         if preactivation:
-            x = layers.relu(layers.batch_norm(x))
+            x = layers.batch_norm_relu(x)
         x = layers.global_average_pool(x)  # float32 [N, 64]
         return layers.dense(x, NUM_CLASSES)
 

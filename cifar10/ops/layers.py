@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.ops import initializers
+from cifar10.ops import initializers, normalisation
 from cifar10.ops.activations import gelu, relu
 from cifar10.ops.convolution import ConvAlgorithms, choose
 from cifar10.weights.separate import SeparateVariables
@@ -36,6 +36,13 @@ class NormStatistics(NamedTuple):
     mean: tf.Tensor  # [channels]
     variance: tf.Tensor  # [channels], population variance (divided by count)
     count: tf.Tensor  # scalar: values per channel
+
+
+class _NormWeights(NamedTuple):
+    gamma: tf.Tensor
+    beta: tf.Tensor
+    moving_mean: Any = None
+    moving_variance: Any = None
 
 
 @dataclasses.dataclass
@@ -252,24 +259,32 @@ class Layers:
           first_scale: the initial value of the scale.
         """
         with tf.variable_scope(None, "batch_norm"):
-            shape = [x.shape[self._channel_axis]]
-            ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
-            first = tf.constant_initializer(first_scale)
-            gamma = self.variable("gamma", shape, first, NORM) if scale else tf.ones(shape)
-            beta = self.variable("beta", shape, zeros, OFFSET)
+            weights = self._norm_weights(x, scale, first_scale)
             if self.norm == "off":
-                return self._scale(x, gamma, beta)
-            moving_mean = self.variable("moving_mean", shape, zeros, MEAN)
-            moving_variance = self.variable("moving_variance", shape, ones, VARIANCE)
+                return self._scale(x, weights.gamma, weights.beta)
             if not self.training:
-                return self._normalise(x, gamma, beta, moving_mean, moving_variance)
-            count = tf.size(x) // shape[0]
+                return self._normalise(x, weights)
             if self.norm == "sync":
-                y, mean, variance = self._synchronised(x, gamma, beta)
+                y, mean, variance = self._synchronised(x, weights.gamma, weights.beta)
             else:
-                y, mean, variance = self._fused(x, gamma, beta, tf.cast(count, tf.float32))
-            self.statistics.append(NormStatistics(mean, variance, count))
+                y, mean, variance = self._fused(x, weights.gamma, weights.beta)
+            self.statistics.append(NormStatistics(mean, variance, self._values_per_channel(x)))
             return y
+
+    def batch_norm_relu(
+        self, x: tf.Tensor, shortcut: Optional[tf.Tensor] = None, *, first_scale: float = 1.0
+    ) -> tf.Tensor:
+        """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`."""
+        own = self.algorithms.own and self.training and self.norm == "tower"
+        if not (own and self.data_format == "channels_last" and normalisation.fits(x)):
+            y = self.batch_norm(x, first_scale=first_scale)
+            return self.relu(y if shortcut is None else y + shortcut)
+        with tf.variable_scope(None, "batch_norm"):
+            gamma, beta, *_ = self._norm_weights(x, True, first_scale)
+            found = normalisation.norm_relu(x, gamma, beta, shortcut, self.norm_epsilon)
+        count = self._values_per_channel(x)
+        self.statistics.append(NormStatistics(found.mean, found.variance, count))
+        return found.y
 
     def he(self, scale: float = 1.0) -> Any:
         """Returns He's initialiser of a kernel before a ReLU, times `scale`."""
@@ -283,7 +298,23 @@ class Layers:
         """Returns the initialiser that is uniform between plus and minus 1 / sqrt(fan-in)."""
         return initializers.uniform()
 
-    def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, count: tf.Tensor) -> Any:
+    def _norm_weights(self, x: tf.Tensor, scale: bool, first_scale: float) -> _NormWeights:
+        shape = [x.shape[self._channel_axis]]
+        ones, zeros = tf.ones_initializer(), tf.zeros_initializer()
+        first = tf.constant_initializer(first_scale)
+        gamma = self.variable("gamma", shape, first, NORM) if scale else tf.ones(shape)
+        beta = self.variable("beta", shape, zeros, OFFSET)
+        if self.norm == "off":
+            return _NormWeights(gamma, beta)
+        moving_mean = self.variable("moving_mean", shape, zeros, MEAN)
+        moving_variance = self.variable("moving_variance", shape, ones, VARIANCE)
+        return _NormWeights(gamma, beta, moving_mean, moving_variance)
+
+    def _values_per_channel(self, x: tf.Tensor) -> tf.Tensor:
+        return tf.size(x) // x.shape[self._channel_axis]
+
+    def _fused(self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Any:
+        count = tf.cast(self._values_per_channel(x), tf.float32)
         y, mean, variance = tf.nn.fused_batch_norm(
             x, gamma, beta, epsilon=self.norm_epsilon, data_format=self._layout
         )
@@ -302,15 +333,13 @@ class Layers:
         y = deviation * self._along_channels(factor) + self._along_channels(beta)
         return tf.cast(y, x.dtype), mean, variance
 
-    def _normalise(
-        self, x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, mean: Any, variance: Any
-    ) -> tf.Tensor:
+    def _normalise(self, x: tf.Tensor, weights: _NormWeights) -> tf.Tensor:
         return tf.nn.fused_batch_norm(
             x,
-            gamma,
-            beta,
-            mean=mean,
-            variance=variance,
+            weights.gamma,
+            weights.beta,
+            mean=weights.moving_mean,
+            variance=weights.moving_variance,
             epsilon=self.norm_epsilon,
             data_format=self._layout,
             is_training=False,

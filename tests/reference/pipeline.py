@@ -23,6 +23,7 @@ Values = dict[str, Any]
 First = Callable[[Values], Values]
 
 _WAIT_SECS = 60.0
+_RELUS = ("Relu", "Cifar10NormRelu")  # types of op whose first output is a ReLU's
 
 
 class Step(NamedTuple):
@@ -122,7 +123,7 @@ class _Watched:
             [
                 op
                 for op in ops
-                if op.type in ("Relu", "MaxPool") and op.name.startswith(f"tower_{tower}/")
+                if op.type in (*_RELUS, "MaxPool") and op.name.startswith(f"tower_{tower}/")
             ]
             for tower in range(num_towers)
         ]
@@ -134,7 +135,7 @@ class _Watched:
             "logits": [op.inputs[0] for op in self._losses],
             # The decision of a max pooling is computed from its input.
             "deciding": [
-                [op.outputs[0] if op.type == "Relu" else op.inputs[0] for op in found]
+                [op.outputs[0] if op.type in _RELUS else op.inputs[0] for op in found]
                 for found in deciding
             ],
         }

@@ -1,5 +1,6 @@
-"""Convolutions and activations for CPUs in C++, compiled on the training machine: docs/kernels.md.
+"""Convolutions, activations and normalisation for CPUs in C++: docs/kernels.md.
 
-`winograd.cc` and `activations.cc` compute, `ops.cc` and `activation_ops.cc` define TensorFlow's
-ops, `build` compiles them, and `library` loads them.
+They are compiled on the training machine. `winograd.cc`, `small_images.cc`, `activations.cc` and
+`normalisation.cc` compute, the files `*ops.cc` define TensorFlow's ops, `build` compiles them, and
+`library` loads them.
 """

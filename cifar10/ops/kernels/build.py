@@ -23,13 +23,15 @@ from cifar10.ops.kernels import library
 from cifar10.tf_internals import native_log
 
 _COMPILERS = ("c++", "g++", "clang++")
-_OPS = ("ops.cc", "activation_ops.cc")
-_FUNCTIONS = ("winograd.cc", "small_images.cc", "activations.cc")  # Compiled once per architecture.
+_OPS = ("ops.cc", "activation_ops.cc", "normalisation_ops.cc")
+# Compiled once per architecture.
+_FUNCTIONS = ("winograd.cc", "small_images.cc", "activations.cc", "normalisation.cc")
 # Values of the macro INSTRUCTIONS, and the compilers' names of these architectures. The one with
 # the fewest instructions comes first, since the linker keeps the first copy of each function of
 # the standard library that several object files contain.
 _ARCHITECTURES = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}
-_FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall")
+# GCC 12 takes what its own header of vector instructions leaves open for an oversight.
+_FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall", "-Wno-maybe-uninitialized")
 
 
 class _BuildError(Exception):

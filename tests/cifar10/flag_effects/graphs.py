@@ -20,6 +20,7 @@ from cifar10.step import devices, model_fn
 from tests.cifar10.flag_effects.rows import Row
 
 _BATCH, _CORES, _GPUS = 16, 8, 4
+_NORMALISATIONS = ("FusedBatchNormV3", "Cifar10NormRelu")  # types of op
 
 
 @contextlib.contextmanager
@@ -71,7 +72,7 @@ def hidden_layer(config: TrainConfig) -> list[int]:
 def training_normalisations(config: TrainConfig) -> tuple[int, bool]:
     """Returns of training: fused batch normalisations, and whether there are moving statistics."""
     statistics = any(op.name == "packed/statistics_0" for op in _ops(config, "train", 0))
-    return len(_of_type(config, "train", "FusedBatchNormV3")), statistics
+    return len(_of_type(config, "train", *_NORMALISATIONS)), statistics
 
 
 def epsilons(config: TrainConfig) -> set[float]:
@@ -79,7 +80,7 @@ def epsilons(config: TrainConfig) -> set[float]:
     return {
         round(op.get_attr("epsilon"), 9)
         for mode in ("train", "eval")
-        for op in _of_type(config, mode, "FusedBatchNormV3")
+        for op in _of_type(config, mode, *_NORMALISATIONS)
     }
 
 

@@ -1,0 +1,69 @@
+"""Batch normalisation with ReLU by `cifar10.ops.kernels`, for CPUs.
+
+TensorFlow reads and writes all numbers once more for each sum, ReLU and conversion.
+"""
+
+from typing import Any, NamedTuple, Optional
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.ops.kernels import library
+
+
+class Normalised(NamedTuple):
+    """What `norm_relu` returns.
+
+    Attributes:
+      y: of the shape and type of the input.
+      mean: each channel's mean, float32 [channels].
+      variance: each channel's population variance, float32 [channels].
+    """
+
+    y: tf.Tensor
+    mean: tf.Tensor
+    variance: tf.Tensor
+
+
+def fits(x: tf.Tensor) -> bool:
+    """Returns whether `norm_relu` supports images [N, height, width, channels]."""
+    return x.dtype in (tf.float32, tf.bfloat16) and x.shape[3] % library.CHANNELS == 0
+
+
+def norm_relu(
+    x: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    shortcut: Optional[tf.Tensor],
+    epsilon: float,
+) -> Normalised:
+    """Computes ReLU(batch normalisation of `x`, with the batch's statistics, + `shortcut`).
+
+    Args:
+      x: float32 or bfloat16 [N, height, width, channels], see `fits`; computed in float32.
+      gamma: each channel's scale, float32 [channels].
+      beta: each channel's offset, float32 [channels].
+      shortcut: of the shape and type of `x`, or None.
+      epsilon: the number that is added to the variance.
+
+    Returns:
+      The output, and the statistics, through which no gradient flows.
+    """
+    shortcuts = [] if shortcut is None else [shortcut]
+    return Normalised(*library.load().cifar10_norm_relu(x, gamma, beta, shortcuts, epsilon=epsilon))
+
+
+@tf.RegisterGradient("Cifar10NormRelu")
+def _gradient(op: Any, upstream: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
+    x, gamma, beta, *shortcuts = op.inputs
+    y, mean, variance = op.outputs
+    gradients = library.load().cifar10_norm_relu_grad(
+        x,
+        gamma,
+        beta,
+        mean,
+        variance,
+        upstream,
+        [y] * len(shortcuts),
+        epsilon=op.get_attr("epsilon"),
+    )
+    return [gradients.of_x, gradients.of_gamma, gradients.of_beta, *gradients.of_shortcut]
