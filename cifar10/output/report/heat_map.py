@@ -1,4 +1,4 @@
-"""Draws the confusion matrix as a heat map, with Pillow: matplotlib takes four times as long."""
+"""Draws the confusion matrix as a heat map, with Pillow: matplotlib takes five times as long."""
 
 import functools
 import io
