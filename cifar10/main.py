@@ -19,10 +19,13 @@ from cifar10.cluster.spec import EVALUATOR, MASTER, WORKER, Cluster
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
+from cifar10.host import garbage
 from cifar10.host.console import one_line, say
 from cifar10.host.signals import StopRequest
 from cifar10.run import seeds
 from cifar10.tf_internals import native_log
+
+_Work = Callable[[StopRequest, float], None]  # takes the time when the process started, too
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -66,7 +69,8 @@ def _run_once(config: TrainConfig, started: float) -> int:
     cluster = _find_cluster(config)
     for note in resolve.notes(config, cluster):
         say(note)
-    _quieten(config.verbose)
+    with garbage.modules_stay():
+        _quieten(config.verbose)
     _run(config, cluster, stop, started)
     stop.check()
     return 0
@@ -94,55 +98,54 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
 def _run(
     config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
 ) -> None:
-    # These imports load TensorFlow, which takes seconds; --help and a misspelt flag must not wait.
-    from cifar10.run.tf_errors import clear_errors
+    # Loading TensorFlow takes seconds; --help and a misspelt flag must not wait for it.
+    with garbage.modules_stay():
+        from cifar10.run.tf_errors import clear_errors
 
+        work = _load(config, cluster)
     # A disk may fail wherever a file is written.
     with clear_errors(config):
-        _run_mode(config, cluster, stop, started)
+        work(stop, started)
 
 
-def _run_mode(
-    config: TrainConfig, cluster: Optional[Cluster], stop: StopRequest, started: float
-) -> None:
+def _load(config: TrainConfig, cluster: Optional[Cluster]) -> _Work:
+    """Loads the modules that this process needs; returns what it does from its start to its end."""
     if cluster is not None and not cluster.is_single_process:
-        _run_task(config, cluster, stop, started)
-    elif config.mode == "train_and_evaluate":
+        return _load_task(config, cluster)
+    if config.mode == "train_and_evaluate":
         from cifar10.run.master import train_and_evaluate
 
-        train_and_evaluate(config, stop, started)
-    elif config.mode == "evaluate":
+        return lambda stop, started: train_and_evaluate(config, stop, started)
+    if config.mode == "evaluate":
         from cifar10.run.modes.evaluate import evaluate
 
-        evaluate(config, stop)
-    elif config.mode == "predict":
+        return lambda stop, _: evaluate(config, stop)
+    if config.mode == "predict":
         from cifar10.run.modes.predict import predict
 
-        predict(config, stop)
-    else:
-        from cifar10.run.modes.export import export_mode
+        return lambda stop, _: predict(config, stop)
+    from cifar10.run.modes.export import export_mode
 
-        export_mode(config)
+    return lambda *_: export_mode(config)
 
 
-def _run_task(config: TrainConfig, cluster: Cluster, stop: StopRequest, started: float) -> None:
-    """Runs this process's task in the cluster until it ends."""
+def _load_task(config: TrainConfig, cluster: Cluster) -> _Work:
+    """Loads the modules of this process's task in the cluster; returns what the task does."""
     if cluster.task_type == MASTER:
         from cifar10.run.master import train_and_evaluate
 
-        train_and_evaluate(config, stop, started, cluster)
-    elif cluster.task_type == EVALUATOR:
+        return lambda stop, started: train_and_evaluate(config, stop, started, cluster)
+    if cluster.task_type == EVALUATOR:
         from cifar10.run.evaluator import evaluate_until_end
 
-        evaluate_until_end(config, cluster, stop, started)
-    elif cluster.task_type == WORKER and config.replication == "between-graph":
+        return lambda stop, started: evaluate_until_end(config, cluster, stop, started)
+    if cluster.task_type == WORKER and config.replication == "between-graph":
         from cifar10.run.worker import train
 
-        train(config, cluster, stop)
-    else:
-        from cifar10.run.parameter_server import serve
+        return lambda stop, _: train(config, cluster, stop)
+    from cifar10.run.parameter_server import serve
 
-        serve(config, cluster, stop)
+    return lambda stop, _: serve(config, cluster, stop)
 
 
 def _quieten(verbose: bool) -> None:

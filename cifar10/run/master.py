@@ -23,6 +23,7 @@ from cifar10.output import (
     metrics,
     model_settings,
     recovery,
+    report,
     run_status,
 )
 from cifar10.output.history import History
@@ -33,6 +34,7 @@ from cifar10.run.hooks import training
 from cifar10.run.hooks.duration import DurationHook, describe_amount
 from cifar10.run.hooks.finite import FiniteLossHook, FiniteWeightsListener
 from cifar10.run.hooks.goals import EvaluatorGoalHook, GoalHook
+from cifar10.run.hooks.loading import LoadingHook
 from cifar10.run.hooks.metrics import MetricsHook
 from cifar10.run.hooks.profile import ProfileHook, check_window
 from cifar10.run.hooks.progress import ProgressHook
@@ -314,6 +316,7 @@ class _Run:
             self._samples,
             ProfileHook(config, self._progress.message),
             self._time_limit,
+            LoadingHook(report.load),
             *self._goal_hooks(after_save=False),
         ]
 

@@ -1,10 +1,35 @@
 """Renders `report.html`: a self-contained page that shows how training went.
 
-The page contains its style, curves and pictures, and makes no requests.
+The page contains its style, curves and pictures, and makes no requests. What draws them loads
+matplotlib, which takes half as long as loading TensorFlow. So it is loaded by the first call, or by
+`load`.
 """
 
-from cifar10.output.report.confusion import confusion_matrix_png
-from cifar10.output.report.mistakes import Mistake, png_of
-from cifar10.output.report.page import render_report
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-__all__ = ["Mistake", "confusion_matrix_png", "png_of", "render_report"]
+import numpy as np
+import numpy.typing as npt
+
+from cifar10.output.report.mistakes import Mistake, png_of
+
+__all__ = ["Mistake", "confusion_matrix_png", "load", "png_of", "render_report"]
+
+
+def load() -> None:
+    """Loads all modules of the report."""
+    from cifar10.output.report import page  # noqa: F401
+
+
+def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str:
+    """Renders the report; see `cifar10.output.report.page.render_report`."""
+    from cifar10.output.report import page
+
+    return page.render_report(result, mistakes)
+
+
+def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[str]) -> bytes:
+    """Draws a heat map; see `cifar10.output.report.heat_map.confusion_matrix_png`."""
+    from cifar10.output.report import heat_map
+
+    return heat_map.confusion_matrix_png(matrix, class_names)

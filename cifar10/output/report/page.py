@@ -12,12 +12,8 @@ from markupsafe import Markup
 
 from cifar10.output.report import numbers
 from cifar10.output.report.charts import draw_chart, series_of
-from cifar10.output.report.confusion import (
-    class_accuracies,
-    confusion_matrix_png,
-    heat,
-    most_confused,
-)
+from cifar10.output.report.confusion import class_accuracies, heat, most_confused
+from cifar10.output.report.heat_map import confusion_matrix_png
 from cifar10.output.report.mistakes import Mistake, data_uri, png_of
 from cifar10.output.report.themes import DARK, LIGHT
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.output.report import confusion_matrix_png, numbers, render_report
+from cifar10.output.report import confusion_matrix_png, heat_map, numbers, render_report
 from cifar10.output.report.charts import draw_chart, series_of
 from cifar10.output.report.confusion import class_accuracies, most_confused
 from cifar10.output.report.themes import DARK, LIGHT
@@ -231,13 +231,48 @@ def test_series_keeps_missing_and_infinite_figures_as_gaps():
     assert series.ends == (2.0, 2.0)
 
 
-def test_confusion_matrix_becomes_a_png_even_with_empty_rows_and_dollar_names():
+@pytest.mark.parametrize("name", ["$x_{$", "кот", "", "two\nlines", "long " * 40])
+def test_confusion_matrix_becomes_a_png_even_with_empty_rows_and_odd_names(name):
     matrix = np.zeros((10, 10), dtype=np.int64)
     matrix[0, 0] = 5
-    png = confusion_matrix_png(matrix, ["$x_{$", *CLASS_NAMES[1:]])
+    png = confusion_matrix_png(matrix, [name, *CLASS_NAMES[1:]])
     with Image.open(io.BytesIO(png)) as image:
         assert image.format == "PNG"
         assert image.size == (1080, 1000)
+
+
+@pytest.mark.parametrize(
+    ("theme", "share_of_all", "share_of_a_quarter", "none"),
+    [
+        (LIGHT, (37, 99, 235), (146, 177, 245), (255, 255, 255)),
+        (DARK, (122, 167, 255), (72, 97, 144), (23, 27, 33)),
+    ],
+)
+def test_a_cell_has_the_colour_of_the_root_of_its_share_of_its_row(
+    theme, share_of_all, share_of_a_quarter, none
+):
+    matrix = np.diag([7] * 10)
+    matrix[9, 0], matrix[9, 9] = 1, 3
+    png = heat_map.confusion_matrix_png(matrix, CLASS_NAMES, theme)
+    with Image.open(io.BytesIO(png)) as image:
+        corners = {  # Just inside of the cell: where no digit is.
+            "first": image.getpixel((186, 162)),
+            "last row, first column": image.getpixel((186, 967)),
+            "first row, last column": image.getpixel((1057, 162)),
+        }
+    assert corners == {
+        "first": share_of_all,
+        "last row, first column": share_of_a_quarter,
+        "first row, last column": none,
+    }
+
+
+def test_a_picture_of_counts_keeps_nothing_of_the_one_before():
+    names = list(CLASS_NAMES)
+    first = confusion_matrix_png(np.diag([7] * 10), names)
+    assert confusion_matrix_png(np.full((10, 10), 3), names) != first
+    assert confusion_matrix_png(np.diag([7] * 10), names) == first
+    assert confusion_matrix_png(np.diag([7] * 10), names[::-1]) != first
 
 
 def test_class_without_images_has_no_accuracy():
