@@ -65,7 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             "CXX=/path/to/g++"
         )
         return 2
-    print("Compiling convolutions for CPUs: about 15 seconds, once.", flush=True)
+    print("Compiling convolutions for CPUs: about 20 seconds, once.", flush=True)
     try:
         _build(compiler, library.path())
     except _BuildError as error:
