@@ -42,8 +42,11 @@ def test_its_gradients_are_differences_of_its_losses(case: Case) -> None:
     graph = trajectory.Graph(case.settings, values, count, groups=2)
     # Hold the decisions, since the gradient does not cover a change of a decision.
     gradients, decisions = graph.run((graph.gradients, graph.decisions), values, batch)
-    random, width = np.random.default_rng(5), 1e-6
+    random = np.random.default_rng(5)
     direction = {name: random.normal(size=values[name].shape) for name in gradients}
+    # The differences' error grows with the square of the step, which has the same length in each
+    # network, however many weights it has.
+    width = 1e-3 / np.sqrt(sum(np.sum(way**2) for way in direction.values()))
     losses = []
     for sign in (1, -1):
         moved = {name: values[name] + sign * width * way for name, way in direction.items()}
