@@ -31,6 +31,8 @@ from benchmarks.peers.report import OURS, Row, read_rows, rounds_of, write_repor
 from benchmarks.scaling import jobs
 from benchmarks.scaling.measured_run import Run
 from cifar10.config import flags
+from cifar10.host.cpu import cpu_flags
+from cifar10.ops.kernels import library
 from cifar10.run.environment import hardware, versions
 from launch.cluster.host_list import ROOT, on_this_machine
 
@@ -69,6 +71,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs the rounds, prints the table and writes the files."""
     arguments = _parse(argv)
     peers, conditions = installed_peers(arguments.torch_python)
+    warn_of_missing_kernels()
     ways: dict[str, Callable[[Case], float]] = {
         OURS: lambda case: our_rate(case, arguments.data_dir),
         **{name: peer.rate for name, peer in peers.items()},
@@ -173,6 +176,13 @@ def installed_peers(torch_python: Optional[str]) -> tuple[dict[str, Peer], dict[
     else:
         print(f"{TORCH} is not installed here: left out; --torch-python names a Python with torch")
     return peers, conditions
+
+
+def warn_of_missing_kernels() -> None:
+    """Says so if our convolutions cannot be had: what is compared then is not what is meant."""
+    reason = library.why_not(cpu_flags())
+    if reason is not None:
+        print(f"{OURS} has TensorFlow's convolutions here: ours cannot be had, {reason}")
 
 
 def _data_source(data_dir: str) -> str:

@@ -1,13 +1,20 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from PIL import Image
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.peers.compare import TORCH, Case, installed_peers, last_rate, still_to_do
+from benchmarks.peers.compare import (
+    TORCH,
+    Case,
+    installed_peers,
+    last_rate,
+    still_to_do,
+    warn_of_missing_kernels,
+)
 from benchmarks.peers.report import (
     OURS,
     Row,
@@ -16,6 +23,7 @@ from benchmarks.peers.report import (
     summarise,
     write_report,
 )
+from cifar10.ops.kernels import library
 
 ROWS = [
     Row(number, "resnet-20", 128, precision, way, rate, 0.5)
@@ -136,3 +144,14 @@ def test_torch_is_run_by_the_python_that_has_it(tmp_path: Path) -> None:
     peers, conditions = installed_peers(str(python))
     assert peers[TORCH].python == str(python)
     assert conditions["versions"]["torch"] == "2.13.0"
+
+
+@pytest.mark.parametrize("reason", [None, "they are not compiled (make venv)"])
+def test_a_comparison_without_our_convolutions_says_so(
+    reason: Optional[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(library, "why_not", lambda flags: reason)
+    warn_of_missing_kernels()
+    line = "train_and_evaluate has TensorFlow's convolutions here: ours cannot be had, they are not"
+    said = capsys.readouterr().out
+    assert said.startswith(line) if reason else said == ""
