@@ -88,7 +88,7 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
             {**_FASTNET_MUON, "train_epochs": 10.0},
         ),
         "best": Recipe(
-            "a larger fastnet with Muon in 24 epochs, after airbench96 (the same author)",
+            "a larger fastnet with Muon in 24 epochs, after airbench96 (Jordan 2024)",
             {
                 **_FASTNET_MUON,
                 "model": "fastnet_large",
