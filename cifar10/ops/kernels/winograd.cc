@@ -21,8 +21,8 @@ constexpr int64_t kTilesTogether = 16;
 // What is computed with tiles of kTile x kTile outputs.
 template <int kTile>
 struct Tiles {
-  // Inputs of a tile along an axis, and points of evaluation.
-  static constexpr int kPoints = kTile + 2;
+  // Inputs of a tile along an axis, and points of evaluation; those of both axes.
+  static constexpr int kPoints = kTile + 2, kPlanes = kPoints * kPoints;
 
   static int64_t RowsTogether(const Shape& shape) {
     return std::max<int64_t>(1, kTilesTogether / shape.Across());
@@ -63,11 +63,46 @@ struct Tiles {
     float* const zeros;    // a line
   };
 
-  // Lets the caches fetch what the next rows of tiles will read or write. `Element`s of one line of
-  // the caches are asked for once.
-  template <int kWrites, typename Element>
-  static INLINE void Prefetch(const Element* next, int64_t offset) {
-    if (offset % (64 / sizeof(Element)) == 0) __builtin_prefetch(next + offset, kWrites);
+  // The first line of a row of tiles, of images with so many channels.
+  template <typename Element>
+  static Element* LinesOf(const Shape& shape, Element* images, int64_t channels, int64_t row) {
+    const int64_t line = row / shape.Down() * shape.height + row % shape.Down() * kTile;
+    return images + line * shape.width * channels;
+  }
+
+  // What the caches are asked for in pieces, while products are computed: if they were asked for
+  // all of it at once, the core would wait for memory.
+  template <int kWrites>
+  class Ahead {
+   public:
+    INLINE Ahead(const void* first, const void* last, int64_t pieces)
+        : next_(static_cast<const char*>(first)),
+          last_(static_cast<const char*>(last)),
+          piece_((last_ - next_) / pieces + kLine) {}
+
+    INLINE void FetchPiece() {
+      const char* const end = std::min(next_ + piece_, last_);
+      for (; next_ < end; next_ += kLine) __builtin_prefetch(next_, kWrites);
+    }
+
+   private:
+    static constexpr int64_t kLine = 64;  // bytes of a line of the caches
+    const char* next_;
+    const char* const last_;
+    const int64_t piece_;
+  };
+
+  // The point from which on the caches are asked for what the next rows of tiles need. Later it
+  // would not arrive in time; earlier the filters of the points in between would displace it.
+  static int64_t FirstAhead(const Shape& shape) {
+    constexpr int64_t kFloats = 1 << 16;  // a quarter of a core's own caches
+    return kPlanes - std::clamp<int64_t>(kFloats / (shape.inputs * shape.filters), 1, kPlanes);
+  }
+
+  // Whether filters, or their sums, come from so far that the caches are asked for them, too.
+  static bool AreFar(const Shape& shape) {
+    constexpr int64_t kFloats = 1 << 20;
+    return kPlanes * shape.inputs * shape.filters > kFloats;
   }
 
   // Lines of an image from `top` on, those that it does not have as zeros.
@@ -122,9 +157,6 @@ struct Tiles {
         const int64_t at = Whole(next, line);
         Lanes in[kPoints], out[kPoints];
         for (int index = 0; index < kPoints; ++index) in[index] = Load(from[index] + at);
-        for (int index = 0; index < kTile; ++index) {
-          Prefetch<0>(image + (top + rows * kTile + index) * line, at);
-        }
         Tile<kTile>::OfInputs(in, out);
         for (int point = 0; point < kPoints; ++point) {
           Store(scratch.lines + point * padded + channels + at, out[point]);
@@ -160,10 +192,7 @@ struct Tiles {
       FindLines<kTile>(shape, channels, image, top, scratch, from);
       for (int64_t at = 0; at < line; at += kLanes) {
         Lanes in[kTile], out[kPoints];
-        for (int index = 0; index < kTile; ++index) {
-          in[index] = Load(from[index] + at);
-          Prefetch<0>(image + (top + rows * kTile + index) * line, at);
-        }
+        for (int index = 0; index < kTile; ++index) in[index] = Load(from[index] + at);
         Tile<kTile>::OfUpstream(in, out);
         for (int point = 0; point < kPoints; ++point) {
           Store(scratch.lines + point * padded + at, out[point]);
@@ -208,7 +237,6 @@ struct Tiles {
         Tile<kTile>::ToOutputs(in, out);
         for (int64_t index = 0; index < lines; ++index) {
           Store(first + index * line + at, out[index]);
-          Prefetch<1>(first + (rows * kTile + index) * line, at);
         }
       }
     }
@@ -231,12 +259,25 @@ struct Tiles {
                        const float* evaluated, Element* outputs, float* memory) {
     const Scratch scratch(shape, memory);
     const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
+    const int64_t size = inputs * filters, first_ahead = FirstAhead(shape);
+    const bool are_far = AreFar(shape);
     for (int64_t row = begin; row < end; row += together) {
       const int64_t rows = std::min(together, end - row), tiles = TilesOf(shape, rows);
+      const int64_t next = row + rows, after = std::min(next + together, end);
       EvaluateInputs(shape, row, rows, images, scratch);
-      for (int point = 0; point < kPoints * kPoints; ++point) {
-        const float* const right = evaluated + point * inputs * filters;
+      Ahead<0> to_read(LinesOf(shape, images, inputs, next), LinesOf(shape, images, inputs, after),
+                       kPlanes - first_ahead);
+      Ahead<1> to_write(LinesOf(shape, outputs, filters, row),
+                        LinesOf(shape, outputs, filters, next), kPlanes - first_ahead);
+      for (int point = 0; point < kPlanes; ++point) {
+        if (point >= first_ahead) {
+          to_read.FetchPiece();
+          to_write.FetchPiece();
+        }
+        const float* const right = evaluated + point * size;
+        Ahead<0> far(right + size, evaluated + std::min(point + 2, kPlanes) * size, tiles / kRows);
         for (int64_t tile = 0; tile < tiles; tile += kRows) {
+          if (are_far) far.FetchPiece();
           const int64_t from = point * scratch.tiles + tile;
           MultiplyRows<false>(inputs, scratch.inputs + from * inputs, inputs, 1, right, filters,
                               scratch.outputs + from * filters);
@@ -251,16 +292,29 @@ struct Tiles {
                         const Element* upstream, float* sums, float* memory) {
     const Scratch scratch(shape, memory);
     const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
+    const int64_t size = inputs * filters, first_ahead = FirstAhead(shape);
+    const bool are_far = AreFar(shape);
     for (int64_t row = begin; row < end; row += together) {
       const int64_t rows = std::min(together, end - row), tiles = rows * shape.Across();
+      const int64_t next = row + rows, after = std::min(next + together, end);
       EvaluateInputs(shape, row, rows, images, scratch);
       EvaluateUpstream(shape, row, rows, upstream, scratch);
-      for (int point = 0; point < kPoints * kPoints; ++point) {
+      Ahead<0> of_images(LinesOf(shape, images, inputs, next),
+                         LinesOf(shape, images, inputs, after), kPlanes - first_ahead);
+      Ahead<0> of_upstream(LinesOf(shape, upstream, filters, next),
+                           LinesOf(shape, upstream, filters, after), kPlanes - first_ahead);
+      for (int point = 0; point < kPlanes; ++point) {
+        if (point >= first_ahead) {
+          of_images.FetchPiece();
+          of_upstream.FetchPiece();
+        }
         const float* const left = scratch.inputs + point * scratch.tiles * inputs;
         const float* const right = scratch.outputs + point * scratch.tiles * filters;
+        float* const to = sums + point * size;
+        Ahead<1> far(to + size, sums + std::min(point + 2, kPlanes) * size, inputs / kRows);
         for (int64_t input = 0; input < inputs; input += kRows) {
-          MultiplyRows<true>(tiles, left + input, 1, inputs, right, filters,
-                             sums + (point * inputs + input) * filters);
+          if (are_far) far.FetchPiece();
+          MultiplyRows<true>(tiles, left + input, 1, inputs, right, filters, to + input * filters);
         }
       }
     }
