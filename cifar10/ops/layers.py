@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.ops import initializers, normalisation
 from cifar10.ops.activations import gelu, relu
-from cifar10.ops.convolution import ConvAlgorithms, choose
+from cifar10.ops.convolution import ConvAlgorithms, choose, own_kernels
 from cifar10.weights.separate import SeparateVariables
 from cifar10.weights.spec import (
     BIAS,
@@ -64,6 +64,8 @@ class Layers:
       source: where the variables come from.
       statistics: one entry per batch-norm layer, in training.
       convolutions: the name of each convolution's algorithm, by the convolution's scope.
+      convolved: the images and weights of each convolution by our own kernels, by the reference of
+        its output.
     """
 
     training: bool
@@ -78,6 +80,7 @@ class Layers:
     source: VariableSource = dataclasses.field(default_factory=SeparateVariables)
     statistics: list[NormStatistics] = dataclasses.field(default_factory=list)
     convolutions: dict[str, str] = dataclasses.field(default_factory=dict)
+    convolved: dict[Any, tuple[tf.Tensor, tf.Tensor]] = dataclasses.field(default_factory=dict)
 
     def for_tower(
         self,
@@ -93,6 +96,7 @@ class Layers:
             early=early,
             statistics=[],
             convolutions={},
+            convolved={},
         )
 
     def variable(self, name: str, shape: Sequence[int], initializer: Any, kind: str) -> tf.Tensor:
@@ -175,7 +179,10 @@ class Layers:
             early = self.early if after_early else None
             compute = choose(x, weights, settings, self.algorithms, early)
             self.convolutions[tf.get_variable_scope().name] = compute.__name__
-            return compute(x, weights, settings, early)
+            y = compute(x, weights, settings, early)
+            if compute is own_kernels:
+                self.convolved[y.ref()] = x, weights
+            return y
 
     def whitening(self, x: tf.Tensor, size: int) -> tf.Tensor:
         """Projects each patch onto the principal components of the training images' patches.
@@ -274,7 +281,17 @@ class Layers:
     def batch_norm_relu(
         self, x: tf.Tensor, shortcut: Optional[tf.Tensor] = None, *, first_scale: float = 1.0
     ) -> tf.Tensor:
-        """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`."""
+        """Applies `batch_norm`, adds `shortcut`, which is like `x`, and applies `relu`.
+
+        In evaluation, our own kernels do so when they convolve: an op that convolves anew takes the
+        place of the one that made `x`, which does not run if nothing else needs it.
+        """
+        if not self.training and self.norm != "off" and x.ref() in self.convolved:
+            with tf.variable_scope(None, "batch_norm"):
+                numbers = self._norm_weights(x, True, first_scale)
+            images, kernel = self.convolved[x.ref()]
+            epsilon = self.norm_epsilon
+            return normalisation.conv_norm_relu(images, kernel, *numbers, shortcut, epsilon)
         own = self.algorithms.own and self.training and self.norm == "tower"
         if not (own and self.data_format == "channels_last" and normalisation.fits(x)):
             y = self.batch_norm(x, first_scale=first_scale)

@@ -29,6 +29,39 @@ def fits(x: tf.Tensor) -> bool:
     return x.dtype in (tf.float32, tf.bfloat16) and x.shape[3] % library.CHANNELS == 0
 
 
+def conv_norm_relu(
+    images: tf.Tensor,
+    weights: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    mean: tf.Tensor,
+    variance: tf.Tensor,
+    shortcut: Optional[tf.Tensor],
+    epsilon: float,
+) -> tf.Tensor:
+    """Computes ReLU(batch normalisation of a convolution, with given statistics, + `shortcut`).
+
+    It has no gradient: tf.gradients through it raises LookupError.
+
+    Args:
+      images: float32 or bfloat16 [N, height, width, inputs]; see `convolution.fits_kernels`.
+      weights: [3, 3, inputs, channels] of the type of `images`.
+      gamma: each channel's scale, float32 [channels].
+      beta: each channel's offset, float32 [channels].
+      mean: each channel's mean, float32 [channels].
+      variance: each channel's variance, float32 [channels].
+      shortcut: [N, height, width, channels] of the type of `images`, or None.
+      epsilon: the number that is added to the variance.
+
+    Returns:
+      [N, height, width, channels] of the type of `images`; only this is rounded to that type.
+    """
+    shortcuts = [] if shortcut is None else [shortcut]
+    return library.load().cifar10_conv3x3_norm_relu(
+        images, weights, gamma, beta, mean, variance, shortcuts, epsilon=epsilon
+    )
+
+
 def norm_relu(
     x: tf.Tensor,
     gamma: tf.Tensor,

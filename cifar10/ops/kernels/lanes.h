@@ -56,6 +56,8 @@ INLINE void Store(uint16_t* to, Lanes lanes) {
 #endif
 }
 
+INLINE Lanes Relu(Lanes x) { return x < 0.0f ? Lanes{} : x; }  // NaN stays NaN.
+
 }  // namespace INSTRUCTIONS
 }  // namespace cifar10
 

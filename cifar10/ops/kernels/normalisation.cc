@@ -44,8 +44,6 @@ struct Channels {
   const Constants<count> mean, factor, offset;
 };
 
-INLINE Lanes Relu(Lanes x) { return x < 0.0f ? Lanes{} : x; }  // NaN stays NaN.
-
 INLINE Lanes Where(Lanes y, Lanes upstream) { return y > 0.0f ? upstream : Lanes{}; }
 
 // Two sums over rows for each of `count` vectors of channels. `add(row, index, sums)` adds what a

@@ -17,6 +17,14 @@ struct Line {
   const float *mean, *factor, *offset;  // [channels]
 };
 
+// What a convolution does with its outputs before it stores them: if there is a line, it stores
+// ReLU(normalised outputs + shortcut). An output may lie where the shortcut does.
+template <typename Element>
+struct Epilogue {
+  Line line = {};                     // null: outputs are stored as they are
+  const Element* shortcut = nullptr;  // of the outputs' shape; null: there is none
+};
+
 // Functions of one element type, compiled for one instruction set. An output may lie where an input
 // does. Without a shortcut, `shortcut` and `y` are null.
 template <typename Element>

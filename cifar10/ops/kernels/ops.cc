@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "row_blocks.h"
 #include "small_image_steps.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -47,6 +48,30 @@ REGISTER_OP("Cifar10Conv3x3")
       const DimensionHandle filters = c->Dim(weights, transposes ? 2 : 3);
       TF_RETURN_IF_ERROR(c->ReplaceDim(images, 3, filters, &outputs));
       c->set_output(0, outputs);
+      return tensorflow::OkStatus();
+    });
+
+REGISTER_OP("Cifar10Conv3x3NormRelu")
+    .Input("images: T")
+    .Input("weights: T")
+    .Input("gamma: float")
+    .Input("beta: float")
+    .Input("mean: float")
+    .Input("variance: float")
+    .Input("shortcut: shortcuts * T")
+    .Output("y: T")
+    .Attr("T: {float, bfloat16}")
+    .Attr("shortcuts: int >= 0")
+    .Attr("epsilon: float")
+    .Doc(
+        "ReLU(Cifar10Conv3x3, normalised by given statistics, + shortcut, if there is one); it has "
+        "no gradient.")
+    .SetShapeFn([](InferenceContext* c) {
+      ShapeHandle images, weights, y;
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
+      TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 4, &weights));
+      TF_RETURN_IF_ERROR(c->ReplaceDim(images, 3, c->Dim(weights, 3), &y));
+      c->set_output(0, y);
       return tensorflow::OkStatus();
     });
 
@@ -146,6 +171,55 @@ void Transpose(const Shape& shape, const Bits* weights, Bits* transposed) {
   }
 }
 
+// The sizes of the convolution of inputs 0 and 1, images and weights; see `Transpose`.
+Status SizesOf(OpKernelContext* context, bool transposes, Shape* shape) {
+  const TensorShape& filters = context->input(1).shape();
+  if (filters.dims() != 4) {
+    return InvalidArgument("weights are of rank 4, not of shape ", filters.DebugString());
+  }
+  TF_RETURN_IF_ERROR(Check(context->input(0), filters.dim_size(transposes ? 2 : 3), shape));
+  const TensorShape expected = transposes ? TensorShape({3, 3, shape->filters, shape->inputs})
+                                          : TensorShape({3, 3, shape->inputs, shape->filters});
+  if (filters != expected) {
+    return InvalidArgument("weights have the shape ", filters.DebugString(), ", not ",
+                           expected.DebugString());
+  }
+  return tensorflow::OkStatus();
+}
+
+// The convolution of inputs 0 and 1, images and weights.
+template <typename T>
+void Convolve(OpKernelContext* context, const Shape& shape, bool transposes,
+              const Epilogue<typename BitsOf<T>::Type>& epilogue, Tensor* outputs) {
+  using Bits = typename BitsOf<T>::Type;
+  const Tensor &images = context->input(0), &weights = context->input(1);
+  if (SmallImages::SideOf(shape) > 0) {
+    SmallImageSteps<Bits>(PoolOf(context), shape)
+        .Convolve(Read<T>(images), transposes, Read<T>(weights), epilogue, Write<T>(outputs));
+    return;
+  }
+  const auto& functions = FunctionsOf(shape, Bits());
+  Tensor evaluated;
+  OP_REQUIRES_OK(
+      context, context->allocate_temp(tensorflow::DT_FLOAT,
+                                      {shape.Points() * shape.inputs * shape.filters}, &evaluated));
+  Parts parts;
+  OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
+  const Bits* in_order = Read<T>(weights);
+  std::vector<Bits> transposed;
+  if (transposes) {
+    transposed.resize(weights.NumElements());
+    Transpose(shape, in_order, transposed.data());
+    in_order = transposed.data();
+  }
+  float* const filled = evaluated.flat<float>().data();
+  functions.evaluate(shape, in_order, filled);
+  parts.Run([&](int64_t part, int64_t begin, int64_t end) {
+    functions.convolve(shape, begin, end, Read<T>(images), filled, epilogue, Write<T>(outputs),
+                       parts.memory(part));
+  });
+}
+
 template <typename T>
 class Conv3x3 : public OpKernel {
  public:
@@ -154,51 +228,61 @@ class Conv3x3 : public OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
-    using Bits = typename BitsOf<T>::Type;
-    const Tensor &images = context->input(0), &weights = context->input(1);
-    const TensorShape& filters = weights.shape();
     Shape shape;
-    OP_REQUIRES(context, filters.dims() == 4,
-                InvalidArgument("weights are of rank 4, not of shape ", filters.DebugString()));
-    OP_REQUIRES_OK(context, Check(images, filters.dim_size(transposes_ ? 2 : 3), &shape));
-    const TensorShape expected = transposes_ ? TensorShape({3, 3, shape.filters, shape.inputs})
-                                             : TensorShape({3, 3, shape.inputs, shape.filters});
-    OP_REQUIRES(context, filters == expected,
-                InvalidArgument("weights have the shape ", filters.DebugString(), ", not ",
-                                expected.DebugString()));
+    OP_REQUIRES_OK(context, SizesOf(context, transposes_, &shape));
     Tensor* outputs;
     OP_REQUIRES_OK(context,
                    context->allocate_output(
                        0, {shape.count, shape.height, shape.width, shape.filters}, &outputs));
-    if (SmallImages::SideOf(shape) > 0) {
-      SmallImageSteps<Bits>(PoolOf(context), shape)
-          .Convolve(Read<T>(images), transposes_, Read<T>(weights), Write<T>(outputs));
-      return;
-    }
-    const auto& functions = FunctionsOf(shape, Bits());
-    Tensor evaluated;
-    OP_REQUIRES_OK(context, context->allocate_temp(tensorflow::DT_FLOAT,
-                                                   {shape.Points() * shape.inputs * shape.filters},
-                                                   &evaluated));
-    Parts parts;
-    OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
-    const Bits* in_order = Read<T>(weights);
-    std::vector<Bits> transposed;
-    if (transposes_) {
-      transposed.resize(weights.NumElements());
-      Transpose(shape, in_order, transposed.data());
-      in_order = transposed.data();
-    }
-    float* const filled = evaluated.flat<float>().data();
-    functions.evaluate(shape, in_order, filled);
-    parts.Run([&](int64_t part, int64_t begin, int64_t end) {
-      functions.convolve(shape, begin, end, Read<T>(images), filled, Write<T>(outputs),
-                         parts.memory(part));
-    });
+    Convolve<T>(context, shape, transposes_, {}, outputs);
   }
 
  private:
   bool transposes_;
+};
+
+template <typename T>
+class Conv3x3NormRelu : public OpKernel {
+ public:
+  explicit Conv3x3NormRelu(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Shape shape;
+    OP_REQUIRES_OK(context, SizesOf(context, false, &shape));
+    const TensorShape expected({shape.count, shape.height, shape.width, shape.filters});
+    for (int index = kNumbers; index < kShortcut; ++index) {
+      const TensorShape& numbers = context->input(index).shape();
+      OP_REQUIRES(context, numbers == TensorShape({shape.filters}),
+                  InvalidArgument("a channel's numbers have the shape ", numbers.DebugString(),
+                                  ", not [", shape.filters, "]"));
+    }
+    const bool has_shortcut = context->num_inputs() > kShortcut;
+    OP_REQUIRES(context,
+                !has_shortcut || (context->num_inputs() == kShortcut + 1 &&
+                                  context->input(kShortcut).shape() == expected),
+                InvalidArgument("one shortcut of the shape ", expected.DebugString()));
+    const Normaliser normaliser(Read<float>(context->input(kNumbers + 2)),
+                                Read<float>(context->input(kNumbers + 3)),
+                                Read<float>(context->input(kNumbers)),
+                                Read<float>(context->input(kNumbers + 1)), epsilon_, shape.filters);
+    Epilogue<typename BitsOf<T>::Type> epilogue{normaliser.line()};
+    Tensor* y;
+    if (has_shortcut) {
+      epilogue.shortcut = Read<T>(context->input(kShortcut));
+      OP_REQUIRES_OK(context,
+                     context->forward_input_or_allocate_output({kShortcut}, 0, expected, &y));
+    } else {
+      OP_REQUIRES_OK(context, context->allocate_output(0, expected, &y));
+    }
+    Convolve<T>(context, shape, false, epilogue, y);
+  }
+
+ private:
+  static constexpr int kNumbers = 2, kShortcut = 6;  // inputs: gamma and what follows it
+
+  float epsilon_;
 };
 
 template <typename T>
@@ -247,6 +331,9 @@ class Conv3x3BackpropFilter : public OpKernel {
 #define REGISTER(T)                                                                               \
   REGISTER_KERNEL_BUILDER(                                                                        \
       Name("Cifar10Conv3x3").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), Conv3x3<T>);  \
+  REGISTER_KERNEL_BUILDER(                                                                        \
+      Name("Cifar10Conv3x3NormRelu").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"),       \
+      Conv3x3NormRelu<T>);                                                                        \
   REGISTER_KERNEL_BUILDER(                                                                        \
       Name("Cifar10Conv3x3BackpropFilter").Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
       Conv3x3BackpropFilter<T>)

@@ -32,7 +32,7 @@ class SmallImageSteps {
 
   // The convolution of images and weights; see `evaluate_filters`.
   void Convolve(const Element* images, bool transposes, const Element* weights,
-                Element* outputs) const {
+                const Epilogue<Element>& epilogue, Element* outputs) const {
     const Shape& shape = sizes_.shape;
     const int64_t of_filters = sizes_.Planes() * sizes_.FilterPlane();
     const int64_t of_inputs = sizes_.Planes() * sizes_.InputPlane();
@@ -51,7 +51,10 @@ class SmallImageSteps {
         functions_.multiply(sizes_, count, begin, end, rows, filters, products);
       });
       Share(count, kImages, [&](int64_t begin, int64_t end) {
-        functions_.interpolate(sizes_, begin, end, products, outputs + first * Size(shape.filters));
+        const int64_t place = first * Size(shape.filters);
+        Epilogue<Element> own = epilogue;
+        if (own.shortcut != nullptr) own.shortcut += place;
+        functions_.interpolate(sizes_, begin, end, products, own, outputs + place);
       });
     });
   }

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "epilogue.h"
 #include "lanes.h"
 #include "pairs.h"
 #include "products.h"
@@ -200,7 +201,7 @@ void CorrelatePlanes(const SmallImages& sizes, int64_t images, bool adds, int64_
 
 template <int side, typename Element>
 void Interpolate(const SmallImages& sizes, int64_t begin, int64_t end, const float* products,
-                 Element* outputs) {
+                 const Epilogue<Element>& epilogue, Element* outputs) {
   constexpr int kPoints = Odd<side>::kPoints;
   const Shape& shape = sizes.shape;
   const int64_t channels = shape.filters;
@@ -222,7 +223,8 @@ void Interpolate(const SmallImages& sizes, int64_t begin, int64_t end, const flo
         Lanes out[side];
         Odd<side>::ToOutputs(lines[row], out);
         for (int column = 0; column < side && column < shape.width; ++column) {
-          Store(to + (row * shape.width + column) * channels, out[column]);
+          Element* const at = to + (row * shape.width + column) * channels;
+          Store(at, Finish(epilogue, channel, at - outputs, out[column]));
         }
       }
     }

@@ -72,7 +72,7 @@ struct SmallImageFunctions {
                     const float* rows, const float* upstream, float* sums);
   // Interpolates the outputs of images.
   void (*interpolate)(const SmallImages&, int64_t begin, int64_t end, const float* products,
-                      Element* outputs);
+                      const Epilogue<Element>&, Element* outputs);
   // Interpolates the gradients of filters of inputs from kChannels * `begin` to kChannels * `end`.
   void (*interpolate_filters)(const SmallImages&, int64_t begin, int64_t end, const float* sums,
                               Element* gradient);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "epilogue.h"
 #include "lanes.h"
 #include "points.h"
 #include "products.h"
@@ -212,7 +213,8 @@ struct Tiles {
   // Interpolates the outputs of `rows` rows of tiles from `begin` on.
   template <typename Element>
   static INLINE void InterpolateOutputs(const Shape& shape, int64_t begin, int64_t rows,
-                                        const Scratch& scratch, Element* outputs) {
+                                        const Scratch& scratch, Epilogue<Element> epilogue,
+                                        Element* outputs) {
     const int64_t channels = shape.filters, line = shape.width * channels;
     const int64_t across = shape.Across(), down = shape.Down();
     const int64_t step = scratch.tiles * channels;
@@ -236,7 +238,8 @@ struct Tiles {
         }
         Tile<kTile>::ToOutputs(in, out);
         for (int64_t index = 0; index < lines; ++index) {
-          Store(first + index * line + at, out[index]);
+          Element* const to = first + index * line + at;
+          Store(to, Finish(epilogue, at % channels, to - outputs, out[index]));
         }
       }
     }
@@ -256,7 +259,8 @@ struct Tiles {
 
   template <typename Element>
   static void Convolve(const Shape& shape, int64_t begin, int64_t end, const Element* images,
-                       const float* evaluated, Element* outputs, float* memory) {
+                       const float* evaluated, const Epilogue<Element>& epilogue, Element* outputs,
+                       float* memory) {
     const Scratch scratch(shape, memory);
     const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
     const int64_t size = inputs * filters, first_ahead = FirstAhead(shape);
@@ -283,7 +287,7 @@ struct Tiles {
                               scratch.outputs + from * filters);
         }
       }
-      InterpolateOutputs(shape, row, rows, scratch, outputs);
+      InterpolateOutputs(shape, row, rows, scratch, epilogue, outputs);
     }
   }
 

@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "normalisation.h"
+
 namespace cifar10 {
 
 constexpr int kChannels = 16;  // channels come in multiples of these
@@ -51,7 +53,8 @@ struct Functions {
   int64_t (*scratch)(const Shape&);
   // Outputs of the tile rows from `begin` to `end`; `evaluated` is what `evaluate` made.
   void (*convolve)(const Shape&, int64_t begin, int64_t end, const Element* images,
-                   const float* evaluated, Element* outputs, float* scratch);
+                   const float* evaluated, const Epilogue<Element>&, Element* outputs,
+                   float* scratch);
   // Adds what the tile rows from `begin` to `end` contribute to the filters' gradient to `sums`,
   // float[Points() * inputs * filters].
   void (*correlate)(const Shape&, int64_t begin, int64_t end, const Element* images,
