@@ -105,7 +105,8 @@ Status Check(const Tensor& images, int64_t filters, Shape* shape) {
             filters};
   const int64_t multiple = SmallImages::SideOf(*shape) > 0 ? kChannels : kInputs;
   if (shape->height <= 0 || shape->width <= 0 || shape->inputs < kChannels ||
-      shape->inputs % multiple != 0 || shape->filters % kChannels != 0) {
+      shape->inputs % multiple != 0 || shape->filters < kChannels ||
+      shape->filters % kChannels != 0) {
     return InvalidArgument(kSizes, " These are ", images.shape().DebugString(), " and ", filters,
                            " filters.");
   }

@@ -73,7 +73,6 @@ struct Tiles {
 
   // What the caches are asked for in pieces, while products are computed: if they were asked for
   // all of it at once, the core would wait for memory.
-  template <int kWrites>
   class Ahead {
    public:
     INLINE Ahead(const void* first, const void* last, int64_t pieces)
@@ -82,8 +81,9 @@ struct Tiles {
           piece_((last_ - next_) / pieces + kLine) {}
 
     INLINE void FetchPiece() {
-      const char* const end = std::min(next_ + piece_, last_);
-      for (; next_ < end; next_ += kLine) __builtin_prefetch(next_, kWrites);
+      const int64_t count = std::min(piece_, last_ - next_);
+      for (int64_t at = 0; at < count; at += kLine) __builtin_prefetch(next_ + at);
+      next_ += count;
     }
 
    private:
@@ -96,7 +96,7 @@ struct Tiles {
   // The point from which on the caches are asked for what the next rows of tiles need. Later it
   // would not arrive in time; earlier the filters of the points in between would displace it.
   static int64_t FirstAhead(const Shape& shape) {
-    constexpr int64_t kFloats = 1 << 16;  // a quarter of a core's own caches
+    constexpr int64_t kFloats = 1 << 16;  // 256 KiB: a quarter of a Zen 4's second cache
     return kPlanes - std::clamp<int64_t>(kFloats / (shape.inputs * shape.filters), 1, kPlanes);
   }
 
@@ -269,17 +269,17 @@ struct Tiles {
       const int64_t rows = std::min(together, end - row), tiles = TilesOf(shape, rows);
       const int64_t next = row + rows, after = std::min(next + together, end);
       EvaluateInputs(shape, row, rows, images, scratch);
-      Ahead<0> to_read(LinesOf(shape, images, inputs, next), LinesOf(shape, images, inputs, after),
-                       kPlanes - first_ahead);
-      Ahead<1> to_write(LinesOf(shape, outputs, filters, row),
-                        LinesOf(shape, outputs, filters, next), kPlanes - first_ahead);
+      Ahead to_read(LinesOf(shape, images, inputs, next), LinesOf(shape, images, inputs, after),
+                    kPlanes - first_ahead);
+      Ahead to_write(LinesOf(shape, outputs, filters, row), LinesOf(shape, outputs, filters, next),
+                     kPlanes - first_ahead);
       for (int point = 0; point < kPlanes; ++point) {
         if (point >= first_ahead) {
           to_read.FetchPiece();
           to_write.FetchPiece();
         }
         const float* const right = evaluated + point * size;
-        Ahead<0> far(right + size, evaluated + std::min(point + 2, kPlanes) * size, tiles / kRows);
+        Ahead far(right + size, evaluated + std::min(point + 2, kPlanes) * size, tiles / kRows);
         for (int64_t tile = 0; tile < tiles; tile += kRows) {
           if (are_far) far.FetchPiece();
           const int64_t from = point * scratch.tiles + tile;
@@ -303,10 +303,10 @@ struct Tiles {
       const int64_t next = row + rows, after = std::min(next + together, end);
       EvaluateInputs(shape, row, rows, images, scratch);
       EvaluateUpstream(shape, row, rows, upstream, scratch);
-      Ahead<0> of_images(LinesOf(shape, images, inputs, next),
-                         LinesOf(shape, images, inputs, after), kPlanes - first_ahead);
-      Ahead<0> of_upstream(LinesOf(shape, upstream, filters, next),
-                           LinesOf(shape, upstream, filters, after), kPlanes - first_ahead);
+      Ahead of_images(LinesOf(shape, images, inputs, next), LinesOf(shape, images, inputs, after),
+                      kPlanes - first_ahead);
+      Ahead of_upstream(LinesOf(shape, upstream, filters, next),
+                        LinesOf(shape, upstream, filters, after), kPlanes - first_ahead);
       for (int point = 0; point < kPlanes; ++point) {
         if (point >= first_ahead) {
           of_images.FetchPiece();
@@ -315,7 +315,7 @@ struct Tiles {
         const float* const left = scratch.inputs + point * scratch.tiles * inputs;
         const float* const right = scratch.outputs + point * scratch.tiles * filters;
         float* const to = sums + point * size;
-        Ahead<1> far(to + size, sums + std::min(point + 2, kPlanes) * size, inputs / kRows);
+        Ahead far(to + size, sums + std::min(point + 2, kPlanes) * size, inputs / kRows);
         for (int64_t input = 0; input < inputs; input += kRows) {
           if (are_far) far.FetchPiece();
           MultiplyRows<true>(tiles, left + input, 1, inputs, right, filters, to + input * filters);

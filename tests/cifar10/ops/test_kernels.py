@@ -162,7 +162,11 @@ with tf.Graph().as_default(), tf.Session(config=config) as session:
     found = []
     for shape in ((6, 16, 15, 32), (150, 7, 7, 32)):
         x, y = (random.normal(size=shape).astype(np.float32) for _ in range(2))
-        found += [ops.cifar10_conv3x3(x, w), ops.cifar10_conv3x3_backprop_filter(x, y)]
+        found += [
+            ops.cifar10_conv3x3_backprop_filter(x, y),
+            ops.cifar10_conv3x3(x, w),
+            ops.cifar10_conv3x3_norm_relu(x, w, *random.uniform(1, 2, (4, 32)), [y], epsilon=1e-3),
+        ]
     np.savez(sys.argv[2], *session.run(found))
 """
 
@@ -190,12 +194,12 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
     of_one_thread, tmp_path, root, threads, environment
 ):
     found = outputs_of_a_process(root, tmp_path / "found.npz", threads, **environment)
-    assert sorted(found) == ["arr_0", "arr_1", "arr_2", "arr_3"]
+    assert sorted(found) == [f"arr_{index}" for index in range(6)]
     for name in found:
         assert differs(found[name], of_one_thread[name]) < 1e-5
     if not environment:
-        # Where an image is a single tile, no sum is split between threads.
-        for name in ("arr_2", "arr_3"):
+        # Sums over images are split between threads, but not where an image is a single tile.
+        for name in found.keys() - {"arr_0"}:
             np.testing.assert_array_equal(found[name], of_one_thread[name])
 
 
@@ -208,6 +212,7 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
         ((1, 8, 8, 8), (3, 3, 8, 16), "from 16 on"),
         ((1, 7, 7, 24), (3, 3, 24, 16), "and of 16 for images of a single tile"),
         ((1, 8, 8, 16), (3, 3, 16, 40), "filters come in multiples of 16"),
+        ((1, 8, 8, 16), (3, 3, 16, 0), "filters come in multiples of 16"),
         ((1, 8, 8, 16), (5, 5, 16, 16), "not [3,3,16,16]"),
         ((1, 8, 8, 16), (3, 3, 32, 16), "not [3,3,16,16]"),
         ((8, 8, 16), (3, 3, 16, 16), "rank 4"),
