@@ -153,7 +153,9 @@ class Terminal:
         self.close()
 
     def _read(self) -> None:
-        if not select.select([self._main], [], [], _READ_SECS)[0]:
+        waiting = select.poll()  # select() takes no descriptor from 1,024 on.
+        waiting.register(self._main, select.POLLIN)
+        if not waiting.poll(_READ_SECS * 1000):
             return
         try:
             chunk = os.read(self._main, 65536)
