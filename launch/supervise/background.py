@@ -47,7 +47,9 @@ class Background:
 
     def wait(self, secs: float) -> bool:
         """Waits until the process has ended, at most `secs`; returns whether it has."""
-        if not self._is_over and select.select([self._channel], [], [], secs)[0]:
+        readable = select.poll()  # select() takes no descriptor from 1,024 on.
+        readable.register(self._channel, select.POLLIN)
+        if not self._is_over and readable.poll(secs * 1000):
             try:
                 data = self._channel.recv(_LONGEST)
             except OSError:

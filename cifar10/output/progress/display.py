@@ -74,7 +74,9 @@ class Output(io.TextIOBase):
             try:
                 data = data[os.write(self._fd, data) :]
             except BlockingIOError:  # Another process has made the terminal non-blocking.
-                select.select([], [self._fd], [])
+                writable = select.poll()  # A task of a large cluster has too many for select().
+                writable.register(self._fd, select.POLLOUT)
+                writable.poll()
 
     def close(self) -> None:
         """Closes the duplicated file descriptor; the stream itself stays open."""

@@ -1,9 +1,11 @@
 import fcntl
+import functools
 import io
 import math
 import os
 import pty
 import re
+import resource
 import struct
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from typing import Union
 
 import pytest
 
+from cifar10.output.progress.display import Output
 from cifar10.output.progress.line import ProgressLine, TrainingStatus, format_duration
 
 STATUS = TrainingStatus(
@@ -246,6 +249,35 @@ def test_training_outlives_the_reader_of_its_pipe():
         assert process.stderr is not None
         assert process.stderr.read() == b"trained\n"
     assert process.returncode == 0
+
+
+@pytest.fixture
+def many_descriptors():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < 2048:
+        pytest.skip(f"a process may have {hard} descriptors at most")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_pipe_that_is_full_is_waited_for_whatever_its_descriptor(monkeypatch):
+    monkeypatch.setattr(os, "dup", lambda fd: fcntl.fcntl(fd, fcntl.F_DUPFD, 1100))
+    source, sink = os.pipe()
+    os.set_blocking(sink, False)
+    found: list[bytes] = []
+    reader = threading.Thread(
+        target=lambda: found.extend(iter(functools.partial(os.read, source, 65536), b""))
+    )
+    with os.fdopen(sink, "w") as stream:
+        output = Output(stream)
+        threading.Timer(0.2, reader.start).start()
+        output.write("x" * 500_000)
+        output.close()
+    reader.join()
+    os.close(source)
+    assert sum(map(len, found)) == 500_000
 
 
 def test_reader_that_stands_still_delays_neither_training_nor_its_end():
