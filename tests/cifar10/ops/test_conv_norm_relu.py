@@ -116,8 +116,8 @@ def test_it_does_not_hide_that_training_has_diverged(dtype, side):
     assert np.isnan(found).sum() == 1
 
 
-@pytest.mark.parametrize("side", [7, 8])
-def test_a_shortcut_that_others_need_stays_as_it_is(side):
+@pytest.mark.parametrize(("side", "most"), [(7, 1e-5), (8, 1.5e-6)])
+def test_a_shortcut_that_others_need_stays_as_it_is(side, most):
     inputs = random_inputs((2, side, side, 16), 16, True, tf.float32)
     with tf.Graph().as_default(), tf.Session() as session:
         # Of constants, TensorFlow would compute the products before the graph runs, and keep them.
@@ -128,7 +128,7 @@ def test_a_shortcut_that_others_need_stays_as_it_is(side):
         found = session.run([of_free, of_needed, needed])
     np.testing.assert_array_equal(found[2], inputs[6] * np.float32(3))
     for y, factor in zip(found, (2, 3)):
-        assert error(y, exact(*inputs[:6], np.float64(inputs[6]) * factor)) < 1e-5
+        assert error(y, exact(*inputs[:6], np.float64(inputs[6]) * factor)) < most
 
 
 def test_it_has_no_gradient():
