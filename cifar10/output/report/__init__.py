@@ -18,7 +18,7 @@ __all__ = ["Mistake", "confusion_matrix_png", "load", "png_of", "render_report"]
 
 def load() -> None:
     """Loads all modules of the report."""
-    from cifar10.output.report import page  # noqa: F401
+    from cifar10.output.report import heat_map, page  # noqa: F401
 
 
 def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str:

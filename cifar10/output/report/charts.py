@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from cifar10.output.report.themes import Theme
+from cifar10.output.report.themes import LIGHT
 
 _MAX_POINTS = 300  # About one for each pixel of a chart's width, and 10 kB of SVG.
 _MAX_MARKERS = 40
@@ -43,22 +43,19 @@ def series_of(name: str, rows: Sequence[Mapping[str, Any]], key: str) -> Series:
     return Series(name, epochs, np.where(np.isfinite(values), values, math.nan))
 
 
-def draw_chart(
-    series: Sequence[Series], theme: Theme, *, share: bool = False, from_zero: bool = False
-) -> bytes:
-    """Draws curves against epochs, as an SVG file.
+def draw_chart(series: Sequence[Series], *, share: bool = False, from_zero: bool = False) -> bytes:
+    """Draws curves against epochs, as an SVG file in the light theme's colours.
 
     Args:
       series: named `train` or `validation`; each has a finite value.
-      theme: the picture's colours.
       share: the values are shares, written as per cents.
       from_zero: the vertical axis begins at zero.
     """
-    figure = Figure(figsize=(5.4, 2.8), facecolor=theme.surface)
-    axes = figure.add_axes((0.095, 0.13, 0.885, 0.84), facecolor=theme.surface)
+    figure = Figure(figsize=(5.4, 2.8), facecolor=LIGHT.surface)
+    axes = figure.add_axes((0.095, 0.13, 0.885, 0.84), facecolor=LIGHT.surface)
     for curve in series:
-        _draw_curve(axes, curve, theme)
-    _dress(axes, theme, share=share)
+        _draw_curve(axes, curve)
+    _dress(axes, share=share)
     last_epoch = max(float(curve.epochs[-1]) for curve in series)
     axes.set_xlim(0, last_epoch if last_epoch > 0 else 1)
     if from_zero:
@@ -70,13 +67,13 @@ def draw_chart(
     return buffer.getvalue()
 
 
-def _draw_curve(axes: Axes, curve: Series, theme: Theme) -> None:
+def _draw_curve(axes: Axes, curve: Series) -> None:
     epochs, values = _thin(curve.epochs), _thin(curve.values)
     few = np.isfinite(values).sum() <= (1 if curve.name == "train" else _MAX_MARKERS)
     axes.plot(
         epochs,
         values,
-        color={"train": theme.train, "validation": theme.validation}[curve.name],
+        color={"train": LIGHT.train, "validation": LIGHT.validation}[curve.name],
         linewidth=1.6,
         marker="o" if few else None,
         markersize=3.6,
@@ -98,14 +95,14 @@ def _thin(values: _Floats) -> _Floats:
         return np.asarray(np.where(known, runs, 0.0).sum(axis=1) / known.sum(axis=1))
 
 
-def _dress(axes: Axes, theme: Theme, *, share: bool) -> None:
+def _dress(axes: Axes, *, share: bool) -> None:
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(theme.line)
+    axes.spines["bottom"].set_color(LIGHT.line)
     axes.set_axisbelow(True)
-    axes.grid(axis="y", color=theme.line, linewidth=0.8)
-    axes.tick_params(length=0, pad=6, labelsize=9, labelcolor=theme.ink)
-    axes.set_xlabel("epoch", fontsize=9, color=theme.ink, labelpad=2)
+    axes.grid(axis="y", color=LIGHT.line, linewidth=0.8)
+    axes.tick_params(length=0, pad=6, labelsize=9, labelcolor=LIGHT.ink)
+    axes.set_xlabel("epoch", fontsize=9, color=LIGHT.ink, labelpad=2)
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     if share:

@@ -9,26 +9,23 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 
 from cifar10.output.report.confusion import shares
-from cifar10.output.report.themes import LIGHT, Theme
+from cifar10.output.report.themes import LIGHT
 
 
-def confusion_matrix_png(
-    matrix: npt.NDArray[np.int64], class_names: Sequence[str], theme: Theme = LIGHT
-) -> bytes:
+def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[str]) -> bytes:
     """Draws the matrix as a heat map with counts.
 
     Args:
       matrix: counts, [n, n]; rows are true classes, columns predicted ones.
       class_names: n names.
-      theme: the picture's colours.
 
     Returns:
       A PNG, 1080 by 1000 pixels.
     """
     matrix = np.asarray(matrix)
-    figure = Figure(figsize=(5.4, 5.0), facecolor=theme.surface)
-    axes = figure.add_axes((0.17, 0.03, 0.81, 0.81), facecolor=theme.surface)
-    scale = LinearSegmentedColormap.from_list("counts", [theme.surface, theme.train])
+    figure = Figure(figsize=(5.4, 5.0), facecolor=LIGHT.surface)
+    axes = figure.add_axes((0.17, 0.03, 0.81, 0.81), facecolor=LIGHT.surface)
+    scale = LinearSegmentedColormap.from_list("counts", [LIGHT.surface, LIGHT.train])
     row_shares = shares(matrix)
     # Mistakes are a few per cent of a row; the square root makes them visible.
     axes.imshow(row_shares, cmap=scale, norm=PowerNorm(0.5, vmin=0, vmax=1), aspect="auto")
@@ -41,15 +38,15 @@ def confusion_matrix_png(
             ha="center",
             va="center",
             fontsize=8,
-            color=theme.on_train if strong else theme.ink,
+            color=LIGHT.surface if strong else LIGHT.ink,
         )
-    _dress(figure, class_names, theme)
+    _dress(figure, class_names)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=200, metadata={"Software": None})
     return buffer.getvalue()
 
 
-def _dress(figure: Figure, class_names: Sequence[str], theme: Theme) -> None:
+def _dress(figure: Figure, class_names: Sequence[str]) -> None:
     (axes,) = figure.axes
     places = range(len(class_names))
     axes.xaxis.tick_top()
@@ -58,8 +55,8 @@ def _dress(figure: Figure, class_names: Sequence[str], theme: Theme) -> None:
         places, class_names, rotation=40, ha="left", rotation_mode="anchor", parse_math=False
     )
     axes.set_yticks(places, class_names, parse_math=False)
-    axes.tick_params(length=0, labelsize=8, labelcolor=theme.ink)
-    axes.set_xlabel("predicted", fontsize=8, color=theme.ink, labelpad=4)
-    axes.set_ylabel("true", fontsize=8, color=theme.ink, labelpad=4)
+    axes.tick_params(length=0, labelsize=8, labelcolor=LIGHT.ink)
+    axes.set_xlabel("predicted", fontsize=8, color=LIGHT.ink, labelpad=4)
+    axes.set_ylabel("true", fontsize=8, color=LIGHT.ink, labelpad=4)
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -13,9 +13,8 @@ from markupsafe import Markup
 from cifar10.output.report import numbers
 from cifar10.output.report.charts import draw_chart, series_of
 from cifar10.output.report.confusion import class_accuracies, heat, most_confused
-from cifar10.output.report.heat_map import confusion_matrix_png
 from cifar10.output.report.mistakes import Mistake, data_uri, png_of
-from cifar10.output.report.themes import DARK, LIGHT
+from cifar10.output.report.themes import in_dark
 
 _HERE = Path(__file__).parent
 
@@ -51,9 +50,6 @@ def render_report(result: Mapping[str, Any], mistakes: Sequence[Mistake]) -> str
             ),
             class_rows=list(zip(names, matrix.tolist(), class_accuracies(matrix))),
             confused_pairs=most_confused(matrix, names),
-            heat_maps=[
-                data_uri(confusion_matrix_png(matrix, names, theme)) for theme in (LIGHT, DARK)
-            ],
             mistakes=mistakes,
         )
     )
@@ -88,13 +84,10 @@ def _chart(
     curves = [curve for curve in curves if np.isfinite(curve.values).any()]
     ends = {curve.name: [written(end) for end in curve.ends] for curve in curves}
     words = "; ".join(f"{name} from {first} to {last}" for name, (first, last) in ends.items())
+    light = draw_chart(curves, **axis) if curves else None
     return {
         "title": title,
-        "pictures": [
-            data_uri(draw_chart(curves, theme, **axis), "svg+xml")
-            for theme in (LIGHT, DARK)
-            if curves
-        ],
+        "pictures": [data_uri(svg, "svg+xml") for svg in (light, in_dark(light))] if light else [],
         "last": {name: last for name, (_, last) in ends.items()},
         "description": f"{title} against epochs: {words}",
     }

@@ -1,6 +1,7 @@
 """The colours of pictures: those of report.css, which embedded pictures cannot read."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True)
@@ -13,7 +14,6 @@ class Theme:
       line: colour of grid lines.
       train: colour of training curves and of the end of the heat map's scale.
       validation: colour of validation curves.
-      on_train: colour of text on a background in `train`.
     """
 
     surface: str
@@ -21,8 +21,18 @@ class Theme:
     line: str
     train: str
     validation: str
-    on_train: str
 
 
-LIGHT = Theme("#ffffff", "#5b6472", "#e4e7ec", "#2563eb", "#d9660b", "#ffffff")
-DARK = Theme("#171b21", "#9aa4b2", "#2a313b", "#7aa7ff", "#f5a35c", "#0f1216")
+LIGHT = Theme("#ffffff", "#5b6472", "#e4e7ec", "#2563eb", "#d9660b")
+DARK = Theme("#171b21", "#9aa4b2", "#2a313b", "#7aa7ff", "#f5a35c")
+
+
+def in_dark(svg: bytes) -> bytes:
+    """Returns a drawing with the colours of the dark theme in the place of the light one's."""
+    colours = dict(zip(astuple(LIGHT), astuple(DARK)))
+
+    def other(found: "re.Match[bytes]") -> bytes:
+        colour = found[0].decode()
+        return colours.get(colour, colour).encode()
+
+    return re.sub(rb"#[0-9a-f]{6}\b", other, svg)
