@@ -33,6 +33,12 @@ def stop_process(pid: int) -> None:
         time.sleep(0.001)
 
 
+def wait_until_asleep(pid: int) -> None:
+    """Waits until every thread of a process sleeps: until one that has asked reads the answer."""
+    while not all(state in "SZX" for state in _states_of_threads(pid)):
+        time.sleep(0.001)
+
+
 def _states_of_threads(pid: int) -> list[str]:
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/stat"):

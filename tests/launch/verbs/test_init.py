@@ -16,6 +16,7 @@ from launch.backends.registry import KINDS
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host, Limits
 from launch.verbs.cli import main
+from testbeds.process_list import wait_until_asleep
 from tests.launch.launcher import ROOT
 
 FLAGS = {
@@ -211,6 +212,8 @@ def test_ctrl_c_and_the_end_of_input_write_nothing(tmp_path: Path, code: int) ->
     terminal = Terminal(tmp_path)
     terminal.answer("where tasks run", "\x04" if code == 2 else None)
     if code == 130:
+        # Python notes a signal that comes just before it reads, and heeds it after the answer.
+        wait_until_asleep(terminal.process.pid)
         terminal.process.send_signal(signal.SIGINT)
     said = terminal.end()
     assert terminal.process.returncode == code
