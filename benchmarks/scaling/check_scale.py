@@ -9,9 +9,8 @@ constants are fitted over links without a limit. Each shape is then run, over on
 other, and predicted. The prediction takes its computing time from as many processes as there are
 trainers, each training alone at the same time, since other load changes a machine's speed, and many
 processes slow each other, even if each has its share. It is the mean of such runs just before and
-just after the shape; with `--share`, whose starts take long, it is that of one run for each number
-of trainers. Needs root. Without `--share`, if there are more trainers and servers than cores, they
-share cores, which the model ignores.
+just after the shape. Needs root. Without `--share`, if there are more trainers and servers than
+cores, they share cores, which the model ignores.
 """
 
 import argparse
@@ -49,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
         count = shape.trainers
         first = before.get(count) or trial.reference(count)
         measured = trial.measure(shape, options.links)
-        before = {count: first if options.share else trial.reference(count)}
+        before = {count: trial.reference(count)}
         compute, jitter = map(statistics.mean, zip(first, before[count]))
         now = dataclasses.replace(constants, compute_secs=compute, jitter=jitter)
         for (bytes_per_sec, delay_secs), figures in measured.items():
