@@ -34,7 +34,7 @@ def stop_process(pid: int) -> None:
 
 
 def wait_until_asleep(pid: int) -> None:
-    """Waits until every thread of a process sleeps: until one that has asked reads the answer."""
+    """Waits until every thread of a process sleeps, as when it waits for an answer."""
     while not all(state in "SZX" for state in _states_of_threads(pid)):
         time.sleep(0.001)
 

@@ -2,7 +2,7 @@
 
 The page contains its style, curves and pictures, and makes no requests. What draws them loads
 matplotlib, which takes half as long as loading TensorFlow. So it is loaded by the first call, or by
-`load`.
+`load`. The confusion matrix is a table of the page; its picture is for TensorBoard.
 """
 
 from collections.abc import Mapping, Sequence

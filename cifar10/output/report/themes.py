@@ -31,7 +31,7 @@ def in_dark(svg: bytes) -> bytes:
     """Returns a drawing with the colours of the dark theme in the place of the light one's."""
     colours = dict(zip(astuple(LIGHT), astuple(DARK)))
 
-    def other(found: "re.Match[bytes]") -> bytes:
+    def other(found: re.Match[bytes]) -> bytes:
         colour = found[0].decode()
         return colours.get(colour, colour).encode()
 
