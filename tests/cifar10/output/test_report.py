@@ -238,7 +238,14 @@ def test_confusion_matrix_becomes_a_png_even_with_empty_rows_and_odd_names(name)
     png = confusion_matrix_png(matrix, [name, *CLASS_NAMES[1:]])
     with Image.open(io.BytesIO(png)) as image:
         assert image.format == "PNG"
-        assert image.size == (1080, 1000)
+        assert image.size == (540, 500)
+
+
+def test_a_confusion_matrix_keeps_nothing_of_the_one_before():
+    ones, others = np.diag([7] * 10), np.full((10, 10), 1_234)
+    first = confusion_matrix_png(ones, CLASS_NAMES)
+    assert confusion_matrix_png(others, CLASS_NAMES) != first
+    assert confusion_matrix_png(ones, CLASS_NAMES) == first
 
 
 def test_a_cell_has_the_colour_of_the_root_of_its_share_of_its_row():
@@ -248,7 +255,7 @@ def test_a_cell_has_the_colour_of_the_root_of_its_share_of_its_row():
     with Image.open(io.BytesIO(png)) as opened:
         image = opened.convert("RGB")
         # Just inside of the first cell, the last row's first and the first row's last: no digit.
-        corners = [image.getpixel(place) for place in ((186, 162), (186, 967), (1057, 162))]
+        corners = [image.getpixel(place) for place in ((93, 81), (93, 483), (528, 81))]
     all_of_them, a_quarter, none = (37, 99, 235), (146, 177, 245), (255, 255, 255)
     # matplotlib has 256 shades.
     np.testing.assert_allclose(corners, (all_of_them, a_quarter, none), atol=1)
