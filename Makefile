@@ -112,9 +112,8 @@ format: .venv/.installed-dev
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
-# Three processes on two cores: many tests wait for the processes that they have started.
 test: .venv/.installed-dev kernels
-	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 3 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
 test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system and not nfs' --numprocesses 2 --dist loadfile $(ARGS)

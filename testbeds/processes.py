@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
-from launch.agent.free_ports import hold
+from launch.agent.free_ports import hold, hold_port
 from testbeds.errors import TestbedError
 from testbeds.process_list import stop_process
 
@@ -267,6 +267,21 @@ def free_ports(count: int) -> list[int]:
         raise TestbedError(f"{len(held)} free ports, {count} are needed")
     _held_ports.extend(held)
     return [int(one.getsockname()[1]) for one in held]
+
+
+def free_ports_in_a_row(count: int) -> int:
+    """Returns the first of `count` ports one after the other, free and held as by `free_ports`."""
+    while True:
+        held = hold(1)
+        first = int(held[0].getsockname()[1])
+        try:
+            held.extend(hold_port(first + after) for after in range(1, count))
+        except (OSError, OverflowError):  # one is in use, or held by another test, or too high
+            for one in held:
+                one.close()
+            continue
+        _held_ports.extend(held)
+        return first
 
 
 @atexit.register

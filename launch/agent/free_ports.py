@@ -29,7 +29,7 @@ def hold(count: int) -> list[socket.socket]:
         if len(held) == count:
             break
         try:
-            held.append(_hold(port))
+            held.append(hold_port(port))
         except OSError:  # in use, or held by another agent
             continue
     return held
@@ -47,11 +47,11 @@ def hold_with(port: int, held: Sequence[socket.socket]) -> list[socket.socket]:
     """
     if port not in (each.getsockname()[1] for each in held):
         with contextlib.suppress(OSError):
-            return [*held, _hold(port, shared=True)]
+            return [*held, hold_port(port, shared=True)]
     return list(held)
 
 
-def _hold(port: int, *, shared: bool = False) -> socket.socket:
+def hold_port(port: int, *, shared: bool = False) -> socket.socket:
     """Binds a port for IPv6 and IPv4 together, or for IPv4 if there is no IPv6.
 
     Args:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.system
 _IN_RANGE = """\
 import json, socket
 from launch.agent import free_ports, sockets
-held = [free_ports._hold(port) for port in range(20000, 20150)]
+held = [free_ports.hold_port(port) for port in range(20000, 20150)]
 server = socket.create_server(("127.0.0.1", 30000))
 calls = []
 try:

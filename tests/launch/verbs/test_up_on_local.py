@@ -21,7 +21,7 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.verbs import up
-from testbeds.processes import free_ports
+from testbeds.processes import free_ports_in_a_row
 from tests.launch.launcher import (
     LOCAL,
     Launcher,
@@ -218,7 +218,7 @@ def test_a_stopped_launcher_loses_its_lease(launcher: Launcher, tmp_path: Path) 
 
 
 def test_the_port_of_a_killed_job_is_free_again(launcher: Launcher, tmp_path: Path) -> None:
-    port = free_ports(1)[0]
+    port = free_ports_in_a_row(3)
     text = cluster_file(tmp_path, launcher, "limits: {stop_secs: 1}\n")[1]
     Path(text).write_text(Path(text).read_text().replace("ports: free", f"ports: {port}"))
     process = launcher.start_up(("--cluster", text), "--", "steps=1000")
@@ -230,7 +230,7 @@ def test_the_port_of_a_killed_job_is_free_again(launcher: Launcher, tmp_path: Pa
 
 
 def test_a_port_in_use_is_named_with_its_owner(launcher: Launcher, tmp_path: Path) -> None:
-    port = free_ports(1)[0]
+    port = free_ports_in_a_row(3)
     with socket.create_server(("", port)):
         text = cluster_file(tmp_path, launcher, "")[1]
         Path(text).write_text(Path(text).read_text().replace("ports: free", f"ports: {port}"))
