@@ -270,18 +270,19 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_ports_in_a_row(count: int) -> int:
-    """Returns the first of `count` ports one after the other, free and held as by `free_ports`."""
-    while True:
-        held = hold(1)
-        first = int(held[0].getsockname()[1])
-        try:
-            held.extend(hold_port(first + after) for after in range(1, count))
-        except (OSError, OverflowError):  # one is in use, or held by another test, or too high
-            for one in held:
-                one.close()
-            continue
-        _held_ports.extend(held)
-        return first
+    """Returns the first of `count` ports one after the other, free and held as by `free_ports`.
+
+    Raises:
+      TestbedError: a hundred ports have no such neighbours.
+    """
+    for _ in range(100):
+        (first,) = free_ports(1)
+        # A neighbour may be in use, or held by another test; those before it stay held, too.
+        with contextlib.suppress(OSError, OverflowError):
+            for port in range(first + 1, first + count):
+                _held_ports.append(hold_port(port))
+            return first
+    raise TestbedError(f"no {count} free ports in a row")
 
 
 @atexit.register

@@ -58,8 +58,12 @@ def hold_port(port: int, *, shared: bool = False) -> socket.socket:
       port: the port.
       shared: whether another agent may hold it, too.
 
+    Returns:
+      The open socket, which does not listen.
+
     Raises:
       OSError: a socket of any process has the port; if `shared`, one that listens.
+      OverflowError: it is no port.
     """
     try:
         return _bind(socket.AF_INET6, port, shared)
@@ -77,7 +81,7 @@ def _bind(family: int, port: int, shared: bool) -> socket.socket:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
         held.bind(("", port))
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets the task in
-    except OSError:
+    except BaseException:
         held.close()
         raise
     return held

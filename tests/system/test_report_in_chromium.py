@@ -158,18 +158,35 @@ def test_page_prints_without_losing_a_column(browser, report):
     show(browser, report, width=718)  # the width of A4 with Chromium's margins
     browser.call("Emulation.setEmulatedMedia", media="print")
     assert browser.evaluate("document.documentElement.scrollWidth") == 718
-    table = "document.querySelector('table.matrix')"
-    assert browser.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
+    assert matrix_fits(browser)
     assert browser.call("Page.printToPDF")["data"].startswith("JVBERi0")  # %PDF-
+
+
+@pytest.mark.parametrize("width", [390, 561, 861, 1280])
+def test_no_column_of_the_confusion_matrix_is_out_of_sight(browser, report, width):
+    show(browser, report, width=width)
+    assert matrix_fits(browser)
+
+
+def matrix_fits(browser: Chromium) -> bool:
+    """Returns whether the table is no wider than the room in its card, nor a name or number."""
+    return bool(
+        browser.evaluate(
+            "(() => { const table = document.querySelector('table.matrix');"
+            " const card = table.parentElement, style = getComputedStyle(card);"
+            " const room = card.clientWidth"
+            " - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);"
+            " const cells = [...table.querySelectorAll('tbody > tr > *')];"
+            " return table.offsetWidth <= room + 0.5"
+            " && cells.every(one => one.scrollWidth <= one.clientWidth); })()"
+        )
+    )
 
 
 def test_confusion_matrix_can_be_read_on_a_phone(browser, report):
     show(browser, report, width=390)
-    table = "document.querySelector('table.matrix')"
-    assert browser.evaluate(f"{table}.scrollWidth <= {table}.parentElement.clientWidth")
-    cells = f"[...{table}.querySelectorAll('tbody td')]"
-    # No number is wider than its cell, and each has the size of small print or more.
-    assert browser.evaluate(f"{cells}.every(one => one.scrollWidth <= one.clientWidth)")
+    cells = "[...document.querySelectorAll('table.matrix tbody td')]"
+    # The size of small print or more.
     assert browser.evaluate(f"parseFloat(getComputedStyle({cells}[0]).fontSize)") >= 11
     colours = [browser.evaluate(f"getComputedStyle({cells}[{i}]).backgroundColor") for i in (0, 1)]
     assert colours[0] != colours[1]  # 952 images, and none

@@ -25,7 +25,7 @@ class _Picture(NamedTuple):
 
 
 def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[str]) -> bytes:
-    """Draws the matrix as a heat map with counts.
+    """Draws the matrix as a heat map with counts; for one thread alone.
 
     Args:
       matrix: counts, [n, n]; rows are true classes, columns predicted ones.
@@ -33,8 +33,13 @@ def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[st
 
     Returns:
       A PNG, 540 by 500 pixels.
+
+    Raises:
+      ValueError: the matrix has another size.
     """
     matrix = np.asarray(matrix)
+    if matrix.shape != (len(class_names), len(class_names)):
+        raise ValueError(f"{list(matrix.shape)} counts for {len(class_names)} classes")
     picture = _picture(tuple(class_names))
     row_shares = shares(matrix)
     picture.cells.set_data(row_shares)
@@ -42,11 +47,11 @@ def confusion_matrix_png(matrix: npt.NDArray[np.int64], class_names: Sequence[st
         text.set_text(f"{images:,}" if images else "·")
         text.set_color(LIGHT.surface if share > 0.25 else LIGHT.ink)
     buffer = io.BytesIO()
-    picture.figure.savefig(buffer, format="png", metadata={"Software": None})
+    picture.figure.savefig(buffer, format="png", dpi="figure", metadata={"Software": None})
     return buffer.getvalue()
 
 
-@functools.lru_cache(maxsize=1)  # Each validation draws one, and to make it takes half of the time.
+@functools.lru_cache(maxsize=1)  # Each validation draws one, and to make it anew takes longer.
 def _picture(class_names: tuple[str, ...]) -> _Picture:
     figure = Figure(figsize=(5.4, 5.0), dpi=100, facecolor=LIGHT.surface)
     axes = figure.add_axes((0.17, 0.03, 0.81, 0.81), facecolor=LIGHT.surface)

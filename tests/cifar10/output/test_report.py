@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cifar10.output.report import confusion_matrix_png, numbers, render_report
+from cifar10.output.report import confusion_matrix_png, heat_map, numbers, render_report
 from cifar10.output.report.charts import draw_chart, series_of
 from cifar10.output.report.confusion import class_accuracies, most_confused
 from cifar10.output.report.themes import in_dark
@@ -242,10 +242,29 @@ def test_confusion_matrix_becomes_a_png_even_with_empty_rows_and_odd_names(name)
 
 
 def test_a_confusion_matrix_keeps_nothing_of_the_one_before():
-    ones, others = np.diag([7] * 10), np.full((10, 10), 1_234)
-    first = confusion_matrix_png(ones, CLASS_NAMES)
-    assert confusion_matrix_png(others, CLASS_NAMES) != first
-    assert confusion_matrix_png(ones, CLASS_NAMES) == first
+    matrices = [np.diag([7] * 10), np.full((10, 10), 1_234), np.diag([8] * 10)]
+    fresh = []
+    for matrix in matrices:
+        heat_map._picture.cache_clear()
+        fresh.append(confusion_matrix_png(matrix, CLASS_NAMES))
+    assert len(set(fresh)) == 3  # The first and the last differ in their digits alone.
+    assert [confusion_matrix_png(matrix, CLASS_NAMES) for matrix in matrices] == fresh
+
+
+def test_counts_are_white_on_strong_colours_and_dark_on_others():
+    matrix = np.diag([700] * 10)
+    with Image.open(io.BytesIO(confusion_matrix_png(matrix, CLASS_NAMES))) as opened:
+        image = opened.convert("RGB")
+        strong, none = image.crop((96, 84, 132, 116)), image.crop((140, 84, 175, 116))
+    assert strong.getpixel((0, 0)) == (37, 99, 235)
+    assert max(strong.getdata())[0] > 200  # of the digits' white
+    assert none.getpixel((0, 0)) == (255, 255, 255)
+    assert min(none.getdata())[0] < 200  # of the dot
+
+
+def test_a_confusion_matrix_of_another_size_than_its_names_is_refused():
+    with pytest.raises(ValueError, match=r"\[2, 2\] counts for 10 classes"):
+        confusion_matrix_png(np.ones((2, 2), dtype=np.int64), CLASS_NAMES)
 
 
 def test_a_cell_has_the_colour_of_the_root_of_its_share_of_its_row():
