@@ -1,6 +1,7 @@
 import base64
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +153,25 @@ def test_page_follows_the_readers_colour_scheme(browser, report, scheme, darkest
     ):
         left, top = map(round, box)
         assert darkest <= pixels[top + 5, left + 5].mean() <= lightest
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_counts_can_be_read_on_the_strongest_colour(browser, report, scheme):
+    show(browser, report, width=1280, scheme=scheme)
+    cell = "getComputedStyle(document.querySelector('table.matrix tbody td'))"
+    on, ink = (browser.evaluate(f"{cell}.{name}") for name in ("backgroundColor", "color"))
+    # WCAG 2.1: a contrast of 4.5 or more. One colour is written in shares of 1, the other of 255.
+    shares = [float(word) for word in re.findall(r"[\d.]+", on)[:3]]
+    levels = [int(word) / 255 for word in re.findall(r"\d+", ink)[:3]]
+    darker, lighter = sorted((luminance(shares), luminance(levels)))
+    assert on.startswith("color(srgb")
+    assert (lighter + 0.05) / (darker + 0.05) >= 4.5
+
+
+def luminance(colour: Sequence[float]) -> float:
+    """Returns the relative luminance of an sRGB colour, by WCAG 2.1."""
+    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in colour]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
 
 
 def test_page_prints_without_losing_a_column(browser, report):
