@@ -1,6 +1,5 @@
 """Runs real processes of cifar10_main.py: a single one, or a cluster on the loopback interface."""
 
-import atexit
 import contextlib
 import json
 import os
@@ -13,14 +12,13 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
-from launch.agent.free_ports import hold, hold_port
 from testbeds.errors import TestbedError
+from testbeds.ports import free_ports
 from testbeds.process_list import stop_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PROGRAM = ROOT / "cifar10_main.py"
 _POLL_SECS = 0.02
-_held_ports: list[socket.socket] = []
 _LAST_CHARS = 2000  # how much of the end of a task's output an error message quotes
 
 
@@ -249,46 +247,6 @@ def cluster(folder: pathlib.Path, *arguments: object, **shape: Any) -> Iterator[
             if process.poll() is None:
                 process.kill()
             process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Returns free TCP ports, which this process holds until it ends.
-
-    Until then, no outgoing connection and no other process that calls this function gets them. A
-    server with SO_REUSEADDR may listen there. A process never gets a port twice: where gRPC could
-    not connect, it does not try again for up to two minutes, although a server may have started
-    there meanwhile.
-
-    Raises:
-      TestbedError: fewer than `count` ports are free.
-    """
-    held = hold(count)
-    if len(held) < count:
-        raise TestbedError(f"{len(held)} free ports, {count} are needed")
-    _held_ports.extend(held)
-    return [int(one.getsockname()[1]) for one in held]
-
-
-def free_ports_in_a_row(count: int) -> int:
-    """Returns the first of `count` ports one after the other, free and held as by `free_ports`.
-
-    Raises:
-      TestbedError: a hundred ports have no such neighbours.
-    """
-    for _ in range(100):
-        (first,) = free_ports(1)
-        # A neighbour may be in use, or held by another test; those before it stay held, too.
-        with contextlib.suppress(OSError, OverflowError):
-            for port in range(first + 1, first + count):
-                _held_ports.append(hold_port(port))
-            return first
-    raise TestbedError(f"no {count} free ports in a row")
-
-
-@atexit.register
-def _release_ports() -> None:
-    for held in _held_ports:
-        held.close()
 
 
 def _answers(address: str) -> bool:

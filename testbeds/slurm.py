@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Optional
 
 from testbeds.errors import TestbedError
+from testbeds.ports import free_ports
 from testbeds.process_list import all_commands, environment_of
-from testbeds.processes import free_ports
 
 _COMMANDS = ("munged", "slurmctld", "slurmd", "sbatch")
 _SBIN = "/usr/sbin:/sbin"  # not on the PATH of every user

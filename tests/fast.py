@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("cifar10", "data_prep", "launch", "benchmarks", "testbeds", "tests")
 # Tests that import these modules or use these fixtures start our programs or a compiler, which
 # takes seconds per test.
-_STARTERS = ("testbeds.processes", "testbeds.terminal", "tests.shell")
+_STARTERS = ("testbeds.processes", "testbeds.ports", "testbeds.terminal", "tests.shell")
 _STARTING_FIXTURES = {"launcher", "compiled_kernels", "forks"}
 
 

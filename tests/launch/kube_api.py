@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Optional
 from urllib.parse import parse_qs, urlsplit
 
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
 
 Object = dict[str, Any]

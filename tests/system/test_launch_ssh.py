@@ -21,7 +21,7 @@ from testbeds import namespaces
 from testbeds import nodes as machines
 from testbeds.namespaces import ip
 from testbeds.nodes import Nodes
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from testbeds.terminal import Terminal
 from tests.cifar10 import program
 from tests.launch.launcher import (

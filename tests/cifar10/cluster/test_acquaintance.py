@@ -13,7 +13,7 @@ from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.identity import Identity, Owner, digest
 from cifar10.cluster.spec import Cluster
 from cifar10.errors import ConfigError
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.cifar10.answering import answering
 
 MINE, OTHER = Owner(digest("mine"), "here:/mine"), Owner(digest("other"), "there:/other")

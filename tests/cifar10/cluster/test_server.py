@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.cifar10 import program
 
 CODE = """

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster import introduction, server, shutdown
 from cifar10.cluster.identity import Identity, Owner, digest
 from cifar10.cluster.spec import Cluster
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 
 
 class Tasks:

@@ -25,7 +25,7 @@ from cifar10.step import model_fn
 from cifar10.step.devices import plan_devices
 from cifar10.step.params import ModelParams
 from cifar10.step.replication import Replication
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.cifar10.flag_effects.rows import Row
 
 _ELSEWHERE = "192.0.2.1"  # in a network reserved for documentation, RFC 5737

@@ -27,7 +27,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.run import cluster_session
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.tf_internals import session_wait
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.cifar10.answering import answering
 from tests.cifar10.steps import make_plan
 

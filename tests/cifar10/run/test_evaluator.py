@@ -26,7 +26,7 @@ from cifar10.run.hooks import training as hooks
 from cifar10.run.hooks import validation
 from cifar10.run.job import evaluation_input, make_job
 from cifar10.schema import CLASS_NAMES
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.cifar10 import steps
 from tests.cifar10.answering import answering
 

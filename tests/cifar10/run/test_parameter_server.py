@@ -17,7 +17,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError
 from cifar10.host.signals import StopRequest
 from cifar10.run import parameter_server
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.cifar10.answering import answering
 
 WAIT_SECS = 60.0

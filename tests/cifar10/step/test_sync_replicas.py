@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.step.replicas import OverFlag
 from cifar10.step.replication import Replication
 from cifar10.step.sync_replicas import Rendezvous
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
 QUIET_SECS = 0.3  # for what must not

@@ -14,7 +14,7 @@ from cifar10.step.devices import plan_devices
 from cifar10.step.model_fn import build_step
 from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 
 MASTER = "/job:master/task:0"
 

@@ -18,7 +18,7 @@ from launch.agent.containers import Containers
 from launch.agent.machine import Machine
 from launch.agent.protocol import Outgoing
 from launch.agent.tasks import Tasks
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.launch.agent.scene import Scene
 from tests.launch.launcher import wait_for
 

@@ -31,7 +31,7 @@ from launch.supervise.agents import Agents
 from launch.supervise.run import _order_to_start, _with_free_ports, run_with_agents
 from launch.supervise.run_loop import RunLoop
 from launch.supervise.supervisor import Supervisor
-from testbeds.processes import free_ports
+from testbeds.ports import free_ports
 from tests.launch.launcher import assert_nothing_left, make_workdir
 
 

@@ -21,7 +21,7 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.verbs import up
-from testbeds.processes import free_ports_in_a_row
+from testbeds.ports import free_ports_in_a_row
 from tests.launch.launcher import (
     LOCAL,
     Launcher,

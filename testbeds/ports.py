@@ -1,0 +1,50 @@
+"""Free TCP ports for test clusters, held by this process until it ends."""
+
+import atexit
+import contextlib
+import socket
+
+from launch.agent.free_ports import hold, hold_port
+from testbeds.errors import TestbedError
+
+_held: list[socket.socket] = []
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns free TCP ports, which this process holds until it ends.
+
+    Until then, no outgoing connection and no other process that calls this function gets them. A
+    server with SO_REUSEADDR may listen there. A process never gets a port twice: where gRPC could
+    not connect, it does not try again for up to two minutes, although a server may have started
+    there meanwhile.
+
+    Raises:
+      TestbedError: fewer than `count` ports are free.
+    """
+    held = hold(count)
+    if len(held) < count:
+        raise TestbedError(f"{len(held)} free ports, {count} are needed")
+    _held.extend(held)
+    return [int(one.getsockname()[1]) for one in held]
+
+
+def free_ports_in_a_row(count: int) -> int:
+    """Returns the first of `count` ports one after the other, free and held as by `free_ports`.
+
+    Raises:
+      TestbedError: a hundred ports have no such neighbours.
+    """
+    for _ in range(100):
+        (first,) = free_ports(1)
+        # A neighbour may be in use, or held by another test; those before it stay held, too.
+        with contextlib.suppress(OSError, OverflowError):
+            for port in range(first + 1, first + count):
+                _held.append(hold_port(port))
+            return first
+    raise TestbedError(f"no {count} free ports in a row")
+
+
+@atexit.register
+def _release() -> None:
+    for held in _held:
+        held.close()
