@@ -10,7 +10,7 @@ from the settings, and `result.json` records their values.
 import dataclasses
 import math
 import posixpath
-from typing import ClassVar, Optional
+from typing import ClassVar, NamedTuple, Optional
 
 from cifar10 import models, schedules, schema
 from cifar10.models.fastnet import FastnetSettings
@@ -32,6 +32,21 @@ KERNELS = ("auto", "own", "tensorflow")
 
 DEFAULT_TRAIN_STEPS = 80_000
 MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
+
+
+class Done(NamedTuple):
+    """How far training has come.
+
+    Attributes:
+      step: the global step.
+      examples_seen: the number of training images up to that step.
+    """
+
+    step: int = 0
+    examples_seen: int = 0
+
+
+NOTHING_DONE = Done()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -439,16 +454,23 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
             return self.summary_steps
         return min(MOST_SUMMARY_STEPS, math.ceil(total_steps / 100))
 
-    def total_steps(self, num_examples: int, examples_per_step: Optional[int] = None) -> int:
+    def total_steps(
+        self,
+        num_examples: int,
+        examples_per_step: Optional[int] = None,
+        done: Done = NOTHING_DONE,
+    ) -> int:
         """Returns the global step at which training ends.
 
         Args:
           num_examples: number of training images.
           examples_per_step: training images in a global step; None: --train-batch-size.
+          done: the training before, whose steps may have had other numbers of images.
         """
         if self.train_epochs is not None:
-            steps = self.train_epochs * num_examples / (examples_per_step or self.train_batch_size)
+            left = self.train_epochs * num_examples - done.examples_seen
+            steps = left / (examples_per_step or self.train_batch_size)
             # Without rounding, 2.2 epochs of 45,000 images in batches of 100 would be
             # 990.0000000000001 steps, which `ceil` would raise to 991.
-            return max(1, math.ceil(round(steps, 6)))
+            return max(1, done.step + max(0, math.ceil(round(steps, 6))))
         return DEFAULT_TRAIN_STEPS if self.train_steps is None else self.train_steps

@@ -4,16 +4,18 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
-from typing import Optional
+from typing import Callable, Optional, TypeVar
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.fields import Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.files import read_json, sync, write_json, write_text
 
 BEST_DIR = "best"
 _BEST_NAME = "best.json"
+_Read = TypeVar("_Read")
 _STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
 
 
@@ -81,10 +83,28 @@ def latest_step(output_dir: str) -> int:
     Raises:
       UserError: the checkpoint is damaged.
     """
+    return _of_latest(output_dir, lambda checkpoint: read_counter(checkpoint, "global_step"))
+
+
+def read_done(checkpoint: Optional[str]) -> Done:
+    """Reads how far training had come at a checkpoint; None: it has not begun.
+
+    Raises:
+      UserError: the checkpoint is damaged.
+    """
+    return Done(*(read_counter(checkpoint, name) for name in ("global_step", "examples_seen")))
+
+
+def latest_done(output_dir: str) -> Done:
+    """Returns how far training had come at the latest checkpoint; see `latest_step`."""
+    return _of_latest(output_dir, read_done)
+
+
+def _of_latest(output_dir: str, read: Callable[[Optional[str]], _Read]) -> _Read:
     while True:
         checkpoint = latest(output_dir)
         try:
-            return read_counter(checkpoint, "global_step")
+            return read(checkpoint)
         except UserError:
             if latest(output_dir) == checkpoint:
                 raise

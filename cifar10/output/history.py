@@ -1,5 +1,6 @@
 """The figures measured during training: rows for the curves, kept in the output folder."""
 
+import contextlib
 import dataclasses
 import json
 from typing import Any, Optional
@@ -68,6 +69,20 @@ class History:
     def as_dict(self) -> dict[str, Any]:
         """Returns the rows, for result.json."""
         return {"train": self.train, "validation": self.validation}
+
+
+def validations(output_dir: str, last_step: int) -> list[dict[str, Any]]:
+    """Returns the rows of all validations up to `last_step`, whichever process validated.
+
+    A run may have had an evaluator for a part of its steps. The rows of a damaged file are left
+    out: who writes it renames it when it starts.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for name in (VALIDATION_FILE_NAME, FILE_NAME):
+        with contextlib.suppress(UserError):
+            rows = History.load(output_dir, last_step, name).validation
+            found.update((row["step"], row) for row in rows)
+    return [found[step] for step in sorted(found)]
 
 
 def _rows(path: str) -> dict[str, list[dict[str, Any]]]:

@@ -4,13 +4,14 @@ Nothing is removed: what is unfit is renamed, and a line says so.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
 from cifar10.output import checkpoints, metrics
-from cifar10.output.history import FILE_NAME, History
+from cifar10.output.history import FILE_NAME, History, validations
 from cifar10.output.soundness import fault_of
 
 _STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
@@ -90,10 +91,28 @@ def settle_best(output_dir: str, start_step: int, say: Callable[[str], None]) ->
         say(f"{best.path} is damaged ({fault}); {folder} is now {set_aside(folder, 'damaged')}")
 
 
+def set_older_aside(output_dir: str, names: Sequence[str], say: Callable[[str], None]) -> None:
+    """Renames the files of an older run, whose checkpoints were removed, when a new run begins.
+
+    Otherwise other tasks and later starts would take them for those of the new run.
+
+    Args:
+      output_dir: path of the output folder.
+      names: names of the files.
+      say: function that prints a line.
+    """
+    for name in names:
+        path = tf.io.gfile.join(output_dir, name)
+        if tf.io.gfile.exists(path):
+            say(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
+
+
 def load_history(
     output_dir: str, last_step: int, say: Callable[[str], None], name: str = FILE_NAME
 ) -> History:
     """Reads the rows up to `last_step`; a damaged file is renamed, and the curves begin anew.
+
+    The validations of the other process that may have validated this run before are added.
 
     Args:
       output_dir: path of the output folder.
@@ -102,11 +121,13 @@ def load_history(
       name: name of the file.
     """
     try:
-        return History.load(output_dir, last_step, name)
+        history = History.load(output_dir, last_step, name)
     except UserError as error:
         new = set_aside(tf.io.gfile.join(output_dir, name), "damaged")
         say(f"{error.args[0].rpartition(';')[0]}; it is now {new}, and the curves begin anew")
-        return History.load(output_dir, last_step, name)
+        history = History.load(output_dir, last_step, name)
+    history.validation = validations(output_dir, last_step)
+    return history
 
 
 def load_metrics(

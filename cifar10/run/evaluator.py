@@ -23,9 +23,9 @@ from cifar10.input.records import RecordSet, open_records
 from cifar10.output import checkpoints, folder_lock, recovery, run_owner, run_status
 from cifar10.output.history import VALIDATION_FILE_NAME, History
 from cifar10.output.metrics import EVALUATOR_FILE_NAME
-from cifar10.run import results
+from cifar10.run import goals, results
 from cifar10.run.hooks.validation import ValidationRecorder
-from cifar10.run.job import Job, open_output, start_job
+from cifar10.run.job import Job, open_output, start_job, steps_of_cluster
 from cifar10.run.stall_watch import StallWatch
 from cifar10.schema import EVAL
 
@@ -92,8 +92,9 @@ class _Run:
         path = tf.io.gfile.join(job.config.log_place, EVALUATOR_FILE_NAME)
         latest = checkpoints.latest(place)
         self.history.metrics = recovery.load_metrics(path, latest, step, say)
-        self._recorder = ValidationRecorder(job, self.history, say)
+        self._recorder = ValidationRecorder(job, self.history, say, self._seconds_of_training)
         self._changed = time.monotonic()
+        self._earlier = self._note_of_an_earlier_start(cluster)
         self._monitor: Optional[LivenessMonitor] = None
         self._cluster, self._master = cluster, cluster.master_label
         self._acquaintance = Acquaintance(cluster, [self._master])
@@ -113,10 +114,32 @@ class _Run:
             note = run_status.read(self.job.config.output_place)
             self._validate_latest(note)
             self.job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
-            if note and note["ended_at_step"] is not None:
+            if note and note["ended_at_step"] is not None and note != self._earlier:
                 return note
+            if note != self._earlier:
+                self._earlier = None  # The master has started; if it ends likewise, it has ended.
             self._check_master()
             time.sleep(_POLL_SECS)
+
+    def _note_of_an_earlier_start(self, cluster: Cluster) -> Optional[dict[str, Any]]:
+        """Returns the final run status of a run that goes on now; None if there is none.
+
+        As long as the figures of that end are missing, this process has to make them.
+        """
+        config, records = self.job.config, self.job.records
+        note = run_status.read(config.output_place)
+        if note is None or note["ended_at_step"] is None:
+            return None
+        step, done = note["ended_at_step"], checkpoints.latest_done(config.output_place)
+        if step > done.step:
+            return note  # Its checkpoints were removed.
+        goes_on = step < steps_of_cluster(config, cluster, records, done)
+        goes_on = goes_on and not goals.ended_before(config, step)
+        return note if goes_on and results.is_finished(config, step) else None
+
+    def _seconds_of_training(self, step: int) -> float:
+        """Returns the seconds of training up to a step, which the master has written."""
+        return History.load(self.job.config.output_place, step).seconds
 
     def close(self) -> None:
         """Ends the threads that ask the master; waits a moment for them."""

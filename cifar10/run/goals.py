@@ -13,7 +13,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
-from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
+from cifar10.output.history import History, validations
 
 AT_ACCURACY, EARLY = "stopped by --stop-at-accuracy", "stopped by --early-stopping-epochs"
 _EVALUATOR_SECS = 2.0  # between two looks at the rows of a separate evaluator
@@ -52,17 +52,10 @@ def check(config: TrainConfig, records: RecordSet) -> None:
 
 
 def ended_before(config: TrainConfig, step: int) -> Optional[Ending]:
-    """Returns why a run that is started again had ended at `step`; None if it goes on.
-
-    Its validations are those of this process, or else of a separate evaluator.
-    """
+    """Returns why a run that is started again had ended at `step`; None if it goes on."""
     if not are_set(config):
         return None
-    for name in (FILE_NAME, VALIDATION_FILE_NAME):
-        rows = _rows(config, step, name)
-        if rows:
-            return reached(config, rows)
-    return None
+    return reached(config, validations(config.output_place, step))
 
 
 def reached(config: TrainConfig, rows: Rows) -> Optional[Ending]:
@@ -129,7 +122,7 @@ def of_this_process(config: TrainConfig, history: History) -> Goals:
 def of_evaluator(config: TrainConfig) -> Goals:
     """Returns the goals of a run that a separate evaluator validates.
 
-    They are judged by the file that it rewrites after each validation, every two seconds.
+    They are judged by the files of validations, which are read every two seconds.
     """
     read_at = -math.inf
     rows: list[dict[str, Any]] = []
@@ -137,23 +130,16 @@ def of_evaluator(config: TrainConfig) -> Goals:
     def found() -> Rows:
         nonlocal read_at, rows
         if time.monotonic() - read_at >= _EVALUATOR_SECS:
-            rows, read_at = _rows(config, None, VALIDATION_FILE_NAME), time.monotonic()
+            rows, read_at = _validated(config.output_place), time.monotonic()
         return rows
 
     return Goals(config, found)
 
 
-def _rows(config: TrainConfig, step: Optional[int], name: str) -> list[dict[str, Any]]:
-    """Returns the rows of validations in a file; those of lost steps are left out.
-
-    Args:
-      config: the settings.
-      step: the last step that was saved; None: that of the newest checkpoint.
-      name: name of the file.
-    """
-    place = config.output_place
+def _validated(output_dir: str) -> list[dict[str, Any]]:
+    """Returns the rows of the validations of steps that are saved."""
     try:
-        last = checkpoints.latest_step(place) if step is None else step
-        return History.load(place, last, name).validation
-    except UserError:  # Whoever writes a damaged file renames it when it starts.
+        last = checkpoints.latest_step(output_dir)
+    except UserError:  # The next start goes back to a sound checkpoint.
         return []
+    return validations(output_dir, last)

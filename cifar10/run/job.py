@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
+from cifar10.config.fields import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.activity import Activity
@@ -96,12 +97,15 @@ class Job:
         return self.params.total_steps
 
 
-def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
+def make_job(
+    config: TrainConfig, records: Optional[RecordSet] = None, done: Done = NOTHING_DONE
+) -> Job:
     """Plans the devices and makes the Estimator.
 
     Args:
       config: the settings; except in training, the model's settings come from the output folder.
       records: the records; None in modes that read none.
+      done: the training before.
 
     Raises:
       ConfigError: the machine does not fit the settings.
@@ -109,12 +113,14 @@ def make_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
     class_names = CLASS_NAMES if records is None else tuple(records.manifest["class_names"])
     if config.mode != "train_and_evaluate":
         config, class_names = model_settings.apply(config)
-    return _assemble(config, plan_devices(config), class_names, records)
+    return _assemble(config, plan_devices(config), class_names, records, done)
 
 
-def start_job(config: TrainConfig, records: Optional[RecordSet] = None) -> Job:
+def start_job(
+    config: TrainConfig, records: Optional[RecordSet] = None, done: Done = NOTHING_DONE
+) -> Job:
     """Makes the job as `make_job` does, and applies its choice of devices to this process."""
-    job = make_job(config, records)
+    job = make_job(config, records, done)
     use_devices(job.plan.session_config, job.plan.gpus)
     return job
 
@@ -124,6 +130,7 @@ def join_job(
     records: RecordSet,
     cluster: Cluster,
     check: Callable[[], None],
+    done: Done = NOTHING_DONE,
     trains: bool = True,
 ) -> Job:
     """Makes the job of a cluster's trainer: starts its server and waits for the tasks it needs.
@@ -133,6 +140,7 @@ def join_job(
       records: the records of the data set.
       cluster: the addresses of all tasks, and which task this process is.
       check: a function that is called repeatedly; it raises an exception to end the waiting.
+      done: the training before, if this process knows it.
       trains: whether there is anything left to train; otherwise no other task is needed.
 
     Raises:
@@ -143,7 +151,7 @@ def join_job(
     use_devices(plan.session_config, plan.gpus)
     session = ClusterSession.start(config, cluster, plan, trains)
     session.join(check)
-    return _assemble(config, plan, tuple(records.manifest["class_names"]), records, session)
+    return _assemble(config, plan, tuple(records.manifest["class_names"]), records, done, session)
 
 
 def _assemble(
@@ -151,6 +159,7 @@ def _assemble(
     plan: DevicePlan,
     class_names: tuple[str, ...],
     records: Optional[RecordSet],
+    done: Done,
     cluster_session: Optional[ClusterSession] = None,
 ) -> Job:
     replication = cluster_session.replication() if cluster_session else None
@@ -160,7 +169,8 @@ def _assemble(
         params = dataclasses.replace(
             params,
             num_examples=num_examples,
-            total_steps=config.total_steps(num_examples, params.examples_per_step),
+            total_steps=config.total_steps(num_examples, params.examples_per_step, done),
+            done=done,
             channel_mean=records.channel_mean,
             channel_deviation=records.channel_deviation,
         )
@@ -184,14 +194,22 @@ def make_estimator(config: TrainConfig, params: ModelParams, run_config: Any) ->
     return log_evaluations(estimator, lambda name: config.log_folder(name or EVAL))
 
 
-def steps_of_cluster(config: TrainConfig, cluster: Cluster, records: RecordSet) -> int:
-    """Returns the global step at which a cluster's training ends, without any of its tasks."""
+def steps_of_cluster(config: TrainConfig, cluster: Cluster, records: RecordSet, done: Done) -> int:
+    """Returns the global step at which a cluster's training ends, without any of its tasks.
+
+    Args:
+      config: the settings.
+      cluster: the addresses of all tasks.
+      records: the records of the data set.
+      done: the training before.
+    """
     updates_together = 1
     if config.replication == "in-graph":
         updates_together = cluster.num_trainers
     elif config.sync:
         updates_together = config.replicas_to_aggregate or cluster.num_trainers
-    return config.total_steps(records.counts[TRAIN], config.train_batch_size * updates_together)
+    examples_per_step = config.train_batch_size * updates_together
+    return config.total_steps(records.counts[TRAIN], examples_per_step, done)
 
 
 def make_trainer(job: Job) -> Any:

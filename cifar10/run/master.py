@@ -26,7 +26,7 @@ from cifar10.output import (
     report,
     run_status,
 )
-from cifar10.output.history import History
+from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.output.unfinished import remove_unfinished
 from cifar10.run import figures, goals, hyperparameters, init_checkpoint, results
@@ -95,22 +95,28 @@ def _train_and_evaluate(
     check_owner: Callable[[], None],
 ) -> None:
     """Does the work of `train_and_evaluate` in a folder that this process has locked."""
-    alone = config.total_steps(records.counts[TRAIN])
-    check_window(config, steps_of_cluster(config, cluster, records) if cluster else alone)
     remove_unfinished(config.output_place)
     checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
-    start_step = checkpoints.read_counter(checkpoint, "global_step")
+    done = checkpoints.read_done(checkpoint)
+    if cluster:
+        total_steps = steps_of_cluster(config, cluster, records, done)
+    else:
+        total_steps = config.total_steps(records.counts[TRAIN], done=done)
+    check_window(config, total_steps)
     start = None if checkpoint else init_checkpoint.read(config)
     unused = checkpoint and init_checkpoint.describe_unused(config, checkpoint)
     if unused:
         say(unused)
-    ended = goals.ended_before(config, start_step)
+    if checkpoint is None:
+        older = (results.RESULT_NAME, FILE_NAME, VALIDATION_FILE_NAME)
+        recovery.set_older_aside(config.output_place, older, say)
+    ended = goals.ended_before(config, done.step)
     if cluster:
         # A master whose last step is saved needs no other task.
-        trains = start_step < steps_of_cluster(config, cluster, records) and not ended
-        job = join_job(config, records, cluster, stop.check, trains)
+        trains = done.step < total_steps and not ended
+        job = join_job(config, records, cluster, stop.check, done, trains)
     else:
-        job = start_job(config, records)
+        job = start_job(config, records, done)
     job = dataclasses.replace(job, ended_early=ended)
     if start:
         job = job.with_first_values(start.values)
@@ -137,8 +143,7 @@ def _run_job(
     check_owner: Callable[[], None],
 ) -> None:
     """Trains from `checkpoint`, and sees to it that the figures exist at the end."""
-    config = job.config
-    start_step = checkpoints.read_counter(checkpoint, "global_step")
+    config, start_step = job.config, job.params.done.step
     if job.cluster_session:
         job.cluster_session.heed_signals(stop, lambda: job.activity.is_in_step)
     if (cluster and cluster.has_evaluator) or run_status.evaluator_is_here(config.output_place):

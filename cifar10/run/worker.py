@@ -3,12 +3,13 @@
 import functools
 
 from cifar10.cluster.spec import Cluster
+from cifar10.config.fields import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import TrainingOver
+from cifar10.errors import TrainingOver, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
-from cifar10.output import run_status
+from cifar10.output import checkpoints, run_status
 from cifar10.output.history import History
 from cifar10.output.progress.line import ProgressLine
 from cifar10.run import goals
@@ -37,7 +38,7 @@ def train(config: TrainConfig, cluster: Cluster, stop: StopRequest) -> None:
     try:
         check = functools.partial(_check, config, cluster, records, stop)
         check()
-        job = join_job(config, records, cluster, check)
+        job = join_job(config, records, cluster, check, _done(config))
         try:
             steps = _train(job, stop)
         finally:
@@ -55,13 +56,14 @@ def _train(job: Job, stop: StopRequest) -> int:
     needed = stay if job.config.sync else None  # An asynchronous master needs nobody's gradients.
     length = job.num_examples / job.params.examples_per_step
     probe = StepProbe(job.activity)
+    knows_last_step = job.config.train_epochs is None or job.params.done.step > 0
     with ProgressLine(job.total_steps, length) as progress, watch_for_stalls(job, probe):
         shown = ProgressHook(progress, History(None), training.StepClock(), job)
         train_hooks = [
             probe,
             FiniteLossHook(job),
             shown,
-            training.FollowChiefHook(job.total_steps),
+            training.FollowChiefHook(job.total_steps, knows_last_step),
             training.StopHook(stop, needed),
         ]
         with clear_errors(job.config):
@@ -82,7 +84,21 @@ def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: Stop
     note = run_status.read(config.output_place)
     if note is None or note["ended_at_step"] is None:
         return
-    step = note["ended_at_step"]
+    step, done = note["ended_at_step"], _done(config)
+    if step > done.step:
+        return  # It is of an older run, whose checkpoints were removed.
     # The master judges by the same rows whether it goes on from that step.
-    if step >= steps_of_cluster(config, cluster, records) or goals.ended_before(config, step):
+    if step >= steps_of_cluster(config, cluster, records, done) or goals.ended_before(config, step):
         raise TrainingOver(step)
+
+
+def _done(config: TrainConfig) -> Done:
+    """Returns how far training has come, as far as this process can see.
+
+    It sees nothing where it does not share the master's output folder, or where the newest
+    checkpoint is damaged, for which the master has to find another one.
+    """
+    try:
+        return checkpoints.latest_done(config.output_place)
+    except UserError:
+        return NOTHING_DONE

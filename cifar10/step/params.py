@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.fields import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN
 from cifar10.ops.convolution import ConvAlgorithms
@@ -23,6 +24,7 @@ class ModelParams:
       plan: this machine's devices.
       num_examples: the number of images in the training split.
       total_steps: the global step at which training ends.
+      done: the training before this process began, as far as it knows.
       channel_mean: the mean of each channel over the training images, 3 numbers in [0, 255]; kept
         in the checkpoint for evaluation and export.
       channel_deviation: the standard deviation of each channel, 3 numbers; kept there too.
@@ -36,6 +38,7 @@ class ModelParams:
     plan: DevicePlan
     num_examples: int = 1
     total_steps: int = 1
+    done: Done = NOTHING_DONE
     channel_mean: tuple[float, ...] = CIFAR10_MEAN
     channel_deviation: tuple[float, ...] = CIFAR10_DEVIATION
     replication: Optional[Replication] = None
@@ -51,6 +54,15 @@ class ModelParams:
     def examples_per_step(self) -> int:
         """The number of training images that all processes together use in one global step."""
         return self.place.examples_per_step(self.config.train_batch_size)
+
+    @property
+    def total_examples(self) -> int:
+        """The number of training images that all processes have seen when training ends.
+
+        The steps before this process began may have had other numbers of images.
+        """
+        steps_left = self.total_steps - self.done.step
+        return self.done.examples_seen + steps_left * self.examples_per_step
 
     def layers(self, *, training: bool) -> Layers:
         """Makes layers with these settings; `Layers.for_tower` copies them for each tower."""

@@ -72,7 +72,7 @@ class TrainingState:
                 config,
                 self.seen.read_value(),
                 params.num_examples,
-                params.total_steps * params.examples_per_step,
+                params.total_examples,
                 params.examples_per_step,
                 place.staleness,
             )

@@ -272,6 +272,19 @@ def test_a_run_that_a_goal_has_ended_goes_on_if_the_goal_is_left_out(folder, for
     assert (result["status"], result["figures"]["global_step"]) == ("completed", 30)
 
 
+def test_a_run_that_continues_with_other_batches_has_its_epochs(folder, forks):
+    arguments = ("--model=mlp", "--output-dir=batches")
+    forks.run(*arguments, "--train-epochs=1", "--train-batch-size=18", cwd=folder)
+    # 180 images were 10 steps; the second epoch is 5 steps of 36 images.
+    on = forks.run(*arguments, "--train-epochs=2", "--train-batch-size=36", cwd=folder)
+    assert "continuing at step 10 to step 15" in on.stdout, on.stderr
+    result = json.loads((folder / "batches/result.json").read_text())
+    figures = result["figures"]
+    assert (figures["global_step"], figures["epochs"], result["status"]) == (15, 2.0, "completed")
+    again = forks.run(*arguments, "--train-epochs=2", "--train-batch-size=90", cwd=folder)
+    assert again.stdout.startswith("already trained to step 15: eval accuracy ")
+
+
 def test_a_run_remembers_after_a_restart_from_which_weights_it_started(trained, folder, forks):
     arguments = ("--model=mlp", "--train-batch-size=18", "--output-dir=tuned")
     first = forks.run(*arguments, "--init-checkpoint=output", "--train-steps=2", cwd=folder)

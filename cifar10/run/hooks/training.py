@@ -1,6 +1,7 @@
 """Session hooks that end training, save checkpoints, and act between a save and validation."""
 
 import contextlib
+import math
 import time
 from typing import Any, Callable, Optional
 
@@ -149,7 +150,7 @@ class LastStepHook(tf.train.SessionRunHook):
     """
 
     def __init__(self, total_steps: int) -> None:
-        self._total_steps = total_steps
+        self._total_steps: float = total_steps
 
     def begin(self) -> None:
         """Finds the step's report in the graph that is about to run."""
@@ -170,7 +171,16 @@ class FollowChiefHook(LastStepHook):
     """Ends a worker's training at the last step, or when the chief ends training before it.
 
     If training is already over, the worker does not begin.
+
+    Args:
+      total_steps: global step at which training ends at the latest.
+      always: whether that also holds if training has begun before this worker. If not, since only
+        the chief knows of steps with other numbers of images, the chief alone ends training.
     """
+
+    def __init__(self, total_steps: int, always: bool = True) -> None:
+        super().__init__(total_steps)
+        self._always = always
 
     def begin(self) -> None:
         """Finds the tensors of the graph that is about to run."""
@@ -181,6 +191,8 @@ class FollowChiefHook(LastStepHook):
     def after_create_session(self, session: Any, coord: Any) -> None:
         """Raises TrainingOver if training is over, instead of taking another step."""
         step, over = session.run(self._before)
+        if step and not self._always:
+            self._total_steps = math.inf
         if over or step >= self._total_steps:
             raise TrainingOver(int(step))
 

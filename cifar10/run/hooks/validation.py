@@ -25,10 +25,19 @@ class ValidationRecorder(tf.estimator.Exporter):
       job: the job that is trained.
       history: the history that gets a row per validation.
       say: a function that prints a line.
+      seconds: a function that returns the seconds of training up to a step; None: those of
+        `history`.
     """
 
-    def __init__(self, job: Job, history: History, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        history: History,
+        say: Callable[[str], None],
+        seconds: Optional[Callable[[int], float]] = None,
+    ) -> None:
         self._job, self._history, self._say = job, history, say
+        self._seconds = seconds or (lambda step: history.seconds)
         if job.validates:
             self._take_back_lost_ones()
 
@@ -59,7 +68,7 @@ class ValidationRecorder(tf.estimator.Exporter):
             "epoch": rounded(seen / self._job.num_examples),
             "loss": loss,
             "accuracy": accuracy,
-            "seconds": self._history.seconds,
+            "seconds": self._seconds(step),
         }
         self._history.validation.append({"step": step, **figures})
         self._history.metrics.add(VALIDATION, step, figures)

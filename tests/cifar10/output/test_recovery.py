@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
 from cifar10.output import checkpoints, recovery
+from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
 from cifar10.output.soundness import fault_of
 from tests.cifar10.output.test_checkpoints import save, value
 
@@ -193,3 +194,27 @@ def test_a_damaged_history_is_renamed_and_begins_anew(tmp_path, content):
     assert (tmp_path / "history.json.damaged").read_bytes() == content
     history.save()
     assert json.loads((tmp_path / "history.json").read_text()) == {"train": [], "validation": []}
+
+
+def test_the_files_of_an_older_run_are_renamed(tmp_path):
+    said: list[str] = []
+    (tmp_path / "result.json").write_text("1")
+    recovery.set_older_aside(str(tmp_path), ("result.json", "history.json"), said.append)
+    assert (tmp_path / "result.json.older").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json.older"]
+    assert said == [
+        f"{tmp_path}/result.json is of an older run; it is now {tmp_path}/result.json.older"
+    ]
+
+
+@pytest.mark.parametrize("name", [FILE_NAME, VALIDATION_FILE_NAME])
+def test_the_validations_of_both_processes_make_one_curve(tmp_path, name):
+    def row(step: int, accuracy: float) -> dict[str, float]:
+        return {"step": step, "epoch": 1.0, "loss": 1.0, "accuracy": accuracy, "seconds": 1.0}
+
+    History(str(tmp_path / FILE_NAME), validation=[row(10, 0.1), row(40, 0.4)]).save()
+    evaluated = [row(20, 0.2), row(30, 0.3)]
+    History(str(tmp_path / VALIDATION_FILE_NAME), validation=evaluated).save()
+    history = recovery.load_history(str(tmp_path), 30, [].append, name)
+    assert [row["accuracy"] for row in history.validation] == [0.1, 0.2, 0.3]
+    assert history.path == str(tmp_path / name)

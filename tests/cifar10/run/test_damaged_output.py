@@ -127,6 +127,8 @@ def test_a_new_run_takes_no_champion_from_an_older_one(
     (output / "best/best.json").write_text(json.dumps({**note, "accuracy": 1.0}))
     ended = train(output, 8)
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert f"{output}/best is of an older run; it is now {output}/best.older" in ended.stdout
+    for name in ("best", "result.json", "history.json", "metrics.jsonl"):
+        line = f"{output}/{name} is of an older run; it is now {output}/{name}.older"
+        assert line in ended.stdout
     result = json.loads((output / "result.json").read_text())
     assert result["figures"]["best_validation_accuracy"] < 1.0

@@ -21,6 +21,7 @@ from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_status
 from cifar10.output.digits import rounded
+from cifar10.output.history import History
 from cifar10.run import evaluator
 from cifar10.run.hooks import training as hooks
 from cifar10.run.hooks import validation
@@ -193,6 +194,54 @@ def test_an_evaluator_that_is_started_again_validates_what_is_new(training):
     training.end(2)
     training.evaluate()
     assert training.validated == [1, 2]
+
+
+def test_an_evaluator_that_is_started_before_the_master_goes_on_does_not_take_its_earlier_end(
+    training,
+):
+    training.begin()
+    training.save(1)
+    training.end(1)
+    training.evaluate()
+    training.follow(
+        lambda: None,
+        training.begin,
+        lambda: training.save(2),
+        lambda: (training.save(3), training.end(3)),
+    )
+    training.evaluate()
+    assert training.clock == []
+    assert training.validated == [1, 2, 3]
+    result = json.loads((training.output / "result.json").read_text())
+    assert result["figures"]["global_step"] == 3
+
+
+def test_an_evaluator_of_a_finished_run_ends_at_once(training):
+    training.begin()
+    training.save(1)
+    training.end(1)
+    for _ in range(2):
+        training.evaluate(train_steps=1)
+
+
+def test_an_evaluator_does_not_take_the_end_of_a_run_whose_checkpoints_were_removed(training):
+    training.begin()
+    training.end(3)
+    training.follow(lambda: None, training.begin, lambda: training.save(1), lambda: training.end(1))
+    training.evaluate()
+    assert training.clock == []
+    assert training.validated == [1]
+
+
+def test_validations_have_the_seconds_of_training_that_the_master_has_measured(training):
+    row = {"epoch": 1.0, "loss": 1.0, "accuracy": 0.5, "learning_rate": 0.1, "images_per_sec": 10.0}
+    rows = [{**row, "step": step, "seconds": 2.5 * step} for step in (1, 2)]
+    History(str(training.output / "history.json"), rows).save()
+    training.follow(training.begin, lambda: training.save(1), lambda: training.save(2))
+    training.follow(lambda: training.end(2))
+    training.evaluate()
+    found = json.loads((training.output / "history_validation.json").read_text())["validation"]
+    assert [row["seconds"] for row in found] == [2.5, 5.0]
 
 
 def test_an_evaluator_says_that_it_is_here(training, monkeypatch):

@@ -119,6 +119,17 @@ def test_a_run_that_starts_again_judges_the_validations_before_it(tmp_path, name
     assert ending.status == "stopped by --early-stopping-epochs"
 
 
+def test_a_run_that_once_had_an_evaluator_judges_the_validations_of_both(tmp_path):
+    first, *later = rows(0.5, 0.4, 0.4)
+    History(str(tmp_path / VALIDATION_FILE_NAME), validation=[first]).save()
+    History(str(tmp_path / FILE_NAME), validation=later).save()
+    config = TrainConfig(output_dir=str(tmp_path), early_stopping_epochs=2.0)
+    assert goals.ended_before(config, 20) is None
+    ending = goals.ended_before(config, 30)
+    assert ending is not None
+    assert "above 0.5000 of step 10" in ending.line
+
+
 def test_damaged_validations_end_nothing(tmp_path):
     config = save(tmp_path, FILE_NAME, 0.5, 0.4, 0.4)
     (tmp_path / FILE_NAME).write_text("{")

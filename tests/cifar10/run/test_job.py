@@ -1,10 +1,12 @@
 """Steps between checkpoints, what a trainer validates, and output folders that cannot be used."""
 
 import dataclasses
+import math
 from typing import Any, Optional
 
 import pytest
 
+from cifar10.config.fields import Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records
@@ -52,6 +54,29 @@ def make(tutorial_data: Any, **settings: Any) -> Job:
     places = {"data_dir": str(tutorial_data), "num_towers": 1, "num_gpus": 0}
     config = TrainConfig(**{"model": "mlp", **places, **settings})
     return make_job(config, open_records(str(tutorial_data)))
+
+
+@pytest.mark.parametrize(
+    ("done", "total_steps"),
+    [
+        (Done(15, 150), 30),  # steps of the same number of images
+        (Done(5, 150), 20),  # those of three trainers
+        (Done(30, 150), 45),  # those of half a batch
+        (Done(12, 301), 12),
+    ],
+)
+def test_epochs_are_counted_in_images_when_steps_before_had_others(
+    tutorial_data, done, total_steps
+):
+    config = TrainConfig(data_dir=str(tutorial_data), train_batch_size=10, train_epochs=3.0)
+    job = make_job(config, open_records(str(tutorial_data)), done)
+    assert job.total_steps == total_steps
+    left = max(0, math.ceil((300 - done.examples_seen) / 10))
+    assert job.params.total_examples == done.examples_seen + 10 * left
+    # The schedule ends when training does, with steps instead of epochs, too.
+    config = dataclasses.replace(config, train_epochs=None, train_steps=40)
+    params = make_job(config, open_records(str(tutorial_data)), done).params
+    assert params.total_examples == done.examples_seen + 10 * (40 - done.step)
 
 
 def test_a_job_is_as_long_as_its_epochs(tutorial_data):

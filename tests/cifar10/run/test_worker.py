@@ -10,6 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
+from cifar10.config.fields import Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, Stopped, TrainingError
 from cifar10.host import activity
@@ -57,6 +58,16 @@ def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
 # The end of training, as the master has noted it.
 
 
+@pytest.fixture
+def saved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """A function that plays the newest checkpoint: its step, and the images seen up to there."""
+
+    def save(step: int, examples_seen: int) -> None:
+        monkeypatch.setattr(worker.checkpoints, "latest_done", lambda _: Done(step, examples_seen))
+
+    return save
+
+
 @pytest.mark.usefixtures("_joins")
 @pytest.mark.parametrize(
     ("settings", "last_step"),
@@ -68,13 +79,17 @@ def _joins(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["steps", "asynchronous", "synchronous", "with a backup"],
 )
-def test_a_worker_that_comes_after_the_last_step_does_not_join(config, capsys, settings, last_step):
+def test_a_worker_that_comes_after_the_last_step_does_not_join(
+    config, capsys, saved, settings, last_step
+):
     config = dataclasses.replace(config, **settings)
-    place = config.output_place
+    place, images = config.output_place, 300 // last_step
     for ended_at in (None, last_step - 1):  # it goes on, or ended before its time and will go on
+        saved(last_step - 1, (last_step - 1) * images)
         run_status.write(place, validates=True, ended_at=ended_at)
         with pytest.raises(Joined):
             worker.train(config, CLUSTER, StopRequest())
+    saved(last_step, last_step * images)
     run_status.write(place, validates=True, ended_at=last_step)
     worker.train(config, CLUSTER, StopRequest())
     ended = f"worker/1 ends: training is over at step {last_step}; it trained 0 steps"
@@ -82,8 +97,34 @@ def test_a_worker_that_comes_after_the_last_step_does_not_join(config, capsys, s
 
 
 @pytest.mark.usefixtures("_joins")
+def test_epochs_of_another_number_of_trainers_count_as_the_images_that_they_were(
+    config, capsys, saved
+):
+    # Three epochs are 300 images: 28 steps of one trainer, and one of three.
+    config = dataclasses.replace(config, train_steps=None, train_epochs=3.0)
+    saved(28, 280)
+    run_status.write(config.output_place, validates=True, ended_at=28)
+    with pytest.raises(Joined):
+        worker.train(config, CLUSTER, StopRequest())
+    saved(29, 310)
+    run_status.write(config.output_place, validates=True, ended_at=29)
+    worker.train(config, CLUSTER, StopRequest())
+    assert "worker/1 ends: training is over at step 29" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_joins")
+def test_the_end_of_an_older_run_whose_checkpoints_were_removed_is_no_end(config):
+    run_status.write(config.output_place, validates=True, ended_at=30)
+    with pytest.raises(Joined):
+        worker.train(config, CLUSTER, StopRequest())
+
+
+@pytest.mark.usefixtures("_joins")
 @pytest.mark.parametrize("name", [FILE_NAME, VALIDATION_FILE_NAME])
-def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(config, capsys, name):
+def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(
+    config, capsys, saved, name
+):
+    saved(20, 600)
     row = {"step": 20, "epoch": 2.0, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
     History(str(pathlib.Path(config.output_place, name)), validation=[row]).save()
     run_status.write(config.output_place, True, 20, "stopped by --stop-at-accuracy")
@@ -95,10 +136,13 @@ def test_a_worker_that_comes_after_a_goal_has_ended_training_does_not_join(confi
 
 
 def test_training_that_ends_while_a_worker_waits_for_the_others_ends_the_waiting(
-    config, monkeypatch, capsys
+    config, monkeypatch, capsys, saved
 ):
-    def wait(config: TrainConfig, records: Any, cluster: Cluster, check: Callable[[], None]) -> Job:
+    def wait(
+        config: TrainConfig, records: Any, cluster: Cluster, check: Callable[[], None], done: Done
+    ) -> Job:
         check()
+        saved(30, 900)
         run_status.write(config.output_place, validates=True, ended_at=30)
         check()
         raise Joined

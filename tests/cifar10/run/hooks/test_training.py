@@ -190,6 +190,12 @@ def test_a_worker_ends_at_the_last_step():
     assert train(FollowChiefHook(10)) == 10
 
 
+def test_a_worker_that_does_not_know_the_last_step_of_a_continued_run_ends_with_the_chief():
+    assert train(FollowChiefHook(10, always=False), first_step=3) == 23
+    assert train(FollowChiefHook(10, always=False), first_step=3, over_at=15) == 15
+    assert train(FollowChiefHook(10, always=False)) == 10  # It has begun with all others.
+
+
 def test_a_worker_trains_on_while_the_chief_does():
     assert train(FollowChiefHook(1_000)) == 20
 
