@@ -56,8 +56,11 @@ def _learning(params: ModelParams) -> dict[str, Any]:
         )
         chosen["learning_rate_batch"] = params.examples_per_step
     if config.warmup_epochs is None:
-        steps_per_epoch = params.num_examples / params.examples_per_step
-        steps = warmup_steps(config, steps_per_epoch, params.total_steps)
+        steps_per_epoch, total_steps = (
+            count / params.examples_per_step
+            for count in (params.num_examples, params.total_examples)
+        )
+        steps = warmup_steps(config, steps_per_epoch, total_steps)
         chosen["warmup_epochs"] = steps / steps_per_epoch
     return chosen
 

@@ -76,7 +76,8 @@ def _evaluate_until_end(
             return
         rows = History.load(config.output_place, note["ended_at_step"]).train
         history = History(None, rows, run.history.validation, run.history.metrics)
-        results.finish(run.job, stop, history, note["status"], time.monotonic() - started)
+        trained_by, seconds = results.read_process(config), time.monotonic() - started
+        results.finish(run.job, stop, history, note["status"], seconds, trained_by)
 
 
 class _Run:

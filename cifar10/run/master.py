@@ -159,13 +159,15 @@ def _run_job(
     amount = None if is_over else describe_amount(job, start_step)
     if amount:
         say(amount)
+    if job.has_evaluator:
+        results.write_process(job)
     run_status.write(config.output_place, not job.has_evaluator)
     history = recovery.load_history(config.output_place, start_step, say)
     path = tf.io.gfile.join(config.log_place, metrics.FILE_NAME)
     history.metrics = recovery.load_metrics(path, checkpoint, start_step, say)
     hyperparameters.write(job)
-    length = job.num_examples / job.params.examples_per_step
-    with ProgressLine(job.total_steps, length, start_step=start_step) as progress:
+    epochs = job.params.total_epochs
+    with ProgressLine(job.total_steps, epochs, start_step=start_step) as progress:
         run = _Run(job, stop, history, progress, started, check_owner)
         with run.stall_watch:
             run.train(checkpoint)

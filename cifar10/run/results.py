@@ -23,10 +23,50 @@ from cifar10.schema import EVAL
 from cifar10_program import command_line
 
 RESULT_NAME, REPORT_NAME = "result.json", "report.html"
+_PROCESS_NAME = "trained_by.json"
+_OF_THE_PROCESS = ("configuration", "chosen", "cluster", "versions", "hardware")
 _MISTAKES = 36
 
 
-def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: float) -> None:
+def describe_process(job: Job) -> dict[str, Any]:
+    """Returns what result.json says of the process that trains: its settings and its machine."""
+    place = job.params.place
+    return {
+        "command": command_line(),
+        "configuration": environment.describe_config(job.params),
+        "chosen": environment.chosen_settings(job.params),
+        "cluster": job.cluster_session.as_dict(place) if job.cluster_session else None,
+        "versions": environment.versions(),
+        "hardware": environment.hardware(),
+    }
+
+
+def write_process(job: Job) -> None:
+    """Writes what `describe_process` returns to a file, for the evaluator at the end."""
+    path = tf.io.gfile.join(job.config.output_place, _PROCESS_NAME)
+    write_json(path, describe_process(job))
+
+
+def read_process(config: TrainConfig) -> dict[str, Any]:
+    """Reads what `write_process` has written.
+
+    Raises:
+      UserError: the file is missing or damaged.
+    """
+    path = tf.io.gfile.join(config.output_place, _PROCESS_NAME)
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{path} is missing; start the training again, which writes it")
+    return dict(read_json(path))
+
+
+def finish(
+    job: Job,
+    stop: StopRequest,
+    history: History,
+    status: str,
+    seconds: float,
+    trained_by: Optional[dict[str, Any]] = None,
+) -> None:
     """Evaluates the best checkpoint on the eval split, exports it, writes result and report.
 
     Args:
@@ -35,12 +75,14 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
       history: the rows of training and validation.
       status: how training ended, for people.
       seconds: the time since the process started, in seconds.
+      trained_by: what `describe_process` returned in the process that trained; None: this one.
 
     Raises:
       UserError: the checkpoint or the data are damaged.
       Stopped: a signal arrived.
     """
     config = job.config
+    trained_by = trained_by or describe_process(job)
     checkpoint = checkpoints.find(config)
     say(f"evaluating {checkpoint} on the {EVAL} split")
     evaluation = evaluate_split(job, EVAL, checkpoint, stop)
@@ -52,14 +94,10 @@ def finish(job: Job, stop: StopRequest, history: History, status: str, seconds: 
         "model": config.model_title,
         "recipe": config.recipe,
         "init_checkpoint": model_settings.started_from(config),
-        "command": command_line(),
+        "command": trained_by["command"],
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "figures": _figures(job, history, evaluation, seconds),
-        "configuration": environment.describe_config(job.params),
-        "chosen": environment.chosen_settings(job.params),
-        "cluster": job.cluster_session.as_dict(job.params.place) if job.cluster_session else None,
-        "versions": environment.versions(),
-        "hardware": environment.hardware(),
+        **{name: trained_by[name] for name in _OF_THE_PROCESS},
         "data": job.records.manifest,
         "class_names": list(job.class_names),
         "confusion_matrix": evaluation.confusion_matrix.tolist(),

@@ -54,10 +54,10 @@ def _train(job: Job, stop: StopRequest) -> int:
     say_what_trains(job, 0)
     stay = job.stay_for_the_master(stop)
     needed = stay if job.config.sync else None  # An asynchronous master needs nobody's gradients.
-    length = job.num_examples / job.params.examples_per_step
     probe = StepProbe(job.activity)
     knows_last_step = job.config.train_epochs is None or job.params.done.step > 0
-    with ProgressLine(job.total_steps, length) as progress, watch_for_stalls(job, probe):
+    epochs = job.params.total_epochs
+    with ProgressLine(job.total_steps, epochs) as progress, watch_for_stalls(job, probe):
         shown = ProgressHook(progress, History(None), training.StepClock(), job)
         train_hooks = [
             probe,

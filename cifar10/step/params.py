@@ -24,7 +24,6 @@ class ModelParams:
       plan: this machine's devices.
       num_examples: the number of images in the training split.
       total_steps: the global step at which training ends.
-      done: the training before this process began, as far as it knows.
       channel_mean: the mean of each channel over the training images, 3 numbers in [0, 255]; kept
         in the checkpoint for evaluation and export.
       channel_deviation: the standard deviation of each channel, 3 numbers; kept there too.
@@ -32,18 +31,19 @@ class ModelParams:
       values_from_data: initial values that are computed from the training images or read from
         --init-checkpoint, arrays of the variables' shapes by variable name.
       augments_test: whether EVAL also measures the accuracy with test-time augmentation.
+      done: the training before this process began, as far as it knows.
     """
 
     config: TrainConfig
     plan: DevicePlan
     num_examples: int = 1
     total_steps: int = 1
-    done: Done = NOTHING_DONE
     channel_mean: tuple[float, ...] = CIFAR10_MEAN
     channel_deviation: tuple[float, ...] = CIFAR10_DEVIATION
     replication: Optional[Replication] = None
     values_from_data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     augments_test: bool = False
+    done: Done = NOTHING_DONE
 
     @property
     def place(self) -> Replication:
@@ -63,6 +63,11 @@ class ModelParams:
         """
         steps_left = self.total_steps - self.done.step
         return self.done.examples_seen + steps_left * self.examples_per_step
+
+    @property
+    def total_epochs(self) -> float:
+        """The number of epochs that all processes have trained when training ends."""
+        return self.total_examples / self.num_examples
 
     def layers(self, *, training: bool) -> Layers:
         """Makes layers with these settings; `Layers.for_tower` copies them for each tower."""

@@ -89,10 +89,10 @@ class Output(io.TextIOBase):
 class Display:
     """Plain lines: one for each status and each message."""
 
-    def __init__(self, output: Output, total_steps: int, steps_per_epoch: float) -> None:
+    def __init__(self, output: Output, total_steps: int, total_epochs: float) -> None:
         self._output = output
         self._total_steps = total_steps
-        self._total_epochs = total_steps / steps_per_epoch
+        self._total_epochs = total_epochs
 
     def show(self, items: Sequence[Item]) -> None:
         """Writes a line for each item."""
@@ -112,9 +112,9 @@ class LiveDisplay(Display):
     """A bar and the figures on one line that never wraps; messages go above it."""
 
     def __init__(
-        self, output: Output, total_steps: int, steps_per_epoch: float, start_step: int
+        self, output: Output, total_steps: int, total_epochs: float, start_step: int
     ) -> None:
-        super().__init__(output, total_steps, steps_per_epoch)
+        super().__init__(output, total_steps, total_epochs)
         self._start_step = start_step
         self._status: Optional[TrainingStatus] = None
         self._console = Console(

@@ -30,7 +30,7 @@ class ProgressLine:
 
     Args:
       total_steps: global step at which training ends.
-      steps_per_epoch: global steps in an epoch; may be fractional.
+      total_epochs: number of epochs that training has at its end; may be fractional.
       stream: stream to write to; None: `sys.stdout`.
       start_step: global step from which this run continues.
 
@@ -41,7 +41,7 @@ class ProgressLine:
     def __init__(
         self,
         total_steps: int,
-        steps_per_epoch: float,
+        total_epochs: float,
         stream: Optional[TextIO] = None,
         start_step: int = 0,
     ) -> None:
@@ -49,9 +49,9 @@ class ProgressLine:
         self.live = _is_live(stream)
         output = Output(stream)
         self._display = (
-            LiveDisplay(output, total_steps, steps_per_epoch, start_step)
+            LiveDisplay(output, total_steps, total_epochs, start_step)
             if self.live
-            else Display(output, total_steps, steps_per_epoch)
+            else Display(output, total_steps, total_epochs)
         )
         # A SimpleQueue may be used inside a signal handler, unlike a lock.
         self._queue: queue.SimpleQueue[Optional[Item]] = queue.SimpleQueue()

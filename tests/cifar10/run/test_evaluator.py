@@ -22,7 +22,7 @@ from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_status
 from cifar10.output.digits import rounded
 from cifar10.output.history import History
-from cifar10.run import evaluator
+from cifar10.run import evaluator, results
 from cifar10.run.hooks import training as hooks
 from cifar10.run.hooks import validation
 from cifar10.run.job import evaluation_input, make_job
@@ -64,8 +64,11 @@ class Training:
         self.clock: list[Callable[[], None]] = []
 
     def begin(self, validates: bool = False) -> None:
+        config = TrainConfig(**self._config)
         run_status.write(str(self.output), validates)
-        model_settings.write(TrainConfig(**self._config), CLASS_NAMES)
+        if not validates:
+            results.write_process(make_job(config, open_records(config.data_place)))
+        model_settings.write(config, CLASS_NAMES)
 
     def save(self, step: int) -> None:
         for path in self._checkpoints.glob(f"model.ckpt-{step}.*"):
@@ -231,6 +234,22 @@ def test_an_evaluator_does_not_take_the_end_of_a_run_whose_checkpoints_were_remo
     training.evaluate()
     assert training.clock == []
     assert training.validated == [1]
+
+
+def test_the_result_has_the_settings_and_the_machine_of_the_process_that_trained(training):
+    training.begin()
+    path = training.output / "trained_by.json"
+    trained_by = json.loads(path.read_text())
+    trained_by["configuration"]["learning_rate"] = 0.4
+    trained_by["cluster"] = {"task": "master/0", "replication": "between-graph"}
+    trained_by["hardware"]["cpu"] = "the master's"
+    trained_by["command"] = ["cifar10_main.py", "--by-the-master"]
+    path.write_text(json.dumps(trained_by))
+    training.save(1)
+    training.end(1)
+    training.evaluate()
+    result = json.loads((training.output / "result.json").read_text())
+    assert {name: result[name] for name in trained_by} == trained_by
 
 
 def test_validations_have_the_seconds_of_training_that_the_master_has_measured(training):

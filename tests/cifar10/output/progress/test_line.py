@@ -68,7 +68,7 @@ class Terminal:
 
 def shown_on_terminal(columns: int, *items: Union[TrainingStatus, str], start_step: int = 0) -> str:
     terminal = Terminal(columns)
-    with ProgressLine(3510, 351.0, terminal.stream, start_step=start_step) as progress:
+    with ProgressLine(3510, 10.0, terminal.stream, start_step=start_step) as progress:
         for item in items:
             if isinstance(item, str):
                 progress.message(item)
@@ -101,7 +101,7 @@ def test_duration_has_its_two_largest_units(seconds, text):
 
 def test_stream_that_is_no_terminal_gets_one_plain_line_an_update():
     stream = io.StringIO()
-    with ProgressLine(3510, 351.0, stream) as progress:
+    with ProgressLine(3510, 10.0, stream) as progress:
         progress.update(STATUS)
         progress.message("validation accuracy 0.7312 at step 3510 (best so far)")
         progress.update(replace(STATUS, step=3510, epoch=10.0, seconds_left=None))
@@ -118,7 +118,7 @@ def test_a_step_after_the_last_one_is_the_last_one(columns):
     over = replace(STATUS, step=61, epoch=2.04, seconds_left=None)
     terminal, stream = Terminal(columns), io.StringIO()
     for output in (terminal.stream, stream):
-        with ProgressLine(60, 30.0, output) as progress:
+        with ProgressLine(60, 2.0, output) as progress:
             progress.update(over)
     drawn = drawn_lines(terminal.finish())[-1]
     assert "2.0/2 " in drawn
@@ -128,7 +128,7 @@ def test_a_step_after_the_last_one_is_the_last_one(columns):
 
 def test_one_of_several_that_train_says_what_it_does_itself():
     stream = io.StringIO()
-    with ProgressLine(3510, 351.0, stream) as progress:
+    with ProgressLine(3510, 10.0, stream) as progress:
         progress.update(replace(STATUS, own_images_per_sec=256.4))
         progress.update(replace(STATUS, own_images_per_sec=3.14))
     assert stream.getvalue() == (
@@ -146,7 +146,7 @@ def test_narrow_terminal_says_the_whole_jobs_speed_alone():
 
 def test_loss_that_is_not_a_number_is_shown_as_such():
     stream = io.StringIO()
-    with ProgressLine(3510, 351.0, stream) as progress:
+    with ProgressLine(3510, 10.0, stream) as progress:
         progress.update(replace(STATUS, loss=math.nan))
     assert "loss nan" in stream.getvalue()
 
@@ -211,7 +211,7 @@ def test_live_line_is_ended_when_training_fails():
     terminal = Terminal(80)
 
     def fail() -> None:
-        with ProgressLine(3510, 351.0, terminal.stream) as progress:
+        with ProgressLine(3510, 10.0, terminal.stream) as progress:
             progress.update(STATUS)
             raise RuntimeError("out of memory")
 
@@ -222,7 +222,7 @@ def test_live_line_is_ended_when_training_fails():
 
 def test_close_may_be_called_twice_and_silences_what_follows():
     stream = io.StringIO()
-    progress = ProgressLine(3510, 351.0, stream)
+    progress = ProgressLine(3510, 10.0, stream)
     progress.close()
     progress.close()
     progress.update(STATUS)

@@ -15,7 +15,7 @@ import signal
 from cifar10.output.progress.line import ProgressLine, TrainingStatus
 signal.signal(signal.SIGINT, lambda *_: None)
 status = TrainingStatus(1120, 3.19, 1.2341, 0.5611, 0.1, 512.3, 252.0)
-with ProgressLine(80_000, 70.3) as progress:
+with ProgressLine(80_000, 1137.8) as progress:
     progress.update(status)
     signal.pause()
     progress.update(status)
