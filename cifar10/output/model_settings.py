@@ -8,7 +8,7 @@ does not have to repeat them.
 import dataclasses
 import posixpath
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
@@ -47,13 +47,15 @@ def write(
       resize: how data_prep resized the images, one of RESIZES; None: it did not.
 
     Raises:
-      ConfigError: the output folder has checkpoints of another model.
+      ConfigError: the output folder has checkpoints of another model or of other classes.
     """
     settings, place = _settings_of(config), config.output_place
     path = tf.io.gfile.join(place, _NAME)
     if tf.io.gfile.exists(path) and checkpoints.has_any(place):
+        found = _read(path)
+        _check_classes(place, found["class_names"], class_names)
         # Files from versions without lookahead do not have this setting.
-        noted = {"lookahead_steps": 0, **_read(path)["settings"]}
+        noted = {"lookahead_steps": 0, **found["settings"]}
         for name, value in settings.items():
             before = noted.get(name)
             if _SAME.get(value, value) != _SAME.get(str(before), before):
@@ -64,6 +66,18 @@ def write(
                 )
     note = {"settings": settings, "class_names": class_names, "resize": resize, _START: start}
     write_json(path, note)
+
+
+def _check_classes(place: str, before: Sequence[str], now: Sequence[str]) -> None:
+    """Raises ConfigError if a label does not stand for the class for which it stood before."""
+    changed = [(old, new) for old, new in zip(before, now) if old != new]
+    if changed:
+        label = list(before).index(changed[0][0])
+        raise ConfigError(
+            f"{place} holds a model for which label {label} is {changed[0][0]!r}; in these records "
+            f"it is {changed[0][1]!r}; name the records that it was trained on, or another "
+            "--output-dir"
+        )
 
 
 def started_from(config: TrainConfig) -> Optional[dict[str, Any]]:

@@ -105,6 +105,17 @@ def test_training_continues_with_settings_that_leave_the_variables_as_they_are(t
     )
 
 
+def test_training_does_not_continue_with_labels_that_mean_other_classes(trained):
+    swapped = (NAMES[0], NAMES[2], NAMES[1], *NAMES[3:])
+    with pytest.raises(ConfigError) as error:
+        model_settings.write(config(trained, num_layers=8), swapped)
+    assert str(error.value) == (
+        f"{trained} holds a model for which label 1 is 'shape-1'; in these records it is "
+        "'shape-2'; name the records that it was trained on, or another --output-dir"
+    )
+    model_settings.write(config(trained, num_layers=8), NAMES)
+
+
 def test_a_folder_without_checkpoint_takes_any_model(tmp_path):
     model_settings.write(config(tmp_path, num_layers=8), NAMES)
     model_settings.write(config(tmp_path, num_layers=20), CLASS_NAMES)
