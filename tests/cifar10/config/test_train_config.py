@@ -208,6 +208,11 @@ def test_flags_that_contradict_each_other_are_refused(settings: dict[str, Any], 
         assert flag in str(refusal.value)
 
 
+@pytest.mark.parametrize("mode", ["evaluate", "export"])
+def test_outside_training_the_training_batch_need_not_fit_the_towers(mode: str):
+    assert TrainConfig(mode=mode, num_towers=3).train_batch_size % 3
+
+
 def test_an_epoch_ends_a_run_after_every_image():
     assert TrainConfig(train_epochs=1.0, train_batch_size=100).total_steps(45_000) == 450
     assert TrainConfig(train_epochs=1.0, train_batch_size=128).total_steps(45_000) == 352
