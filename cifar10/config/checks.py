@@ -110,7 +110,8 @@ def _check_paths(config: ConfigFields) -> None:
         if getattr(config, name) == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
     for name in ("output_dir", "checkpoint", "init_checkpoint"):
-        path = config.place(getattr(config, name) or "")
+        value = getattr(config, name)
+        path = "" if value is None else config.place(value)
         if not _PATTERN_CHARACTERS.isdisjoint(path):
             # TensorFlow would save checkpoints there but not find them again.
             raise ConfigError(

@@ -232,6 +232,17 @@ def test_relative_paths_start_from_the_work_dir():
     assert config.place("cat.png") == "/job/cat.png"
 
 
+def test_a_work_dir_that_no_checkpoint_is_in_may_have_any_name():
+    assert TrainConfig(work_dir="/a[1]", output_dir="/out").data_place == "/a[1]/data"
+    for name in ("output_dir", "checkpoint", "init_checkpoint"):
+        places: dict[str, Any] = {"output_dir": "/out", name: "here"}
+        with pytest.raises(ConfigError) as refusal:
+            TrainConfig(work_dir="/a[1]", **places)
+        flag = f"--{name.replace('_', '-')}"
+        assert str(refusal.value).startswith(f"{flag} must not contain *, ?, [ or \\")
+        assert str(refusal.value).endswith("got /a[1]/here")
+
+
 def test_absolute_paths_and_urls_do_not_move_with_the_work_dir():
     config = TrainConfig(work_dir="/job", data_dir="gs://bucket/data", output_dir="/data/output")
     assert config.data_place == "gs://bucket/data"
