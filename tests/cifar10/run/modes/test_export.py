@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -121,6 +122,18 @@ def test_an_export_has_no_ops_of_our_library(tmp_path, compiled_kernels):
 def test_an_export_appears_whole_under_a_number(answer):
     assert [path.name for path in answer["exported"].parent.iterdir()] == [answer["exported"].name]
     assert answer["exported"].name.isdigit()
+
+
+def test_an_export_has_a_higher_number_than_any_before_even_if_the_clock_went_back(
+    tmp_path, monkeypatch
+):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint, numbers = save_untrained(config), []
+    for seconds in (1795448234.9, 1795444634.0):
+        monkeypatch.setattr(time, "time", lambda now=seconds: now)
+        numbers.append(pathlib.Path(export.export(make_job(config), checkpoint)).name)
+        (tmp_path / "output/export/2000000000.older").mkdir(exist_ok=True)
+    assert numbers == ["1795448234", "1795448235"]
 
 
 def test_an_export_resizes_images_as_those_of_training_were(tmp_path):
