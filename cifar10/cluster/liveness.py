@@ -176,7 +176,7 @@ class LivenessMonitor:
         verb = "has" if len(gone) == 1 else "have"
         return (
             f"{names} {verb} not answered for {timeout_secs:g} s (--cluster-timeout); start "
-            "what is missing again with the same TF_CONFIG, and then this task"
+            "what is missing again with the same TF_CONFIG or flags, and then this task"
         )
 
     def wait_for(

@@ -150,6 +150,9 @@ def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
     found = []
     if count == 1 and config.is_set("sync"):
         found.append(f"note: --sync{'' if config.sync else '=false'} changes nothing: {who}")
+    if count == 1 and config.replicas_to_aggregate is not None:
+        given = f"--replicas-to-aggregate {config.replicas_to_aggregate}"
+        found.append(f"note: {given} changes nothing: {who}")
     if config.num_workers not in (None, count):
         found.append(f"note: --num-workers {config.num_workers} changes nothing: {who}")
     return found

@@ -88,12 +88,30 @@ def check_value(field: "dataclasses.Field[Any]", value: Any, name: str) -> None:
         raise ConfigError(f"{name} must be {flag.rule}, got {value}")
 
 
+def check_towers(config: ConfigFields, num_towers: int) -> None:
+    """Checks that the towers get equal parts of each training batch.
+
+    Args:
+      config: the settings.
+      num_towers: the number of towers, of --num-towers or chosen for the machine.
+
+    Raises:
+      ConfigError: this is training, and its batch is no multiple of the towers.
+    """
+    if config.mode == "train_and_evaluate" and config.train_batch_size % num_towers:
+        _refuse(
+            f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
+            f"images for {num_towers} towers"
+        )
+
+
 def _check_paths(config: ConfigFields) -> None:
     for name in ("data_dir", "output_dir", "log_dir", "work_dir", "checkpoint", "init_checkpoint"):
         if getattr(config, name) == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
     for name in ("output_dir", "checkpoint", "init_checkpoint"):
-        path = config.place(getattr(config, name) or "")
+        value = getattr(config, name)
+        path = "" if value is None else config.place(value)
         if not _PATTERN_CHARACTERS.isdisjoint(path):
             # TensorFlow would save checkpoints there but not find them again.
             raise ConfigError(
@@ -184,11 +202,8 @@ def _check_contradictions(config: ConfigFields) -> None:
             f"--num-towers must be a multiple of --num-gpus, got {config.num_towers} towers "
             f"on {config.num_gpus} GPUs"
         )
-    if config.num_towers is not None and config.train_batch_size % config.num_towers:
-        _refuse(
-            f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
-            f"images for {config.num_towers} towers"
-        )
+    if config.num_towers is not None:
+        check_towers(config, config.num_towers)
     for name in ("cutout", "crop_padding", "crop_fill", "flip"):
         if config.is_set(name) and not config.use_distortion_for_training:
             _refuse(

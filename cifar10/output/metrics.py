@@ -44,6 +44,8 @@ class Metrics:
     def add(self, split: str, step: int, figures: dict[str, Any]) -> None:
         """Appends the row of a split and a step; it replaces an earlier one.
 
+        A file that somebody has moved away is written anew, with all rows.
+
         Args:
           split: `train`, `validation` or `eval`.
           step: the global step.
@@ -57,7 +59,7 @@ class Metrics:
         self._rows[split, step] = row
         if "://" in self._path:
             self._is_behind = True  # Object stores cannot append: `flush` writes the file anew.
-        elif is_known:
+        elif is_known or not tf.io.gfile.exists(self._path):
             self._write_all()
         else:
             with tf.io.gfile.GFile(self._path, "a") as file:
@@ -71,7 +73,7 @@ class Metrics:
             self._write_all()
 
     def flush(self) -> None:
-        """Waits until all rows are on disk; a file that somebody has moved away is written anew."""
+        """Waits until all rows are on disk, in a new file if somebody has moved it away."""
         if self._path is None or not self._rows:
             return
         if self._is_behind or not tf.io.gfile.exists(self._path):

@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster.spec import Cluster
 from cifar10.config.fields import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError
 from cifar10.host.activity import Activity
+from cifar10.host.files import require_writable
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
@@ -262,12 +262,5 @@ def open_output(config: TrainConfig) -> None:
     Raises:
       ConfigError: they cannot be made or written to.
     """
-    for flag, path in (("--output-dir", config.output_place), ("--log-dir", config.log_place)):
-        probe = tf.io.gfile.join(path, ".write-probe")
-        try:
-            tf.io.gfile.makedirs(path)
-            with tf.io.gfile.GFile(probe, "w") as file:
-                file.write("")
-            tf.io.gfile.remove(probe)
-        except tf.errors.OpError as error:
-            raise ConfigError(f"{flag} {path} cannot be written to: {error.message}") from error
+    require_writable(config.output_place, "--output-dir")
+    require_writable(config.log_place, "--log-dir")

@@ -9,6 +9,7 @@ from typing import Optional
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from cifar10.config.checks import check_towers
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
@@ -90,11 +91,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         setting = rule(config, cores)
         tower_devices = ("/cpu:0",) * setting.num_towers
     num_towers = setting.num_towers
-    if config.mode == "train_and_evaluate" and config.train_batch_size % num_towers:
-        raise ConfigError(
-            f"--train-batch-size must be a multiple of the towers, got {config.train_batch_size} "
-            f"images for {num_towers} towers"
-        )
+    check_towers(config, num_towers)
     if config.variable_strategy == "GPU" and not gpus:
         raise ConfigError("--variable-strategy GPU needs GPUs, and TensorFlow sees none here")
     _check_precision(config.precision, gpus)

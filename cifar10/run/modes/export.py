@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
-from cifar10.host.files import sync, sync_tree
+from cifar10.host.files import require_writable, sync, sync_tree
 from cifar10.input.decode import decode_batch
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import Job, start_job
@@ -23,8 +23,18 @@ IMAGES_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded"
 
 
 def export_mode(config: TrainConfig) -> None:
-    """Runs the mode: exports the checkpoint of --checkpoint, by default the best one."""
+    """Runs the mode: exports the checkpoint of --checkpoint, by default the best one.
+
+    Raises:
+      ConfigError: the export cannot be written.
+      UserError: there is no complete checkpoint.
+    """
     checkpoint = checkpoints.find(config)
+    require_writable(
+        tf.io.gfile.join(config.output_place, EXPORT_DIR),
+        "the folder for exports",
+        f"name another --output-dir, and the model by --checkpoint {checkpoint}",
+    )
     say(f"export: {export(start_job(config), checkpoint)}")
 
 
@@ -42,10 +52,11 @@ def export(job: Job, checkpoint: str) -> str:
       checkpoint: the path of the checkpoint with the model's weights.
 
     Returns:
-      The folder, `export/SECONDS` in the output folder; it appears only when it is complete.
+      The folder, `export/SECONDS` in the output folder, with a higher number than any there; it
+      appears only when it is complete.
     """
     parent = tf.io.gfile.join(job.config.output_place, EXPORT_DIR)
-    folder = _free_folder(parent)
+    folder = _next_folder(parent)
     part = tf.io.gfile.join(parent, _PART)
     if tf.io.gfile.exists(part):  # left by an export that was killed
         tf.io.gfile.rmtree(part)
@@ -105,9 +116,12 @@ def _outputs(job: Job, images: Any) -> dict[str, Any]:
     }
 
 
-def _free_folder(parent: str) -> str:
-    """Returns a new folder, named by the time: TensorFlow Serving uses the highest number."""
-    stamp = int(time.time())
-    while tf.io.gfile.exists(tf.io.gfile.join(parent, str(stamp))):
-        stamp += 1
-    return str(tf.io.gfile.join(parent, str(stamp)))
+def _next_folder(parent: str) -> str:
+    """Returns a new folder, named by the time.
+
+    TensorFlow Serving uses the highest number: that of the newest, even if the clock went back.
+    """
+    entries = tf.io.gfile.listdir(parent) if tf.io.gfile.exists(parent) else []
+    names = [entry.rstrip("/") for entry in entries]  # GCS ends the name of a folder with a slash.
+    after = [int(name) + 1 for name in names if name.isdecimal()]
+    return str(tf.io.gfile.join(parent, str(max([int(time.time()), *after]))))

@@ -52,7 +52,7 @@ def test_a_task_is_missing_once_its_time_is_over(nobody):
     time.sleep(0.25)
     assert monitor.missing(["ps/0"]) == (
         f"ps/0 ({nobody}) has not answered for 0.2 s (--cluster-timeout); start what is missing "
-        "again with the same TF_CONFIG, and then this task"
+        "again with the same TF_CONFIG or flags, and then this task"
     )
 
 

@@ -408,6 +408,7 @@ ALONE = "changes nothing: this process trains alone"
         ("", []),
         ("--sync", [f"note: --sync {ALONE}"]),
         ("--sync=false", [f"note: --sync=false {ALONE}"]),
+        ("--replicas-to-aggregate=1", [f"note: --replicas-to-aggregate 1 {ALONE}"]),
         ("--num-workers=1", []),
         ("--num-workers=2", [f"note: --num-workers 2 {ALONE}"]),
         ("--sync --num-workers=2", [f"note: --sync {ALONE}", f"note: --num-workers 2 {ALONE}"]),
@@ -419,6 +420,11 @@ def test_flags_for_several_workers_are_notes_in_a_process_alone(words, found):
     assert notes(config, resolve(config, {})) == found
     alone = json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})
     assert notes(config, resolve(config, {"TF_CONFIG": alone})) == found
+
+
+def test_a_process_without_a_cluster_notes_that_it_waits_for_no_other_gradients():
+    config = parse(["--replicas-to-aggregate=3"])
+    assert notes(config, resolve(config, {})) == [f"note: --replicas-to-aggregate 3 {ALONE}"]
 
 
 @pytest.mark.parametrize(

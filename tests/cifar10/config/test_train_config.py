@@ -208,6 +208,11 @@ def test_flags_that_contradict_each_other_are_refused(settings: dict[str, Any], 
         assert flag in str(refusal.value)
 
 
+@pytest.mark.parametrize("mode", ["evaluate", "export"])
+def test_outside_training_the_training_batch_need_not_fit_the_towers(mode: str):
+    assert TrainConfig(mode=mode, num_towers=3).train_batch_size % 3
+
+
 def test_an_epoch_ends_a_run_after_every_image():
     assert TrainConfig(train_epochs=1.0, train_batch_size=100).total_steps(45_000) == 450
     assert TrainConfig(train_epochs=1.0, train_batch_size=128).total_steps(45_000) == 352
@@ -225,6 +230,17 @@ def test_relative_paths_start_from_the_work_dir():
     assert config.output_place == "/job/output"
     assert config.log_place == "/job/logs"
     assert config.place("cat.png") == "/job/cat.png"
+
+
+def test_a_work_dir_that_no_checkpoint_is_in_may_have_any_name():
+    assert TrainConfig(work_dir="/a[1]", output_dir="/out").data_place == "/a[1]/data"
+    for name in ("output_dir", "checkpoint", "init_checkpoint"):
+        places: dict[str, Any] = {"output_dir": "/out", name: "here"}
+        with pytest.raises(ConfigError) as refusal:
+            TrainConfig(work_dir="/a[1]", **places)
+        flag = f"--{name.replace('_', '-')}"
+        assert str(refusal.value).startswith(f"{flag} must not contain *, ?, [ or \\")
+        assert str(refusal.value).endswith("got /a[1]/here")
 
 
 def test_absolute_paths_and_urls_do_not_move_with_the_work_dir():

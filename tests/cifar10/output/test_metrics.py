@@ -113,6 +113,15 @@ def test_a_file_that_is_moved_away_meanwhile_is_written_anew_at_the_next_checkpo
     assert rows(path) == [("train", 10), ("train", 20)]
 
 
+def test_a_row_after_the_file_was_moved_away_does_not_hide_that_earlier_ones_are_gone(path):
+    metrics = write(path, 10, 20)
+    path.rename(path.with_name("mine.jsonl"))
+    metrics.add("train", 30, {})
+    assert rows(path) == [("train", 10), ("train", 20), ("train", 30)]
+    metrics.flush()
+    assert rows(path) == [("train", 10), ("train", 20), ("train", 30)]
+
+
 def test_without_a_path_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_nothing = Metrics()

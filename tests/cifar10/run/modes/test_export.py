@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
 from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import export
@@ -123,6 +125,18 @@ def test_an_export_appears_whole_under_a_number(answer):
     assert answer["exported"].name.isdigit()
 
 
+def test_an_export_has_a_higher_number_than_any_before_even_if_the_clock_went_back(
+    tmp_path, monkeypatch
+):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint, numbers = save_untrained(config), []
+    for seconds in (1795448234.9, 1795444634.0):
+        monkeypatch.setattr(time, "time", lambda now=seconds: now)
+        numbers.append(pathlib.Path(export.export(make_job(config), checkpoint)).name)
+        (tmp_path / "output/export/2000000000.older").mkdir(exist_ok=True)
+    assert numbers == ["1795448234", "1795448235"]
+
+
 def test_an_export_resizes_images_as_those_of_training_were(tmp_path):
     config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
     checkpoint = save_untrained(config)
@@ -154,6 +168,21 @@ def test_whatever_fails_an_export_is_whole_or_not_there(tmp_path):
     assert failed >= 4  # sync of files and folders, rename, sync
     assert len(list(parent.glob("[0-9]*"))) >= 1
     assert not (parent / ".part").exists()
+
+
+def test_an_export_that_cannot_be_written_does_not_begin(tmp_path):
+    config = TrainConfig(mode="export", model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint = save_untrained(config)
+    (tmp_path / "output" / "export").write_text("a file")
+    with pytest.raises(ConfigError) as refusal:
+        export.export_mode(config)
+    message = str(refusal.value)
+    assert message.startswith(
+        f"the folder for exports {tmp_path}/output/export cannot be written to: "
+    )
+    assert message.endswith(
+        f"; name another --output-dir, and the model by --checkpoint {checkpoint}"
+    )
 
 
 def test_an_export_is_on_disk_before_it_is_named(tmp_path):
