@@ -4,6 +4,7 @@ On local file systems and NFS, a file reaches the disk before its new name does.
 loses power keeps the old file or the new one, never an empty one.
 """
 
+import contextlib
 import errno
 import json
 import math
@@ -12,9 +13,32 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UserError
+from cifar10.errors import ConfigError, UserError
 
 _STALE, _STALE_ATTEMPTS = os.strerror(errno.ESTALE), 5
+
+
+def require_writable(folder: str, name: str, way_out: str = "") -> None:
+    """Makes a folder, and creates and removes a file in it.
+
+    Args:
+      folder: path of the folder.
+      name: what the message calls the folder.
+      way_out: the end of the message, which says what the user can do.
+
+    Raises:
+      ConfigError: the folder cannot be made or written to.
+    """
+    probe = tf.io.gfile.join(folder, ".write-probe")
+    try:
+        tf.io.gfile.makedirs(folder)
+        with tf.io.gfile.GFile(probe, "w") as file:
+            file.write("")
+        with contextlib.suppress(tf.errors.NotFoundError):  # Another process has removed it.
+            tf.io.gfile.remove(probe)
+    except tf.errors.OpError as error:
+        end = f"; {way_out}" if way_out else ""
+        raise ConfigError(f"{name} {folder} cannot be written to: {error.message}{end}") from error
 
 
 def write_text(path: str, text: str) -> None:

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
+from cifar10.host.files import require_writable
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import checkpoints
@@ -137,11 +138,22 @@ def _evaluation_of(job: Job) -> Iterator[KeptEvaluation]:
 
 
 def evaluate(config: TrainConfig, stop: StopRequest) -> None:
-    """Runs the mode: prints accuracy and loss of a checkpoint on the eval split."""
+    """Runs the mode: prints accuracy and loss of a checkpoint on the eval split.
+
+    Raises:
+      ConfigError: TensorBoard's event files cannot be written.
+      DataError: records are missing or damaged.
+      UserError: there is no complete checkpoint.
+      Stopped: a signal arrived.
+    """
     records = open_records(config.data_place)
     records.require(EVAL)
     with contextlib.closing(start_job(config, records)) as job:
-        result = evaluate_split(job, EVAL, checkpoints.find(config), stop)
+        checkpoint = checkpoints.find(config)
+        require_writable(
+            config.log_folder(EVAL), "the folder for event files", "name another one by --log-dir"
+        )
+        result = evaluate_split(job, EVAL, checkpoint, stop)
     correct = np.diag(result.confusion_matrix)
     say(f"{job.config.model_title}, {result.checkpoint}, {job.plan.summary}")
     for name, right, total in zip(job.class_names, correct, result.confusion_matrix.sum(axis=1)):

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.console import say
-from cifar10.host.files import sync, sync_tree
+from cifar10.host.files import require_writable, sync, sync_tree
 from cifar10.input.decode import decode_batch
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import Job, start_job
@@ -23,8 +23,18 @@ IMAGES_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded"
 
 
 def export_mode(config: TrainConfig) -> None:
-    """Runs the mode: exports the checkpoint of --checkpoint, by default the best one."""
+    """Runs the mode: exports the checkpoint of --checkpoint, by default the best one.
+
+    Raises:
+      ConfigError: the export cannot be written.
+      UserError: there is no complete checkpoint.
+    """
     checkpoint = checkpoints.find(config)
+    require_writable(
+        tf.io.gfile.join(config.output_place, EXPORT_DIR),
+        "the folder for exports",
+        f"name another --output-dir, and the model by --checkpoint {checkpoint}",
+    )
     say(f"export: {export(start_job(config), checkpoint)}")
 
 

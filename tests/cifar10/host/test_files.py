@@ -6,7 +6,8 @@ import math
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.host.files import read_json, sync, write_json, write_text
+from cifar10.errors import ConfigError
+from cifar10.host.files import read_json, require_writable, sync, write_json, write_text
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 
@@ -17,6 +18,35 @@ def test_what_is_written_is_read_again(tmp_path, scheme):
     write_json(path, {"accuracy": 0.5, "names": ["Größe", "cat"]})
     write_json(path, {"accuracy": 0.75, "names": []})
     assert read_json(path) == {"accuracy": 0.75, "names": []}
+
+
+@pytest.mark.parametrize("scheme", ["", "ram://"])
+def test_a_folder_that_can_be_written_is_made_and_left_empty(tmp_path, scheme):
+    folder = f"{scheme}{tmp_path}/a/b"
+    require_writable(folder, "the folder")
+    require_writable(folder, "the folder")
+    assert tf.io.gfile.listdir(folder) == []
+
+
+def test_two_processes_may_try_the_same_folder_at_once(tmp_path, monkeypatch):
+    remove = tf.io.gfile.remove
+
+    def remove_twice(path: str) -> None:
+        remove(path)
+        remove(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", remove_twice)
+    require_writable(str(tmp_path), "the folder")
+
+
+@pytest.mark.parametrize(("way_out", "end"), [("", ""), ("take another", "; take another")])
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, way_out, end):
+    (tmp_path / "file").write_text("")
+    for folder in (f"{tmp_path}/file", f"{tmp_path}/file/below"):
+        with pytest.raises(ConfigError) as refusal:
+            require_writable(folder, "the folder", way_out)
+        assert str(refusal.value).startswith(f"the folder {folder} cannot be written to: ")
+        assert str(refusal.value).endswith(f"a directory{end}")
 
 
 def test_a_file_cut_off_leaves_the_old_one_and_a_part(tmp_path, monkeypatch):

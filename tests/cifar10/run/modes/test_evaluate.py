@@ -1,13 +1,15 @@
-"""An evaluation of one checkpoint frees what it alone needed."""
+"""An evaluation of one checkpoint frees what it alone needed, and begins only if it can write."""
 
 import pathlib
 
 import pytest
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.run.job import make_job
+from cifar10.run.modes import evaluate as mode
 from cifar10.run.modes.evaluate import evaluate_split
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 from tests.cifar10.record_files import write_numbered
@@ -41,3 +43,26 @@ def test_the_graph_with_augmentation_is_freed_at_once_and_the_jobs_is_kept(
     assert (evaluation.augmented_accuracy is not None) == augments
     assert len(closed) == int(augments)
     assert job.evaluation not in closed
+
+
+def test_an_evaluation_whose_events_cannot_be_written_does_not_begin(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+):
+    for split in ("train", "eval"):
+        write_numbered(tmp_path / "data", split, 10)
+    config = TrainConfig(
+        mode="evaluate",
+        model="mlp",
+        data_dir=str(tmp_path / "data"),
+        output_dir=str(tmp_path / "output"),
+    )
+    save_untrained(config)
+    (tmp_path / "output" / "eval").write_text("a file")
+    monkeypatch.setattr(mode, "start_job", make_job)
+    with pytest.raises(ConfigError) as refusal:
+        mode.evaluate(config, StopRequest())
+    message = str(refusal.value)
+    assert message.startswith(
+        f"the folder for event files {tmp_path}/output/eval cannot be written to: "
+    )
+    assert message.endswith("; name another one by --log-dir")

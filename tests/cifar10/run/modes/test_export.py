@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.errors import ConfigError
 from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import export
@@ -167,6 +168,22 @@ def test_whatever_fails_an_export_is_whole_or_not_there(tmp_path):
     assert failed >= 4  # sync of files and folders, rename, sync
     assert len(list(parent.glob("[0-9]*"))) >= 1
     assert not (parent / ".part").exists()
+
+
+def test_an_export_that_cannot_be_written_does_not_begin(tmp_path, monkeypatch):
+    config = TrainConfig(mode="export", model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint = save_untrained(config)
+    (tmp_path / "output" / "export").write_text("a file")
+    monkeypatch.setattr(export, "start_job", make_job)
+    with pytest.raises(ConfigError) as refusal:
+        export.export_mode(config)
+    message = str(refusal.value)
+    assert message.startswith(
+        f"the folder for exports {tmp_path}/output/export cannot be written to: "
+    )
+    assert message.endswith(
+        f"; name another --output-dir, and the model by --checkpoint {checkpoint}"
+    )
 
 
 def test_an_export_is_on_disk_before_it_is_named(tmp_path):
