@@ -44,6 +44,7 @@ class ProfileHook(tf.train.SessionRunHook):
     def __init__(self, config: TrainConfig, say: Callable[[str], None]) -> None:
         self._say, self._window = say, config.profile_window
         self._folder = config.log_folder(TRAIN)
+        self._traces = tf.io.gfile.join(self._folder, "plugins", "profile")
         self._table = tf.io.gfile.join(config.log_place, TABLE_NAME)
         self._first: Optional[int] = None  # the first step that is recorded, while it goes on
 
@@ -65,7 +66,7 @@ class ProfileHook(tf.train.SessionRunHook):
         """
         is_next = self._window is not None and self._step + 1 >= self._window[0]
         if is_next and self._first is None:
-            self._first = self._step + 1
+            self._first, self._earlier = self._step + 1, self._find_traces()
             tf2.profiler.experimental.start(self._folder)
         return tf.train.SessionRunArgs(self._report)
 
@@ -86,13 +87,28 @@ class ProfileHook(tf.train.SessionRunHook):
         if self._first is None:
             return
         tf2.profiler.experimental.stop()
-        pattern = tf.io.gfile.join(self._folder, "plugins", "profile", "*", "*.xplane.pb")
-        path = max(tf.io.gfile.glob(pattern))  # Folders are named by the time.
+        # Folders are named by the time. It may have gone back, even to that of an earlier trace.
+        new = self._find_traces().items() - self._earlier.items()
+        path, _ = max(new, key=lambda entry: entry[1])
         table = _table(profiler.op_times(path), self._first, self._step)
         write_text(self._table, table + "\n")
         trace = profiler.write_trace(path)
         self._say(f"{table}\nprofile: {self._table}, and the trace {trace}")
         self._first = self._window = None
+
+    def _find_traces(self) -> dict[str, tuple[int, int]]:
+        """Returns by path each trace's time of change, ns since 1970, and its size in bytes.
+
+        It uses no pattern, as the name of a folder above may contain `[`.
+        """
+        paths = [
+            str(tf.io.gfile.join(folder, name))
+            for folder, _, names in tf.io.gfile.walk(self._traces)
+            for name in names
+            if name.endswith(".xplane.pb")
+        ]
+        found = {path: tf.io.gfile.stat(path) for path in paths}
+        return {path: (int(stat.mtime_nsec), int(stat.length)) for path, stat in found.items()}
 
 
 def _table(ops: list[profiler.OpTime], first: int, last: int) -> str:
