@@ -170,10 +170,11 @@ def test_whatever_fails_an_export_is_whole_or_not_there(tmp_path):
     assert not (parent / ".part").exists()
 
 
-def test_an_export_that_cannot_be_written_does_not_begin(tmp_path):
+def test_an_export_that_cannot_be_written_does_not_begin(tmp_path, monkeypatch):
     config = TrainConfig(mode="export", model="mlp", output_dir=str(tmp_path / "output"))
     checkpoint = save_untrained(config)
     (tmp_path / "output" / "export").write_text("a file")
+    monkeypatch.setattr(export, "start_job", make_job)
     with pytest.raises(ConfigError) as refusal:
         export.export_mode(config)
     message = str(refusal.value)
