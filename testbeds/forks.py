@@ -6,6 +6,7 @@ A fork behaves as a process of its own, with these exceptions, so a test about t
 - Its command line in the process list, and its initial environment there, are the server's.
 - Python's hashes have the same seed in all forks of a server.
 - TensorFlow's C++ log shows fatal errors only, with --verbose, too.
+- Limits, cores and the umask are those that the owner of the server had at the first fork.
 """
 
 import ctypes
@@ -197,12 +198,16 @@ def serve() -> None:
 def _work() -> Optional[list[Any]]:
     """Works off the orders; returns None at their end, and in each fork its own order."""
     server, libc = os.getpid(), ctypes.CDLL(None)
+    codes: dict[int, int] = {}  # Whoever was interrupted while it waited for one asks again.
     for line in iter(sys.stdin.readline, ""):
         number, order = json.loads(line)
         if isinstance(order, int):
-            code = os.waitstatus_to_exitcode(os.waitpid(order, 0)[1])
-            print(json.dumps([number, code]), flush=True)
-        elif not os.fork():
+            if order not in codes:
+                codes[order] = os.waitstatus_to_exitcode(os.waitpid(order, 0)[1])
+            print(json.dumps([number, codes[order]]), flush=True)
+        elif pid := os.fork():
+            codes.pop(pid, None)  # that of an earlier process with this id
+        else:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != server:  # It ended before.
                 os._exit(1)

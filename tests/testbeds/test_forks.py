@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Optional
 
 import pytest
 
@@ -97,15 +96,17 @@ def has_ended(pid: int) -> bool:
 def test_a_program_in_a_fork_finds_what_it_finds_in_a_process_of_its_own(
     forks, tmp_path, monkeypatch
 ):
+    monkeypatch.setenv("COLOUR", "green")
+    assert start(forks.start, tmp_path, "").wait(60) == 0  # The server has this environment.
+    monkeypatch.delenv("COLOUR")
+    monkeypatch.setenv("HANG", "hook")
     found = []
     for by in (start_process, forks.start):
-        monkeypatch.setenv("HANG", "hook")
         process = start(by, tmp_path, TELL, "--flag=a b", "ü")
         assert process.wait(60) == 0
         found.append(json.loads((tmp_path / "log").read_text().splitlines()[-1]))
         (tmp_path / "log").unlink()
     fresh, forked = found
-    # Python takes its script's folder as the first place; a fork has no other either.
     assert forked == fresh
     assert forked["argv"] == [str(tmp_path / "program.py"), "--flag=a b", "ü"]
     assert forked["environment"]["HANG"] == "hook"
@@ -241,6 +242,11 @@ def test_an_answer_that_a_test_did_not_wait_for_is_not_taken_for_the_next(forks,
     assert process.wait(60) == -9
 
 
+def test_who_was_interrupted_may_ask_for_the_exit_code_again(forks, tmp_path):
+    process = start(forks.start, tmp_path, "import sys; sys.exit(3)")
+    assert process.wait(60) == forks.reap(process.pid) == 3
+
+
 def test_no_fork_is_left_after_close_or_after_the_end_of_the_server_or_of_its_owner(tmp_path):
     code = (
         "import pathlib, sys, time\n"
@@ -283,18 +289,20 @@ def test_no_fork_is_left_after_close_or_after_the_end_of_the_server_or_of_its_ow
             owner.kill()
 
 
-@pytest.mark.parametrize(("fresh", "expected"), [(True, False), (False, True)])
-def test_tasks_are_forks_unless_the_cluster_is_to_have_processes(forks, tmp_path, fresh, expected):
+def test_tasks_are_forks_where_that_is_set_unless_the_cluster_is_to_have_processes(forks, tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(
-        "import os, sys; print('tensorflow' in sys.modules, os.environ['TF_CONFIG'])"
-    )
+    program.write_text("import os, sys; print('numpy' in sys.modules, os.environ['TF_CONFIG'])")
     with tasks_started_by(forks.start):
-        tasks = ClusterOfProcesses(tmp_path, ["--flag"], program=program, fresh=fresh)
-    tasks.start("ps/0")
-    assert tasks.exit_code("ps/0") == 0
-    loaded, _, config = tasks.output("ps/0").partition(" ")
-    assert loaded == str(expected)
-    assert json.loads(config)["task"] == {"type": "ps", "index": 0}
-    one: Optional[object] = ClusterOfProcesses(tmp_path, [], program=program)
-    assert one
+        forked = ClusterOfProcesses(tmp_path, ["--flag"], program=program)
+        fresh = ClusterOfProcesses(tmp_path, ["--flag"], program=program, fresh=True)
+    later = ClusterOfProcesses(tmp_path, ["--flag"], program=program)
+    for tasks, label, loaded in (
+        (forked, "ps/0", True),
+        (fresh, "worker/0", False),
+        (later, "master/0", False),
+    ):
+        tasks.start(label)
+        assert tasks.exit_code(label) == 0
+        found, _, config = tasks.output(label).partition(" ")
+        assert found == str(loaded)
+        assert json.loads(config)["task"] == {"type": label[:-2], "index": 0}
