@@ -1,4 +1,4 @@
-"""Runs our programs in forks of one process that has loaded TensorFlow and our modules once.
+"""Runs our programs in forks of one process that has loaded TensorFlow and matplotlib once.
 
 A fork behaves as a process of its own, with these exceptions, so a test about them starts one:
 
@@ -28,7 +28,7 @@ from testbeds.processes import ROOT, environment
 # Beginnings of names of variables that Python, TensorFlow and their libraries read while they load.
 _READ_BY_LOADING = (
     *("ABSL_", "CUDA_", "DNNL_", "GRPC_", "KMP_", "LANG", "LC_", "LD_", "MALLOC_", "MKL_"),
-    *("NPY_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "TF_", "TZ", "XLA_"),
+    *("MPL", "NPY_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTHON", "TF_", "TZ", "XLA_"),
 )
 _READ_LATER = {"TF_CONFIG"}
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -182,8 +182,10 @@ def serve() -> None:
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     before = dict(os.environ)
     from cifar10 import main  # noqa: F401
+    from cifar10.output import report
     from cifar10.run import evaluator, master, parameter_server, worker  # noqa: F401
 
+    report.load()
     set_by_loading = dict(os.environ.items() - before.items())
     gc.freeze()
     order = _work()
