@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Callable, Optional, Protocol
 
 from testbeds.errors import TestbedError
 from testbeds.ports import free_ports
@@ -31,6 +31,53 @@ def environment() -> dict[str, str]:
     """Returns this process's environment without variables `TF_*`, and with `CI=true`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
     return {**kept, "CI": "true"}
+
+
+class Process(Protocol):
+    """A task's process: a `subprocess.Popen`, or a `forks.Fork`."""
+
+    pid: int
+
+    def poll(self) -> Optional[int]:
+        """Returns the exit code; None if the process still runs."""
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        """Waits for the end; returns the exit code."""
+
+    def send_signal(self, signum: int, /) -> None:
+        """Sends a signal."""
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+
+
+# Takes the path of a program and its arguments, the working folder, all of the environment, and a
+# file to which standard output and error are appended.
+Start = Callable[[Sequence[str], pathlib.Path, Mapping[str, str], pathlib.Path], Process]
+
+
+def start_process(
+    words: Sequence[str], cwd: pathlib.Path, env: Mapping[str, str], out: pathlib.Path
+) -> "subprocess.Popen[bytes]":
+    """Starts a program in a process of its own, with this Python; see `Start`."""
+    with out.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, *words], cwd=cwd, env=env, stdout=log, stderr=subprocess.STDOUT
+        )
+
+
+_start: Start = start_process
+
+
+@contextlib.contextmanager
+def tasks_started_by(start: Start) -> Iterator[None]:
+    """Sets how clusters start their tasks meanwhile, unless they are made with `fresh=True`."""
+    global _start
+    before, _start = _start, start
+    try:
+        yield
+    finally:
+        _start = before
 
 
 def run_alone(folder: pathlib.Path, arguments: Sequence[object]) -> None:
@@ -67,6 +114,8 @@ class ClusterOfProcesses:
         worker 0; else TF_CONFIG does.
       program: the program that each task runs.
       variables: further environment variables of every task.
+      fresh: whether each task is a process of its own from its first moment, whatever
+        `tasks_started_by` says.
 
     Attributes:
       jobs: job name -> addresses of its tasks.
@@ -85,10 +134,12 @@ class ClusterOfProcesses:
         by_flags: bool = False,
         program: pathlib.Path = PROGRAM,
         variables: Optional[Mapping[str, str]] = None,
+        fresh: bool = False,
     ) -> None:
         self._variables = dict(variables or {})
         self._folder, self._arguments, self._by_flags = folder, list(arguments), by_flags
         self._program = program
+        self._start_task = start_process if fresh else _start
         counts = {"master": 1, "ps": num_ps, "worker": num_workers, "evaluator": int(evaluator)}
         ports = iter(free_ports(sum(counts.values())))
         self.jobs = {
@@ -97,7 +148,7 @@ class ClusterOfProcesses:
             if count
         }
         self.labels = [f"{job}/{i}" for job, tasks in self.jobs.items() for i in range(len(tasks))]
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Process] = {}
         self.ended_at: dict[str, float] = {}
 
     def start(self, *labels: str, more: Sequence[object] = ()) -> None:
@@ -110,14 +161,9 @@ class ClusterOfProcesses:
         for label in labels or self.labels:
             place, variables = self._place(label)
             self.ended_at.pop(label, None)
-            with open(self._log(label), "ab") as log:
-                self.processes[label] = subprocess.Popen(
-                    command(*self._arguments, *place, *more, program=self._program),
-                    cwd=self._folder,
-                    env={**environment(), **self._variables, **variables},
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
+            words = list(map(str, (self._program, *self._arguments, *place, *more)))
+            env = {**environment(), **self._variables, **variables}
+            self.processes[label] = self._start_task(words, self._folder, env, self._log(label))
 
     def kill(self, label: str, signum: int = signal.SIGKILL) -> None:
         """Sends a signal to a task; waits until SIGKILL has ended it, or SIGSTOP has stopped it."""

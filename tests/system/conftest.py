@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from testbeds.processes import tasks_started_by
 from tests import readme, shell
 from tests.cifar10 import program
+from tests.cifar10.forks import Forks
 from tests.shell import ROOT
 from tests.system.containers import Docker
 
@@ -24,6 +26,13 @@ def _ignore(folder: str, names: list[str]) -> set[str]:
 def copy_repository(target: Path) -> Path:
     """Copies the repository to `target` as in a fresh clone; returns `target`."""
     return Path(shutil.copytree(ROOT, target, ignore=_ignore))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tasks_are_forks(forks: Forks) -> Iterator[None]:
+    """Clusters of these tests start their tasks without loading TensorFlow each time."""
+    with tasks_started_by(forks.start):
+        yield
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def test_an_evaluator_that_is_not_there_holds_nothing_up(data, tmp_path):
 
 
 def test_flags_in_place_of_tf_config_run_a_cluster_to_its_end(data, tmp_path):
-    with cluster(tmp_path, data, *SETTINGS, *SHORT, by_flags=True) as tasks:
+    with cluster(tmp_path, data, *SETTINGS, *SHORT, by_flags=True, fresh=True) as tasks:
         tasks.start()
         tasks.wait()
         assert tasks.listening() == []

@@ -48,14 +48,14 @@ def easy_data(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def local_weights(data, tmp_path_factory) -> dict[str, dict[str, np.ndarray]]:
+def local_weights(data, tmp_path_factory, forks) -> dict[str, dict[str, np.ndarray]]:
     """Model -> values of the checkpoint of one process after 20 steps with batches of 40."""
     found = {}
     for name, flags in MODELS.items():
         output = tmp_path_factory.mktemp(name)
         places = (f"--data-dir={data}", f"--output-dir={output}")
         sizes = ("--train-batch-size=40", "--num-towers=2", "--train-steps=20")
-        done = program.run(*PLAIN, *flags, *places, *sizes, cwd=output)
+        done = forks.run(*PLAIN, *flags, *places, *sizes, cwd=output)
         assert done.returncode == 0, done.stderr
         found[name] = variables(output)
     return found
@@ -105,11 +105,13 @@ def test_two_synchronous_trainers_give_the_weights_of_one_process_with_twice_the
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=tolerance, err_msg=name)
 
 
-def test_an_asynchronous_run_is_as_accurate_as_a_local_one_within_a_point(easy_data, tmp_path):
+def test_an_asynchronous_run_is_as_accurate_as_a_local_one_within_a_point(
+    easy_data, tmp_path, forks
+):
     learn = ("--num-layers=8", "--train-batch-size=50", "--train-epochs=6", "--schedule=cosine")
     arguments = (*learn, "--use-distortion-for-training=false", "--learning-rate=0.05")
     arguments += (f"--data-dir={easy_data}", "--checkpoint-steps=540")
-    done = program.run(*arguments, "--output-dir=alone", cwd=tmp_path)
+    done = forks.run(*arguments, "--output-dir=alone", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with cluster(
         tmp_path, *arguments, "--output-dir=several", "--sync=false", num_workers=1

@@ -49,7 +49,8 @@ def test_a_task_that_is_killed_and_started_again_does_not_keep_the_job_from_its_
     data, tmp_path, mode, role, phase
 ):
     arguments = (data, *SETTINGS, f"--train-steps={STEPS}", *mode)
-    with cluster(tmp_path, *arguments, evaluator=role == "evaluator/0") as tasks:
+    shape = {"evaluator": role == "evaluator/0", "fresh": phase == START_UP}
+    with cluster(tmp_path, *arguments, **shape) as tasks:
         tasks.start()
         kill_in_phase(tasks, role, phase, tmp_path / "output")
         time.sleep(1.0)

@@ -7,6 +7,7 @@ import pytest
 
 from testbeds.processes import cluster
 from tests.cifar10 import program
+from tests.cifar10.forks import Forks
 
 pytestmark = pytest.mark.system
 
@@ -42,13 +43,13 @@ def figures(output: pathlib.Path) -> dict[str, float]:
 
 
 @pytest.fixture(scope="module")
-def alone(data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+def alone(
+    data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, forks: Forks
+) -> dict[str, float]:
     """The figures of one process, whose batch is as large as those of all three trainers."""
     folder = tmp_path_factory.mktemp("alone")
     places = (f"--data-dir={data}", "--output-dir=output")
-    done = program.run(
-        *LEARN, *places, "--train-batch-size=60", f"--train-steps={STEPS}", cwd=folder
-    )
+    done = forks.run(*LEARN, *places, "--train-batch-size=60", f"--train-steps={STEPS}", cwd=folder)
     assert done.returncode == 0, done.stderr
     return figures(folder / "output")
 
