@@ -1,4 +1,4 @@
-"""Runs cifar10_main.py in forks of one process that has loaded TensorFlow once.
+"""Runs cifar10_main.py in forks of one process that has loaded TensorFlow and matplotlib once.
 
 A test that is about the process itself (signals, what TensorFlow prints while it loads) starts a
 process of its own with `tests.cifar10.program`.
@@ -88,8 +88,10 @@ def _serve() -> None:
     # `cifar10.main` sets it, too, but only after TensorFlow has been loaded here.
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     from cifar10 import main
+    from cifar10.output import report
     from cifar10.run import master  # noqa: F401
 
+    report.load()
     gc.freeze()
     for line in sys.stdin:
         print(_run(main.main, *json.loads(line)), flush=True)
