@@ -24,6 +24,7 @@ from cifar10 import schema
 from cifar10.config.help import COMMON
 from cifar10.settings import flag_name
 from tests import readme, shell
+from tests.launch.launcher import assert_nothing_left
 
 # These commands run the test suites, so no test can run them; CI runs exactly these.
 RUN_BY_CI = ("make check", "make test", "make test-system")
@@ -149,10 +150,14 @@ def test_export_writes_another_saved_model(trained: Path, readme_command: str) -
     ".venv/bin/python -m launch up --on local --workers 1 --ps 1 -- --train-batch-size=128"
 )
 def test_a_cluster_on_this_machine_trains_to_its_end(trained: Path, readme_command: str) -> None:
-    command = f"{readme_command} {SMALL} --output-dir clustered"
-    shown = shell.run(command, trained, env={"XDG_STATE_HOME": str(trained / "state")}).stdout
-    assert "master/0 is done" in shown
+    state = trained / "state"
+    command = f"{readme_command} {SMALL} --output-dir clustered 2>&1"
+    shown = shell.run(command, trained, env={"XDG_STATE_HOME": str(state)}).stdout
     assert (trained / "clustered" / "result.json").exists()
+    assert "[worker/0 localhost] " in shown
+    assert shown.splitlines()[-1] == "master/0 is done"
+    (run,) = state.glob("**/run.json")
+    assert_nothing_left(run.parent.name)
 
 
 @pytest.mark.readme(".venv/bin/python -m launch plan --hosts ip0,ip1 -- --train-batch-size=128")

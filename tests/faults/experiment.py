@@ -35,7 +35,8 @@ class Result:
       wrong: what is wrong; empty if the cell has passed.
       steps_lost: steps that were trained twice.
       secs: wall time of all runs of the job.
-      undisturbed_secs: wall time of a job of the same shape without a fault.
+      undisturbed_secs: wall time of a job of the same shape without a fault; None if it was not
+        measured.
       missed: whether the moment for the fault was missed, so that the cell shows nothing.
     """
 
@@ -44,12 +45,19 @@ class Result:
     wrong: list[str] = field(default_factory=list)
     steps_lost: int = 0
     secs: float = 0.0
-    undisturbed_secs: float = 0.0
+    undisturbed_secs: Optional[float] = None
     missed: bool = False
+
+    @property
+    def secs_lost(self) -> Optional[float]:
+        """How much longer the job took than one without a fault; None if that was not measured."""
+        if self.undisturbed_secs is None:
+            return None
+        return round(self.secs - self.undisturbed_secs, 1)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields, with the seconds lost."""
-        return {**asdict(self), "secs_lost": round(self.secs - self.undisturbed_secs, 1)}
+        return {**asdict(self), "secs_lost": self.secs_lost}
 
 
 def shape_of(cell: Cell) -> Shape:
@@ -110,19 +118,25 @@ class Bench:
             raise CellError(f"without a fault: {'; '.join(wrong)}")
         return secs
 
-    def run(self, cell: Cell) -> Result:
-        """Carries out a cell; again if the moment for its fault was missed."""
+    def run(self, cell: Cell, compare: bool = True) -> Result:
+        """Carries out a cell; again if the moment for its fault was missed.
+
+        Args:
+          cell: the cell.
+          compare: whether to measure a job of the same shape without a fault, too.
+        """
         for _ in range(_TRIES):
-            result = self._try(cell)
+            result = self._try(cell, compare)
             if not result.missed:
                 break
         return result
 
-    def _try(self, cell: Cell) -> Result:
+    def _try(self, cell: Cell, compare: bool) -> Result:
         result = Result(cell.name)
         fault = fault_of(cell)
         try:
-            result.undisturbed_secs = self.undisturbed_secs(shape_of(cell))
+            if compare:
+                result.undisturbed_secs = self.undisturbed_secs(shape_of(cell))
         except (CellError, TestbedError) as error:
             result.wrong.append(str(error))
             return result

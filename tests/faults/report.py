@@ -13,7 +13,7 @@ def row_of(result: Result) -> list[str]:
     """Returns the row of a cell."""
     outcome = f"FAILED: {result.wrong[0]}" if result.wrong else result.outcome
     outcome = " ".join(outcome.replace("|", "/").split())[:160]
-    secs = f"{result.secs - result.undisturbed_secs:.1f}"
+    secs = "" if result.secs_lost is None else f"{result.secs_lost:.1f}"
     return [*result.cell.split("/"), outcome, str(result.steps_lost), secs]
 
 

@@ -31,6 +31,12 @@ def test_a_cell_whose_job_was_not_broken_is_named_since_it_shows_nothing() -> No
     assert "\n2 cells, 0 failed. 1 show nothing: oom/worker/start/sync.\n" in text
 
 
+def test_a_cell_that_was_compared_with_no_other_job_has_no_seconds_lost() -> None:
+    alone = Result("sigkill/ps/start/sync", "0, by itself", [], 0, 30.0)
+    assert "| 0, by itself | 0 |  |\n" in as_markdown([alone])
+    assert alone.as_json()["secs_lost"] is None
+
+
 def test_a_line_of_the_terminal_begins_with_the_cells_name() -> None:
     assert line_of(PASSED).startswith("sigkill/ps/start/sync ")
 

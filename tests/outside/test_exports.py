@@ -14,6 +14,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.cifar10 import program
+from tests.cifar10.forks import Forks
 from tests.outside import serving, snippets
 
 pytestmark = pytest.mark.system
@@ -56,11 +57,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module", params=sorted(MODELS))
 def trained(
-    request: pytest.FixtureRequest, data: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    data: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    forks: Forks,
 ) -> Trained:
     folder = tmp_path_factory.mktemp(request.param)
     arguments = (*MODELS[request.param], *SETTINGS, f"--data-dir={data}")
-    done = program.run(*arguments, cwd=folder)
+    done = forks.run(*arguments, cwd=folder)
     assert done.returncode == 0, done.stderr
     figures = json.loads((folder / "output/result.json").read_text())["figures"]
     images, labels = eval_split(data)
@@ -155,7 +159,7 @@ def test_tensorflow_lite_gives_its_answers_by_its_own_ops_alone(trained):
     assert not [op for op in ops if op.startswith("Flex")]
 
 
-def test_a_plain_script_gives_the_probabilities_that_predict_mode_prints(trained):
+def test_a_plain_script_gives_the_probabilities_that_predict_mode_prints(trained, forks):
     code = snippets.snippets("Exported models", "python")[0]
     code += "probabilities = answers['probabilities'].numpy()\n"
     snippets.run_python(code + SAVE, trained.folder)
@@ -164,7 +168,7 @@ def test_a_plain_script_gives_the_probabilities_that_predict_mode_prints(trained
     names = [f"{index}.png" for index in range(ASKED)]
     for name, image in zip(names, trained.images):
         (trained.folder / name).write_bytes(png(image))
-    done = program.run("--mode=predict", *names, cwd=trained.folder)
+    done = forks.run("--mode=predict", *names, cwd=trained.folder)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()[-ASKED:]
     for name, line, row in zip(names, lines, probabilities):
@@ -208,7 +212,7 @@ def test_the_documented_rest_request_is_answered(trained):
     assert len(answer["probabilities"]) == 10
 
 
-def test_prediction_and_the_export_answer_alike_to_files_of_each_format_and_size(trained):
+def test_prediction_and_the_export_answer_alike_to_files_of_each_format_and_size(trained, forks):
     """WEBP is the exception: TensorFlow has no op for it."""
     names = []
     for number, kind in enumerate(("png", "jpeg", "gif", "bmp")):
@@ -216,7 +220,7 @@ def test_prediction_and_the_export_answer_alike_to_files_of_each_format_and_size
         for size in ((32, 32), (200, 90)):
             names.append(f"{size[0]}.{kind}")
             image.resize(size, Image.Resampling.BICUBIC).save(trained.folder / names[-1])
-    done = program.run("--mode=predict", "--json", *names, cwd=trained.folder)
+    done = forks.run("--mode=predict", "--json", *names, cwd=trained.folder)
     assert done.returncode == 0, done.stderr
     predicted = [json.loads(line)["probabilities"] for line in done.stdout.splitlines()]
     model = tf.saved_model.load(str(next(trained.exports.iterdir())))

@@ -70,13 +70,13 @@ def test_max_minutes_on_the_master_ends_everyone(data, tmp_path, mode):
 
 
 def test_a_signal_ends_the_master_after_saving_and_the_others_wait_for_it(data, tmp_path):
-    arguments = ("--train-steps=6000", "--checkpoint-steps=3000", "--log-steps=100")
+    arguments = ("--train-steps=2000", "--checkpoint-steps=1000", "--log-steps=100")
     with cluster(tmp_path, data, *SETTINGS, *arguments) as tasks:
         tasks.start()
         tasks.wait_for_output("master/0", "  step ")
         tasks.kill("master/0", signal.SIGTERM)
         assert tasks.exit_code("master/0") == 143
-        assert 0 < last_step(tmp_path) < 6000
+        assert 0 < last_step(tmp_path) < 2000
         assert tasks.output("master/0").splitlines()[-1] == (
             "stopped by signal 15; run the same command to continue"
         )
@@ -85,7 +85,7 @@ def test_a_signal_ends_the_master_after_saving_and_the_others_wait_for_it(data, 
         tasks.start("master/0")
         tasks.wait()
     assert "continuing at step " in tasks.output("master/0")
-    assert last_step(tmp_path) >= 6000
+    assert last_step(tmp_path) >= 2000
 
 
 @pytest.mark.parametrize("mode", [(), ("--sync=false",), ("--replication=in-graph",)])

@@ -115,9 +115,10 @@ def test_the_image_alone_shows_the_help(docker: Docker, image: str) -> None:
 
 def test_records_and_results_live_in_named_volumes(docker: Docker, image: str) -> None:
     data, results = ("-v", "records:/data/data"), ("-v", "results:/data/output")
-    prepare = ["-m", "data_prep", "--source", "synthetic", "--synthetic-size", "500"]
+    prepare = ["-m", "data_prep", "--source", "synthetic", "--synthetic-size", "100"]
     docker("run", "--rm", *data, image, *prepare)
-    docker("run", "--rm", *data, *results, image, MAIN, "--train-batch-size=16", *SMALL.split())
+    train = (MAIN, "--model=mlp", "--train-batch-size=16", "--train-steps=2")
+    docker("run", "--rm", *data, *results, image, *train)
     read = "print(open('/data/output/result.json').read())"
     shown = docker("run", "--rm", "--user", str(SOMEONE), *results, image, "-c", read)
     assert json.loads(shown)

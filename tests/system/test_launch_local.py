@@ -1,4 +1,4 @@
-"""Real training on this machine, and a disk that is full (on a file system of the test's own)."""
+"""Tasks on this machine whose disk is full, a file system of the test's own."""
 
 import os
 import subprocess
@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import shell
-from tests.cifar10 import program
 from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left
 
 pytestmark = pytest.mark.system
@@ -41,19 +39,3 @@ def test_a_full_disk_ends_neither_the_job_nor_its_output(tmp_path: Path, small_d
     assert "[master/0 localhost] epoch 0.1/1  step 20/20" in output
     assert output.splitlines()[-1] == "master/0 is done"
     assert_nothing_left(run_id)
-
-
-def test_real_training_runs_to_its_end(tmp_path: Path) -> None:
-    launcher = Launcher(tmp_path)
-    launcher.workdir = shell.ROOT
-    data = program.make_records(tmp_path / "data", 1000)
-    words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
-    folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
-    try:
-        output = launcher.up((*LOCAL, "--workers", "1"), "--", *words, *folders)
-    finally:
-        launcher.end()
-    assert (tmp_path / "output" / "result.json").exists()
-    assert "[worker/0 localhost] " in output
-    assert output.splitlines()[-1] == "master/0 is done"
-    assert_nothing_left(launcher.run_id())
