@@ -52,11 +52,18 @@ def tell(**event: Any) -> None:
 
 
 class Frames:
-    """The launcher's frames, read by a thread that ends this process when there are no more."""
+    """The launcher's frames, read by a thread that ends this process when there are no more.
+
+    Attributes:
+      heard: the time of the last frame.
+      child: the program that runs; None before the first one.
+      part: the path of the file that is being written; None between files.
+    """
 
     def __init__(self) -> None:
         self.heard = time.monotonic()
         self.child: Optional[subprocess.Popen[bytes]] = None
+        self.part: Optional[str] = None
         # A thread that reads faster than the disk writes must wait.
         self._frames: queue.Queue[tuple[str, bytes]] = queue.Queue(16)
         threading.Thread(target=self._read, daemon=True).start()
@@ -78,10 +85,13 @@ class Frames:
         return payload
 
     def end(self) -> NoReturn:
-        """Ends the program that runs, with its children, and this process."""
+        """Ends the program that runs, with its children, and this process; leaves no half file."""
         if self.child is not None and self.child.poll() is None:
             with contextlib.suppress(OSError):
                 os.killpg(self.child.pid, signal.SIGKILL)
+        if self.part is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.part)
         os._exit(1)
 
     def _read(self) -> None:
@@ -150,6 +160,7 @@ class Setup:
         part = f"{path}.part-{os.getpid()}"
         digest, left = hashlib.sha256(), order["size"]
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        self._frames.part = part
         try:
             with open(part, "wb") as file:
                 while left > 0:
@@ -166,6 +177,7 @@ class Setup:
         finally:
             if os.path.exists(part):
                 os.unlink(part)
+            self._frames.part = None
 
     def mark(self, order: dict[str, Any]) -> dict[str, Any]:
         """Marks a folder of records as incomplete, or, with `done`, takes the mark away."""

@@ -18,6 +18,7 @@ from launch.backends.agent_backend import AgentBackend
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster, Host
 from launch.connect import setup_client
+from launch.connect.setup_client import SetupClient
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 from launch.verbs import setup as verb
@@ -273,6 +274,19 @@ def test_closing_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
     assert failed[0].startswith("node1: kernels: ")
     for pid in pids.read_text().split():
         wait_for(partial(_has_ended, pid), f"the end of {pid}")
+
+
+def test_closing_in_the_middle_of_a_file_leaves_no_part_of_it(here: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    client = SetupClient(transport(), host(there), lambda event: None)
+    client.open()
+    client.ask("enter", workdir=str(there))
+    order = {"do": "write", "folder": ".", "path": "big", "digest": "", "size": 9, "mode": 0o600}
+    client._send("order", json.dumps(order).encode())
+    client._send("data", b"half")
+    wait_for(lambda: any(there.glob("big.part-*")), "the beginning of the file")
+    client.close()
+    assert not any(there.glob("big*"))
 
 
 def _has_ended(pid: str) -> bool:
