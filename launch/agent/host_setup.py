@@ -8,6 +8,7 @@ input: no process is left on a host whose launcher has gone.
 
 import collections
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import platform
 import queue
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,8 +24,10 @@ import time
 from typing import Any, NoReturn, Optional
 
 MARK = "cifar10-setup "
+LOCK_NAME = ".setup.lock"  # in the working directory
 _BEAT_SECS = 5.0
 _SILENCE_SECS = 120.0  # of the launcher, which beats as often
+_LOOK_SECS = 1.0  # between two attempts to get the lock
 _LAST_LINES = 8
 _PYTHONS = ("python3.11", "python3.10", "python3.9", "python3", "python")
 _FITS = "import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))"
@@ -128,7 +132,7 @@ class Setup:
         self._workdir = ""
 
     def enter(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Makes the working directory and goes there."""
+        """Makes the working directory, goes there, and keeps others out until this process ends."""
         self._workdir = os.path.abspath(os.path.expanduser(order["workdir"]))
         try:
             os.makedirs(self._workdir, exist_ok=True)
@@ -136,6 +140,13 @@ class Setup:
         except OSError as error:
             words = f"{self._workdir}: {error.strerror}; choose another folder with --workdir"
             raise Failed(words) from None
+        try:
+            _lock(LOCK_NAME)
+        except OSError as error:
+            return {
+                "note": f"no lock in {self._workdir} ({error.strerror}): hosts that share this "
+                "folder must be prepared one after the other"
+            }
         return {}
 
     def compare(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -151,13 +162,14 @@ class Setup:
     def remove(self, order: dict[str, Any]) -> dict[str, Any]:
         """Removes files that the launcher does not have."""
         for path in order["paths"]:
-            os.unlink(os.path.join(os.path.expanduser(order["folder"]), path))
+            with contextlib.suppress(FileNotFoundError):  # hosts may share a folder of records
+                os.unlink(os.path.join(os.path.expanduser(order["folder"]), path))
         return {}
 
     def write(self, order: dict[str, Any]) -> None:
         """Writes a file from the data frames that follow; it replaces the old one when whole."""
         path = os.path.join(os.path.expanduser(order["folder"]), order["path"])
-        part = f"{path}.part-{os.getpid()}"
+        part = f"{path}.part-{socket.gethostname()}-{os.getpid()}"
         digest, left = hashlib.sha256(), order["size"]
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         self._frames.part = part
@@ -183,7 +195,7 @@ class Setup:
         """Marks a folder of records as incomplete, or, with `done`, takes the mark away."""
         path = os.path.join(os.path.expanduser(order["folder"]), "INCOMPLETE")
         if order["done"]:
-            if os.path.exists(path):
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         else:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
@@ -284,6 +296,31 @@ class Setup:
         if code:
             raise Failed(_why(name, code, tuple(last)), tuple(last))
         return tuple(last)
+
+
+def _lock(path: str) -> None:
+    """Locks a file until this process ends; waits for others, and tells the launcher for whom.
+
+    Hosts may share the working directory over NFS, where this locks, too. The kernel unlocks the
+    file however this process ends, and the server when the host is gone.
+
+    Raises:
+      OSError: the file system has no locks, or this user may not write there.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only what can be written
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            with open(path, "rb") as again:  # NFS reads anew what is opened anew
+                owner = " ".join(again.read(200).decode(errors="replace").split())
+            words = f"waits for {owner or 'another process'}, which prepares this folder"
+            tell(event="progress", done=0, of=0, words=words)
+        time.sleep(_LOOK_SECS)
+    os.ftruncate(file, 0)
+    os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    os.fsync(file)
 
 
 def _why(name: str, code: int, last: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Any, Optional
 
 import pytest
 
+from launch.agent.host_setup import LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster, Host
@@ -109,15 +111,18 @@ def test_a_bare_host_gets_the_code_and_the_records_and_the_second_time_nothing(
     assert run.lines[1].startswith("venv: python3 is the host's own Python")
     assert run.lines[3] == "records: 2 files copied (0.0 MiB)"
     found = {path: content for path, (_, content) in state(there).items()}
+    del found[LOCK_NAME]
     assert found == {
         path: content for path, (_, content) in state(here).items() if not path.startswith(".git/")
     }
     assert os.access(there / "run.sh", os.X_OK)
     parts = [part for part, _ in run.shown]
     assert parts == sorted(parts)
+    (there / LOCK_NAME).unlink()
     before = state(there)
     again = Run(host(there), wanted(here)).go()
     assert (again[0], again[3]) == ("code: is the same", "records: are there")
+    (there / LOCK_NAME).unlink()
     assert state(there) == before
 
 
@@ -274,6 +279,35 @@ def test_closing_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
     assert failed[0].startswith("node1: kernels: ")
     for pid in pids.read_text().split():
         wait_for(partial(_has_ended, pid), f"the end of {pid}")
+
+
+def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
+    here: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    first = SetupClient(transport(), host(there), lambda event: None)
+    first.open()
+    first.ask("enter", workdir=str(there))
+    second = Run(host(there, name="node2"), wanted(here))
+    thread = threading.Thread(target=second.go)
+    thread.start()
+    wait_for(lambda: len(second.shown) > 1, "two reports that it waits")
+    words = f"connection: waits for process {first._process.pid} on {socket.gethostname()}, which"
+    assert second.lines == [f"{words} prepares this folder"]
+    assert sorted(path.name for path in there.iterdir()) == [LOCK_NAME]
+    first.close()
+    thread.join()
+    assert second.lines[1] == "code: 5 files copied (0.0 MiB)"
+
+
+def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
+    here: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    (there / LOCK_NAME).mkdir(parents=True)
+    lines = Run(host(there), wanted(here)).go()
+    assert lines[0].startswith(f"connection: no lock in {there} (Is a directory): hosts that share")
+    assert lines[1] == "code: 5 files copied (0.0 MiB)"
 
 
 def test_closing_in_the_middle_of_a_file_leaves_no_part_of_it(here: Path, tmp_path: Path) -> None:
