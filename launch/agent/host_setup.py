@@ -182,7 +182,8 @@ class Setup:
                     file.write(data)
             if digest.hexdigest() != order["digest"]:
                 raise Failed(
-                    f"{order['path']} came with other bytes than expected: is it changing?"
+                    f"{order['path']} came with other bytes than expected: it is changing where "
+                    "it comes from, or is damaged there (records: python -m data_prep verify DIR)"
                 )
             os.chmod(part, order["mode"])
             os.replace(part, path)

@@ -163,8 +163,10 @@ def test_records_that_do_not_match_their_manifest_leave_the_folder_marked(
     (here / "data" / "train.tfrecords").write_bytes(b"damaged")
     with pytest.raises(HostError) as caught:
         Run(host(there), wanted(here)).go()
-    words = "node1: records: train.tfrecords came with other bytes than expected"
-    assert str(caught.value).startswith(words)
+    assert str(caught.value) == (
+        "node1: records: train.tfrecords came with other bytes than expected: it is changing where "
+        "it comes from, or is damaged there (records: python -m data_prep verify DIR)"
+    )
     assert (there / "data" / "INCOMPLETE").exists()
     assert not list((there / "data").glob("train*"))
 
