@@ -412,6 +412,14 @@ def test_all_hosts_are_prepared_and_the_exit_code_is_that_of_the_check(
         assert f"{name}: records: 2 files copied (0.0 MiB)\n" in output
 
 
+def test_records_in_the_home_of_nobody_are_none(
+    checked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--data-dir", "~no-one/x"]
+    assert verb.setup(of_two(tmp_path), options(arguments=arguments)) == 7
+    assert "node1: records: none in ~no-one/x here to copy" in capsys.readouterr().out
+
+
 def test_a_host_that_fails_is_named_and_the_others_are_finished(
     checked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
