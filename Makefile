@@ -66,9 +66,13 @@ kernels: .venv/.installed
 	@$(PY) -m cifar10.ops.kernels.build || true
 
 # The first Python that fits and can make a venv; `make venv PYTHON=/path/to/python3.11` names one.
-FITS := import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 12))
+# In a venv that is active, it is the one that the venv was made with: .venv itself may go away.
+# (There, _base_executable is that one from Python 3.11 on only.)
+FITS := import sys; (3, 9) <= sys.version_info < (3, 12) or sys.exit(1)
+WHICH := import ensurepip, os; $(FITS); \
+  print(sys.executable if sys.prefix == sys.base_prefix else os.path.realpath(sys._base_executable))
 PYTHON ?= $(shell for name in python3.11 python3.10 python3.9 python3 python; do \
-  $$name -c 'import ensurepip; $(FITS)' >/dev/null 2>&1 && echo $$name && break; done)
+  $$name -c '$(WHICH)' 2>/dev/null && break; done)
 # Where there is none, uv has one or downloads one. Its own ones can make a venv, with pip.
 UV_PYTHON := UV_PYTHON_PREFERENCE=only-managed uv python
 FIND := $(UV_PYTHON) find --system 3.11

@@ -1,4 +1,4 @@
-"""What the three programs share: the version, their names, and completion in shells.
+"""What the three programs share: the version, their names, paths, and completion in shells.
 
 Standard library only. `cifar10`, `data_prep` and `launch` import this module, and it imports none
 of them.
@@ -48,6 +48,21 @@ def command_line() -> list[str]:
     if program == "__main__.py":
         return ["python", "-m", os.path.basename(os.path.dirname(sys.argv[0])), *sys.argv[1:]]
     return ["python", *sys.argv]
+
+
+def path_of(text: str) -> str:
+    """Returns the path in a flag, with the home for `~`, which shells leave in `--out=~/a`.
+
+    Raises:
+      argparse.ArgumentTypeError: it begins with the home of a user who is not known.
+    """
+    path = os.path.expanduser(text)
+    if path.startswith("~"):
+        raise argparse.ArgumentTypeError(
+            f"{text}: there is no user {path[1:].partition('/')[0]}; a folder of that name here is "
+            f"./{text}"
+        )
+    return path
 
 
 def add_common(

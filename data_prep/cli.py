@@ -9,7 +9,7 @@ from types import FrameType
 from typing import NoReturn, Optional
 
 from cifar10 import schema
-from cifar10_program import DATA, TRAIN, add_common, started_as
+from cifar10_program import DATA, TRAIN, add_common, path_of, started_as
 from data_prep.errors import DataPrepError
 
 COMMANDS = ("convert", "download", "verify", "show")
@@ -275,7 +275,7 @@ def _path(text: str) -> str:
     # An unset variable of a shell script would otherwise mean the current folder.
     if not text:
         raise argparse.ArgumentTypeError("must not be empty; leave it out for the default")
-    return text
+    return path_of(text)
 
 
 def _positive(text: str) -> int:

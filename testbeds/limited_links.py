@@ -116,12 +116,12 @@ class Machines:
             self.__exit__()
             words = " ".join(error.cmd)
             raise TestbedError(f"{words}: {error.stderr.strip()}") from None
-        except TestbedError:
-            self.__exit__()
-            raise
         except OSError as error:
             self.__exit__()
             raise TestbedError(f"no TAP devices here, for a delay: {error.strerror}") from None
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -171,6 +171,13 @@ def test_a_python_of_uv_makes_a_venv_with_pip(bare: Path) -> None:
     assert shell.run(".venv/bin/python -m pip --version", bare).stdout.startswith("pip ")
 
 
+def test_an_active_venv_that_alone_has_a_python_is_made_anew(bare: Path) -> None:
+    shell.run(f"{sys.executable} -m venv --without-pip .venv", bare)
+    env = {"PATH": f"{bare}/.venv/bin:{bare}/bin"}
+    assert "Setting up .venv" in shell.run("make venv", bare, env=env).stdout
+    assert (bare / ".venv" / ".installed").exists()
+
+
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A folder with the Makefile and a wheel that pip finds there, without an index."""

@@ -85,7 +85,7 @@ def find(
         if resize is not None:
             raise _no_images_to_resize(SYNTHETIC, source)
         return Source(SYNTHETIC, synthetic.fingerprint(size, seed), None, size, seed)
-    path = Path(source).expanduser()
+    path = Path(source)
     fingerprint = _fingerprint(path, resize is not None)
     return Source(path.resolve().name, fingerprint, path, size, seed, resize)
 

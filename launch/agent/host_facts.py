@@ -45,11 +45,14 @@ def look(order: Message) -> dict[str, Any]:
       an engine, and those about the engine without one.
     """
     cwd = os.path.expanduser(order["cwd"])
+    has_workdir = os.path.isdir(cwd)
     facts: dict[str, Any] = {"clock": time.time(), **dict.fromkeys(_OF_ONE_KIND)}
+    facts["has_workdir"] = has_workdir
     if order["engine"] is not None:
         facts.update(Containers(order["engine"]).look(order["image"]))
     else:
-        versions = _versions(order["python"], cwd)
+        # Without the folder, a Python outside of it can still be asked.
+        versions = _versions(order["python"], cwd if has_workdir else "/")
         package = versions.pop("package")
         facts.update(versions)
         facts["code"] = _code(cwd, order["code"]) if order["code"] else package
@@ -58,7 +61,7 @@ def look(order: Message) -> dict[str, Any]:
     facts["ports"] = [[port, sockets.why_not(port)] for port in order["ports"]]
     facts["public"] = addresses.public()
     facts["gpus"] = _gpus()
-    facts["disk_free"] = shutil.disk_usage(cwd if os.path.isdir(cwd) else "/").free
+    facts["disk_free"] = shutil.disk_usage(cwd if has_workdir else "/").free
     return facts
 
 
@@ -71,7 +74,7 @@ def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
         versions = {name: found[name] for name in ("python", "tensorflow", "package")}
         return {**versions, "python_error": None}
     except FileNotFoundError:
-        why = f"{python if os.path.isdir(cwd) else cwd} does not exist"
+        why = f"{python} does not exist"
     except subprocess.CalledProcessError as error:
         said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
         why = f"{python}: {said[-1]}"

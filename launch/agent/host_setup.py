@@ -8,6 +8,7 @@ input: no process is left on a host whose launcher has gone.
 
 import collections
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import platform
 import queue
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,8 +24,10 @@ import time
 from typing import Any, NoReturn, Optional
 
 MARK = "cifar10-setup "
+LOCK_NAME = ".setup.lock"  # in the working directory
 _BEAT_SECS = 5.0
 _SILENCE_SECS = 120.0  # of the launcher, which beats as often
+_LOOK_SECS = 1.0  # between two attempts to get the lock
 _LAST_LINES = 8
 _PYTHONS = ("python3.11", "python3.10", "python3.9", "python3", "python")
 _FITS = "import sys, ensurepip; sys.exit(not (3, 9) <= sys.version_info < (3, 12))"
@@ -52,11 +56,18 @@ def tell(**event: Any) -> None:
 
 
 class Frames:
-    """The launcher's frames, read by a thread that ends this process when there are no more."""
+    """The launcher's frames, read by a thread that ends this process when there are no more.
+
+    Attributes:
+      heard: the time of the last frame.
+      child: the program that runs; None before the first one.
+      part: the path of the file that is being written; None between files.
+    """
 
     def __init__(self) -> None:
         self.heard = time.monotonic()
         self.child: Optional[subprocess.Popen[bytes]] = None
+        self.part: Optional[str] = None
         # A thread that reads faster than the disk writes must wait.
         self._frames: queue.Queue[tuple[str, bytes]] = queue.Queue(16)
         threading.Thread(target=self._read, daemon=True).start()
@@ -78,10 +89,13 @@ class Frames:
         return payload
 
     def end(self) -> NoReturn:
-        """Ends the program that runs, with its children, and this process."""
+        """Ends the program that runs, with its children, and this process; leaves no half file."""
         if self.child is not None and self.child.poll() is None:
             with contextlib.suppress(OSError):
                 os.killpg(self.child.pid, signal.SIGKILL)
+        if self.part is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.part)
         os._exit(1)
 
     def _read(self) -> None:
@@ -118,7 +132,7 @@ class Setup:
         self._workdir = ""
 
     def enter(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Makes the working directory and goes there."""
+        """Makes the working directory, goes there, and keeps others out until this process ends."""
         self._workdir = os.path.abspath(os.path.expanduser(order["workdir"]))
         try:
             os.makedirs(self._workdir, exist_ok=True)
@@ -126,6 +140,13 @@ class Setup:
         except OSError as error:
             words = f"{self._workdir}: {error.strerror}; choose another folder with --workdir"
             raise Failed(words) from None
+        try:
+            _lock(LOCK_NAME)
+        except OSError as error:
+            return {
+                "note": f"no lock in {self._workdir} ({error.strerror}): hosts that share this "
+                "folder must be prepared one after the other"
+            }
         return {}
 
     def compare(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -141,15 +162,17 @@ class Setup:
     def remove(self, order: dict[str, Any]) -> dict[str, Any]:
         """Removes files that the launcher does not have."""
         for path in order["paths"]:
-            os.unlink(os.path.join(os.path.expanduser(order["folder"]), path))
+            with contextlib.suppress(FileNotFoundError):  # hosts may share a folder of records
+                os.unlink(os.path.join(os.path.expanduser(order["folder"]), path))
         return {}
 
     def write(self, order: dict[str, Any]) -> None:
         """Writes a file from the data frames that follow; it replaces the old one when whole."""
         path = os.path.join(os.path.expanduser(order["folder"]), order["path"])
-        part = f"{path}.part-{os.getpid()}"
+        part = f"{path}.part-{socket.gethostname()}-{os.getpid()}"
         digest, left = hashlib.sha256(), order["size"]
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        self._frames.part = part
         try:
             with open(part, "wb") as file:
                 while left > 0:
@@ -159,19 +182,21 @@ class Setup:
                     file.write(data)
             if digest.hexdigest() != order["digest"]:
                 raise Failed(
-                    f"{order['path']} came with other bytes than expected: is it changing?"
+                    f"{order['path']} came with other bytes than expected: it is changing where "
+                    "it comes from, or is damaged there (records: python -m data_prep verify DIR)"
                 )
             os.chmod(part, order["mode"])
             os.replace(part, path)
         finally:
             if os.path.exists(part):
                 os.unlink(part)
+            self._frames.part = None
 
     def mark(self, order: dict[str, Any]) -> dict[str, Any]:
         """Marks a folder of records as incomplete, or, with `done`, takes the mark away."""
         path = os.path.join(os.path.expanduser(order["folder"]), "INCOMPLETE")
         if order["done"]:
-            if os.path.exists(path):
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
         else:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
@@ -272,6 +297,31 @@ class Setup:
         if code:
             raise Failed(_why(name, code, tuple(last)), tuple(last))
         return tuple(last)
+
+
+def _lock(path: str) -> None:
+    """Locks a file until this process ends; waits for others, and tells the launcher for whom.
+
+    Hosts may share the working directory over NFS, where this locks, too. The kernel unlocks the
+    file however this process ends, and the server when the host is gone.
+
+    Raises:
+      OSError: the file system has no locks, or this user may not write there.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only what can be written
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            with open(path, "rb") as again:  # NFS reads anew what is opened anew
+                owner = " ".join(again.read(200).decode(errors="replace").split())
+            words = f"waits for {owner or 'another process'}, which prepares this folder"
+            tell(event="progress", done=0, of=0, words=words)
+        time.sleep(_LOOK_SECS)
+    os.ftruncate(file, 0)
+    os.write(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    os.fsync(file)
 
 
 def _why(name: str, code: int, last: tuple[str, ...]) -> str:

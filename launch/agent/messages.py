@@ -87,6 +87,7 @@ EVENTS: Mapping[str, Mapping[str, Fits]] = {
     "swept": {"pids": _list_of(_count), "containers": _list_of(_text), "error": _maybe(_text)},
     "looked": {
         "clock": _seconds,
+        "has_workdir": _flag,
         "python": _maybe(_text),
         "tensorflow": _maybe(_text),
         "python_error": _maybe(_text),

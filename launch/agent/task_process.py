@@ -213,6 +213,8 @@ def gpus_here() -> list[str]:
 def _spawn(
     argv: list[str], cwd: str, env: dict[str, str], share: Optional[Sequence[int]]
 ) -> "subprocess.Popen[bytes]":
+    if not os.path.isdir(cwd):
+        raise OSError(f"{cwd} does not exist; make it, or name another with --workdir")
     cores = part(sorted(os.sched_getaffinity(0)), share) if share else None
     agent = os.getpid()
 

@@ -20,8 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def code_folder() -> str:
-    """Returns the current folder if it holds cifar10_main.py, else `checkout`."""
-    here = os.getcwd()
+    """Returns the current folder if it holds cifar10_main.py, else `checkout`.
+
+    Raises:
+      LaunchError: the current folder has been removed.
+    """
+    here = _current_folder()
     return here if os.path.exists(os.path.join(here, "cifar10_main.py")) else checkout()
 
 
@@ -29,8 +33,18 @@ def checkout() -> str:
     """Returns this checkout; the current folder if there is none, since the package is installed.
 
     The folders of records and output are relative to it.
+
+    Raises:
+      LaunchError: it would be the current folder, which has been removed.
     """
-    return os.getcwd() if IS_INSTALLED else str(ROOT)
+    return _current_folder() if IS_INSTALLED else str(ROOT)
+
+
+def _current_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise LaunchError("the current folder has been removed; change to another one") from None
 
 
 def is_this_machine(name: str) -> bool:

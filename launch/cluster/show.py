@@ -31,7 +31,7 @@ class Document:
 
 def command(task: Task) -> str:
     """Returns a task's command as a shell line, without the environment variables."""
-    return f"cd {shlex.quote(task.host.workdir)} && {shlex.join(task.argv)}"
+    return f"cd {quoted_path(task.host.workdir)} && {shlex.join(task.argv)}"
 
 
 def as_text(job: Job, shown: Callable[[Task], str] = command) -> str:
@@ -75,7 +75,7 @@ def shell_documents(job: Job) -> list[Document]:
         tasks = job.on(host)
         words = [shell_command(task, variables(job), shlex.join(task.argv)) for task in tasks]
         commands = " ".join(f"{each} &" for each in words)
-        line = f"cd {shlex.quote(host.workdir)} && {{ {commands} wait; }}"
+        line = f"cd {quoted_path(host.workdir)} && {{ {commands} wait; }}"
         documents.append(Document(f"{reached(host)}: {', '.join(t.name for t in tasks)}", line))
     return documents
 
@@ -111,6 +111,13 @@ def reached(host: Host) -> str:
     """Returns `USER@NAME (ADDRESS)`, without the parts that are unset or equal to the name."""
     name = f"{host.user}@{host.name}" if host.user else host.name
     return name if host.address == host.name else f"{name} ({host.address})"
+
+
+def quoted_path(path: str) -> str:
+    """Quotes a path of a host for a shell, but lets that fill in the home for `~` and `~/`."""
+    if path != "~" and not path.startswith("~/"):
+        return shlex.quote(path)
+    return f'"$HOME"{shlex.quote(path[1:]) if path[1:] else ""}'
 
 
 def _task(task: Task, variables: list[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from cifar10_program import LAUNCH, TRAIN, add_common, started_as
+from cifar10_program import LAUNCH, TRAIN, add_common, path_of, started_as
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import MAX_TASKS, Cluster
@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
         )
     where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
     for name in ("up", "attach", "list", "status", "logs", "stop", "clean"):
-        verbs[name].add_argument("--state-dir", type=_filled, metavar="DIR", help=where)
+        verbs[name].add_argument("--state-dir", type=_folder, metavar="DIR", help=where)
     form = verbs["plan"].add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--shell", action="store_true", help="a line for each node, to run by hand")
@@ -203,6 +203,10 @@ def _filled(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("must not be empty; leave it out for the default")
     return text
+
+
+def _folder(text: str) -> str:
+    return path_of(_filled(text))
 
 
 def _tasks(text: str) -> int:

@@ -87,12 +87,16 @@ def _of_one(job: Job, host: Host, facts: Facts, containers: Optional[ContainerNe
 
 def _of_python(job: Job, host: Host, found: Mapping[str, Any]) -> list[str]:
     wrong, way_out = [], _way_out(job)
-    if found["code"] is None and SCRIPT not in PROGRAM:
-        wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
-    elif found["code"] is None:
+    if found["code"] is None and SCRIPT in PROGRAM:
         first = f"{way_out}, " if way_out else ""
         put = f"put it there: {first}--workdir, or `sync: true`"
         wrong.append(f"{host.workdir} has no {SCRIPT}; {put}")
+    elif not found["has_workdir"]:
+        wrong.append(f"{host.workdir} does not exist; make it, or name another with --workdir")
+    elif found["code"] is None:
+        wrong.append(f"{host.python} has no {PACKAGE}; install the same version there")
+    if not found["has_workdir"]:
+        return wrong  # a Python may be missing for the same reason
     if found["python"] is None:
         make = f", or make it: {way_out}" if way_out else ""
         choose = f"choose the training's Python with --python{make}"

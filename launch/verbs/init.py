@@ -1,6 +1,7 @@
 """`init`: writes a commented cluster file from flags, or from the answers to a few questions."""
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
@@ -21,7 +22,6 @@ from launch.verbs.facts import SETUP_PYTHON
 
 T = TypeVar("T")
 
-DEFAULT_OUT = "cluster.yaml"
 _MOST = whole(0, 1000)
 # Backend -> the keys of its section that are asked for.
 _ASKED: Mapping[str, Mapping[str, str]] = {
@@ -233,10 +233,12 @@ def _write(text: str, options: argparse.Namespace) -> None:
                 pass  # now the name is ours
         os.replace(part, options.out)
     except FileExistsError:
-        os.unlink(part)
         raise LaunchError(f"{options.out} is there already; --force replaces it") from None
     except OSError as error:
         raise LaunchError(f"{options.out}: {error.strerror}; name another with --out") from None
+    finally:
+        with contextlib.suppress(OSError):  # most often it has another name now
+            os.unlink(part)
 
 
 def _next_step(kind: Kind, path: str) -> str:

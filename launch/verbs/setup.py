@@ -1,6 +1,7 @@
 """`setup`: prepares bare hosts, so that `check` finds nothing missing; then checks them."""
 
 import argparse
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,7 +75,7 @@ def with_python(cluster: Cluster, options: argparse.Namespace) -> Cluster:
 
 def _wanted(job: Job, options: argparse.Namespace) -> Wanted:
     root, folder = Path(code_folder()), job.folder("data")
-    here = root / Path(folder).expanduser()
+    here = root / os.path.expanduser(folder)
     try:
         code = code_files(root, options.requirements)
         found = None if options.source is not None else records(here)

@@ -14,6 +14,7 @@ from launch.verbs.setup_files import PACKAGES, Files
 
 # Step -> the part of a bar that it fills, about as long as it takes.
 _PARTS = {"code": 0.05, "venv": 0.75, "kernels": 0.1, "records": 0.1}
+_FIRST = "connection"  # and the way into the working directory; it fills nothing
 _NO_RECORDS = (
     "none in {folder} here to copy; make them here (python -m data_prep --help), or there: "
     "--source PATH|synthetic"
@@ -57,8 +58,9 @@ class HostSetup:
         line: Callable[[str], None],
     ) -> None:
         self._host, self._wanted, self._show, self._line = host, wanted, show, line
-        self._step = "connection"
+        self._step = _FIRST
         self._began = 0.0  # the part of the bar that was filled when the step began
+        self._has_waited = False  # for another host that has the same working directory
         self.client: Optional[SetupClient] = None
 
     def run(self, transport: Transport) -> None:
@@ -85,7 +87,9 @@ class HostSetup:
 
     def _all_steps(self, client: SetupClient) -> None:
         client.open()
-        client.ask("enter", workdir=self._host.workdir)
+        entered = client.ask("enter", workdir=self._host.workdir)
+        if entered.note:
+            self._line(f"{self._step}: {entered.note}")
         for step, work in (
             ("code", self._code),
             ("venv", self._venv),
@@ -98,6 +102,9 @@ class HostSetup:
             self._began += _PARTS[step]
 
     def _hear(self, event: Event) -> None:
+        if self._step == _FIRST and not self._has_waited:
+            self._has_waited = True
+            self._line(f"{self._step}: {event.words}")
         self._part(min(event.done / event.of, 1.0) if event.of else 0.0, event.words)
 
     def _part(self, part: float, words: str) -> None:

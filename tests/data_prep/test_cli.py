@@ -86,6 +86,8 @@ def test_convert_may_be_said_or_left_out(python_source: Path, tmp_path: Path) ->
         (["download", "--archive", "matlab"], "invalid choice: 'matlab'"),
         (["--out", "", "--source", "synthetic"], "--out: must not be empty; leave it out"),
         (["verify", ""], "DIR: must not be empty; leave it out"),
+        (["--source", "~no-one/x"], "~no-one/x: there is no user no-one; a folder of that name"),
+        (["--out", "~no-one", "--source", "synthetic"], "~no-one: there is no user no-one; a fold"),
     ],
 )
 def test_a_bad_flag_or_source_is_one_line_and_exit_2(
@@ -97,6 +99,17 @@ def test_a_bad_flag_or_source_is_one_line_and_exit_2(
     assert re.search(reason, error)
     assert error.startswith("error: ")
     assert error.count("\n") == 1
+
+
+def test_the_home_is_filled_in_for_every_path(
+    python_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "source").symlink_to(python_source)
+    assert _code("--source=~/source", "--out=~/records") == 0
+    assert _code("verify", "~/records") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["records", "source"]
 
 
 def test_a_name_with_control_characters_cannot_write_on_the_terminal(

@@ -12,7 +12,14 @@ from launch.agent.processes import RUN
 from launch.agent.protocol import Message
 from launch.backends.docker.settings import DockerSettings, settings_of
 from launch.cluster.model import Cluster, Host
-from launch.cluster.show import Document, reached, refuse_free_ports, shell_command, variables
+from launch.cluster.show import (
+    Document,
+    quoted_path,
+    reached,
+    refuse_free_ports,
+    shell_command,
+    variables,
+)
 from launch.cluster.tasks import SCRIPT, Job, Task
 from launch.errors import LaunchError
 
@@ -201,5 +208,5 @@ def _for_a_shell(word: str) -> str:
         return f'--user="{_USER_IDS}"'
     before, home, path = word.partition("~/")
     if home and before in ("", "--mount=type=bind,source="):
-        return f'{before}"$HOME"{shlex.quote(f"/{path}")}'
+        return before + quoted_path(f"~/{path}")
     return shlex.quote(word)

@@ -182,9 +182,12 @@ def addresses() -> list[tuple[str, str]]:
     """Returns (name, address) of each node in the allocation that this process runs in.
 
     Raises:
+      LaunchError: this process runs in no allocation.
       HostError: Slurm does not answer.
     """
-    nodes = os.environ["SLURM_JOB_NODELIST"]
+    nodes = os.environ.get("SLURM_JOB_NODELIST")
+    if not nodes:
+        raise LaunchError("this is no job of Slurm; submit the script: sbatch SCRIPT")
     names = _ask("scontrol", "show", "hostnames", nodes).split()
     text = _ask("scontrol", "--oneliner", "show", "node", nodes)
     known = {field(line, "NodeName"): field(line, "NodeAddr") for line in text.splitlines()}

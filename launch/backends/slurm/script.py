@@ -7,6 +7,7 @@ import shlex
 from launch.backends.slurm.settings import seconds_of, settings_of
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import LEADS, TASK_TYPES, Cluster
+from launch.cluster.show import quoted_path
 from launch.cluster.tasks import Job
 
 NAME = "cifar10"
@@ -36,7 +37,7 @@ def script(job: Job) -> str:
         options="\n".join(f"#SBATCH {option}" for option in options(cluster)),
         needs=f"# The shell that submits it must have set: {', '.join(needed)}\n" if needed else "",
         root=shlex.quote(str(ROOT)),
-        python=shlex.quote(_python(cluster)),
+        python=quoted_path(_python(cluster)),
         environment=f" --environment={','.join(names)}" if names else "",
         arguments="".join(f"{shlex.quote(argument)} " for argument in job.arguments),
         cluster=description(cluster),

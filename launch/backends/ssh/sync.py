@@ -41,7 +41,9 @@ def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
 
 def command(host: Host, source: Path) -> list[str]:
     """Returns the rsync command; no shell on either side interprets the paths."""
-    place = host.workdir[2:] if host.workdir.startswith("~/") else host.workdir
+    place = host.workdir
+    if place == "~" or place.startswith("~/"):  # a relative path starts from the home
+        place = place[1:].strip("/") or "."
     name = target(host)
     if ":" in host.name:
         name = name.replace(host.name, f"[{host.name}]")

@@ -52,7 +52,13 @@ def test_a_python_that_never_answers_is_given_up(
 
 def test_a_python_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert look("/nowhere/python", tmp_path)["python_error"] == "/nowhere/python does not exist"
-    assert look("python", tmp_path / "no")["python_error"] == f"{tmp_path / 'no'} does not exist"
+
+
+def test_without_the_folder_a_python_is_asked_all_the_same(tmp_path: Path) -> None:
+    facts = look(sys.executable, tmp_path / "no")
+    assert facts["has_workdir"] is False
+    assert facts["python_error"] is None
+    assert look(sys.executable, tmp_path)["has_workdir"] is True
 
 
 def test_every_fact_reaches_the_launcher(tmp_path: Path) -> None:

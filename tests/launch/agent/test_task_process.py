@@ -61,6 +61,12 @@ def test_a_task_with_a_share_of_the_cores_is_told_that_they_are_its_own(
     assert [*(task.read() or []), *task.finish(0)] == [told]
 
 
+def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path) -> None:
+    place = tmp_path / "no"
+    with pytest.raises(OSError, match=f"^{place} does not exist; make it, or name another with --"):
+        Running(_order(tmp_path, "", cwd=str(place)))
+
+
 def _ends_by(tmp_path: Path, code: str, *, contained: bool) -> int:
     """Sends SIGTERM to a task once it has had the time to write; what it ended by."""
     code = f"import time; {code}; time.sleep(60)"

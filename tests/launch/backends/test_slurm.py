@@ -80,6 +80,20 @@ def test_the_script_reads_as_it_runs() -> None:
     assert script(make_job(plain(), ["--train-batch-size=16", "a b"])) == SCRIPT
 
 
+def test_the_script_takes_a_python_in_the_home() -> None:
+    hosts = tuple(replace(host, workdir="~/a b") for host in plain().hosts)
+    text = script(make_job(plain(hosts=hosts)))
+    assert """\nexec "$HOME"'/a b/.venv/bin/python' -m launch.slurm_job""" in text
+
+
+def test_a_script_that_bash_runs_says_that_sbatch_takes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    with pytest.raises(LaunchError, match="^this is no job of Slurm; submit the script: sbatch SC"):
+        commands.addresses()
+
+
 def test_the_script_is_one_for_bash() -> None:
     text = script(make_job(plain(), ["it's; $(touch oops)", "<<X"]))
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)

@@ -1,10 +1,12 @@
 """Cluster descriptions without a file: which tasks run on which host."""
 
+from pathlib import Path
 from typing import Optional
 
 import pytest
 
 from launch.backends.registry import KINDS
+from launch.cluster import host_list
 from launch.cluster.host_list import on_chosen_hosts
 from launch.cluster.model import Ports
 from launch.errors import LaunchError
@@ -42,3 +44,16 @@ def test_more_nodes_than_tasks_are_refused() -> None:
 def test_jobs_that_may_share_a_node_find_free_ports() -> None:
     assert on_chosen_hosts(KINDS["slurm"], {"master": 1}).ports == Ports(low=None)
     assert on_chosen_hosts(KINDS["kubernetes"], {"master": 1}).ports == Ports(low=2222)
+
+
+def test_a_current_folder_that_has_been_removed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    monkeypatch.setattr(host_list, "IS_INSTALLED", True)
+    for folder in (host_list.code_folder, host_list.checkout):
+        with pytest.raises(LaunchError, match="^the current folder has been removed; change to"):
+            folder()

@@ -99,6 +99,20 @@ def test_the_shell_lines_run_the_tasks(tmp_path: Path) -> None:
     assert sorted(path.name for path in workdir.iterdir()) == ["cifar10_main.py"]
 
 
+@pytest.mark.parametrize("place", ["~", "~/", "~/it's; here"])
+def test_a_shell_fills_in_the_home(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "a b"))
+    folder = tmp_path / f"a b{place[1:]}"
+    folder.mkdir(parents=True)
+    job = make_job(from_hosts("ip0", workdir=place))
+    for line in (show.command(job.tasks[0]), _shell(job.cluster)):
+        changes = line.partition(" && ")[0]
+        done = subprocess.run(["sh", "-c", f"{changes} && pwd"], capture_output=True, text=True)
+        assert done.stdout == f"{folder}\n"
+
+
 def test_shell_lines_need_ports_that_are_known() -> None:
     cluster = on_this_machine(workers=1, ps=1)
     with pytest.raises(LaunchError, match="--shell needs fixed ports: set `ports: 2222`"):

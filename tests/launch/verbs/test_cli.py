@@ -131,6 +131,14 @@ def test_a_misspelt_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_a_folder_in_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["list", "--state-dir", "~no-one/x"])
+    assert raised.value.code == 2
+    words = "--state-dir: ~no-one/x: there is no user no-one; a folder of that name here is ./~no-"
+    assert words in capsys.readouterr().err
+
+
 def test_local_counts_its_workers_besides_the_master(capsys: pytest.CaptureFixture[str]) -> None:
     code, output = run(capsys, "plan", "--on", "local", "--workers", "2", "--ps", "1")
     assert code == 0

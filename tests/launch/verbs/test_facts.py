@@ -11,6 +11,7 @@ from launch.cluster.tasks import Job, make_job
 from launch.verbs.facts import Facts, cells, problems
 
 GOOD: dict[str, Any] = {
+    "has_workdir": True,
     "python": "3.11.7",
     "tensorflow": "2.15.1",
     "python_error": None,
@@ -97,6 +98,22 @@ def test_on_this_machine_setup_is_not_the_way_out() -> None:
 )
 def test_each_problem_is_told_with_its_mend(second: dict[str, Any], problem: str) -> None:
     (found,) = problems(job(), facts(**second))
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        (("cifar10_main.py",), "b: /data has no cifar10_main.py; put it there: python -m launch"),
+        (("-m", "cifar10"), "b: /data does not exist; make it, or name another with --workdir"),
+    ],
+)
+def test_a_folder_that_is_missing_is_one_problem(
+    program: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.verbs.facts.PROGRAM", program)
+    missing = dict.fromkeys(("code", "python", "tensorflow"))
+    (found,) = problems(job(), facts(has_workdir=False, python_error="x does not exist", **missing))
     assert found.startswith(problem)
 
 

@@ -116,6 +116,17 @@ def test_a_file_that_is_there_is_kept(
     assert os.listdir() == ["cluster.yaml"]
 
 
+def test_a_file_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "folder"
+    place.mkdir()
+    assert main(["init", "--hosts", "a", "--out", str(place), "--force"]) == 2
+    error = f"error: {place}: Is a directory; name another with --out\n"
+    assert capsys.readouterr().err == error
+    assert list(tmp_path.iterdir()) == [place]
+
+
 @pytest.mark.parametrize(
     ("flags", "error"),
     [

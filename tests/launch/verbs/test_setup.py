@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -14,10 +15,12 @@ from typing import Any, Optional
 
 import pytest
 
+from launch.agent.host_setup import LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
 from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster, Host
 from launch.connect import setup_client
+from launch.connect.setup_client import SetupClient
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 from launch.verbs import setup as verb
@@ -108,15 +111,18 @@ def test_a_bare_host_gets_the_code_and_the_records_and_the_second_time_nothing(
     assert run.lines[1].startswith("venv: python3 is the host's own Python")
     assert run.lines[3] == "records: 2 files copied (0.0 MiB)"
     found = {path: content for path, (_, content) in state(there).items()}
+    del found[LOCK_NAME]
     assert found == {
         path: content for path, (_, content) in state(here).items() if not path.startswith(".git/")
     }
     assert os.access(there / "run.sh", os.X_OK)
     parts = [part for part, _ in run.shown]
     assert parts == sorted(parts)
+    (there / LOCK_NAME).unlink()
     before = state(there)
     again = Run(host(there), wanted(here)).go()
     assert (again[0], again[3]) == ("code: is the same", "records: are there")
+    (there / LOCK_NAME).unlink()
     assert state(there) == before
 
 
@@ -157,8 +163,10 @@ def test_records_that_do_not_match_their_manifest_leave_the_folder_marked(
     (here / "data" / "train.tfrecords").write_bytes(b"damaged")
     with pytest.raises(HostError) as caught:
         Run(host(there), wanted(here)).go()
-    words = "node1: records: train.tfrecords came with other bytes than expected"
-    assert str(caught.value).startswith(words)
+    assert str(caught.value) == (
+        "node1: records: train.tfrecords came with other bytes than expected: it is changing where "
+        "it comes from, or is damaged there (records: python -m data_prep verify DIR)"
+    )
     assert (there / "data" / "INCOMPLETE").exists()
     assert not list((there / "data").glob("train*"))
 
@@ -275,6 +283,48 @@ def test_closing_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
         wait_for(partial(_has_ended, pid), f"the end of {pid}")
 
 
+def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
+    here: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    first = SetupClient(transport(), host(there), lambda event: None)
+    first.open()
+    first.ask("enter", workdir=str(there))
+    second = Run(host(there, name="node2"), wanted(here))
+    thread = threading.Thread(target=second.go)
+    thread.start()
+    wait_for(lambda: len(second.shown) > 1, "two reports that it waits")
+    words = f"connection: waits for process {first._process.pid} on {socket.gethostname()}, which"
+    assert second.lines == [f"{words} prepares this folder"]
+    assert sorted(path.name for path in there.iterdir()) == [LOCK_NAME]
+    first.close()
+    thread.join()
+    assert second.lines[1] == "code: 5 files copied (0.0 MiB)"
+
+
+def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
+    here: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    (there / LOCK_NAME).mkdir(parents=True)
+    lines = Run(host(there), wanted(here)).go()
+    assert lines[0].startswith(f"connection: no lock in {there} (Is a directory): hosts that share")
+    assert lines[1] == "code: 5 files copied (0.0 MiB)"
+
+
+def test_closing_in_the_middle_of_a_file_leaves_no_part_of_it(here: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    client = SetupClient(transport(), host(there), lambda event: None)
+    client.open()
+    client.ask("enter", workdir=str(there))
+    order = {"do": "write", "folder": ".", "path": "big", "digest": "", "size": 9, "mode": 0o600}
+    client._send("order", json.dumps(order).encode())
+    client._send("data", b"half")
+    wait_for(lambda: any(there.glob("big.part-*")), "the beginning of the file")
+    client.close()
+    assert not any(there.glob("big*"))
+
+
 def _has_ended(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
@@ -360,6 +410,14 @@ def test_all_hosts_are_prepared_and_the_exit_code_is_that_of_the_check(
     for name in checked:
         assert (tmp_path / name / "data" / "manifest.json").exists()
         assert f"{name}: records: 2 files copied (0.0 MiB)\n" in output
+
+
+def test_records_in_the_home_of_nobody_are_none(
+    checked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--data-dir", "~no-one/x"]
+    assert verb.setup(of_two(tmp_path), options(arguments=arguments)) == 7
+    assert "node1: records: none in ~no-one/x here to copy" in capsys.readouterr().out
 
 
 def test_a_host_that_fails_is_named_and_the_others_are_finished(
