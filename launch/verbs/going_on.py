@@ -17,6 +17,12 @@ def without_launcher(folder: RunFolder) -> str:
     return backend.going_on(record) if isinstance(backend, Lasting) else ""
 
 
-def is_going_on(folder: RunFolder) -> bool:
-    """Returns whether the run goes on."""
-    return folder.launcher_pid() is not None or bool(without_launcher(folder))
+def elsewhere(folder: RunFolder) -> str:
+    """Returns where to ask for a run that another machine may still launch; empty if none does."""
+    machine = folder.other_machine()
+    if machine is None:
+        return ""
+    return (
+        f"its launcher runs, or ran, on {machine}: ask there; if it is gone, to end the remaining "
+        f"processes: clean --run {folder.run_id}"
+    )

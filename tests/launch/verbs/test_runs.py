@@ -17,6 +17,7 @@ import pytest
 
 from launch.cluster.model import Limits
 from launch.record import run_folder
+from launch.record.run_folder import RunFolder
 from launch.verbs import runs
 from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left, processes_of, wait_for
 
@@ -198,6 +199,39 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     output = launcher.verb("clean", exit_code=1)
     assert f"run {launcher.run_id()}: nothing was left\n" in output
     assert f"error: run {broken.name}: {broken / 'run.json'}: " in output
+
+
+def of_login1(launcher: Launcher) -> RunFolder:
+    """Makes it look as if the newest run had a launcher on another machine, which goes on."""
+    folder = RunFolder(launcher.state / launcher.run_id())
+    folder.add(launcher={**folder.record()["launcher"], "machine": "login1"})
+    return folder
+
+
+def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
+    launcher: Launcher, running: "subprocess.Popen[str]"
+) -> None:
+    run_id = of_login1(launcher).run_id
+    words = (
+        f"run {run_id}: its launcher runs, or ran, on login1: ask there; if it is gone, to end the "
+        f"remaining processes: clean --run {run_id}\n"
+    )
+    assert launcher.verb("clean") == words
+    assert launcher.verb("status", exit_code=1).startswith(words)
+    assert launcher.verb("stop", exit_code=1) == f"error: {words}"
+    assert launcher.verb("attach", exit_code=1).endswith(f"error: {words}")
+    note = f"note: not followed: {words.partition(': ')[2]}"
+    assert launcher.verb("logs", "-f", "ps/0").endswith(note)
+    assert running.poll() is None
+    assert len(processes_of(run_id)) > 3
+    assert "localhost: ended" in launcher.verb("clean", "--run", run_id)
+
+
+def test_a_run_that_has_ended_on_another_machine_is_cleaned_from_here(launcher: Launcher) -> None:
+    launcher.up(LOCAL, "--", "steps=1")
+    run_id = of_login1(launcher).run_id
+    assert "master/0 is done\n" in launcher.verb("status")
+    assert launcher.verb("clean") == f"run {run_id}: nothing was left\n"
 
 
 def test_no_run_is_an_error(launcher: Launcher) -> None:
