@@ -13,7 +13,12 @@ from launch.errors import HostError, LaunchError
 from launch.record import events
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.plain import plain
-from launch.verbs.going_on import LOOK_SECS, elsewhere, without_launcher
+from launch.verbs.going_on import (
+    LOOK_SECS,
+    elsewhere,
+    left_in_its_cluster,
+    without_launcher,
+)
 
 
 def status(options: argparse.Namespace) -> int:
@@ -113,15 +118,9 @@ def clean(options: argparse.Namespace) -> int:
         try:
             if folder.launcher_pid() is not None:
                 continue
-            where = "" if options.run else elsewhere(folder)
-            if where:
-                print(f"run {folder.run_id}: {plain(where)}")
-                continue
-            lasting = "" if options.run else without_launcher(folder)
-            if lasting:
-                end = f"to end it: stop --run {folder.run_id}"
-                words = plain(f"continues without its launcher: {lasting}")
-                print(f"run {folder.run_id}: {words}; {end}")
+            why_not = "" if options.run else elsewhere(folder) or left_in_its_cluster(folder)
+            if why_not:
+                print(f"run {folder.run_id}: {plain(why_not)}")
                 continue
             record = folder.record()
             ended = backend_named(record["backend"]).clean(record)
