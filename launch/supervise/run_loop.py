@@ -183,15 +183,21 @@ class RunLoop(Generic[E]):
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Catches SIGINT, SIGTERM and SIGHUP in the context; yields a list of the caught signals."""
+    """Catches SIGINT, SIGTERM and SIGHUP in the context; yields a list of the caught signals.
+
+    One that this process ignores, such as SIGHUP after `nohup`, stays ignored.
+    """
     found: list[int] = []
 
     def note(signum: int, _: Optional[FrameType]) -> None:
         found.append(signum)
 
-    before = {signum: signal.signal(signum, note) for signum in _SIGNALS}
+    before = {signum: signal.getsignal(signum) for signum in _SIGNALS}
+    heeded = [signum for signum in _SIGNALS if before[signum] is not signal.SIG_IGN]
+    for signum in heeded:
+        signal.signal(signum, note)
     try:
         yield found
     finally:
-        for signum, old in before.items():
-            signal.signal(signum, old)
+        for signum in heeded:
+            signal.signal(signum, before[signum])
