@@ -82,7 +82,6 @@ def _wanted(job: Job, options: argparse.Namespace) -> Wanted:
 
 def _prepare(cluster: Cluster, wanted: Wanted, transport: Transport) -> Optional[dict[str, str]]:
     """Prepares all hosts; returns host name -> why it failed, or None after Ctrl-C."""
-    bars = Bars([host.name for host in cluster.hosts])
     setups: list[HostSetup] = []
 
     def prepare(host: Host) -> None:
@@ -109,6 +108,7 @@ def _prepare(cluster: Cluster, wanted: Wanted, transport: Transport) -> Optional
                     one.client.close()
 
     with stop_signals() as stops:
+        bars = Bars([host.name for host in cluster.hosts])
         try:
             answers = everywhere(cluster.hosts, prepare, at_once=_AT_ONCE, meanwhile=meanwhile)
         finally:

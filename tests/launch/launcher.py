@@ -28,7 +28,7 @@ def make_workdir(folder: Path) -> Path:
 
 def _as_in_a_shell() -> None:
     """Makes a command heed what the tests ignore, which may run in the background or by nohup."""
-    for signum in (signal.SIGINT, signal.SIGHUP):
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_DFL)
 
 

@@ -163,7 +163,7 @@ def test_lines_that_are_still_to_come_are_waited_for(scene: Scene) -> None:
     assert scene.log.read_text() == "last\n"
 
 
-STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
 @pytest.fixture
