@@ -29,7 +29,8 @@ def take_terminal() -> None:
     As in a shell, the program is one of the foreground, though the tests may be in the background.
     """
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 class Terminal:

@@ -35,7 +35,8 @@ class StopRequest:
     def install(self) -> None:
         """Starts handling SIGTERM and SIGINT; SIGUSR1 prints each thread's stack to stderr.
 
-        Call this in the main thread, before TensorFlow loads.
+        A signal that this process ignores, such as SIGINT in the background of a script, stays
+        ignored. Call this in the main thread, before TensorFlow loads.
         """
         # At once, whatever the threads wait for.
         faulthandler.register(signal.SIGUSR1)
@@ -47,7 +48,8 @@ class StopRequest:
         for signum in _SIGNALS:
             # The thread handles the signal, but without a handler here, the default action would
             # apply.
-            signal.signal(signum, lambda signum, frame: None)
+            if signal.getsignal(signum) is not signal.SIG_IGN:
+                signal.signal(signum, lambda signum, frame: None)
         threading.Thread(target=self._listen, args=(noted,), daemon=True).start()
 
     @property

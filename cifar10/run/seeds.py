@@ -120,14 +120,18 @@ class _Child:
     """Runs work in forks of this process, one at a time, and passes signals on to the fork.
 
     After Ctrl-C, both processes get the signal from the terminal; training takes two signals within
-    a second for one.
+    a second for one. A signal that this process ignores stays ignored in both.
     """
 
     def __init__(self) -> None:
         self._pid: Optional[int] = None
 
     def __enter__(self) -> "_Child":
-        self._before = {signum: signal.signal(signum, self._pass_on) for signum in _SIGNALS}
+        self._before = {
+            signum: signal.signal(signum, self._pass_on)
+            for signum in _SIGNALS
+            if signal.getsignal(signum) is not signal.SIG_IGN
+        }
         return self
 
     def __exit__(self, *exc_info: object) -> None:

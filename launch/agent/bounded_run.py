@@ -4,7 +4,7 @@ import os
 import selectors
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Optional
 
 _LIMIT = 1 << 24  # bytes of each stream
@@ -18,6 +18,7 @@ def run(
     cwd: Optional[str] = None,
     env: Optional[Mapping[str, str]] = None,
     own_session: bool = False,
+    started: "Optional[Callable[[subprocess.Popen[bytes]], object]]" = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a command to its end, without input.
 
@@ -27,6 +28,7 @@ def run(
       cwd: its working directory; None for this process's.
       env: its environment; None for this process's.
       own_session: whether to keep Ctrl-C from reaching it.
+      started: a function to call with its process, which other threads may then end.
 
     Raises:
       OSError: it could not be run, or printed more than 16 MiB and was killed.
@@ -42,6 +44,8 @@ def run(
         start_new_session=own_session,
     ) as process:
         try:
+            if started is not None:
+                started(process)
             stdout, stderr = _collect(process, timeout_secs)
         except BaseException:
             process.kill()

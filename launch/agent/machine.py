@@ -45,6 +45,7 @@ class Machine:
         """Makes `wait` call `asked_to_end` after SIGTERM, and end at that and the end of a child.
 
         A signal may come in the middle of the writing of a message, so its handler does nothing.
+        SIGINT does nothing at all, but is not ignored: tasks would then ignore it, too.
         """
         waking, woken = os.pipe()
         for fd in (waking, woken):
@@ -56,10 +57,9 @@ class Machine:
 
         self.watch(waking, wake_up)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        for signum in (signal.SIGCHLD, signal.SIGTERM):
+        for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda *_: None)
-        for signum in (signal.SIGHUP, signal.SIGINT):
-            signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def spawn(self, order: Message) -> Running:
         """Starts a task; OSError, which says why, if it cannot be started."""

@@ -125,11 +125,16 @@ class Scheduler(Protocol):
 
 
 @runtime_checkable
-class Lasting(Protocol):
-    """A backend whose jobs can be followed and stopped when their launcher is gone."""
+class Outliving(Protocol):
+    """A backend whose jobs go on when their launcher is gone."""
 
     def going_on(self, record: Record) -> str:
         """Returns the state of the run's job in words; an empty string once the job is over."""
+
+
+@runtime_checkable
+class Lasting(Outliving, Protocol):
+    """A backend whose jobs can be followed and stopped when their launcher is gone."""
 
     def stop(self, record: Record, *, now: bool) -> None:
         """Ends the job, and waits for its end; with `now`, the tasks get no time to save."""

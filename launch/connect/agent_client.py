@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from launch.agent.protocol import Message
 from launch.cluster.model import Host
 from launch.connect.inbox import Inbox
+from launch.connect.link import Link
 from launch.connect.transport import Transport
 from launch.errors import HostError
 
@@ -19,8 +20,16 @@ _CLOSE_SECS = 5.0
 
 
 @contextmanager
-def conversation(transport: Transport, host: Host) -> Iterator[Callable[[Message], Message]]:
+def conversation(
+    transport: Transport, host: Host, made: Callable[[Link], object] = lambda _: None
+) -> Iterator[Callable[[Message], Message]]:
     """Runs an agent without tasks on a host while the context lasts.
+
+    Args:
+      transport: how the launcher reaches the host.
+      host: the host.
+      made: a function to call with the connection before it is opened; another thread may then
+        close it, which ends the conversation.
 
     Yields:
       A function that sends an order and returns its answer, or raises HostError if none comes.
@@ -31,6 +40,7 @@ def conversation(transport: Transport, host: Host) -> Iterator[Callable[[Message
     answers: Inbox[Message] = Inbox(_UNREAD)
     run_id = f"ask-{secrets.token_hex(4)}"
     link = transport.link(host, run_id, lambda _, message: answers.put(message))
+    made(link)
 
     def ask(order: Message) -> Message:
         link.send(order)

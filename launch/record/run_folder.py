@@ -147,6 +147,15 @@ class RunFolder:
         alive = same_machine and _start_time(launcher["pid"]) == launcher["started"]
         return int(launcher["pid"]) if alive else None
 
+    def other_machine(self) -> Optional[str]:
+        """Returns the other machine on which the launcher may still run; None if there is none.
+
+        Only that machine knows whether it does. A run that has ended needs its launcher no more.
+        """
+        launcher = self._record(saved.missing_in_launcher)["launcher"]
+        is_here = launcher["machine"] == socket.gethostname()
+        return None if is_here or self.end() is not None else str(launcher["machine"])
+
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
     """Returns the run whose id is `run_id` or begins with it; without one, the newest run.

@@ -135,7 +135,7 @@ def start(run: Run, folder: RunFolder) -> Background:
 def _give_up_the_terminal(folder: RunFolder, kept: int) -> None:
     """Begins a session without a terminal, and closes every file of the user's but `kept`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for signum in (signal.SIGTERM, signal.SIGHUP):
+    for signum in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(signum, signal.SIG_DFL)
     os.setsid()
     log = os.open(folder.launcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -7,7 +7,7 @@ and updates the status file.
 import queue
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FrameType
@@ -25,7 +25,8 @@ from launch.supervise.task_status import TaskStatusTable
 _LOOK_SECS = 0.25
 _STATUS_SECS = 1.0
 _LAST_LINES_SECS = 10.0  # the longest wait for missing lines after the job is over
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_BUT_CTRL_C = _SIGNALS[1:]
 
 E = TypeVar("E")
 E_contra = TypeVar("E_contra", contravariant=True)
@@ -183,15 +184,47 @@ class RunLoop(Generic[E]):
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Catches SIGINT, SIGTERM and SIGHUP in the context; yields a list of the caught signals."""
+    """Catches SIGINT, SIGTERM, SIGHUP and SIGQUIT in the context; yields a list of those caught.
+
+    One that this process ignores, such as SIGHUP after `nohup`, stays ignored.
+    """
     found: list[int] = []
 
     def note(signum: int, _: Optional[FrameType]) -> None:
         found.append(signum)
 
-    before = {signum: signal.signal(signum, note) for signum in _SIGNALS}
-    try:
+    with _handled(_SIGNALS, note):
         yield found
+
+
+@contextmanager
+def ends_in_order() -> Iterator[None]:
+    """Makes SIGTERM, SIGHUP and SIGQUIT raise SystemExit (128 + n), so that `finally` runs.
+
+    Otherwise, they would leave a terminal with a live table without echo. One that this process
+    ignores stays ignored.
+    """
+
+    def end(signum: int, _: Optional[FrameType]) -> None:
+        for one in _BUT_CTRL_C:  # The shell and the kernel may both tell of the end of a terminal.
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(128 + signum)
+
+    with _handled(_BUT_CTRL_C, end):
+        yield
+
+
+@contextmanager
+def _handled(
+    signals: Sequence[signal.Signals], handler: Callable[[int, Optional[FrameType]], None]
+) -> Iterator[None]:
+    """Sets a handler for those of the signals that this process does not ignore."""
+    before = {signum: signal.getsignal(signum) for signum in signals}
+    heeded = [signum for signum in signals if before[signum] is not signal.SIG_IGN]
+    for signum in heeded:
+        signal.signal(signum, handler)
+    try:
+        yield
     finally:
-        for signum, old in before.items():
-            signal.signal(signum, old)
+        for signum in heeded:
+            signal.signal(signum, before[signum])

@@ -6,7 +6,8 @@ import time
 
 from launch.errors import HostError
 from launch.record.run_folder import find, state_dir
-from launch.verbs.going_on import ASK_SECS, LOOK_SECS, without_launcher
+from launch.supervise.run_loop import ends_in_order
+from launch.verbs.going_on import ASK_SECS, LOOK_SECS, elsewhere, without_launcher
 from launch.verbs.up import show_end, ways_back
 from launch.verbs.view import View
 
@@ -16,9 +17,17 @@ _TAIL = 20  # lines that came before
 def attach(options: argparse.Namespace) -> int:
     """Shows a run until it ends, and returns its exit code; 130 if Ctrl-C ends this first.
 
+    Other signals end it by SystemExit, once the terminal is as it was.
+
     Raises:
-      HostError: the run's launcher has ended without saying how the run ended.
+      HostError: the run's launcher has ended without saying how the run ended, or may run on
+        another machine.
     """
+    with ends_in_order():
+        return _attach(options)
+
+
+def _attach(options: argparse.Namespace) -> int:
     folder = find(state_dir(options.state_dir), options.run)
     of_tasks = folder.launcher_pid() is None or not folder.launcher_log.exists()
     live = False if options.lines else None
@@ -45,10 +54,9 @@ def attach(options: argparse.Namespace) -> int:
         view.end()
     outcome = folder.end()
     if outcome is None:
-        raise HostError(
-            f"run {folder.run_id}: its launcher has ended; to end the remaining processes: "
-            f"clean --run {folder.run_id}"
-        )
+        ended = "its launcher has ended; to end the remaining processes: clean --run "
+        words = elsewhere(folder) or f"{ended}{folder.run_id}"
+        raise HostError(f"run {folder.run_id}: {words}")
     command = folder.record().get("command")
     show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code

@@ -14,9 +14,11 @@ from launch.cluster.model import Host
 from launch.cluster.tasks import PROGRAM, SCRIPT, Job
 from launch.connect.agent_client import conversation
 from launch.connect.everywhere import everywhere
+from launch.connect.link import Link
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError, below_each_other
 from launch.screen.plain import plain_lines
+from launch.supervise.run_loop import stop_signals
 from launch.verbs.exposure import warnings
 from launch.verbs.facts import Facts, cells, columns, problems
 
@@ -89,6 +91,8 @@ def gather(
 ) -> dict[str, Facts]:
     """Asks all hosts in parallel; returns host name -> the facts about the host.
 
+    Signals that ask for the end close the connections, and raise SystemExit (128 + n).
+
     Args:
       job: the job that is to run.
       transport: the way to the hosts.
@@ -96,17 +100,28 @@ def gather(
     """
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
+    links: list[Link] = []
+
+    def note(link: Link) -> None:
+        if stops:
+            raise HostError("stopped")
+        links.append(link)
+
+    def meanwhile() -> None:
+        if stops:
+            for link in list(links):
+                link.close(0)
 
     def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
         """Asks each host that was reachable so far; marks those that fail as unreachable."""
         reached = [host for host in hosts if facts[host.name].unreachable is None]
-        answers = everywhere(reached, ask)
+        answers = everywhere(reached, ask, meanwhile=meanwhile)
         for name, why in answers.failed.items():
             facts[name].unreachable = why
         return answers.found
 
-    with ExitStack() as stack:
-        agents = everyone(lambda host: stack.enter_context(conversation(transport, host)))
+    with stop_signals() as stops, ExitStack() as stack:
+        agents = everyone(lambda host: stack.enter_context(conversation(transport, host, note)))
 
         def look(host: Host) -> None:
             asked = time.time()
@@ -135,6 +150,8 @@ def gather(
 
         for question in (look, listen, dial):
             everyone(question)
+    if stops:
+        raise SystemExit(128 + stops[0])
     return facts
 
 

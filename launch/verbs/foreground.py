@@ -84,7 +84,7 @@ class Foreground:
 
     def _heed(self, signum: int) -> bool:
         """Asks what to do, or passes a signal on to the launcher; returns whether to leave."""
-        if signum == signal.SIGINT and not self._is_stopping and can_ask() and _has_terminal():
+        if signum == signal.SIGINT and not self._is_stopping and can_ask() and _is_typed():
             self._view.close()
             answer = self._ask()
             if answer is _Answer.LEAVE:
@@ -137,10 +137,14 @@ def follow_start(
         return Foreground(process, folder, view, signals).follow(has_started)
 
 
-def _has_terminal() -> bool:
-    """Returns whether this process may read from its terminal: it is no job in the background."""
+def _is_typed() -> bool:
+    """Returns whether this is a command of the terminal's shell, and in the foreground.
+
+    Such a command leads a process group of its own. One of a script is in the script's group, which
+    Ctrl-C may end, and a job in the background may not read from the terminal.
+    """
     try:
-        return os.tcgetpgrp(0) == os.getpgrp()
+        return os.tcgetpgrp(0) == os.getpid()
     except OSError:
         return False
 

@@ -1,6 +1,6 @@
 """Whether a run goes on: with its launcher, or as a job that needs none."""
 
-from launch.backends.base import Lasting
+from launch.backends.base import Lasting, Outliving
 from launch.backends.registry import backend_named
 from launch.record.run_folder import RunFolder
 
@@ -17,6 +17,28 @@ def without_launcher(folder: RunFolder) -> str:
     return backend.going_on(record) if isinstance(backend, Lasting) else ""
 
 
-def is_going_on(folder: RunFolder) -> bool:
-    """Returns whether the run goes on."""
-    return folder.launcher_pid() is not None or bool(without_launcher(folder))
+def left_in_its_cluster(folder: RunFolder) -> str:
+    """Returns the state of a job that goes on without its launcher, and what ends it; or nothing.
+
+    Unlike `without_launcher`, this finds jobs, too, that can be neither followed nor stopped then.
+    """
+    if folder.status().get("exit_code") is not None:
+        return ""
+    record = folder.record()
+    backend = backend_named(record["backend"])
+    state = backend.going_on(record) if isinstance(backend, Outliving) else ""
+    verb = "stop" if isinstance(backend, Lasting) else "clean"
+    return state and (
+        f"continues without its launcher: {state}; to end it: {verb} --run {folder.run_id}"
+    )
+
+
+def elsewhere(folder: RunFolder) -> str:
+    """Returns where to ask for a run that another machine may still launch; empty if none does."""
+    machine = folder.other_machine()
+    if machine is None:
+        return ""
+    return (
+        f"its launcher runs, or ran, on {machine}: ask there; if it is gone, to end the remaining "
+        f"processes: clean --run {folder.run_id}"
+    )

@@ -27,7 +27,7 @@ class RunFacts:
     Attributes:
       run: its id.
       state: `starting`, `running`, `done`, `stopped`, `failed (exit code N)`, `not followed`: its
-        launcher has ended before it, or `damaged`.
+        launcher has ended before it, `elsewhere`: another machine may launch it, or `damaged`.
       began: when it began, in seconds since 1970; None if that is not known.
       backend: where its tasks run.
       tasks: how many it has.
@@ -86,12 +86,13 @@ def facts_of(folder: RunFolder) -> RunFacts:
     try:
         record = folder.record()
         is_followed = folder.launcher_pid() is not None
+        is_elsewhere = folder.other_machine() is not None
     except HostError:
         return RunFacts(folder.run_id, "damaged", None, "", 0, "", None, None, str(folder.path))
     status = folder.status()
     return RunFacts(
         folder.run_id,
-        _state(status, is_followed=is_followed),
+        _state(status, is_followed=is_followed, is_elsewhere=is_elsewhere),
         began_at(record),
         record["backend"],
         len(record["tasks"]),
@@ -102,12 +103,12 @@ def facts_of(folder: RunFolder) -> RunFacts:
     )
 
 
-def _state(status: Record, *, is_followed: bool) -> str:
+def _state(status: Record, *, is_followed: bool, is_elsewhere: bool) -> str:
     code = status.get("exit_code")
     if is_followed:
         return "running" if status.get("tasks") else "starting"
     if code is None:
-        return "not followed"
+        return "elsewhere" if is_elsewhere else "not followed"
     if read_cause(status) is Cause.USER:
         return "stopped"
     return f"failed (exit code {code})" if code else "done"

@@ -16,7 +16,7 @@ from launch.record.run_folder import RunFolder, find, state_dir
 from launch.record.task_log import Line, TaskLog
 from launch.screen.plain import plain
 from launch.screen.row import saved_rows
-from launch.verbs.going_on import ASK_SECS, LOOK_SECS, without_launcher
+from launch.verbs.going_on import ASK_SECS, LOOK_SECS, elsewhere, without_launcher
 
 
 @dataclass
@@ -69,6 +69,8 @@ def logs(options: argparse.Namespace) -> int:
         if options.follow:
             for data in _new(folder, list(sources.values()), chosen):
                 show(data)
+            if folder.launcher_pid() is None and elsewhere(folder):
+                print(f"note: not followed: {plain(elsewhere(folder))}", file=sys.stderr)
     finally:
         for source in sources.values():
             source.log.close()

@@ -13,7 +13,12 @@ from launch.errors import HostError, LaunchError
 from launch.record import events
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from launch.screen.plain import plain
-from launch.verbs.going_on import LOOK_SECS, without_launcher
+from launch.verbs.going_on import (
+    LOOK_SECS,
+    elsewhere,
+    left_in_its_cluster,
+    without_launcher,
+)
 
 
 def status(options: argparse.Namespace) -> int:
@@ -30,7 +35,10 @@ def status(options: argparse.Namespace) -> int:
     if running:
         words = "running"
     elif lasting:
-        words = f"continues without its launcher: {lasting}"
+        owner = "its launcher" if folder.other_machine() is None else "a launcher here"
+        words = f"continues without {owner}: {lasting}"
+    elif where := elsewhere(folder):
+        words = where
     elif code is None:
         words = (
             f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
@@ -55,7 +63,8 @@ def stop(options: argparse.Namespace) -> int:
     """Ends a run as Ctrl-C in its launcher would, and waits for its end.
 
     Raises:
-      HostError: the run is over, or its launcher has gone and no job goes on without it.
+      HostError: the run is over, or its launcher has gone and no job goes on without it, or its
+        launcher may run on another machine.
     """
     folder = find(state_dir(options.state_dir), options.run)
     pid = folder.launcher_pid()
@@ -66,6 +75,8 @@ def stop(options: argparse.Namespace) -> int:
             backend.stop(record, now=options.now)
             print(f"run {folder.run_id}: {_end_of(folder)}")
             return 0
+        if where := elsewhere(folder):
+            raise HostError(f"run {folder.run_id}: {where}")
         state = f"is over ({_end_of(folder)})" if folder.end() else "has no launcher here any more"
         raise HostError(
             f"run {folder.run_id} {state}; to end what it may have left: "
@@ -88,7 +99,8 @@ def _end_of(folder: RunFolder) -> str:
 def clean(options: argparse.Namespace) -> int:
     """Ends what is left of one run, or of all runs without a launcher that are not cleaned yet.
 
-    A job that goes on without its launcher is ended only if `--run` names its run.
+    A job that goes on without its launcher is ended only if `--run` names its run; so is one whose
+    launcher may run on another machine.
 
     Raises:
       LaunchError: the launcher of the run that `--run` names is still running.
@@ -106,11 +118,9 @@ def clean(options: argparse.Namespace) -> int:
         try:
             if folder.launcher_pid() is not None:
                 continue
-            lasting = "" if options.run else without_launcher(folder)
-            if lasting:
-                end = f"to end it: stop --run {folder.run_id}"
-                words = plain(f"continues without its launcher: {lasting}")
-                print(f"run {folder.run_id}: {words}; {end}")
+            why_not = "" if options.run else elsewhere(folder) or left_in_its_cluster(folder)
+            if why_not:
+                print(f"run {folder.run_id}: {plain(why_not)}")
                 continue
             record = folder.record()
             ended = backend_named(record["backend"]).clean(record)

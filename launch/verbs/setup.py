@@ -2,12 +2,8 @@
 
 import argparse
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Optional
 
 from launch.backends.agent_backend import AgentBackend
@@ -20,6 +16,7 @@ from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 from launch.screen.bars import Bars
 from launch.screen.plain import plain_lines
+from launch.supervise.run_loop import stop_signals
 from launch.verbs.facts import SETUP_PYTHON
 from launch.verbs.setup_files import code_files, records
 from launch.verbs.setup_steps import HostSetup, Wanted
@@ -86,7 +83,6 @@ def _wanted(job: Job, options: argparse.Namespace) -> Wanted:
 
 def _prepare(cluster: Cluster, wanted: Wanted, transport: Transport) -> Optional[dict[str, str]]:
     """Prepares all hosts; returns host name -> why it failed, or None after Ctrl-C."""
-    bars = Bars([host.name for host in cluster.hosts])
     setups: list[HostSetup] = []
 
     def prepare(host: Host) -> None:
@@ -112,26 +108,10 @@ def _prepare(cluster: Cluster, wanted: Wanted, transport: Transport) -> Optional
                 if one.client is not None:
                     one.client.close()
 
-    with _stop_signals() as stops:
+    with stop_signals() as stops:
+        bars = Bars([host.name for host in cluster.hosts])
         try:
             answers = everywhere(cluster.hosts, prepare, at_once=_AT_ONCE, meanwhile=meanwhile)
         finally:
             bars.close()
         return None if stops else answers.failed
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Collects SIGINT, SIGTERM and SIGHUP while the context lasts; yields those that came."""
-    found: list[int] = []
-
-    def take(signum: int, _: Optional[FrameType]) -> None:
-        found.append(signum)
-
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(one, take) for one in signals]
-    try:
-        yield found
-    finally:
-        for one, handler in zip(signals, before):
-            signal.signal(one, handler)

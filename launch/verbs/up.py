@@ -18,6 +18,7 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
 from launch.supervise import background
+from launch.supervise.run_loop import ends_in_order
 from launch.verbs import foreground
 from launch.verbs.closing import closing_lines, own_command
 
@@ -65,11 +66,12 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _run_here(run: background.Run, *, live: Optional[bool]) -> Optional[Outcome]:
-    display = Display(live=live)
-    try:
-        return run(display)
-    finally:
-        display.close()
+    with ends_in_order():
+        display = Display(live=live)
+        try:
+            return run(display)
+        finally:
+            display.close()
 
 
 def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Outcome:

@@ -239,7 +239,10 @@ def test_a_job_outlives_its_launcher_and_clean_ends_it(
     assert len(cluster.running()) == 3
     run_id = launcher.run_id()
     assert f"clean --run {run_id}" in launcher.verb("status", exit_code=1)
-    output = launcher.verb("clean")
+    goes_on = f"continues without its launcher: TFJob cifar10-{run_id}"
+    assert f"{goes_on}; to end it: clean --run {run_id}\n" in launcher.verb("clean")
+    assert len(cluster.running()) == 3
+    output = launcher.verb("clean", "--run", run_id)
     assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in output
     assert f"run {run_id}: pod/cifar10-{run_id}-worker-0: deleted\n" in output
     assert_nothing_left(cluster)
@@ -508,7 +511,8 @@ def test_sighup_ends_the_launcher_and_not_the_job(launcher: Launcher, cluster: C
     assert kubectls(cluster) == []
     assert len(cluster.left()) == 9  # the Secret too: a pod that is made again needs it
     assert len(cluster.running()) == 3
-    assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in launcher.verb("clean")
+    output = launcher.verb("clean", "--run", run_id)
+    assert f"run {run_id}: tfjob.kubeflow.org/cifar10-{run_id}: deleted\n" in output
     assert_nothing_left(cluster)
 
 

@@ -1,7 +1,7 @@
 """The kubernetes backend: a Kubeflow TFJob, which kubectl creates, follows and deletes.
 
 The cluster runs the job, not this process: if the launcher is killed, the job goes on, and `clean`
-ends it.
+with its run ends it.
 """
 
 import json
@@ -12,6 +12,7 @@ from launch.backends.base import Backend
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.settings import settings_of
+from launch.backends.kubernetes.tfjob import look
 from launch.cluster import show
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
@@ -57,6 +58,16 @@ class Kubernetes(Backend):
         from launch.backends.kubernetes.run import run
 
         return run(job, folder, display)
+
+    def going_on(self, record: Record) -> str:
+        """Returns the name of the run's TFJob in words; an empty string once it is over."""
+        place = record.get("kubernetes")
+        if place is None:
+            return ""  # the run ended before it reached the cluster
+        state = look(Kubectl(place["context"], place["namespace"]), place["name"])
+        if state is None or state.succeeded or state.failed is not None or state.deleted:
+            return ""
+        return f"TFJob {place['name']}{' is suspended' if state.suspended else ''}"
 
     def clean(self, record: Record) -> list[str]:
         """Deletes the objects with the run's labels: the job, then what the job has left."""

@@ -18,6 +18,17 @@ _TIMEOUT_SECS = 15.0  # for calls while the job runs, during which no line and n
 _ADOPT_SECS = 10.0  # between two tries to make the TFJob the owner of the helpers
 
 
+def look(kubectl: Kubectl, name: str) -> Optional[TFJobState]:
+    """Returns the state of a TFJob; None if it does not exist.
+
+    Raises:
+      HostError: kubectl failed.
+    """
+    words = ("get", TFJOBS, name, "--ignore-not-found", "--output=json")
+    found = kubectl(*words, timeout_secs=_TIMEOUT_SECS)
+    return read_tfjob(parsed(found, "kubectl get tfjobs")) if found.strip() else None
+
+
 class TFJob:
     """The objects of one job in the cluster.
 
@@ -94,8 +105,7 @@ class TFJob:
         Raises:
           HostError: kubectl failed.
         """
-        found = self._ask("get", TFJOBS, self.name, "--ignore-not-found", "--output=json")
-        return read_tfjob(parsed(found, "kubectl get tfjobs")) if found.strip() else None
+        return look(self._kubectl, self.name)
 
     def delete(self) -> bool:
         """Deletes the TFJob; returns whether it existed.

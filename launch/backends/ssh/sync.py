@@ -1,15 +1,18 @@
 """Copies the code to several hosts at a time with rsync, for `sync: true`."""
 
-from collections.abc import Sequence
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from launch.agent import bounded_run
+from launch.agent import bounded_run, processes
 from launch.backends.ssh.transport import OPTIONS, target
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
 from launch.cluster.tasks import SCRIPT
 from launch.connect.everywhere import everywhere
 from launch.errors import HostError, LaunchError
+from launch.supervise.run_loop import stop_signals
 
 # What a host needs for training. Data and output are not copied.
 _PARTS = (
@@ -27,6 +30,8 @@ _AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
     """Makes the code in each host's working directory the same as in `source`.
 
+    Signals that ask for the end stop the copies, and raise SystemExit (128 + n).
+
     Raises:
       LaunchError: there is no checkout to copy.
       HostError: the copy failed; the message names each host where it failed.
@@ -36,7 +41,23 @@ def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
             f"sync copies a checkout, but {source} has no {SCRIPT}; run the launcher in a "
             "checkout, or leave sync out and install the same package on the hosts"
         )
-    everywhere(hosts, lambda host: _copy(host, source), at_once=_AT_ONCE).of_all()
+    running: list[subprocess.Popen[bytes]] = []
+
+    def copy(host: Host) -> None:
+        if not stops:
+            _copy(host, source, running.append)
+
+    def meanwhile() -> None:
+        if stops:
+            for process in list(running):
+                if process.poll() is None:
+                    processes.send(process.pid, signal.SIGTERM, group=True)  # its ssh, too
+
+    with stop_signals() as stops:
+        answers = everywhere(hosts, copy, at_once=_AT_ONCE, meanwhile=meanwhile)
+    if stops:
+        raise SystemExit(128 + stops[0])
+    answers.of_all()
 
 
 def command(host: Host, source: Path) -> list[str]:
@@ -62,9 +83,9 @@ def command(host: Host, source: Path) -> list[str]:
     ]
 
 
-def _copy(host: Host, source: Path) -> None:
+def _copy(host: Host, source: Path, started: "Callable[[subprocess.Popen[bytes]], object]") -> None:
     try:
-        done = bounded_run.run(command(host, source), own_session=True)
+        done = bounded_run.run(command(host, source), own_session=True, started=started)
     except FileNotFoundError:
         raise HostError(
             f"{host.name}: sync needs rsync here; install it, or leave sync out"

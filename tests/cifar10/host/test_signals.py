@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -30,32 +31,61 @@ def test_a_signal_is_remembered():
         stop.check()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_sigterm_and_ctrl_c_are_taken_over(signum):
-    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
-    stop = StopRequest()
-    try:
+@pytest.fixture
+def installed() -> Iterator[Callable[[], StopRequest]]:
+    """A function that begins to handle signals, for the time of the test."""
+    both = (signal.SIGTERM, signal.SIGINT)
+    # The tests may run in the background of a script.
+    before = {one: signal.signal(one, signal.default_int_handler) for one in both}
+
+    def install() -> StopRequest:
+        stop = StopRequest()
         stop.install()
-        signal.raise_signal(signum)
-        until = time.monotonic() + WAIT_SECS
-        while not stop.requested and time.monotonic() < until:
-            time.sleep(0.01)
-    finally:
-        os.close(signal.set_wakeup_fd(-1))
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        return stop
+
+    yield install
+    os.close(signal.set_wakeup_fd(-1))
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
+def wait_until_requested(stop: StopRequest) -> None:
+    until = time.monotonic() + WAIT_SECS
+    while not stop.requested and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_sigterm_and_ctrl_c_are_taken_over(installed, signum):
+    stop = installed()
+    signal.raise_signal(signum)
+    wait_until_requested(stop)
     with pytest.raises(Stopped) as stopped:
         stop.check()
     assert stopped.value.signum == signum
 
 
+def test_a_signal_that_is_ignored_stays_ignored(installed):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
+    stop = installed()
+    signal.raise_signal(signal.SIGINT)
+    signal.raise_signal(signal.SIGTERM)
+    wait_until_requested(stop)
+    with pytest.raises(Stopped) as stopped:
+        stop.check()
+    assert stopped.value.signum == signal.SIGTERM
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 # Waits in TensorFlow for what never comes, as a synchronous trainer does whose master has gone.
 STUCK = """
+import signal
 import tensorflow.compat.v1 as tf
 from cifar10.host.signals import Stay, StopRequest
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.process_guard import ProcessGuard
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 stop = StopRequest()
 stop.install()
 ProcessGuard(LivenessMonitor({}, 60)).end_when(Stay(stop, lambda: False).check)

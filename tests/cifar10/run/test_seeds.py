@@ -106,6 +106,16 @@ def test_a_seed_that_has_had_its_minutes_gets_no_more_unless_they_are_others(fol
     assert step_after("0.011", f"continuing at step {first:,} to step 80,000") > first
 
 
+def test_a_signal_that_is_ignored_is_ignored_by_the_training_of_a_seed_too():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
+    try:
+        with seeds._Child() as child:
+            assert child.run(lambda: int(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)) == 1
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):
     words = ("--model=mlp", "--seeds=1,2", "--output-dir=stopped", "--train-batch-size=16")
     with program.started(*words, "--log-steps=1", "--checkpoint-steps=100000", cwd=folder) as all_:

@@ -5,7 +5,7 @@ import json
 import os
 import queue
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -163,11 +163,32 @@ def test_lines_that_are_still_to_come_are_waited_for(scene: Scene) -> None:
     assert scene.log.read_text() == "last\n"
 
 
+STOPS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+
+
+@pytest.fixture
+def as_in_a_shell() -> Iterator[None]:
+    """Signals that are not ignored, though the tests may run in the background or under nohup."""
+    before = {signum: signal.signal(signum, signal.SIG_DFL) for signum in STOPS}
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("as_in_a_shell")
 def test_signals_that_ask_for_the_end_are_taken_for_a_while() -> None:
-    before = signal.getsignal(signal.SIGTERM)
     with stop_signals() as signals:
-        os.kill(os.getpid(), signal.SIGTERM)
+        for signum in STOPS:
+            os.kill(os.getpid(), signum)
+    assert sorted(signals) == sorted(STOPS)
+    assert {signal.getsignal(signum) for signum in STOPS} == {signal.SIG_DFL}
+
+
+@pytest.mark.usefixtures("as_in_a_shell")
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does it
+    with stop_signals() as signals:
         os.kill(os.getpid(), signal.SIGHUP)
-        os.kill(os.getpid(), signal.SIGINT)
-    assert sorted(signals) == [1, 2, 15]
-    assert signal.getsignal(signal.SIGTERM) is before
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signals == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

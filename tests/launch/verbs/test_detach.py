@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,7 +20,15 @@ from launch.supervise.background import Background
 from launch.verbs.foreground import Foreground
 from launch.verbs.view import View
 from testbeds.terminal import Terminal
-from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left, pid_of, wait_for
+from tests.launch.launcher import (
+    LOCAL,
+    ROOT,
+    Launcher,
+    assert_nothing_left,
+    pid_of,
+    processes_naming,
+    wait_for,
+)
 
 TWO = (*LOCAL, "--workers", "1")
 QUESTION = "[l]eave running, [s]top (saves first), [c]ontinue? "
@@ -271,6 +280,60 @@ def test_the_tasks_of_a_detached_launcher_that_is_killed_save_and_end(launcher: 
     output = launcher.verb("attach", exit_code=1)
     words = f"error: run {run}: its launcher has ended; to end the remaining processes: clean"
     assert output.splitlines()[-1] == f"{words} --run {run}"
+
+
+def in_a_script(launcher: Launcher, verb: str, *words: str) -> Terminal:
+    """Starts a script on a terminal: a command of the launcher, then its exit code and the echo."""
+    command = shlex.join([sys.executable, "-m", "launch", verb, *words])
+    after = "echo code $?; stty -a | tr ' ' '\\n' | grep -x -e -*echo"
+    return Terminal(["bash", "-c", f"{command}; {after}"], 250, cwd=ROOT)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_ends_attach_and_leaves_the_terminal_as_it_was(
+    launcher: Launcher, signum: signal.Signals
+) -> None:
+    launcher.up(TWO, "--detach", "--", "steps=100000")
+    with in_a_script(launcher, "attach", "--state-dir", str(launcher.state)) as terminal:
+        terminal.wait_for_words(" elapsed")
+        if signum == signal.SIGQUIT:
+            terminal.type("\x1c")  # Ctrl-\
+        else:
+            found = processes_naming(f"launch attach --state-dir {launcher.state}")
+            os.kill(next(pid for pid, line in found.items() if "bash" not in line), signum)
+        assert terminal.finish() == 0
+        assert terminal.all_lines[-2:] == [f"code {128 + signum}", "echo"]
+        assert not terminal.screen.cursor.hidden
+    assert pid_of(launcher.run_id(), "master/0")
+    launcher.verb("stop")
+
+
+def test_ctrl_c_in_a_script_stops_without_a_question(launcher: Launcher) -> None:
+    words = launcher.up_words(TWO, "--", "steps=100000")
+    with in_a_script(launcher, "up", *words) as terminal:
+        terminal.wait_for_words(" elapsed")
+        launcher.wait_for_log("worker/0", "step 3/")
+        terminal.type("\x03")
+        assert terminal.finish() == 0
+        assert "exit code 130: stopped by SIGINT" in terminal.all_lines
+        assert terminal.all_lines[-2:] == ["code 130", "echo"]
+        assert QUESTION.encode() not in terminal.raw
+    assert launcher.verb("logs", "master/0").endswith("saved\n")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_ctrl_backslash_stops_a_run_and_leaves_the_terminal_as_it_was(launcher: Launcher) -> None:
+    words = launcher.up_words(TWO, "--", "steps=100000")
+    with in_a_script(launcher, "up", *words) as terminal:
+        terminal.wait_for_words(" elapsed")
+        launcher.wait_for_log("worker/0", "step 3/")
+        terminal.type("\x1c")
+        assert terminal.finish() == 0
+        assert "exit code 131: stopped by SIGQUIT" in terminal.all_lines
+        assert terminal.all_lines[-2:] == ["code 131", "echo"]
+        assert not terminal.screen.cursor.hidden
+    assert launcher.verb("logs", "master/0").endswith("saved\n")
+    assert_nothing_left(launcher.run_id())
 
 
 def test_a_launcher_that_is_killed_is_named_on_its_terminal(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def a_run(parent: Path, number: int, **changes: object) -> RunFolder:
     folder = RunFolder(made.path.with_name(f"20260131-00000{number}-abcd"))
     made.path.rename(folder.path)
     now = {"began": time.time() - 180}
-    gone = {"pid": 1, "started": "never", "boot": "", "machine": ""}
+    gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
     folder.add(**{"launcher": gone, **now, **changes})
     return folder
 
@@ -49,8 +50,14 @@ def test_runs_are_listed_with_the_newest_first(
     a_run(tmp_path / "runs", 5, launcher=RunFolder.create(tmp_path / "x", JOB).record()["launcher"])
     (tmp_path / "runs" / "20260131-000004-abcd" / "run.json").write_text("{")
     a_run(tmp_path / "runs", 0)
+    there = {"pid": 1, "started": "5", "boot": "b", "machine": "login1"}
+    a_run(tmp_path / "runs", 6, launcher=there)
+    ended = a_run(tmp_path / "runs", 7, launcher=there)
+    ended.write_end(Outcome(0, "master/0 is done", cause=Cause.DONE))
     assert [" ".join(line.split()) for line in said(tmp_path / "runs", capsys).splitlines()] == [
         "run state age backend tasks step accuracy",
+        "20260131-000007-abcd done 3 min local 3",
+        "20260131-000006-abcd elsewhere 3 min local 3",
         "20260131-000005-abcd starting 3 min local 3",
         "20260131-000004-abcd damaged",
         "20260131-000003-abcd stopped 3 min local 3",

@@ -15,8 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from launch.cluster.host_list import on_this_machine
 from launch.cluster.model import Limits
+from launch.cluster.tasks import make_job
 from launch.record import run_folder
+from launch.record.run_folder import RunFolder
 from launch.verbs import runs
 from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left, processes_of, wait_for
 
@@ -198,6 +201,87 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     output = launcher.verb("clean", exit_code=1)
     assert f"run {launcher.run_id()}: nothing was left\n" in output
     assert f"error: run {broken.name}: {broken / 'run.json'}: " in output
+
+
+def of_login1(launcher: Launcher) -> RunFolder:
+    """Makes it look as if the newest run had a launcher on another machine, which goes on."""
+    folder = RunFolder(launcher.state / launcher.run_id())
+    folder.add(launcher={**folder.record()["launcher"], "machine": "login1"})
+    return folder
+
+
+def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
+    launcher: Launcher, running: "subprocess.Popen[str]"
+) -> None:
+    run_id = of_login1(launcher).run_id
+    words = (
+        f"run {run_id}: its launcher runs, or ran, on login1: ask there; if it is gone, to end the "
+        f"remaining processes: clean --run {run_id}\n"
+    )
+    assert launcher.verb("clean") == words
+    assert launcher.verb("status", exit_code=1).startswith(words)
+    assert launcher.verb("stop", exit_code=1) == f"error: {words}"
+    assert launcher.verb("attach", exit_code=1).endswith(f"error: {words}")
+    note = f"note: not followed: {words.partition(': ')[2]}"
+    assert launcher.verb("logs", "-f", "ps/0").endswith(note)
+    assert running.poll() is None
+    assert len(processes_of(run_id)) > 3
+    assert "localhost: ended" in launcher.verb("clean", "--run", run_id)
+
+
+def test_a_run_that_has_ended_on_another_machine_is_cleaned_from_here(launcher: Launcher) -> None:
+    launcher.up(LOCAL, "--", "steps=1")
+    run_id = of_login1(launcher).run_id
+    assert "master/0 is done\n" in launcher.verb("status")
+    assert launcher.verb("clean") == f"run {run_id}: nothing was left\n"
+
+
+KUBECTL = """#!/bin/sh
+echo "$@" >> {place}/calls
+case "$*" in
+*"get tfjobs.kubeflow.org cifar10-r1 "*) cat {place}/tfjob ;;
+*"get tfjobs.kubeflow.org,"*) echo tfjob.kubeflow.org/cifar10-r1 ;;
+esac
+"""
+SUCCEEDED = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+
+
+def of_kubernetes(launcher: Launcher, tmp_path: Path, tfjob: str) -> RunFolder:
+    """Makes a run whose launcher has left its TFJob, for a kubectl that knows this job alone."""
+    folder = RunFolder.create(launcher.state, make_job(on_this_machine(1, 1)))
+    gone = {**folder.record()["launcher"], "started": "0"}
+    place = {"context": "lab", "namespace": "vision", "name": "cifar10-r1"}
+    folder.add(backend="kubernetes", launcher=gone, kubernetes=place)
+    (tmp_path / "tfjob").write_text(tfjob)
+    (tmp_path / "kubectl").write_text(KUBECTL.format(place=tmp_path))
+    (tmp_path / "kubectl").chmod(0o755)
+    launcher.env["PATH"] = f"{tmp_path}:{launcher.env['PATH']}"
+    return folder
+
+
+@pytest.mark.parametrize(("state", "words"), [("Running", ""), ("Suspended", " is suspended")])
+def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
+    launcher: Launcher, tmp_path: Path, state: str, words: str
+) -> None:
+    conditions = [{"type": state, "status": "True"}]
+    tfjob = json.dumps({"kind": "TFJob", "status": {"conditions": conditions}})
+    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
+    assert launcher.verb("clean") == (
+        f"run {run_id}: continues without its launcher: TFJob cifar10-r1{words}; to end it: "
+        f"clean --run {run_id}\n"
+    )
+    assert "delete" not in (tmp_path / "calls").read_text()
+    output = launcher.verb("clean", "--run", run_id)
+    assert output == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
+    assert "delete tfjobs.kubeflow.org" in (tmp_path / "calls").read_text()
+
+
+@pytest.mark.parametrize("tfjob", ["", json.dumps({"kind": "TFJob", **SUCCEEDED})])
+def test_clean_removes_what_a_job_that_is_over_has_left_in_kubernetes(
+    launcher: Launcher, tmp_path: Path, tfjob: str
+) -> None:
+    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
+    assert launcher.verb("clean") == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
 
 
 def test_no_run_is_an_error(launcher: Launcher) -> None:
