@@ -1,6 +1,7 @@
 """Cleans the environment for all tests, schedules them over processes, and defines fixtures."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,16 @@ from xdist.scheduler import LoadFileScheduling
 from cifar10.ops.kernels import build
 from tests.cifar10.forks import Forks
 from tests.fast import FastTests
+
+# Programs heed no signal that they ignore from their start. The background of a script, or nohup,
+# would otherwise be that of all programs that the tests start.
+for _signum, _default in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGQUIT, signal.SIG_DFL),
+):
+    if signal.getsignal(_signum) is signal.SIG_IGN:
+        signal.signal(_signum, _default)
 
 # A TF_CONFIG from the caller's shell would turn every training in a test into a cluster's task.
 os.environ.pop("TF_CONFIG", None)
