@@ -162,10 +162,6 @@ class Fork:
         """Sends SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
-    def terminate(self) -> None:
-        """Sends SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
     def _has_ended(self, timeout_ms: Optional[float]) -> bool:
         ends = select.poll()
         ends.register(self._descriptor, select.POLLIN)

@@ -91,18 +91,16 @@ def settle_best(output_dir: str, start_step: int, say: Callable[[str], None]) ->
         say(f"{best.path} is damaged ({fault}); {folder} is now {set_aside(folder, 'damaged')}")
 
 
-def set_older_aside(output_dir: str, names: Sequence[str], say: Callable[[str], None]) -> None:
+def set_older_aside(paths: Sequence[str], say: Callable[[str], None]) -> None:
     """Renames the files of an older run, whose checkpoints were removed, when a new run begins.
 
     Otherwise other tasks and later starts would take them for those of the new run.
 
     Args:
-      output_dir: path of the output folder.
-      names: names of the files.
+      paths: paths of the files; those that are not there are left out.
       say: function that prints a line.
     """
-    for name in names:
-        path = tf.io.gfile.join(output_dir, name)
+    for path in paths:
         if tf.io.gfile.exists(path):
             say(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
 

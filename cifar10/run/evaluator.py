@@ -115,11 +115,15 @@ class _Run:
             note = run_status.read(self.job.config.output_place)
             self._validate_latest(note)
             self.job.activity.begin(None)  # Waiting for checkpoints has a time limit of its own.
-            if note and note["ended_at_step"] is not None and note != self._earlier:
+            if note and note["ended_at_step"] is not None and self._is_of_this_start(note):
                 return note
             if note != self._earlier:
                 self._earlier = None  # The master has started; if it ends likewise, it has ended.
-            self._check_master()
+            late = self._why_master_is_missing()
+            if late and self._earlier and self._is_saved(self._earlier):
+                return self._earlier  # Training does not go on: this process was started again.
+            if late:
+                raise TrainingError(late)
             time.sleep(_POLL_SECS)
 
     def _note_of_an_earlier_start(self, cluster: Cluster) -> Optional[dict[str, Any]]:
@@ -131,16 +135,32 @@ class _Run:
         note = run_status.read(config.output_place)
         if note is None or note["ended_at_step"] is None:
             return None
-        step, done = note["ended_at_step"], checkpoints.latest_done(config.output_place)
-        if step > done.step:
+        if not self._is_saved(note):
             return note  # Its checkpoints were removed.
+        step, done = note["ended_at_step"], checkpoints.latest_done(config.output_place)
         goes_on = step < steps_of_cluster(config, cluster, records, done)
         goes_on = goes_on and not goals.ended_before(config, step)
         return note if goes_on and results.is_finished(config, step) else None
 
+    def _is_of_this_start(self, note: dict[str, Any]) -> bool:
+        """Returns whether a final run status is of the master that this process waits for."""
+        if note == self._earlier:
+            return False
+        # Otherwise, a master of an older version of the program has ended.
+        return bool(note["master_validates"]) or results.knows_process(self.job.config)
+
+    def _is_saved(self, note: dict[str, Any]) -> bool:
+        """Returns whether the last step of a final run status has a checkpoint."""
+        latest = checkpoints.latest_step(self.job.config.output_place)
+        return int(note["ended_at_step"]) <= latest
+
     def _seconds_of_training(self, step: int) -> float:
         """Returns the seconds of training up to a step, which the master has written."""
-        return History.load(self.job.config.output_place, step).seconds
+        try:
+            return History.load(self.job.config.output_place, step).seconds
+        except UserError:  # The master renames a damaged file when it starts.
+            rows = self.history.validation
+            return float(rows[-1]["seconds"]) if rows else 0.0
 
     def close(self) -> None:
         """Ends the threads that ask the master; waits a moment for them."""
@@ -171,6 +191,9 @@ class _Run:
         checkpoint = checkpoints.latest(self.job.config.output_place)
         if checkpoint is None:
             return
+        path = self.history.path
+        if path is not None and not tf.io.gfile.exists(path):
+            self.history.validation = []  # A new run has begun, which has renamed the file.
         try:
             if self._recorder.validate_if_missing(checkpoint, self._stop):
                 self._changed = time.monotonic()
@@ -179,8 +202,8 @@ class _Run:
                 raise
             # Training has removed this checkpoint in the meantime, and there is a newer one.
 
-    def _check_master(self) -> None:
-        """Raises TrainingError if the master, or else a new checkpoint, is missing for too long."""
+    def _why_master_is_missing(self) -> Optional[str]:
+        """Returns a line if the master, or else a new checkpoint, is missing for too long."""
         timeout = self.job.config.cluster_timeout
         late = None
         if self._monitor:
@@ -191,5 +214,4 @@ class _Run:
                 f"no new checkpoint in {self.job.config.output_place} for {timeout:g} s "
                 "(--cluster-timeout); start the training again, and then this task"
             )
-        if late:
-            raise TrainingError(late)
+        return late

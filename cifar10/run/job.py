@@ -209,7 +209,8 @@ def steps_of_cluster(config: TrainConfig, cluster: Cluster, records: RecordSet, 
     elif config.sync:
         updates_together = config.replicas_to_aggregate or cluster.num_trainers
     examples_per_step = config.train_batch_size * updates_together
-    return config.total_steps(records.counts[TRAIN], examples_per_step, done)
+    num_examples = records.counts.get(TRAIN, 1)  # An evaluator may have no training images.
+    return config.total_steps(num_examples, examples_per_step, done)
 
 
 def make_trainer(job: Job) -> Any:

@@ -108,8 +108,7 @@ def _train_and_evaluate(
     if unused:
         say(unused)
     if checkpoint is None:
-        older = (results.RESULT_NAME, FILE_NAME, VALIDATION_FILE_NAME)
-        recovery.set_older_aside(config.output_place, older, say)
+        recovery.set_older_aside(_files_of_a_run(config), say)
     ended = goals.ended_before(config, done.step)
     if cluster:
         # A master whose last step is saved needs no other task.
@@ -132,6 +131,15 @@ def _train_and_evaluate(
         raise
     finally:
         job.close()
+
+
+def _files_of_a_run(config: TrainConfig) -> list[str]:
+    """Returns the paths of the files by which tasks know how a run went, but metrics.jsonl."""
+    names = (results.RESULT_NAME, FILE_NAME, VALIDATION_FILE_NAME)
+    return [
+        *(tf.io.gfile.join(config.output_place, name) for name in names),
+        tf.io.gfile.join(config.log_place, metrics.EVALUATOR_FILE_NAME),
+    ]
 
 
 def _run_job(

@@ -47,16 +47,18 @@ def write_process(job: Job) -> None:
     write_json(path, describe_process(job))
 
 
+def knows_process(config: TrainConfig) -> bool:
+    """Returns whether there is a file for `read_process`."""
+    return bool(tf.io.gfile.exists(tf.io.gfile.join(config.output_place, _PROCESS_NAME)))
+
+
 def read_process(config: TrainConfig) -> dict[str, Any]:
     """Reads what `write_process` has written.
 
     Raises:
-      UserError: the file is missing or damaged.
+      UserError: the file is damaged.
     """
-    path = tf.io.gfile.join(config.output_place, _PROCESS_NAME)
-    if not tf.io.gfile.exists(path):
-        raise UserError(f"{path} is missing; start the training again, which writes it")
-    return dict(read_json(path))
+    return dict(read_json(tf.io.gfile.join(config.output_place, _PROCESS_NAME)))
 
 
 def finish(
@@ -92,7 +94,7 @@ def finish(
     result = {
         "status": status,
         "model": config.model_title,
-        "recipe": config.recipe,
+        "recipe": trained_by["configuration"]["recipe"],
         "init_checkpoint": model_settings.started_from(config),
         "command": trained_by["command"],
         "finished_at": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),

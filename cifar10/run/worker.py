@@ -55,7 +55,11 @@ def _train(job: Job, stop: StopRequest) -> int:
     stay = job.stay_for_the_master(stop)
     needed = stay if job.config.sync else None  # An asynchronous master needs nobody's gradients.
     probe = StepProbe(job.activity)
-    knows_last_step = job.config.train_epochs is None or job.params.done.step > 0
+    # Steps before may have had other numbers of images, or, in fp16, images without a step. In
+    # synchronous training, a worker that leaves before the master would let it wait.
+    knows_last_step = job.config.train_epochs is None or (
+        not job.config.sync and job.params.done.step > 0
+    )
     epochs = job.params.total_epochs
     with ProgressLine(job.total_steps, epochs) as progress, watch_for_stalls(job, probe):
         shown = ProgressHook(progress, History(None), training.StepClock(), job)

@@ -7,7 +7,13 @@ import time
 from launch.errors import HostError
 from launch.record.run_folder import find, state_dir
 from launch.supervise.run_loop import ends_in_order
-from launch.verbs.going_on import ASK_SECS, LOOK_SECS, elsewhere, without_launcher
+from launch.verbs.going_on import (
+    ASK_SECS,
+    LOOK_SECS,
+    elsewhere,
+    launcher_has_ended,
+    without_launcher,
+)
 from launch.verbs.up import show_end, ways_back
 from launch.verbs.view import View
 
@@ -54,9 +60,7 @@ def _attach(options: argparse.Namespace) -> int:
         view.end()
     outcome = folder.end()
     if outcome is None:
-        ended = "its launcher has ended; to end the remaining processes: clean --run "
-        words = elsewhere(folder) or f"{ended}{folder.run_id}"
-        raise HostError(f"run {folder.run_id}: {words}")
+        raise HostError(f"run {folder.run_id}: {elsewhere(folder) or launcher_has_ended(folder)}")
     command = folder.record().get("command")
     show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code

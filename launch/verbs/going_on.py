@@ -33,6 +33,11 @@ def left_in_its_cluster(folder: RunFolder) -> str:
     )
 
 
+def launcher_has_ended(folder: RunFolder) -> str:
+    """Returns what to do about a run whose launcher has ended without an end of the run."""
+    return f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
+
+
 def elsewhere(folder: RunFolder) -> str:
     """Returns where to ask for a run that another machine may still launch; empty if none does."""
     machine = folder.other_machine()

@@ -69,8 +69,9 @@ def logs(options: argparse.Namespace) -> int:
         if options.follow:
             for data in _new(folder, list(sources.values()), chosen):
                 show(data)
-            if folder.launcher_pid() is None and elsewhere(folder):
-                print(f"note: not followed: {plain(elsewhere(folder))}", file=sys.stderr)
+            where = "" if folder.launcher_pid() else elsewhere(folder)
+            if where:
+                print(f"note: not followed: {plain(where)}", file=sys.stderr)
     finally:
         for source in sources.values():
             source.log.close()

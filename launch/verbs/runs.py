@@ -16,6 +16,7 @@ from launch.screen.plain import plain
 from launch.verbs.going_on import (
     LOOK_SECS,
     elsewhere,
+    launcher_has_ended,
     left_in_its_cluster,
     without_launcher,
 )
@@ -40,9 +41,7 @@ def status(options: argparse.Namespace) -> int:
     elif where := elsewhere(folder):
         words = where
     elif code is None:
-        words = (
-            f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
-        )
+        words = launcher_has_ended(folder)
     else:
         words = f"exit code {code}: {found.get('reason')}" if code else str(found.get("reason"))
     print(f"run {folder.run_id}: {plain(words)}")

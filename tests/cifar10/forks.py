@@ -1,7 +1,7 @@
 """Runs cifar10_main.py in forks of one process that has loaded TensorFlow and matplotlib once.
 
-A test that is about the process itself (signals, what TensorFlow prints while it loads) starts a
-process of its own with `tests.cifar10.program`.
+A test about what forks have not, see `testbeds.forks`, starts a process of its own with
+`tests.cifar10.program`.
 """
 
 import pathlib

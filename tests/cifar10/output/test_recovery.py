@@ -199,7 +199,8 @@ def test_a_damaged_history_is_renamed_and_begins_anew(tmp_path, content):
 def test_the_files_of_an_older_run_are_renamed(tmp_path):
     said: list[str] = []
     (tmp_path / "result.json").write_text("1")
-    recovery.set_older_aside(str(tmp_path), ("result.json", "history.json"), said.append)
+    paths = [str(tmp_path / name) for name in ("result.json", "history.json")]
+    recovery.set_older_aside(paths, said.append)
     assert (tmp_path / "result.json.older").read_text() == "1"
     assert [path.name for path in tmp_path.iterdir()] == ["result.json.older"]
     assert said == [

@@ -219,6 +219,44 @@ def test_an_evaluator_that_is_started_before_the_master_goes_on_does_not_take_it
     assert result["figures"]["global_step"] == 3
 
 
+def test_an_evaluator_of_a_run_that_does_not_go_on_ends_when_its_master_is_missing(training):
+    training.begin()
+    training.save(1)
+    training.end(1)
+    for _ in range(2):  # The second one was started again after it had made the figures.
+        training.evaluate(cluster_timeout=0.3)
+    assert training.validated == [1]
+
+
+def test_an_evaluator_waits_until_a_master_has_said_which_process_trains(training):
+    # An older version of the program has left its end without figures.
+    training.begin()
+    training.save(1)
+    training.end(1)
+    (training.output / "trained_by.json").unlink()
+    training.follow(lambda: None, training.begin, lambda: training.save(2), lambda: training.end(2))
+    training.evaluate()
+    assert training.clock == []
+    assert training.validated == [1, 2]
+
+
+def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(training):
+    def begin_anew() -> None:
+        for path in training.output.glob("model.ckpt-*"):
+            path.unlink()
+        (training.output / "checkpoint").unlink()
+        (training.output / "history_validation.json").rename(training.output / "older")
+        training.begin()
+
+    training.begin()
+    training.save(1)
+    training.follow(
+        begin_anew, lambda: training.save(2), lambda: (training.save(3), training.end(3))
+    )
+    training.evaluate()
+    assert training.validated == [2, 3]
+
+
 def test_an_evaluator_of_a_finished_run_ends_at_once(training):
     training.begin()
     training.save(1)
@@ -261,6 +299,15 @@ def test_validations_have_the_seconds_of_training_that_the_master_has_measured(t
     training.evaluate()
     found = json.loads((training.output / "history_validation.json").read_text())["validation"]
     assert [row["seconds"] for row in found] == [2.5, 5.0]
+    # The master, which mends it, may start after the evaluator.
+    (training.output / "history.json").write_text("{")
+    training.end(2)
+    mended = History(str(training.output / "history.json"), rows)
+    training.follow(training.begin, lambda: training.save(3))
+    training.follow(lambda: (mended.save(), training.end(3)))
+    training.evaluate()
+    found = json.loads((training.output / "history_validation.json").read_text())["validation"]
+    assert [row["seconds"] for row in found] == [2.5, 5.0, 5.0]
 
 
 def test_an_evaluator_says_that_it_is_here(training, monkeypatch):

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from cifar10.host.signals import StopRequest
 from cifar10.run import seeds
 from tests.cifar10 import program
 from tests.cifar10.forks import Forks
@@ -107,10 +108,14 @@ def test_a_seed_that_has_had_its_minutes_gets_no_more_unless_they_are_others(fol
 
 
 def test_a_signal_that_is_ignored_is_ignored_by_the_training_of_a_seed_too():
+    def ignores() -> int:
+        StopRequest().install()
+        return 42 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else 0
+
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the background of a script
     try:
         with seeds._Child() as child:
-            assert child.run(lambda: int(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)) == 1
+            assert child.run(ignores) == 42
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

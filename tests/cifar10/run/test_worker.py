@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.fields import Done
+from cifar10.config.fields import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, Stopped, TrainingError
 from cifar10.host import activity
@@ -187,19 +187,23 @@ class Place:
 class Trainer:
     """Counts steps under the hooks, as an Estimator would; `after_step` is told of each."""
 
-    def __init__(self, over_at: int, after_step: Callable[[int], None]) -> None:
-        self._over_at, self._after_step = over_at, after_step
+    def __init__(self, first: int, over_at: int, after_step: Callable[[int], None]) -> None:
+        self._first, self._over_at, self._after_step = first, over_at, after_step
 
     def train(self, input_fn: Any, hooks: list[Any]) -> None:
         with tf.Graph().as_default():
-            counted = tf.train.create_global_step().assign_add(1, read_value=True)
+            step = tf.train.create_global_step()
+            begun = step.assign(self._first).op
+            scaffold = tf.train.Scaffold(init_fn=lambda _, session: session.run(begun))
+            counted = step.assign_add(1, read_value=True)
             tf.cast(counted, tf.float32, training_step.LOSS)
             tf.constant(0.5, name=training_step.ACCURACY)
             figures = (counted, 10 * counted, 0.1, tf.greater_equal(counted, self._over_at))
             tf.stack([tf.cast(one, tf.float64) for one in figures], name=training_step.REPORT)
             tf.constant(False, name=training_step.OVER)
             tf.constant(0, name=training_step.TAKEN)
-            with tf.train.MonitoredSession(hooks=hooks) as session:
+            creator = tf.train.ChiefSessionCreator(scaffold)
+            with tf.train.MonitoredSession(creator, hooks) as session:
                 for number in itertools.count(1):
                     if session.should_stop():
                         return
@@ -216,13 +220,16 @@ def train(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> Any:
         place: Any,
         over_at: int = 1000,
         after_step: Callable[[int], None] = lambda number: None,
+        done: Done = NOTHING_DONE,
         **settings: Any,
     ) -> None:
         changed = dataclasses.replace(config, **settings)
-        job = make_job(changed, open_records(changed.data_place))
+        job = make_job(changed, open_records(changed.data_place), done)
         job = dataclasses.replace(job, cluster_session=place)
         monkeypatch.setattr(worker, "join_job", lambda *_: job)
-        monkeypatch.setattr(worker, "make_trainer", lambda job: Trainer(over_at, after_step))
+        monkeypatch.setattr(
+            worker, "make_trainer", lambda job: Trainer(done.step, over_at, after_step)
+        )
         worker.train(changed, CLUSTER, stop)
 
     return trained
@@ -250,6 +257,16 @@ def test_a_worker_trains_to_the_end_and_tells_the_others(train, capsys, over_at,
     assert place.ends_told == 1
     ended = capsys.readouterr().out.splitlines()[-1]
     assert ended.startswith(f"worker/1 ends: training is over; it trained {steps} steps")
+
+
+@pytest.mark.parametrize(("sync", "steps"), [(True, 6), (False, 5)])
+def test_a_synchronous_worker_that_comes_later_leaves_the_last_step_to_the_master(
+    train, capsys, sync, steps
+):
+    # 250 of 300 images were seen in the first 20 steps; the master ends after step 26.
+    done = Done(20, 250)
+    train(StopRequest(), Place(), 26, done=done, train_steps=None, train_epochs=3.0, sync=sync)
+    assert f"training is over; it trained {steps} steps" in capsys.readouterr().out
 
 
 def test_a_signal_ends_an_asynchronous_worker_at_once_and_nobody_takes_it_for_the_end(train):
