@@ -308,13 +308,15 @@ def test_an_engine_that_hangs_longer_than_the_lease_costs_no_host(launcher: Laun
     arguments = ("--no-check", "--", "steps=100000", "worker/0:kill=9", "worker/0:at=3")
     process = launcher.start_up(cluster, *arguments)
     asked, go_on = launcher.workdir / "asked", launcher.workdir / "go-on"
-    wait_for(asked.exists, "search for the container")
-    log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
-    wait_for(log.exists, "the log of the master")
-    # Steps of 0.05 s, for two leases.
-    before = log.read_text().count("\n")
-    wait_for(lambda: log.read_text().count("\n") > before + 80, "steps of the master")
-    go_on.touch()
+    try:
+        wait_for(asked.exists, "search for the container")
+        log = launcher.state / launcher.run_id() / "logs" / "master-0.log"
+        wait_for(log.exists, "the log of the master")
+        # Steps of 0.05 s, for two leases.
+        before = log.read_text().count("\n")
+        wait_for(lambda: log.read_text().count("\n") > before + 80, "steps of the master")
+    finally:
+        go_on.touch()  # The engine hangs until then.
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 137
     assert "no message from its agent" not in output
