@@ -21,7 +21,7 @@ from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
 from cifar10.output import checkpoints, folder_lock, recovery, run_owner, run_status
-from cifar10.output.history import VALIDATION_FILE_NAME, History
+from cifar10.output.history import VALIDATION_FILE_NAME, History, validations
 from cifar10.output.metrics import EVALUATOR_FILE_NAME
 from cifar10.run import goals, results
 from cifar10.run.hooks.validation import ValidationRecorder
@@ -188,12 +188,13 @@ class _Run:
     def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
         if note is None or note["master_validates"] or not self.job.records.has_validation:
             return
-        checkpoint = checkpoints.latest(self.job.config.output_place)
+        place = self.job.config.output_place
+        checkpoint = checkpoints.latest(place)
         if checkpoint is None:
             return
-        path = self.history.path
-        if path is not None and not tf.io.gfile.exists(path):
-            self.history.validation = []  # A new run has begun, which has renamed the file.
+        if not tf.io.gfile.exists(tf.io.gfile.join(place, VALIDATION_FILE_NAME)):
+            # A new run may have begun, which has renamed the file.
+            self.history.validation = validations(place, checkpoints.latest_step(place))
         try:
             if self._recorder.validate_if_missing(checkpoint, self._stop):
                 self._changed = time.monotonic()

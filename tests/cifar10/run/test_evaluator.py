@@ -257,6 +257,17 @@ def test_an_evaluator_that_stays_has_only_the_validations_of_the_new_run(trainin
     assert training.validated == [2, 3]
 
 
+def test_an_evaluator_goes_on_with_the_curve_of_a_master_that_validated_before(training):
+    row = {"step": 1, "epoch": 0.1, "loss": 1.0, "accuracy": 0.5, "seconds": 1.0}
+    History(str(training.output / "history.json"), validation=[row]).save()
+    training.save(1)
+    training.follow(training.begin, lambda: None, lambda: training.save(2), lambda: training.end(2))
+    training.evaluate()
+    rows = json.loads((training.output / "result.json").read_text())["history"]["validation"]
+    assert rows[0] == row
+    assert [row["step"] for row in rows] == [1, 2]
+
+
 def test_an_evaluator_of_a_finished_run_ends_at_once(training):
     training.begin()
     training.save(1)
