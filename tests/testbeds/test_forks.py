@@ -24,7 +24,8 @@ from testbeds.processes import (
     tasks_started_by,
 )
 
-SLEEP = "import time; print('here', flush=True); time.sleep(1000)"
+# Short sleeps: Python heeds a SIGINT that comes just before a sleep only after it.
+SLEEP = "import time; print('here', flush=True)\nwhile True: time.sleep(0.05)"
 TELL = """
 import tensorflow.compat.v1 as tf
 import gc, json, os, pathlib, resource, signal, sys
