@@ -60,7 +60,7 @@ def _assert_end(demo: Demo) -> None:
         r" *\.venv/bin/python cifar10_main\.py --num-layers 20 --train-epochs 10 .*",
         r" *# 9 minutes.*",
         r" *\.venv/bin/python cifar10_main\.py --recipe fast --output-dir fast",
-        r" *# 13 minutes.*",
+        r" *# 10 minutes.*",
         r" *\.venv/bin/python cifar10_main\.py --train-batch-size=128",
         r" *# 80,000 steps of ResNet-44: 7 hours; up to a day on older CPUs",
     ]
