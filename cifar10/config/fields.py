@@ -10,9 +10,10 @@ from the settings, and `result.json` records their values.
 import dataclasses
 import math
 import posixpath
-from typing import ClassVar, NamedTuple, Optional
+from typing import ClassVar, Optional
 
 from cifar10 import models, schedules, schema
+from cifar10.config.done import NOTHING_DONE, Done
 from cifar10.models.fastnet import FastnetSettings
 from cifar10.models.mlp import MlpSettings
 from cifar10.models.resnet import ResNetSettings
@@ -32,21 +33,6 @@ KERNELS = ("auto", "own", "tensorflow")
 
 DEFAULT_TRAIN_STEPS = 80_000
 MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
-
-
-class Done(NamedTuple):
-    """How far training has come.
-
-    Attributes:
-      step: the global step.
-      examples_seen: the number of training images up to that step.
-    """
-
-    step: int = 0
-    examples_seen: int = 0
-
-
-NOTHING_DONE = Done()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Callable, Optional, TypeVar
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config.fields import Done
+from cifar10.config.done import Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.files import read_json, sync, write_json, write_text

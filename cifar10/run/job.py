@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.fields import NOTHING_DONE, Done
+from cifar10.config.done import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.host.activity import Activity
 from cifar10.host.files import require_writable

@@ -3,7 +3,7 @@
 import functools
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.fields import NOTHING_DONE, Done
+from cifar10.config.done import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import TrainingOver, UserError
 from cifar10.host.console import say

@@ -26,12 +26,6 @@ def make_workdir(folder: Path) -> Path:
     return folder
 
 
-def _as_in_a_shell() -> None:
-    """Makes a command heed what the tests ignore, which may run in the background or by nohup."""
-    for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(signum, signal.SIG_DFL)
-
-
 class Launcher:
     """Runs `python -m launch` with a state folder and a working directory of its own.
 
@@ -56,7 +50,6 @@ class Launcher:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            preexec_fn=_as_in_a_shell,
         )
         self._started.append(process)
         return process

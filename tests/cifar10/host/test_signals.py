@@ -35,8 +35,7 @@ def test_a_signal_is_remembered():
 def installed() -> Iterator[Callable[[], StopRequest]]:
     """A function that begins to handle signals, for the time of the test."""
     both = (signal.SIGTERM, signal.SIGINT)
-    # The tests may run in the background of a script.
-    before = {one: signal.signal(one, signal.default_int_handler) for one in both}
+    before = {one: signal.getsignal(one) for one in both}
 
     def install() -> StopRequest:
         stop = StopRequest()
@@ -85,7 +84,6 @@ from cifar10.host.signals import Stay, StopRequest
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.process_guard import ProcessGuard
 
-signal.signal(signal.SIGINT, signal.default_int_handler)
 stop = StopRequest()
 stop.install()
 ProcessGuard(LivenessMonitor({}, 60)).end_when(Stay(stop, lambda: False).check)

@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import pytest
 
-from cifar10.config.fields import Done
+from cifar10.config.done import Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.input.records import open_records

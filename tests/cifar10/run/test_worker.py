@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.spec import Cluster
-from cifar10.config.fields import NOTHING_DONE, Done
+from cifar10.config.done import NOTHING_DONE, Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, Stopped, TrainingError
 from cifar10.host import activity

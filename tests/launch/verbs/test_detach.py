@@ -308,29 +308,21 @@ def test_a_signal_ends_attach_and_leaves_the_terminal_as_it_was(
     launcher.verb("stop")
 
 
-def test_ctrl_c_in_a_script_stops_without_a_question(launcher: Launcher) -> None:
+@pytest.mark.parametrize(
+    ("key", "signum"), [("\x03", signal.SIGINT), ("\x1c", signal.SIGQUIT)], ids=["c", "backslash"]
+)
+def test_ctrl_in_a_script_stops_without_a_question_and_leaves_the_terminal_as_it_was(
+    launcher: Launcher, key: str, signum: signal.Signals
+) -> None:
     words = launcher.up_words(TWO, "--", "steps=100000")
     with in_a_script(launcher, "up", *words) as terminal:
         terminal.wait_for_words(" elapsed")
         launcher.wait_for_log("worker/0", "step 3/")
-        terminal.type("\x03")
+        terminal.type(key)
         assert terminal.finish() == 0
-        assert "exit code 130: stopped by SIGINT" in terminal.all_lines
-        assert terminal.all_lines[-2:] == ["code 130", "echo"]
+        assert f"exit code {128 + signum}: stopped by {signum.name}" in terminal.all_lines
+        assert terminal.all_lines[-2:] == [f"code {128 + signum}", "echo"]
         assert QUESTION.encode() not in terminal.raw
-    assert launcher.verb("logs", "master/0").endswith("saved\n")
-    assert_nothing_left(launcher.run_id())
-
-
-def test_ctrl_backslash_stops_a_run_and_leaves_the_terminal_as_it_was(launcher: Launcher) -> None:
-    words = launcher.up_words(TWO, "--", "steps=100000")
-    with in_a_script(launcher, "up", *words) as terminal:
-        terminal.wait_for_words(" elapsed")
-        launcher.wait_for_log("worker/0", "step 3/")
-        terminal.type("\x1c")
-        assert terminal.finish() == 0
-        assert "exit code 131: stopped by SIGQUIT" in terminal.all_lines
-        assert terminal.all_lines[-2:] == ["code 131", "echo"]
         assert not terminal.screen.cursor.hidden
     assert launcher.verb("logs", "master/0").endswith("saved\n")
     assert_nothing_left(launcher.run_id())
