@@ -94,6 +94,18 @@ def test_a_worker_that_is_gone_for_good_is_named_where_each_update_needs_it(data
         assert misses(tasks, "master/0", "worker/0")
 
 
+def test_a_ps_that_hangs_for_a_while_costs_nothing_but_time(data, tmp_path):
+    arguments = (data, *SETTINGS, f"--train-steps={STEPS}", "--cluster-timeout=60")
+    with cluster(tmp_path, *arguments) as tasks:
+        tasks.start()
+        tasks.wait_for_output("master/0", "validation accuracy")
+        tasks.kill("ps/0", signal.SIGSTOP)
+        time.sleep(5)
+        tasks.kill("ps/0", signal.SIGCONT)
+        tasks.wait()
+    assert STEPS <= last_step(tmp_path) <= STEPS + 3
+
+
 def test_a_ps_that_hangs_is_named_by_all_who_need_it(data, tmp_path):
     with cluster(tmp_path, data, *SETTINGS, GIVE_UP) as tasks:
         tasks.start()
