@@ -21,8 +21,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(folder / "jobs", data, Size(stopped_secs=2, slow_secs=5), folder / "logs")
 
 
-def test_a_job_that_nothing_breaks_is_complete_and_leaves_nothing(bench: Bench) -> None:
-    assert bench.undisturbed_secs(Shape("sync")) > 0  # An error names what is wrong.
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_job_that_nothing_breaks_is_complete_and_leaves_nothing(bench: Bench, mode: str) -> None:
+    assert bench.undisturbed_secs(Shape(mode)) > 0  # An error names what is wrong.
 
 
 @pytest.mark.parametrize(
