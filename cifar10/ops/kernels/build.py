@@ -112,6 +112,8 @@ def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:
         for name in _FUNCTIONS:
             flags = (f"-march={architecture}", f"-DINSTRUCTIONS={instructions}")
             yield library.SOURCE_DIR / name, flags
+    flags = ("-march=x86-64-v4", "-mavx512bf16", "-DINSTRUCTIONS=avx512_bf16")
+    yield library.SOURCE_DIR / "winograd.cc", flags
 
 
 def _run(command: Sequence[object]) -> None:

@@ -35,6 +35,17 @@ inline bool HasWideRegisters() {
   return has;
 }
 
+// Whether it also multiplies pairs of bfloat16s, likewise.
+inline bool HasPairs() {
+  static const bool has = [] {
+    const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
+    const std::string name = most == nullptr ? "" : most;
+    if (name == "AVX512_CORE" || name == "AVX512_CORE_VNNI") return false;
+    return HasWideRegisters() && __builtin_cpu_supports("avx512bf16");
+  }();
+  return has;
+}
+
 template <typename T>
 const typename BitsOf<T>::Type* Read(const tensorflow::Tensor& tensor) {
   return reinterpret_cast<const typename BitsOf<T>::Type*>(tensor.flat<T>().data());

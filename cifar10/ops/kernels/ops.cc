@@ -94,7 +94,9 @@ const Functions<float>& FunctionsOf(const Shape& shape, float) {
 }
 
 const Functions<uint16_t>& FunctionsOf(const Shape& shape, uint16_t) {
-  return (HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16)[shape.Tile() == 5];
+  const bool is_five = shape.Tile() == 5;
+  if (HasPairs()) return avx512_bf16::kBfloat16[is_five];
+  return (HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16)[is_five];
 }
 
 Status Check(const Tensor& images, int64_t filters, Shape* shape) {

@@ -19,8 +19,8 @@ static_assert(kChannels % kLanes == 0 && kInputs % kRows == 0, "no channel is le
 // or near caches serve for many, few enough that what is computed of them stays there, too.
 constexpr int64_t kTilesTogether = 16;
 
-// What is computed with tiles of kTile x kTile outputs.
-template <int kTile>
+// What is computed with tiles of kTile x kTile outputs, and products of such factors.
+template <int kTile, typename Factor>
 struct Tiles {
   // Inputs of a tile along an axis, and points of evaluation; those of both axes.
   static constexpr int kPoints = kTile + 2, kPlanes = kPoints * kPoints;
@@ -39,17 +39,17 @@ struct Tiles {
   struct Scratch {
     Scratch(const Shape& shape, float* memory)
         : tiles(TilesOf(shape, RowsTogether(shape))),
-          inputs(memory),
-          outputs(inputs + kPoints * kPoints * tiles * shape.inputs),
-          lines(outputs + kPoints * kPoints * tiles * shape.filters),
+          inputs(reinterpret_cast<Factor*>(memory)),
+          outputs(memory + kPlanes * tiles * shape.inputs),
+          upstream(reinterpret_cast<Factor*>(outputs)),
+          lines(outputs + kPlanes * tiles * shape.filters),
           zeros(lines + kPoints * LineSize(shape)) {
       std::fill_n(zeros, LineSize(shape), 0.0f);
     }
 
     static int64_t Size(const Shape& shape) {
       const int64_t tiles = TilesOf(shape, RowsTogether(shape));
-      return kPoints * kPoints * tiles * (shape.inputs + shape.filters) +
-             (kPoints + 1) * LineSize(shape);
+      return kPlanes * tiles * (shape.inputs + shape.filters) + (kPoints + 1) * LineSize(shape);
     }
 
     // What a row of tiles sees of a line, at most.
@@ -57,11 +57,12 @@ struct Tiles {
       return (shape.Across() * kTile + 2) * std::max(shape.inputs, shape.filters);
     }
 
-    const int64_t tiles;   // that there is room for
-    float* const inputs;   // [points, points, tiles, inputs], images that are evaluated
-    float* const outputs;  // [points, points, tiles, filters]: not interpolated yet; or upstream
-    float* const lines;    // [points, tiles across * kTile + 2, channels], one axis done
-    float* const zeros;    // a line
+    const int64_t tiles;     // that there is room for
+    Factor* const inputs;    // [points, points, tiles, inputs], images that are evaluated
+    float* const outputs;    // [points, points, tiles, filters], not interpolated yet
+    Factor* const upstream;  // likewise, gradients of outputs that are evaluated, in their place
+    float* const lines;      // [points, tiles across * kTile + 2, channels], one axis done
+    float* const zeros;      // a line
   };
 
   // The first line of a row of tiles, of images with so many channels.
@@ -95,15 +96,15 @@ struct Tiles {
 
   // The point from which on the caches are asked for what the next rows of tiles need. Later it
   // would not arrive in time; earlier the filters of the points in between would displace it.
-  static int64_t FirstAhead(const Shape& shape) {
+  static int64_t FirstAhead(int64_t size) {
     constexpr int64_t kFloats = 1 << 16;  // 256 KiB: a quarter of a Zen 4's second cache
-    return kPlanes - std::clamp<int64_t>(kFloats / (shape.inputs * shape.filters), 1, kPlanes);
+    return kPlanes - std::clamp<int64_t>(kFloats / size, 1, kPlanes);
   }
 
   // Whether filters, or their sums, come from so far that the caches are asked for them, too.
-  static bool AreFar(const Shape& shape) {
+  static bool AreFar(int64_t size) {
     constexpr int64_t kFloats = 1 << 20;
-    return kPlanes * shape.inputs * shape.filters > kFloats;
+    return kPlanes * size > kFloats;
   }
 
   // Lines of an image from `top` on, those that it does not have as zeros.
@@ -121,27 +122,26 @@ struct Tiles {
   // some numbers of the one before, which are computed twice.
   static INLINE int64_t Whole(int64_t next, int64_t all) { return std::min(next, all - kLanes); }
 
-  // Transforms all channels: reads kIn vectors `in_step` apart, writes kOut that are `out_step`
-  // apart.
-  template <int kIn, int kOut, void (*transform)(const Lanes*, Lanes*)>
-  static INLINE void Transform(int64_t channels, const float* from, int64_t in_step, float* to,
-                               int64_t out_step) {
+  // Transforms all channels: reads kIn vectors `in_step` apart, calls put(index, channel, vector)
+  // for kOut.
+  template <int kIn, int kOut, void (*transform)(const Lanes*, Lanes*), typename Put>
+  static INLINE void Transform(int64_t channels, const float* from, int64_t in_step,
+                               const Put& put) {
     for (int64_t next = 0; next < channels; next += kLanes) {
       const int64_t channel = Whole(next, channels);
       Lanes in[kIn], out[kOut];
       for (int index = 0; index < kIn; ++index) in[index] = Load(from + index * in_step + channel);
       transform(in, out);
-      for (int index = 0; index < kOut; ++index) Store(to + index * out_step + channel, out[index]);
+      for (int index = 0; index < kOut; ++index) put(index, channel, out[index]);
     }
   }
 
   // Evaluates the inputs of `rows` rows of tiles from `begin` on.
-  template <typename Element>
+  template <Neighbours neighbours, typename Element>
   static INLINE void EvaluateInputs(const Shape& shape, int64_t begin, int64_t rows,
                                     const Element* images, const Scratch& scratch) {
     const int64_t channels = shape.inputs, line = shape.width * channels;
     const int64_t across = shape.Across(), down = shape.Down();
-    const int64_t step = scratch.tiles * channels;
     const int64_t padded = (across * kTile + 2) * channels;
     for (int point = 0; point < kPoints; ++point) {
       float* const to = scratch.lines + point * padded;
@@ -166,9 +166,12 @@ struct Tiles {
       for (int point = 0; point < kPoints; ++point) {
         for (int64_t tile = 0; tile < across; ++tile) {
           const float* const from = scratch.lines + point * padded + tile * kTile * channels;
-          float* const to =
-              scratch.inputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
-          Transform<kPoints, kPoints, Tile<kTile>::OfInputs>(channels, from, channels, to, step);
+          const Place<Factor, neighbours> place(
+              scratch.inputs, point * kPoints * scratch.tiles + row * across + tile, channels);
+          Transform<kPoints, kPoints, Tile<kTile>::OfInputs>(
+              channels, from, channels, [&](int index, int64_t channel, Lanes out) INLINE_LAMBDA {
+                place.Put(index * scratch.tiles, channel, out);
+              });
         }
       }
     }
@@ -180,7 +183,6 @@ struct Tiles {
                                       const Element* upstream, const Scratch& scratch) {
     const int64_t channels = shape.filters, line = shape.width * channels;
     const int64_t across = shape.Across(), down = shape.Down();
-    const int64_t step = scratch.tiles * channels;
     const int64_t padded = across * kTile * channels;
     for (int point = 0; point < kPoints; ++point) {
       float* const to = scratch.lines + point * padded;
@@ -202,9 +204,12 @@ struct Tiles {
       for (int point = 0; point < kPoints; ++point) {
         for (int64_t tile = 0; tile < across; ++tile) {
           const float* const from = scratch.lines + point * padded + tile * kTile * channels;
-          float* const to =
-              scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
-          Transform<kTile, kPoints, Tile<kTile>::OfUpstream>(channels, from, channels, to, step);
+          const Place<Factor, Neighbours::kRows> place(
+              scratch.upstream, point * kPoints * scratch.tiles + row * across + tile, channels);
+          Transform<kTile, kPoints, Tile<kTile>::OfUpstream>(
+              channels, from, channels, [&](int index, int64_t channel, Lanes out) INLINE_LAMBDA {
+                place.Put(index * scratch.tiles, channel, out);
+              });
         }
       }
     }
@@ -225,7 +230,10 @@ struct Tiles {
           const float* const from =
               scratch.outputs + (point * kPoints * scratch.tiles + row * across + tile) * channels;
           float* const to = scratch.lines + point * padded + tile * kTile * channels;
-          Transform<kPoints, kTile, Tile<kTile>::ToOutputs>(channels, from, step, to, channels);
+          Transform<kPoints, kTile, Tile<kTile>::ToOutputs>(
+              channels, from, step, [&](int index, int64_t channel, Lanes out) INLINE_LAMBDA {
+                Store(to + index * channels + channel, out);
+              });
         }
       }
       const int64_t image = (begin + row) / down, top = (begin + row) % down * kTile;
@@ -247,8 +255,8 @@ struct Tiles {
 
   // Multiplies kRows rows and all columns, `width` of them; see products.h.
   template <bool adds>
-  static INLINE void MultiplyRows(int64_t depth, const float* left, int64_t row_step, int64_t step,
-                                  const float* right, int64_t width, float* to) {
+  static INLINE void MultiplyRows(int64_t depth, const Factor* left, int64_t row_step,
+                                  int64_t step, const Factor* right, int64_t width, float* to) {
     int64_t at = 0;
     for (; at + kColumns * kLanes <= width; at += kColumns * kLanes) {
       Multiply<kColumns, adds>(depth, left, row_step, step, right + at, width, to + at, width);
@@ -263,12 +271,14 @@ struct Tiles {
                        float* memory) {
     const Scratch scratch(shape, memory);
     const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
-    const int64_t size = inputs * filters, first_ahead = FirstAhead(shape);
-    const bool are_far = AreFar(shape);
+    const int64_t depth = inputs / kNumbers<Factor>, size = depth * filters;
+    const Factor* const factors = reinterpret_cast<const Factor*>(evaluated);
+    const int64_t first_ahead = FirstAhead(size);
+    const bool are_far = AreFar(size);
     for (int64_t row = begin; row < end; row += together) {
       const int64_t rows = std::min(together, end - row), tiles = TilesOf(shape, rows);
       const int64_t next = row + rows, after = std::min(next + together, end);
-      EvaluateInputs(shape, row, rows, images, scratch);
+      EvaluateInputs<Neighbours::kChannels>(shape, row, rows, images, scratch);
       Ahead to_read(LinesOf(shape, images, inputs, next), LinesOf(shape, images, inputs, after),
                     kPlanes - first_ahead);
       Ahead to_write(LinesOf(shape, outputs, filters, row), LinesOf(shape, outputs, filters, next),
@@ -278,12 +288,12 @@ struct Tiles {
           to_read.FetchPiece();
           to_write.FetchPiece();
         }
-        const float* const right = evaluated + point * size;
-        Ahead far(right + size, evaluated + std::min(point + 2, kPlanes) * size, tiles / kRows);
+        const Factor* const right = factors + point * size;
+        Ahead far(right + size, factors + std::min(point + 2, kPlanes) * size, tiles / kRows);
         for (int64_t tile = 0; tile < tiles; tile += kRows) {
           if (are_far) far.FetchPiece();
           const int64_t from = point * scratch.tiles + tile;
-          MultiplyRows<false>(inputs, scratch.inputs + from * inputs, inputs, 1, right, filters,
+          MultiplyRows<false>(depth, scratch.inputs + from * depth, depth, 1, right, filters,
                               scratch.outputs + from * filters);
         }
       }
@@ -296,12 +306,13 @@ struct Tiles {
                         const Element* upstream, float* sums, float* memory) {
     const Scratch scratch(shape, memory);
     const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
-    const int64_t size = inputs * filters, first_ahead = FirstAhead(shape);
-    const bool are_far = AreFar(shape);
+    const int64_t size = inputs * filters, first_ahead = FirstAhead(size);
+    const bool are_far = AreFar(size);
     for (int64_t row = begin; row < end; row += together) {
       const int64_t rows = std::min(together, end - row), tiles = rows * shape.Across();
+      const int64_t depth = (tiles + kNumbers<Factor> - 1) / kNumbers<Factor>;
       const int64_t next = row + rows, after = std::min(next + together, end);
-      EvaluateInputs(shape, row, rows, images, scratch);
+      EvaluateInputs<Neighbours::kRows>(shape, row, rows, images, scratch);
       EvaluateUpstream(shape, row, rows, upstream, scratch);
       Ahead of_images(LinesOf(shape, images, inputs, next), LinesOf(shape, images, inputs, after),
                       kPlanes - first_ahead);
@@ -312,34 +323,50 @@ struct Tiles {
           of_images.FetchPiece();
           of_upstream.FetchPiece();
         }
-        const float* const left = scratch.inputs + point * scratch.tiles * inputs;
-        const float* const right = scratch.outputs + point * scratch.tiles * filters;
+        const int64_t from = point * scratch.tiles / kNumbers<Factor>;
+        const Factor* const left = scratch.inputs + from * inputs;
+        const Factor* const right = scratch.upstream + from * filters;
         float* const to = sums + point * size;
         Ahead far(to + size, sums + std::min(point + 2, kPlanes) * size, inputs / kRows);
         for (int64_t input = 0; input < inputs; input += kRows) {
           if (are_far) far.FetchPiece();
-          MultiplyRows<true>(tiles, left + input, 1, inputs, right, filters, to + input * filters);
+          MultiplyRows<true>(depth, left + input, 1, inputs, right, filters, to + input * filters);
         }
       }
     }
   }
 
+  // Evaluates a vector of filters at all points. Those of the 3x3 weights lie `size` apart.
+  template <typename Element>
+  static INLINE void EvaluateVector(const Element* weights, int64_t size, Lanes out[kPlanes]) {
+    Lanes columns[kPoints][3];
+    for (int column = 0; column < 3; ++column) {
+      Lanes in[3], points[kPoints];
+      for (int row = 0; row < 3; ++row) in[row] = Load(weights + (row * 3 + column) * size);
+      Tile<kTile>::OfFilter(in, points);
+      for (int point = 0; point < kPoints; ++point) columns[point][column] = points[point];
+    }
+    for (int point = 0; point < kPoints; ++point) {
+      Tile<kTile>::OfFilter(columns[point], out + point * kPoints);
+    }
+  }
+
   template <typename Element>
   static void Evaluate(const Shape& shape, const Element* weights, float* evaluated) {
-    const int64_t size = shape.inputs * shape.filters;
-    for (int64_t at = 0; at < size; at += kLanes) {
-      Lanes columns[kPoints][3];
-      for (int column = 0; column < 3; ++column) {
-        Lanes in[3], out[kPoints];
-        for (int row = 0; row < 3; ++row) in[row] = Load(weights + (row * 3 + column) * size + at);
-        Tile<kTile>::OfFilter(in, out);
-        for (int point = 0; point < kPoints; ++point) columns[point][column] = out[point];
-      }
-      for (int point = 0; point < kPoints; ++point) {
-        Lanes out[kPoints];
-        Tile<kTile>::OfFilter(columns[point], out);
-        for (int index = 0; index < kPoints; ++index) {
-          Store(evaluated + (point * kPoints + index) * size + at, out[index]);
+    constexpr int kTogether = kNumbers<Factor>;
+    const int64_t filters = shape.filters, size = shape.inputs * filters;
+    Factor* const factors = reinterpret_cast<Factor*>(evaluated);
+    for (int64_t input = 0; input < shape.inputs; input += kTogether) {
+      for (int64_t filter = 0; filter < filters; filter += kLanes) {
+        Lanes out[kTogether][kPlanes];
+        for (int index = 0; index < kTogether; ++index) {
+          EvaluateVector(weights + (input + index) * filters + filter, size, out[index]);
+        }
+        Factor* const to = factors + input / kTogether * filters + filter;
+        for (int plane = 0; plane < kPlanes; ++plane) {
+          Lanes numbers[kTogether];
+          for (int index = 0; index < kTogether; ++index) numbers[index] = out[index][plane];
+          StoreFactors(to + plane * (size / kTogether), numbers);
         }
       }
     }
@@ -369,16 +396,21 @@ struct Tiles {
   }
 };
 
-template <int tile, typename Element>
-constexpr Functions<Element> kAll = {
-    Tiles<tile>::Scratch::Size, Tiles<tile>::template Convolve<Element>,
-    Tiles<tile>::template Correlate<Element>, Tiles<tile>::template Evaluate<Element>,
-    Tiles<tile>::template Interpolate<Element>};
+template <int tile, typename Factor, typename Element>
+constexpr Functions<Element> kAll = {Tiles<tile, Factor>::Scratch::Size,
+                                     Tiles<tile, Factor>::template Convolve<Element>,
+                                     Tiles<tile, Factor>::template Correlate<Element>,
+                                     Tiles<tile, Factor>::template Evaluate<Element>,
+                                     Tiles<tile, Factor>::template Interpolate<Element>};
 
 }  // namespace
 
-const TileFunctions<float> kFloat = {kAll<4, float>, kAll<5, float>};
-const TileFunctions<uint16_t> kBfloat16 = {kAll<4, uint16_t>, kAll<5, uint16_t>};
+#ifdef __AVX512BF16__
+const TileFunctions<uint16_t> kBfloat16 = {kAll<4, Pair, uint16_t>, kAll<5, Pair, uint16_t>};
+#else
+const TileFunctions<float> kFloat = {kAll<4, float, float>, kAll<5, float, float>};
+const TileFunctions<uint16_t> kBfloat16 = {kAll<4, float, uint16_t>, kAll<5, float, uint16_t>};
+#endif
 
 }  // namespace INSTRUCTIONS
 }  // namespace cifar10

@@ -74,6 +74,11 @@ extern const TileFunctions<float> kFloat;
 extern const TileFunctions<uint16_t> kBfloat16;
 }  // namespace avx512
 
+// Products of pairs of bfloat16s.
+namespace avx512_bf16 {
+extern const TileFunctions<uint16_t> kBfloat16;
+}  // namespace avx512_bf16
+
 namespace avx2 {
 extern const TileFunctions<float> kFloat;
 extern const TileFunctions<uint16_t> kBfloat16;
