@@ -1,6 +1,7 @@
 // TensorFlow's ops around winograd.h and small_images.h, for CPUs.
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "dispatch.h"
@@ -90,13 +91,23 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
     });
 
 const Functions<float>& FunctionsOf(const Shape& shape, float) {
-  return (HasWideRegisters() ? avx512::kFloat : avx2::kFloat)[shape.Tile() == 5];
+  return (HasWideRegisters() ? avx512::kFloat : avx2::kFloat)[shape.Tile() - 3];
 }
 
 const Functions<uint16_t>& FunctionsOf(const Shape& shape, uint16_t) {
-  const bool is_five = shape.Tile() == 5;
-  if (HasPairs()) return avx512_bf16::kBfloat16[is_five];
-  return (HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16)[is_five];
+  const auto& wide = HasPairs() ? avx512_bf16::kBfloat16 : avx512::kBfloat16;
+  return (HasWideRegisters() ? wide : avx2::kBfloat16)[shape.Tile() - 3];
+}
+
+// Whether a convolution, or the gradient of filters if it `correlates`, takes the steps of
+// small_images.h: an image is a single tile, and smaller tiles of pairs would not be faster.
+template <typename Bits>
+bool TakesSmallSteps(const Shape& shape, bool correlates) {
+  // More filters, or their sums, would come from too far for the few tiles that share them.
+  constexpr int64_t kMost = 256 * 256;
+  const int side = SmallImages::SideOf(shape);
+  if (side == 0 || shape.inputs * shape.filters > kMost) return side > 0;
+  return !(std::is_same<Bits, uint16_t>::value && HasPairs()) || (side == 7 && correlates);
 }
 
 Status Check(const Tensor& images, int64_t filters, Shape* shape) {
@@ -196,7 +207,7 @@ void Convolve(OpKernelContext* context, const Shape& shape, bool transposes,
               const Epilogue<typename BitsOf<T>::Type>& epilogue, Tensor* outputs) {
   using Bits = typename BitsOf<T>::Type;
   const Tensor &images = context->input(0), &weights = context->input(1);
-  if (SmallImages::SideOf(shape) > 0) {
+  if (TakesSmallSteps<Bits>(shape, false)) {
     SmallImageSteps<Bits>(PoolOf(context), shape)
         .Convolve(Read<T>(images), transposes, Read<T>(weights), epilogue, Write<T>(outputs));
     return;
@@ -307,12 +318,13 @@ class Conv3x3BackpropFilter : public OpKernel {
     Tensor* gradient;
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, {3, 3, shape.inputs, shape.filters}, &gradient));
-    if (SmallImages::SideOf(shape) > 0) {
-      SmallImageSteps<typename BitsOf<T>::Type>(PoolOf(context), shape)
+    using Bits = typename BitsOf<T>::Type;
+    if (TakesSmallSteps<Bits>(shape, true)) {
+      SmallImageSteps<Bits>(PoolOf(context), shape)
           .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
       return;
     }
-    const auto& functions = FunctionsOf(shape, typename BitsOf<T>::Type());
+    const auto& functions = FunctionsOf(shape, Bits());
     // Each part has sums of its own, so that they are added in the same order in each run.
     const int64_t size = shape.Points() * shape.inputs * shape.filters;
     Parts parts;

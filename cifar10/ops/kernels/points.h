@@ -1,5 +1,5 @@
-// Winograd's minimal filtering along one dimension: tiles of four outputs, by products at six
-// points, or of five, by products at seven.
+// Winograd's minimal filtering along one dimension: tiles of three outputs, by products at five
+// points, of four, at six, or of five, at seven.
 
 #ifndef CIFAR10_KERNELS_POINTS_H_
 #define CIFAR10_KERNELS_POINTS_H_
@@ -80,6 +80,9 @@ struct Tile<4> {
     out[2] = A2 * even_a + B2 * even_b + in[5];
   }
 };
+
+template <>
+struct Tile<3> : Odd<3> {};
 
 template <>
 struct Tile<5> : Odd<5> {};

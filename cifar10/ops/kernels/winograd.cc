@@ -406,10 +406,13 @@ constexpr Functions<Element> kAll = {Tiles<tile, Factor>::Scratch::Size,
 }  // namespace
 
 #ifdef __AVX512BF16__
-const TileFunctions<uint16_t> kBfloat16 = {kAll<4, Pair, uint16_t>, kAll<5, Pair, uint16_t>};
+const TileFunctions<uint16_t> kBfloat16 = {kAll<3, Pair, uint16_t>, kAll<4, Pair, uint16_t>,
+                                           kAll<5, Pair, uint16_t>};
 #else
-const TileFunctions<float> kFloat = {kAll<4, float, float>, kAll<5, float, float>};
-const TileFunctions<uint16_t> kBfloat16 = {kAll<4, float, uint16_t>, kAll<5, float, uint16_t>};
+const TileFunctions<float> kFloat = {kAll<3, float, float>, kAll<4, float, float>,
+                                     kAll<5, float, float>};
+const TileFunctions<uint16_t> kBfloat16 = {kAll<3, float, uint16_t>, kAll<4, float, uint16_t>,
+                                           kAll<5, float, uint16_t>};
 #endif
 
 }  // namespace INSTRUCTIONS
