@@ -34,10 +34,12 @@ class ConvAlgorithms:
 
     Attributes:
       own: whether `own_kernels` is allowed.
+      pairs: whether `own_pairs` takes its place.
       by_images: whether `by_images` is allowed.
     """
 
     own: bool = False
+    pairs: bool = False
     by_images: bool = False
 
 
@@ -58,7 +60,7 @@ def choose(
       early: whether the gradient of the images is still needed, see `Algorithm`.
     """
     if allowed.own and fits_kernels(x, weights, settings):
-        return own_kernels
+        return own_pairs if allowed.pairs else own_kernels
     if allowed.by_images and pieces_of(x, weights, settings):
         return by_images
     return tensorflow
@@ -80,7 +82,28 @@ def own_kernels(
 
     The gradient of images whose channels are not as many as filters may be is TensorFlow's.
     """
-    forwards, of_input, of_filters = _own_ops()
+    return _own(x, weights, settings, early, pairs=False)
+
+
+def own_pairs(
+    x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
+) -> tf.Tensor:
+    """Computes a convolution as `own_kernels` does, perhaps less exactly; an `Algorithm`.
+
+    What is multiplied is rounded to bfloat16, too, if `x` is bfloat16 and the CPU multiplies pairs
+    of them (AVX512-BF16).
+    """
+    return _own(x, weights, settings, early, pairs=True)
+
+
+def _own(
+    x: tf.Tensor,
+    weights: tf.Tensor,
+    settings: dict[str, Any],
+    early: Optional[tf.Tensor],
+    pairs: bool,
+) -> tf.Tensor:
+    forwards, of_input, of_filters = _own_ops(pairs)
     if weights.shape[2] % library.CHANNELS:
         _, of_input, _ = _tensorflow_ops(settings)
     return _with_gradients(x, weights, early, forwards, of_input, of_filters)
@@ -140,12 +163,14 @@ def _tensorflow_ops(settings: dict[str, Any]) -> tuple[Callable[..., tf.Tensor],
     )
 
 
-def _own_ops() -> tuple[Callable[..., tf.Tensor], ...]:
+def _own_ops(pairs: bool) -> tuple[Callable[..., tf.Tensor], ...]:
     ops = library.load()
     return (
-        ops.cifar10_conv3x3,
-        lambda x, weights, upstream: ops.cifar10_conv3x3(upstream, weights, transposes=True),
-        lambda x, weights, upstream: ops.cifar10_conv3x3_backprop_filter(x, upstream),
+        lambda x, weights: ops.cifar10_conv3x3(x, weights, pairs=pairs),
+        lambda x, weights, upstream: ops.cifar10_conv3x3(
+            upstream, weights, transposes=True, pairs=pairs
+        ),
+        lambda x, weights, upstream: ops.cifar10_conv3x3_backprop_filter(x, upstream, pairs=pairs),
     )
 
 

@@ -30,7 +30,8 @@ using tensorflow::shape_inference::ShapeHandle;
 
 constexpr char kSizes[] =
     "Images are not empty, filters come in multiples of 16, channels in multiples of 8 from 16 on, "
-    "and of 16 for images of a single tile; padding is SAME, stride 1.";
+    "and of 16 for images of a single tile; padding is SAME, stride 1. With `pairs`, what is "
+    "multiplied is rounded to bfloat16 if T is bfloat16 and the CPU multiplies pairs of them.";
 
 REGISTER_OP("Cifar10Conv3x3")
     .Input("images: T")
@@ -38,6 +39,7 @@ REGISTER_OP("Cifar10Conv3x3")
     .Output("outputs: T")
     .Attr("T: {float, bfloat16}")
     .Attr("transposes: bool = false")
+    .Attr("pairs: bool = false")
     .Doc(kSizes)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle images, weights;
@@ -81,6 +83,7 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
     .Input("upstream: T")
     .Output("gradient: T")
     .Attr("T: {float, bfloat16}")
+    .Attr("pairs: bool = false")
     .Doc(kSizes)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle images, upstream;
@@ -90,24 +93,29 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
       return tensorflow::OkStatus();
     });
 
-const Functions<float>& FunctionsOf(const Shape& shape, float) {
+// Whether pairs of bfloat16s are multiplied where that is allowed.
+template <typename T>
+bool MultipliesPairs(bool allowed) {
+  return allowed && std::is_same<T, bfloat16>::value && HasPairs();
+}
+
+const Functions<float>& FunctionsOf(const Shape& shape, bool, float) {
   return (HasWideRegisters() ? avx512::kFloat : avx2::kFloat)[shape.Tile() - 3];
 }
 
-const Functions<uint16_t>& FunctionsOf(const Shape& shape, uint16_t) {
-  const auto& wide = HasPairs() ? avx512_bf16::kBfloat16 : avx512::kBfloat16;
+const Functions<uint16_t>& FunctionsOf(const Shape& shape, bool pairs, uint16_t) {
+  const auto& wide = pairs ? avx512_bf16::kBfloat16 : avx512::kBfloat16;
   return (HasWideRegisters() ? wide : avx2::kBfloat16)[shape.Tile() - 3];
 }
 
-// Whether a convolution, or the gradient of filters if it `correlates`, takes the steps of
-// small_images.h: an image is a single tile, and smaller tiles of pairs would not be faster.
-template <typename Bits>
-bool TakesSmallSteps(const Shape& shape, bool correlates) {
+// Whether images, or the gradient of filters if it `correlates`, take the steps of small_images.h:
+// each image is a single tile, and smaller tiles of pairs would not be faster.
+bool TakesSmallSteps(const Shape& shape, bool pairs, bool correlates) {
   // More filters, or their sums, would come from too far for the few tiles that share them.
   constexpr int64_t kMost = 256 * 256;
   const int side = SmallImages::SideOf(shape);
   if (side == 0 || shape.inputs * shape.filters > kMost) return side > 0;
-  return !(std::is_same<Bits, uint16_t>::value && HasPairs()) || (side == 7 && correlates);
+  return !pairs || (side == 7 && correlates);
 }
 
 Status Check(const Tensor& images, int64_t filters, Shape* shape) {
@@ -203,16 +211,16 @@ Status SizesOf(OpKernelContext* context, bool transposes, Shape* shape) {
 
 // The convolution of inputs 0 and 1, images and weights.
 template <typename T>
-void Convolve(OpKernelContext* context, const Shape& shape, bool transposes,
+void Convolve(OpKernelContext* context, const Shape& shape, bool transposes, bool pairs,
               const Epilogue<typename BitsOf<T>::Type>& epilogue, Tensor* outputs) {
   using Bits = typename BitsOf<T>::Type;
   const Tensor &images = context->input(0), &weights = context->input(1);
-  if (TakesSmallSteps<Bits>(shape, false)) {
+  if (TakesSmallSteps(shape, pairs, false)) {
     SmallImageSteps<Bits>(PoolOf(context), shape)
         .Convolve(Read<T>(images), transposes, Read<T>(weights), epilogue, Write<T>(outputs));
     return;
   }
-  const auto& functions = FunctionsOf(shape, Bits());
+  const auto& functions = FunctionsOf(shape, pairs, Bits());
   Tensor evaluated;
   OP_REQUIRES_OK(
       context, context->allocate_temp(tensorflow::DT_FLOAT,
@@ -239,6 +247,7 @@ class Conv3x3 : public OpKernel {
  public:
   explicit Conv3x3(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("transposes", &transposes_));
+    OP_REQUIRES_OK(context, context->GetAttr("pairs", &pairs_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -248,11 +257,11 @@ class Conv3x3 : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(
                        0, {shape.count, shape.height, shape.width, shape.filters}, &outputs));
-    Convolve<T>(context, shape, transposes_, {}, outputs);
+    Convolve<T>(context, shape, transposes_, MultipliesPairs<T>(pairs_), {}, outputs);
   }
 
  private:
-  bool transposes_;
+  bool transposes_, pairs_;
 };
 
 template <typename T>
@@ -290,7 +299,7 @@ class Conv3x3NormRelu : public OpKernel {
     } else {
       OP_REQUIRES_OK(context, context->allocate_output(0, expected, &y));
     }
-    Convolve<T>(context, shape, false, epilogue, y);
+    Convolve<T>(context, shape, false, false, epilogue, y);
   }
 
  private:
@@ -302,7 +311,9 @@ class Conv3x3NormRelu : public OpKernel {
 template <typename T>
 class Conv3x3BackpropFilter : public OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit Conv3x3BackpropFilter(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("pairs", &pairs_));
+  }
 
   void Compute(OpKernelContext* context) override {
     const Tensor &images = context->input(0), &upstream = context->input(1);
@@ -319,12 +330,13 @@ class Conv3x3BackpropFilter : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, {3, 3, shape.inputs, shape.filters}, &gradient));
     using Bits = typename BitsOf<T>::Type;
-    if (TakesSmallSteps<Bits>(shape, true)) {
+    const bool pairs = MultipliesPairs<T>(pairs_);
+    if (TakesSmallSteps(shape, pairs, true)) {
       SmallImageSteps<Bits>(PoolOf(context), shape)
           .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
       return;
     }
-    const auto& functions = FunctionsOf(shape, Bits());
+    const auto& functions = FunctionsOf(shape, pairs, Bits());
     // Each part has sums of its own, so that they are added in the same order in each run.
     const int64_t size = shape.Points() * shape.inputs * shape.filters;
     Parts parts;
@@ -341,6 +353,9 @@ class Conv3x3BackpropFilter : public OpKernel {
     }
     functions.interpolate(shape, all, Write<T>(gradient));
   }
+
+ private:
+  bool pairs_;
 };
 
 #define REGISTER(T)                                                                               \

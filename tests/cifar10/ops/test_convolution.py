@@ -104,6 +104,8 @@ ALL = ConvAlgorithms(own=True, by_images=True)
         ((64, 8, 8), 64, None, ALL, "own_kernels"),
         ((64, 8, 8), 64, True, ALL, "own_kernels"),
         ((64, 7, 7), 64, None, ALL, "own_kernels"),
+        ((64, 7, 7), 64, None, ConvAlgorithms(own=True, pairs=True), "own_pairs"),
+        ((64, 9, 9), 64, None, ConvAlgorithms(own=True, pairs=True), "tensorflow"),
         ((8, 3, 3), 64, None, ALL, "own_kernels"),
         # At 9x9 tiles cover too much beside the image.
         ((64, 9, 9), 64, None, ALL, "by_images"),

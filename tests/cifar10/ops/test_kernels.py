@@ -12,6 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.host.cpu import cpu_flags
 from cifar10.ops import convolution
 from cifar10.ops.kernels import build, library
 from cifar10.step import model_fn
@@ -22,6 +23,9 @@ from tests.cifar10.steps import make_plan
 SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
 RANDOM = np.random.default_rng(7)
 ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+needs_pairs = pytest.mark.skipif(
+    "avx512_bf16" not in cpu_flags(), reason="this CPU multiplies no pairs of bfloat16s"
+)
 
 
 @pytest.fixture
@@ -44,13 +48,18 @@ def numbers(*shape: int) -> Any:
 
 
 def outputs_and_gradients(
-    own: bool, x: Any, kernel: Any, dtype: Any, early: Optional[bool] = None
+    own: bool,
+    x: Any,
+    kernel: Any,
+    dtype: Any,
+    early: Optional[bool] = None,
+    pairs: bool = False,
 ) -> Any:
     """Outputs, and gradients for input and filters of a loss that counts each of them anew."""
     with tf.Graph().as_default() as graph, tf.Session() as session:
         images, filters = (tf.cast(tf.constant(value), dtype) for value in (x, kernel))
         trains = None if early is None else tf.constant(early)
-        algorithms = convolution.ConvAlgorithms(own=own)
+        algorithms = convolution.ConvAlgorithms(own=own, pairs=pairs)
         compute = convolution.choose(images, filters, SETTINGS, algorithms, trains)
         y = compute(images, filters, SETTINGS, trains)
         factors = np.random.default_rng(6).normal(size=y.shape).astype(np.float32)
@@ -129,23 +138,103 @@ def test_bfloat16_is_rounded_once(compiled, side, error):
     assert differs(of_kernel, exact[2]) < 2**-8
 
 
+@needs_pairs
+@pytest.mark.parametrize(
+    ("images", "filters", "least", "most"),
+    [
+        # Tiles of 3.
+        ((4, 3, 3, 64), 48, 0.006, 0.01),
+        ((7, 2, 3, 256), 256, 0.005, 0.01),
+        # Tiles of 4, also in odd numbers and only one, and with channels in multiples of 8.
+        ((3, 32, 32, 16), 16, 0.01, 0.016),
+        ((7, 8, 8, 64), 64, 0.01, 0.016),
+        ((1, 4, 4, 32), 48, 0.008, 0.02),
+        ((3, 4, 36, 32), 64, 0.01, 0.016),
+        ((2, 31, 31, 24), 64, 0.01, 0.016),
+        ((3, 7, 7, 256), 256, 0.01, 0.016),
+        ((2, 6, 6, 32), 64, 0.008, 0.016),
+        # Tiles of 5.
+        ((2, 15, 15, 64), 256, 0.018, 0.028),
+        ((1, 19, 4, 24), 64, 0.012, 0.028),
+        # Too many filters: nothing but outputs and gradients is rounded.
+        ((2, 7, 7, 256), 272, 0.001, 0.002),
+        ((2, 3, 3, 512), 144, 0.001, 0.002),
+    ],
+)
+def test_pairs_are_rounded_before_they_are_multiplied(
+    compiled, monkeypatch, images, filters, least, most
+):
+    monkeypatch.setattr(convolution, "_MOST_COVERED", 16.0)
+    x, kernel = (
+        np.float32(numbers(*shape).astype(tf.bfloat16.as_numpy_dtype))
+        for shape in (images, (3, 3, images[3], filters))
+    )
+    exact = outputs_and_gradients(False, x, kernel, tf.float64)
+    found = outputs_and_gradients(True, x, kernel, tf.bfloat16, pairs=True)
+    assert least < differs(found[0], exact[0]) < most
+    # The upstream gradient was rounded, too.
+    assert all(differs(*both) < most + 0.001 for both in zip(found[1:], exact[1:]))
+
+
+def test_pairs_are_only_of_bfloat16(compiled):
+    x, kernel = numbers(2, 8, 8, 16), numbers(3, 3, 16, 16)
+    for found, expected in zip(
+        outputs_and_gradients(True, x, kernel, tf.float32, pairs=True),
+        outputs_and_gradients(True, x, kernel, tf.float32),
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+_PAIRS = """
+import sys
+import numpy as np
+import tensorflow.compat.v1 as tf
+from cifar10.ops.kernels import library
+with tf.Graph().as_default(), tf.Session() as session:
+    x, w = (tf.ones(shape, tf.bfloat16) / 3 for shape in ((1, 8, 8, 16), (3, 3, 16, 16)))
+    y = [library.load().cifar10_conv3x3(x, w, pairs=pairs) for pairs in (False, True)]
+    one, other = session.run([tf.cast(each, tf.float32) for each in y])
+print(np.array_equal(one, other))
+"""
+
+
+@needs_pairs
+@pytest.mark.parametrize(
+    ("most", "same"),
+    [("AVX512_CORE", True), ("AVX512_CORE_VNNI", True), ("AVX512_CORE_BF16", False), ("", False)],
+)
+def test_onednns_variable_forbids_pairs(compiled, root, most, same):
+    done = subprocess.run(
+        [sys.executable, "-c", _PAIRS],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": most},
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [str(same)]
+
+
 @pytest.mark.parametrize("side", [7, 8])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_what_is_not_a_number_stays_none(compiled, side, value, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "pairs"), [(tf.float32, False), (tf.bfloat16, False), (tf.bfloat16, True)]
+)
+def test_what_is_not_a_number_stays_none(compiled, side, value, dtype, pairs):
     x, kernel = numbers(2, side, side, 16), numbers(3, 3, 16, 16)
     x[1, 3, 3, 5] = value
-    y, _, of_kernel = outputs_and_gradients(True, x, kernel, dtype)
+    y, _, of_kernel = outputs_and_gradients(True, x, kernel, dtype, pairs=pairs)
     assert not np.isfinite(y[1, 2:5, 2:5]).any()
     assert np.isfinite(y[0]).all()
     assert not np.isfinite(of_kernel[:, :, 5]).any()
 
 
 @pytest.mark.parametrize("side", [7, 16])
+@pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
-def test_the_same_numbers_give_the_same_bits(compiled, side, dtype):
+def test_the_same_numbers_give_the_same_bits(compiled, side, dtype, pairs):
     x, kernel = numbers(5, side, side, 16), numbers(3, 3, 16, 32)
-    one, again = (outputs_and_gradients(True, x, kernel, dtype) for _ in range(2))
+    one, again = (outputs_and_gradients(True, x, kernel, dtype, pairs=pairs) for _ in range(2))
     for found, expected in zip(one, again):
         np.testing.assert_array_equal(found, expected)
 
@@ -310,23 +399,37 @@ def test_what_does_not_fit_is_left_to_others(shape, kernel, changed):
         assert not convolution.fits_kernels(x, weights, {**SETTINGS, **changed})
 
 
-def resnet_ops(mode: str) -> list[str]:
-    """The types of a ResNet-8's ops, in a plan that has our convolutions."""
-    plan = dataclasses.replace(make_plan(2), own_kernels=True)
+def resnet_ops(mode: str, dtype: Any = tf.float32) -> list[Any]:
+    """A ResNet-8's ops, in a plan that has our convolutions."""
+    plan = dataclasses.replace(make_plan(2), own_kernels=True, compute_dtype=dtype)
     params = ModelParams(TrainConfig(num_layers=8), plan)
     with tf.Graph().as_default() as graph:
         tf.train.create_global_step()
         images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)
         model_fn.model_fn(images, labels, mode, params)
-        return [op.type for op in graph.get_operations()]
+        return graph.get_operations()
 
 
 def test_training_takes_them_where_they_fit(compiled):
-    ops = resnet_ops("train")
+    ops = [op.type for op in resnet_ops("train")]
     # Two towers: the first layer of 3 channels and two of stride 2 are TensorFlow's, four are ours.
     assert ops.count("Conv2D") == ops.count("Conv2DBackpropFilter") == 2 * 3
     assert ops.count("Cifar10Conv3x3") == 2 * 4 * 2
     assert ops.count("Cifar10Conv3x3BackpropFilter") == 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype", "pairs"),
+    [
+        ("train", tf.bfloat16, [True] * (2 * 4 * 3)),
+        ("train", tf.float32, [False] * (2 * 4 * 3)),
+        ("eval", tf.bfloat16, [False] * (2 * 4)),
+    ],
+)
+def test_only_training_in_bfloat16_may_multiply_pairs(compiled, mode, dtype, pairs):
+    ours = ("Cifar10Conv3x3", "Cifar10Conv3x3BackpropFilter")
+    ops = [op for op in resnet_ops(mode, dtype) if op.type in ours]
+    assert [op.get_attr("pairs") for op in ops] == pairs
 
 
 def test_training_follows_that_with_tensorflows_convolutions(compiled):
@@ -351,7 +454,7 @@ def test_training_follows_that_with_tensorflows_convolutions(compiled):
 
 
 def test_evaluation_takes_them_where_they_fit(compiled):
-    ops = resnet_ops("eval")
+    ops = [op.type for op in resnet_ops("eval")]
     assert ops.count("Conv2D") == 2 * 3
     assert ops.count("Cifar10Conv3x3") == 2 * 4
 
