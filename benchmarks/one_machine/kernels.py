@@ -71,7 +71,7 @@ def _compare_ops(side: int, channels: int, filters: int, precision: str, rounds:
 
 
 def _ops(side: int, channels: int, filters: int, dtype: Any) -> tuple[list[Any], list[Any]]:
-    """Returns TensorFlow's ops and ours, each in the order of `_KINDS`."""
+    """Returns TensorFlow's ops and ours as in training, each in the order of `_KINDS`."""
     random, shape = np.random.default_rng(0), [_IMAGES, side, side]
     x, upstream, weights = (
         tf.get_variable(
@@ -92,9 +92,9 @@ def _ops(side: int, channels: int, filters: int, dtype: Any) -> tuple[list[Any],
         tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings),
     ]
     ours = [
-        own.cifar10_conv3x3(x, weights),
-        own.cifar10_conv3x3(upstream, weights, transposes=True),
-        own.cifar10_conv3x3_backprop_filter(x, upstream),
+        own.cifar10_conv3x3(x, weights, pairs=True),
+        own.cifar10_conv3x3(upstream, weights, transposes=True, pairs=True),
+        own.cifar10_conv3x3_backprop_filter(x, upstream, pairs=True),
     ]
     return [one.op for one in theirs], [one.op for one in ours]
 

@@ -64,7 +64,7 @@ class Layers:
       source: where the variables come from.
       statistics: one entry per batch-norm layer, in training.
       convolutions: the name of each convolution's algorithm, by the convolution's scope.
-      convolved: the images and weights of each convolution by our own kernels, by the reference of
+      convolved: the images and weights of each convolution by `own_kernels`, by the reference of
         its output.
     """
 

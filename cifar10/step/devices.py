@@ -36,6 +36,8 @@ class DevicePlan:
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       own_kernels: whether `cifar10.ops.kernels` computes the convolutions that it supports, of
         which the model has some, and the activations.
+      pairs: whether training may round what convolutions multiply, see
+        `cifar10.ops.convolution.own_pairs`.
       kernels_missing: why this CPU cannot use `cifar10.ops.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.
@@ -52,6 +54,7 @@ class DevicePlan:
     summary: str
     reduction: str = "cpu"
     own_kernels: bool = False
+    pairs: bool = False
     kernels_missing: Optional[str] = None
     gpus: tuple[tf2.config.PhysicalDevice, ...] = ()
 
@@ -108,6 +111,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
         own_kernels=own_kernels,
+        pairs=own_kernels and config.precision == "bf16",
         kernels_missing=kernels_missing,
         gpus=visible,
     )

@@ -74,8 +74,9 @@ class ModelParams:
         config, plan = self.config, self.plan
         algorithms = ConvAlgorithms(own=plan.own_kernels)
         if training and not plan.on_gpus:
-            is_bf16 = plan.compute_dtype == tf.bfloat16
-            algorithms = dataclasses.replace(algorithms, pairs=is_bf16, by_images=is_bf16)
+            algorithms = dataclasses.replace(
+                algorithms, pairs=plan.pairs, by_images=plan.compute_dtype == tf.bfloat16
+            )
         return Layers(
             training=training,
             data_format=plan.data_format,

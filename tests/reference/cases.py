@@ -42,6 +42,7 @@ FP32 = Tolerance(1e-4, 1e-4, 1e-4)
 ADAM = FP32._replace(updates=1e-3)
 BF16 = Tolerance(0.1, 0.1, 0.2)
 BF16_FASTNET = Tolerance(0.1, 0.3, 0.3)
+PAIRS = Tolerance(0.2, 0.3, 0.4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Case:
 
     Attributes:
       settings: the settings of the run.
-      kernels: `own` for the convolutions of `cifar10.ops.kernels` where they fit, or `tensorflow`.
+      kernels: `own` for the convolutions of `cifar10.ops.kernels` where they fit, `own pairs` if
+        these may multiply pairs of bfloat16s, or `tensorflow`.
       towers: number of towers of each trainer.
       trainers: number of synchronous trainers.
       precision: `fp32` or `bf16`.
@@ -67,6 +69,8 @@ class Case:
     @property
     def tolerance(self) -> Tolerance:
         """The largest errors that the precision and the update rule allow."""
+        if self.kernels == "own pairs":
+            return PAIRS
         if self.precision == "bf16":
             return BF16_FASTNET if self.settings.model.startswith("fastnet") else BF16
         return ADAM if self.settings.optimizer == "adam" else FP32
@@ -84,7 +88,7 @@ class Case:
     def impossible(self) -> Optional[str]:
         """The reason why this machine cannot run the case; None if it can."""
         flags = cpu_flags()
-        if self.kernels == "own" and library.why_not(flags):
+        if self.kernels != "tensorflow" and library.why_not(flags):
             return f"--kernels own cannot be had: {library.why_not(flags)}"
         if self.precision == "bf16" and not flags & {"avx512_bf16", "amx_bf16"}:
             return "--precision bf16 needs a CPU with avx512_bf16 or amx_bf16"
@@ -116,7 +120,8 @@ class Case:
         return dataclasses.replace(
             steps.make_plan(self.towers),
             compute_dtype=types[self.precision],
-            own_kernels=self.kernels == "own",
+            own_kernels=self.kernels != "tensorflow",
+            pairs=self.kernels == "own pairs",
         )
 
 
@@ -178,6 +183,9 @@ CASES = (
     Case(_V1_SMOOTHED, towers=2, precision="bf16"),
     Case(_V2, "own", precision="bf16"),
     Case(_MUON, "own", precision="bf16", evaluates=True),
+    Case(_V1, "own pairs", precision="bf16"),
+    Case(_V2, "own pairs", precision="bf16"),
+    Case(_MUON, "own pairs", precision="bf16"),
     Case(_MLP, precision="bf16"),
 )
 

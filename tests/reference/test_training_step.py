@@ -8,7 +8,7 @@ from tests.reference.measure import measure
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_three_steps_are_those_of_the_papers(case: Case, request: pytest.FixtureRequest) -> None:
-    if case.kernels == "own":
+    if case.kernels != "tensorflow":
         request.getfixturevalue("compiled_kernels")
     if case.impossible:
         pytest.skip(case.impossible)

@@ -3,6 +3,7 @@
 #ifndef CIFAR10_KERNELS_DISPATCH_H_
 #define CIFAR10_KERNELS_DISPATCH_H_
 
+#include <cctype>
 #include <cstdlib>
 #include <string>
 
@@ -22,12 +23,21 @@ struct BitsOf<tensorflow::bfloat16> {
   using Type = uint16_t;
 };
 
-// Whether this CPU has AVX-512, and nobody keeps oneDNN, whose place this takes, from using it.
-// If not, there is AVX2: `library.py` has seen that.
+// The most instructions that oneDNN, whose place this takes, may use, as the user says, in lower
+// case; empty: all.
+inline std::string MostInstructions() {
+  const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (most == nullptr) most = std::getenv("DNNL_MAX_CPU_ISA");
+  std::string name = most == nullptr ? "" : most;
+  for (char& letter : name) letter = std::tolower(static_cast<unsigned char>(letter));
+  return name;
+}
+
+// Whether this CPU has AVX-512 and may use it. If not, there is AVX2: `library.py` has seen that.
 inline bool HasWideRegisters() {
   static const bool has = [] {
-    const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
-    if (most != nullptr && std::string(most).rfind("AVX2", 0) == 0) return false;
+    const std::string most = MostInstructions();
+    if (most == "sse41" || most == "avx" || most.rfind("avx2", 0) == 0) return false;
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512vl");
@@ -35,12 +45,11 @@ inline bool HasWideRegisters() {
   return has;
 }
 
-// Whether it also multiplies pairs of bfloat16s, likewise.
+// Whether it multiplies pairs of bfloat16s and may do so.
 inline bool HasPairs() {
   static const bool has = [] {
-    const char* const most = std::getenv("ONEDNN_MAX_CPU_ISA");
-    const std::string name = most == nullptr ? "" : most;
-    if (name == "AVX512_CORE" || name == "AVX512_CORE_VNNI") return false;
+    const std::string most = MostInstructions();
+    if (most == "avx512_core" || most == "avx512_core_vnni") return false;
     return HasWideRegisters() && __builtin_cpu_supports("avx512bf16");
   }();
   return has;

@@ -30,8 +30,10 @@ using tensorflow::shape_inference::ShapeHandle;
 
 constexpr char kSizes[] =
     "Images are not empty, filters come in multiples of 16, channels in multiples of 8 from 16 on, "
-    "and of 16 for images of a single tile; padding is SAME, stride 1. With `pairs`, what is "
-    "multiplied is rounded to bfloat16 if T is bfloat16 and the CPU multiplies pairs of them.";
+    "and of 16 for images of a single tile; padding is SAME, stride 1.";
+constexpr char kAboutPairs[] =
+    " With `pairs`, what is multiplied may be rounded to bfloat16: if T is bfloat16 and the CPU "
+    "multiplies pairs of them.";
 
 REGISTER_OP("Cifar10Conv3x3")
     .Input("images: T")
@@ -40,7 +42,7 @@ REGISTER_OP("Cifar10Conv3x3")
     .Attr("T: {float, bfloat16}")
     .Attr("transposes: bool = false")
     .Attr("pairs: bool = false")
-    .Doc(kSizes)
+    .Doc(std::string(kSizes) + kAboutPairs)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle images, weights;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
@@ -84,7 +86,7 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
     .Output("gradient: T")
     .Attr("T: {float, bfloat16}")
     .Attr("pairs: bool = false")
-    .Doc(kSizes)
+    .Doc(std::string(kSizes) + kAboutPairs)
     .SetShapeFn([](InferenceContext* c) {
       ShapeHandle images, upstream;
       TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 4, &images));
@@ -93,29 +95,34 @@ REGISTER_OP("Cifar10Conv3x3BackpropFilter")
       return tensorflow::OkStatus();
     });
 
+const TileFunctions<float>& AllFunctions(bool, float) {
+  return HasWideRegisters() ? avx512::kFloat : avx2::kFloat;
+}
+
+const TileFunctions<uint16_t>& AllFunctions(bool pairs, uint16_t) {
+  if (pairs) return avx512_bf16::kPairs;
+  return HasWideRegisters() ? avx512::kBfloat16 : avx2::kBfloat16;
+}
+
+// Those of the tiles that take fewer products.
+template <typename Bits>
+const Functions<Bits>& FunctionsOf(const Shape& shape, bool pairs) {
+  const auto& both = AllFunctions(pairs, Bits());
+  return both[shape.Products(both[1].tile) < shape.Products(both[0].tile)];
+}
+
 // Whether pairs of bfloat16s are multiplied where that is allowed.
 template <typename T>
 bool MultipliesPairs(bool allowed) {
   return allowed && std::is_same<T, bfloat16>::value && HasPairs();
 }
 
-const Functions<float>& FunctionsOf(const Shape& shape, bool, float) {
-  return (HasWideRegisters() ? avx512::kFloat : avx2::kFloat)[shape.Tile() - 3];
-}
-
-const Functions<uint16_t>& FunctionsOf(const Shape& shape, bool pairs, uint16_t) {
-  const auto& wide = pairs ? avx512_bf16::kBfloat16 : avx512::kBfloat16;
-  return (HasWideRegisters() ? wide : avx2::kBfloat16)[shape.Tile() - 3];
-}
-
-// Whether images, or the gradient of filters if it `correlates`, take the steps of small_images.h:
-// each image is a single tile, and smaller tiles of pairs would not be faster.
-bool TakesSmallSteps(const Shape& shape, bool pairs, bool correlates) {
-  // More filters, or their sums, would come from too far for the few tiles that share them.
+// Whether a convolution takes the steps of small_images.h: each image is a single tile, and there
+// are no pairs, which smaller tiles multiply faster, or so many filters that they would come from
+// too far for the few tiles that share them.
+bool TakesSmallSteps(const Shape& shape, bool pairs) {
   constexpr int64_t kMost = 256 * 256;
-  const int side = SmallImages::SideOf(shape);
-  if (side == 0 || shape.inputs * shape.filters > kMost) return side > 0;
-  return !pairs || (side == 7 && correlates);
+  return SmallImages::SideOf(shape) > 0 && (!pairs || shape.inputs * shape.filters > kMost);
 }
 
 Status Check(const Tensor& images, int64_t filters, Shape* shape) {
@@ -179,14 +186,16 @@ class Parts {
   Tensor memory_;
 };
 
-// Filters that convolve a gradient of outputs into one of inputs: mirrored, with channels swapped.
+// Filters that convolve a gradient of outputs into one of inputs: mirrored, with channels swapped;
+// those of the gradient's channels from kInputs * `begin` to kInputs * `end`.
 template <typename Bits>
-void Transpose(const Shape& shape, const Bits* weights, Bits* transposed) {
+void Transpose(const Shape& shape, int64_t begin, int64_t end, const Bits* weights,
+               Bits* transposed) {
   const int64_t rows = shape.filters, columns = shape.inputs, size = rows * columns;
   for (int position = 0; position < 9; ++position) {
     const Bits* const from = weights + (8 - position) * size;
     Bits* const to = transposed + position * size;
-    for (int64_t column = 0; column < columns; ++column) {
+    for (int64_t column = begin * kInputs; column < end * kInputs; ++column) {
       for (int64_t row = 0; row < rows; ++row)
         to[column * rows + row] = from[row * columns + column];
     }
@@ -211,31 +220,32 @@ Status SizesOf(OpKernelContext* context, bool transposes, Shape* shape) {
 
 // The convolution of inputs 0 and 1, images and weights.
 template <typename T>
-void Convolve(OpKernelContext* context, const Shape& shape, bool transposes, bool pairs,
+void Convolve(OpKernelContext* context, Shape shape, bool transposes, bool pairs,
               const Epilogue<typename BitsOf<T>::Type>& epilogue, Tensor* outputs) {
   using Bits = typename BitsOf<T>::Type;
   const Tensor &images = context->input(0), &weights = context->input(1);
-  if (TakesSmallSteps(shape, pairs, false)) {
+  if (TakesSmallSteps(shape, pairs)) {
     SmallImageSteps<Bits>(PoolOf(context), shape)
         .Convolve(Read<T>(images), transposes, Read<T>(weights), epilogue, Write<T>(outputs));
     return;
   }
-  const auto& functions = FunctionsOf(shape, pairs, Bits());
+  const auto& functions = FunctionsOf<Bits>(shape, pairs);
+  shape.tile = functions.tile;
   Tensor evaluated;
   OP_REQUIRES_OK(
       context, context->allocate_temp(tensorflow::DT_FLOAT,
                                       {shape.Points() * shape.inputs * shape.filters}, &evaluated));
   Parts parts;
   OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
-  const Bits* in_order = Read<T>(weights);
-  std::vector<Bits> transposed;
-  if (transposes) {
-    transposed.resize(weights.NumElements());
-    Transpose(shape, in_order, transposed.data());
-    in_order = transposed.data();
-  }
+  std::vector<Bits> transposed(transposes ? weights.NumElements() : 0);
   float* const filled = evaluated.flat<float>().data();
-  functions.evaluate(shape, in_order, filled);
+  PoolOf(context)->ParallelFor(
+      shape.inputs / kInputs, kInputs * shape.filters * shape.Points(),
+      [&](int64_t begin, int64_t end) {
+        if (transposes) Transpose(shape, begin, end, Read<T>(weights), transposed.data());
+        functions.evaluate(shape, begin, end, transposes ? transposed.data() : Read<T>(weights),
+                           filled);
+      });
   parts.Run([&](int64_t part, int64_t begin, int64_t end) {
     functions.convolve(shape, begin, end, Read<T>(images), filled, epilogue, Write<T>(outputs),
                        parts.memory(part));
@@ -299,7 +309,7 @@ class Conv3x3NormRelu : public OpKernel {
     } else {
       OP_REQUIRES_OK(context, context->allocate_output(0, expected, &y));
     }
-    Convolve<T>(context, shape, false, false, epilogue, y);
+    Convolve<T>(context, shape, /*transposes=*/false, /*pairs=*/false, epilogue, y);
   }
 
  private:
@@ -330,13 +340,13 @@ class Conv3x3BackpropFilter : public OpKernel {
     OP_REQUIRES_OK(context,
                    context->allocate_output(0, {3, 3, shape.inputs, shape.filters}, &gradient));
     using Bits = typename BitsOf<T>::Type;
-    const bool pairs = MultipliesPairs<T>(pairs_);
-    if (TakesSmallSteps(shape, pairs, true)) {
+    if (SmallImages::SideOf(shape) > 0) {
       SmallImageSteps<Bits>(PoolOf(context), shape)
           .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
       return;
     }
-    const auto& functions = FunctionsOf(shape, pairs, Bits());
+    const auto& functions = FunctionsOf<Bits>(shape, MultipliesPairs<T>(pairs_));
+    shape.tile = functions.tile;
     // Each part has sums of its own, so that they are added in the same order in each run.
     const int64_t size = shape.Points() * shape.inputs * shape.filters;
     Parts parts;

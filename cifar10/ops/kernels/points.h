@@ -5,7 +5,7 @@
 #define CIFAR10_KERNELS_POINTS_H_
 
 #include "lanes.h"
-#include "pairs.h"
+#include "odd_tiles.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {

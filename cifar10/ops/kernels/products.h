@@ -3,7 +3,7 @@
 #ifndef CIFAR10_KERNELS_PRODUCTS_H_
 #define CIFAR10_KERNELS_PRODUCTS_H_
 
-#include "factors.h"
+#include "operands.h"
 
 namespace cifar10 {
 namespace INSTRUCTIONS {
@@ -11,12 +11,12 @@ namespace INSTRUCTIONS {
 // A product's rows and columns, of vectors, that the registers hold.
 constexpr int kRows = 8, kColumns = kLanes / 8;
 
-// A product of two matrices of factors, [kRows, depth] and [depth, columns * kLanes]; added to what
-// there is, or in its place. Rows of the first are `row_step` apart, its columns `step`; rows of the second
+// A product of two matrices of operands, [kRows, depth] and [depth, columns * kLanes]; added to
+// what there is, or in its place. Rows of the first are `row_step` apart, its columns `step`; rows of the second
 // `right_step`, and those of the product `to_step`.
-template <int columns, bool adds, typename Factor>
-INLINE void Multiply(int64_t depth, const Factor* left, int64_t row_step, int64_t step,
-                     const Factor* right, int64_t right_step, float* to, int64_t to_step) {
+template <int columns, bool adds, typename Operand>
+INLINE void Multiply(int64_t depth, const Operand* left, int64_t row_step, int64_t step,
+                     const Operand* right, int64_t right_step, float* to, int64_t to_step) {
   Lanes sums[kRows][columns];
   for (int row = 0; row < kRows; ++row) {
     for (int column = 0; column < columns; ++column) {
@@ -29,7 +29,7 @@ INLINE void Multiply(int64_t depth, const Factor* left, int64_t row_step, int64_
       factors[column] = Load(right + at * right_step + column * kLanes);
     }
     for (int row = 0; row < kRows; ++row) {
-      const Factor factor = left[row * row_step + at * step];
+      const Operand factor = left[row * row_step + at * step];
       for (int column = 0; column < columns; ++column) {
         sums[row][column] = AddProducts(sums[row][column], factor, factors[column]);
       }

@@ -6,7 +6,7 @@
 
 #include "epilogue.h"
 #include "lanes.h"
-#include "pairs.h"
+#include "odd_tiles.h"
 #include "products.h"
 
 namespace cifar10 {

@@ -19,8 +19,8 @@ static_assert(kChannels % kLanes == 0 && kInputs % kRows == 0, "no channel is le
 // or near caches serve for many, few enough that what is computed of them stays there, too.
 constexpr int64_t kTilesTogether = 16;
 
-// What is computed with tiles of kTile x kTile outputs, and products of such factors.
-template <int kTile, typename Factor>
+// What is computed with tiles of kTile x kTile outputs, and products of such operands.
+template <int kTile, typename Operand>
 struct Tiles {
   // Inputs of a tile along an axis, and points of evaluation; those of both axes.
   static constexpr int kPoints = kTile + 2, kPlanes = kPoints * kPoints;
@@ -39,9 +39,9 @@ struct Tiles {
   struct Scratch {
     Scratch(const Shape& shape, float* memory)
         : tiles(TilesOf(shape, RowsTogether(shape))),
-          inputs(reinterpret_cast<Factor*>(memory)),
+          inputs(reinterpret_cast<Operand*>(memory)),
           outputs(memory + kPlanes * tiles * shape.inputs),
-          upstream(reinterpret_cast<Factor*>(outputs)),
+          upstream(reinterpret_cast<Operand*>(outputs)),
           lines(outputs + kPlanes * tiles * shape.filters),
           zeros(lines + kPoints * LineSize(shape)) {
       std::fill_n(zeros, LineSize(shape), 0.0f);
@@ -58,9 +58,9 @@ struct Tiles {
     }
 
     const int64_t tiles;     // that there is room for
-    Factor* const inputs;    // [points, points, tiles, inputs], images that are evaluated
+    Operand* const inputs;    // [points, points, tiles, inputs], images that are evaluated
     float* const outputs;    // [points, points, tiles, filters], not interpolated yet
-    Factor* const upstream;  // likewise, gradients of outputs that are evaluated, in their place
+    Operand* const upstream;  // likewise, gradients of outputs that are evaluated, in their place
     float* const lines;      // [points, tiles across * kTile + 2, channels], one axis done
     float* const zeros;      // a line
   };
@@ -166,7 +166,7 @@ struct Tiles {
       for (int point = 0; point < kPoints; ++point) {
         for (int64_t tile = 0; tile < across; ++tile) {
           const float* const from = scratch.lines + point * padded + tile * kTile * channels;
-          const Place<Factor, neighbours> place(
+          const Place<Operand, neighbours> place(
               scratch.inputs, point * kPoints * scratch.tiles + row * across + tile, channels);
           Transform<kPoints, kPoints, Tile<kTile>::OfInputs>(
               channels, from, channels, [&](int index, int64_t channel, Lanes out) INLINE_LAMBDA {
@@ -204,7 +204,7 @@ struct Tiles {
       for (int point = 0; point < kPoints; ++point) {
         for (int64_t tile = 0; tile < across; ++tile) {
           const float* const from = scratch.lines + point * padded + tile * kTile * channels;
-          const Place<Factor, Neighbours::kRows> place(
+          const Place<Operand, Neighbours::kRows> place(
               scratch.upstream, point * kPoints * scratch.tiles + row * across + tile, channels);
           Transform<kTile, kPoints, Tile<kTile>::OfUpstream>(
               channels, from, channels, [&](int index, int64_t channel, Lanes out) INLINE_LAMBDA {
@@ -255,8 +255,8 @@ struct Tiles {
 
   // Multiplies kRows rows and all columns, `width` of them; see products.h.
   template <bool adds>
-  static INLINE void MultiplyRows(int64_t depth, const Factor* left, int64_t row_step,
-                                  int64_t step, const Factor* right, int64_t width, float* to) {
+  static INLINE void MultiplyRows(int64_t depth, const Operand* left, int64_t row_step,
+                                  int64_t step, const Operand* right, int64_t width, float* to) {
     int64_t at = 0;
     for (; at + kColumns * kLanes <= width; at += kColumns * kLanes) {
       Multiply<kColumns, adds>(depth, left, row_step, step, right + at, width, to + at, width);
@@ -271,8 +271,8 @@ struct Tiles {
                        float* memory) {
     const Scratch scratch(shape, memory);
     const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
-    const int64_t depth = inputs / kNumbers<Factor>, size = depth * filters;
-    const Factor* const factors = reinterpret_cast<const Factor*>(evaluated);
+    const int64_t depth = inputs / Numbers<Operand>::kCount, size = depth * filters;
+    const Operand* const operands = reinterpret_cast<const Operand*>(evaluated);
     const int64_t first_ahead = FirstAhead(size);
     const bool are_far = AreFar(size);
     for (int64_t row = begin; row < end; row += together) {
@@ -288,8 +288,8 @@ struct Tiles {
           to_read.FetchPiece();
           to_write.FetchPiece();
         }
-        const Factor* const right = factors + point * size;
-        Ahead far(right + size, factors + std::min(point + 2, kPlanes) * size, tiles / kRows);
+        const Operand* const right = operands + point * size;
+        Ahead far(right + size, operands + std::min(point + 2, kPlanes) * size, tiles / kRows);
         for (int64_t tile = 0; tile < tiles; tile += kRows) {
           if (are_far) far.FetchPiece();
           const int64_t from = point * scratch.tiles + tile;
@@ -310,7 +310,7 @@ struct Tiles {
     const bool are_far = AreFar(size);
     for (int64_t row = begin; row < end; row += together) {
       const int64_t rows = std::min(together, end - row), tiles = rows * shape.Across();
-      const int64_t depth = (tiles + kNumbers<Factor> - 1) / kNumbers<Factor>;
+      const int64_t depth = (tiles + Numbers<Operand>::kCount - 1) / Numbers<Operand>::kCount;
       const int64_t next = row + rows, after = std::min(next + together, end);
       EvaluateInputs<Neighbours::kRows>(shape, row, rows, images, scratch);
       EvaluateUpstream(shape, row, rows, upstream, scratch);
@@ -323,9 +323,9 @@ struct Tiles {
           of_images.FetchPiece();
           of_upstream.FetchPiece();
         }
-        const int64_t from = point * scratch.tiles / kNumbers<Factor>;
-        const Factor* const left = scratch.inputs + from * inputs;
-        const Factor* const right = scratch.upstream + from * filters;
+        const int64_t from = point * scratch.tiles / Numbers<Operand>::kCount;
+        const Operand* const left = scratch.inputs + from * inputs;
+        const Operand* const right = scratch.upstream + from * filters;
         float* const to = sums + point * size;
         Ahead far(to + size, sums + std::min(point + 2, kPlanes) * size, inputs / kRows);
         for (int64_t input = 0; input < inputs; input += kRows) {
@@ -352,21 +352,22 @@ struct Tiles {
   }
 
   template <typename Element>
-  static void Evaluate(const Shape& shape, const Element* weights, float* evaluated) {
-    constexpr int kTogether = kNumbers<Factor>;
+  static void Evaluate(const Shape& shape, int64_t begin, int64_t end, const Element* weights,
+                       float* evaluated) {
+    constexpr int kTogether = Numbers<Operand>::kCount;
     const int64_t filters = shape.filters, size = shape.inputs * filters;
-    Factor* const factors = reinterpret_cast<Factor*>(evaluated);
-    for (int64_t input = 0; input < shape.inputs; input += kTogether) {
+    Operand* const operands = reinterpret_cast<Operand*>(evaluated);
+    for (int64_t input = begin * kInputs; input < end * kInputs; input += kTogether) {
       for (int64_t filter = 0; filter < filters; filter += kLanes) {
         Lanes out[kTogether][kPlanes];
         for (int index = 0; index < kTogether; ++index) {
           EvaluateVector(weights + (input + index) * filters + filter, size, out[index]);
         }
-        Factor* const to = factors + input / kTogether * filters + filter;
+        Operand* const to = operands + input / kTogether * filters + filter;
         for (int plane = 0; plane < kPlanes; ++plane) {
           Lanes numbers[kTogether];
           for (int index = 0; index < kTogether; ++index) numbers[index] = out[index][plane];
-          StoreFactors(to + plane * (size / kTogether), numbers);
+          StoreOperands(to + plane * (size / kTogether), numbers);
         }
       }
     }
@@ -396,23 +397,21 @@ struct Tiles {
   }
 };
 
-template <int tile, typename Factor, typename Element>
-constexpr Functions<Element> kAll = {Tiles<tile, Factor>::Scratch::Size,
-                                     Tiles<tile, Factor>::template Convolve<Element>,
-                                     Tiles<tile, Factor>::template Correlate<Element>,
-                                     Tiles<tile, Factor>::template Evaluate<Element>,
-                                     Tiles<tile, Factor>::template Interpolate<Element>};
+template <int tile, typename Operand, typename Element>
+constexpr Functions<Element> kAll = {tile,
+                                     Tiles<tile, Operand>::Scratch::Size,
+                                     Tiles<tile, Operand>::template Convolve<Element>,
+                                     Tiles<tile, Operand>::template Correlate<Element>,
+                                     Tiles<tile, Operand>::template Evaluate<Element>,
+                                     Tiles<tile, Operand>::template Interpolate<Element>};
 
 }  // namespace
 
 #ifdef __AVX512BF16__
-const TileFunctions<uint16_t> kBfloat16 = {kAll<3, Pair, uint16_t>, kAll<4, Pair, uint16_t>,
-                                           kAll<5, Pair, uint16_t>};
+const TileFunctions<uint16_t> kPairs = {kAll<3, Pair, uint16_t>, kAll<4, Pair, uint16_t>};
 #else
-const TileFunctions<float> kFloat = {kAll<3, float, float>, kAll<4, float, float>,
-                                     kAll<5, float, float>};
-const TileFunctions<uint16_t> kBfloat16 = {kAll<3, float, uint16_t>, kAll<4, float, uint16_t>,
-                                           kAll<5, float, uint16_t>};
+const TileFunctions<float> kFloat = {kAll<4, float, float>, kAll<5, float, float>};
+const TileFunctions<uint16_t> kBfloat16 = {kAll<4, float, uint16_t>, kAll<5, float, uint16_t>};
 #endif
 
 }  // namespace INSTRUCTIONS

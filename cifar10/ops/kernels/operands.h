@@ -1,8 +1,8 @@
 // What products of matrices multiply: floats, or pairs of bfloat16s. Both products of a pair are
 // added to a float in the time of one.
 
-#ifndef CIFAR10_KERNELS_FACTORS_H_
-#define CIFAR10_KERNELS_FACTORS_H_
+#ifndef CIFAR10_KERNELS_OPERANDS_H_
+#define CIFAR10_KERNELS_OPERANDS_H_
 
 #include "lanes.h"
 
@@ -12,22 +12,26 @@ namespace INSTRUCTIONS {
 // The bits of two bfloat16s, of which the lower half is the first one.
 enum class Pair : uint32_t {};
 
-template <typename Factor>
-constexpr int kNumbers = 1;  // in a factor
+template <typename Operand>
+struct Numbers {
+  static constexpr int kCount = 1;  // in an operand
+};
 template <>
-constexpr int kNumbers<Pair> = 2;
+struct Numbers<Pair> {
+  static constexpr int kCount = 2;
+};
 
 INLINE Lanes AddProducts(Lanes sums, float left, Lanes right) { return sums + left * right; }
 
-// Stores a vector of factors: as many numbers as are in one, of each.
-INLINE void StoreFactors(float* to, const Lanes numbers[1]) { Store(to, numbers[0]); }
+// Stores a vector of operands, of each as many numbers as are in one.
+INLINE void StoreOperands(float* to, const Lanes numbers[1]) { Store(to, numbers[0]); }
 
 // Which numbers of a matrix [rows, channels] are in a pair: those of neighbouring channels, in the
 // order of the matrix, or those of neighbouring rows, as [rows / 2, channels] pairs.
 enum class Neighbours { kChannels, kRows };
 
 // Where a row of numbers lies.
-template <typename Factor, Neighbours neighbours>
+template <typename Operand, Neighbours neighbours>
 class Place;
 
 template <Neighbours neighbours>
@@ -65,7 +69,7 @@ INLINE PairLanes Rounded(Lanes numbers) {
   return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(halves));
 }
 
-INLINE void StoreFactors(Pair* to, const Lanes numbers[2]) {
+INLINE void StoreOperands(Pair* to, const Lanes numbers[2]) {
   const PairLanes second = _mm512_slli_epi32(Rounded(numbers[1]), 16);
   _mm512_storeu_si512(to, _mm512_or_si512(Rounded(numbers[0]), second));
 }
@@ -87,13 +91,14 @@ class Place<Pair, Neighbours::kChannels> {
   const int64_t channels_;
 };
 
-// The first row of a pair is stored before the second; until then, that is zero. `rows` are even.
+// The first row of a pair is stored before the second; until then, that is zero.
 template <>
 class Place<Pair, Neighbours::kRows> {
  public:
   INLINE Place(Pair* matrix, int64_t row, int64_t channels)
       : to_(matrix + row / 2 * channels), channels_(channels), is_second_(row % 2 == 1) {}
 
+  // `rows` are even. Channels that are stored twice get the same bits twice.
   INLINE void Put(int64_t rows, int64_t channel, Lanes numbers) const {
     Pair* const to = to_ + rows / 2 * channels_ + channel;
     PairLanes pairs = Rounded(numbers);
@@ -112,4 +117,4 @@ class Place<Pair, Neighbours::kRows> {
 }  // namespace INSTRUCTIONS
 }  // namespace cifar10
 
-#endif  // CIFAR10_KERNELS_FACTORS_H_
+#endif  // CIFAR10_KERNELS_OPERANDS_H_

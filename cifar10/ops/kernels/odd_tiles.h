@@ -1,7 +1,7 @@
 // Winograd's minimal filtering along one dimension, for tiles of an odd number of outputs.
 
-#ifndef CIFAR10_KERNELS_PAIRS_H_
-#define CIFAR10_KERNELS_PAIRS_H_
+#ifndef CIFAR10_KERNELS_ODD_TILES_H_
+#define CIFAR10_KERNELS_ODD_TILES_H_
 
 #include "lanes.h"
 
@@ -11,26 +11,26 @@ namespace INSTRUCTIONS {
 // The points are infinity and pairs p and -p of these: small and far apart, so that little is lost
 // when what was computed at them cancels; found by experiment.
 template <int side>
-struct Pairs;
+struct PairsOfPoints;
 template <>
-struct Pairs<3> {
+struct PairsOfPoints<3> {
   static constexpr double kAt[] = {0.4, 1.28};
 };
 template <>
-struct Pairs<5> {
+struct PairsOfPoints<5> {
   static constexpr double kAt[] = {0.28, 0.85, 1.77};
 };
 template <>
-struct Pairs<7> {
+struct PairsOfPoints<7> {
   static constexpr double kAt[] = {0.23, 0.68, 1.13, 2.18};
 };
 
 template <int side>
-struct Factors {
+struct Coefficients {
   static constexpr int kPairs = (side + 1) / 2;
 
-  constexpr Factors() : powers(), others(), all(), filter() {
-    const auto& points = Pairs<side>::kAt;
+  constexpr Coefficients() : powers(), others(), all(), filter() {
+    const auto& points = PairsOfPoints<side>::kAt;
     double product[kPairs + 1] = {1};
     for (int pair = 0; pair < kPairs; ++pair) Extend(product, points[pair]);
     for (int index = 0; index <= kPairs; ++index) all[index] = product[index];
@@ -66,8 +66,8 @@ struct Factors {
 // Transformations of tiles of `side` outputs.
 template <int side>
 struct Odd {
-  static constexpr int kPairs = Factors<side>::kPairs, kPoints = side + 2;
-  static constexpr Factors<side> kOf{};
+  static constexpr int kPairs = Coefficients<side>::kPairs, kPoints = side + 2;
+  static constexpr Coefficients<side> kOf{};
 
   // Evaluates the inputs of a tile.
   static INLINE void OfInputs(const Lanes in[kPoints], Lanes out[kPoints]) {
@@ -155,4 +155,4 @@ struct Odd {
 }  // namespace INSTRUCTIONS
 }  // namespace cifar10
 
-#endif  // CIFAR10_KERNELS_PAIRS_H_
+#endif  // CIFAR10_KERNELS_ODD_TILES_H_
