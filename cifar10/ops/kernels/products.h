@@ -12,8 +12,8 @@ namespace INSTRUCTIONS {
 constexpr int kRows = 8, kColumns = kLanes / 8;
 
 // A product of two matrices of operands, [kRows, depth] and [depth, columns * kLanes]; added to
-// what there is, or in its place. Rows of the first are `row_step` apart, its columns `step`; rows of the second
-// `right_step`, and those of the product `to_step`.
+// what there is, or in its place. Rows of the first are `row_step` apart, its columns `step`; rows
+// of the second `right_step`, and those of the product `to_step`.
 template <int columns, bool adds, typename Operand>
 INLINE void Multiply(int64_t depth, const Operand* left, int64_t row_step, int64_t step,
                      const Operand* right, int64_t right_step, float* to, int64_t to_step) {

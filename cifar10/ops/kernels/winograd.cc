@@ -57,12 +57,12 @@ struct Tiles {
       return (shape.Across() * kTile + 2) * std::max(shape.inputs, shape.filters);
     }
 
-    const int64_t tiles;     // that there is room for
+    const int64_t tiles;      // that there is room for
     Operand* const inputs;    // [points, points, tiles, inputs], images that are evaluated
-    float* const outputs;    // [points, points, tiles, filters], not interpolated yet
+    float* const outputs;     // [points, points, tiles, filters], not interpolated yet
     Operand* const upstream;  // likewise, gradients of outputs that are evaluated, in their place
-    float* const lines;      // [points, tiles across * kTile + 2, channels], one axis done
-    float* const zeros;      // a line
+    float* const lines;       // [points, tiles across * kTile + 2, channels], one axis done
+    float* const zeros;       // a line
   };
 
   // The first line of a row of tiles, of images with so many channels.

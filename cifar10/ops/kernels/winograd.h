@@ -66,8 +66,8 @@ struct Functions {
   void (*interpolate)(const Shape&, const float* sums, Element* gradient);
 };
 
-// Those of one element type: for tiles of 4 and of 5, or, of pairs, of 3 and of 4, since larger tiles
-// multiply rounding by more.
+// Those of one element type: for tiles of 4 and of 5, or, of pairs, of 3 and of 4, since larger
+// tiles multiply rounding by more.
 template <typename Element>
 using TileFunctions = Functions<Element>[2];
 

@@ -165,9 +165,7 @@ def test_bfloat16_is_rounded_once(compiled, side, error):
         ((1, 19, 4, 24), 64, 0.016),
     ],
 )
-def test_pairs_are_rounded_before_they_are_multiplied(
-    compiled, monkeypatch, images, filters, most
-):
+def test_pairs_are_rounded_before_they_are_multiplied(compiled, monkeypatch, images, filters, most):
     monkeypatch.setattr(convolution, "_MOST_COVERED", 16.0)
     x, kernel = bfloat16s(*images), bfloat16s(3, 3, images[3], filters)
     y, of_x, of_kernel = outputs_and_gradients(True, x, kernel, tf.bfloat16, pairs=True)
