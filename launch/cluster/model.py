@@ -22,7 +22,7 @@ HOST_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*"
 USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 COMMAND_NAME = r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*"
 
-_PATH = matching(r"[^\0\r\n]+", "a path on one line")
+_PATH = matching(r"(?!~[^/])[^\0\r\n]+", "a path on one line, in no other user's home (~name)")
 _USER = matching(USER_NAME, "a user name of letters, digits, . _ -")
 _COMMAND = matching(COMMAND_NAME, "a command or path of letters, digits, / . _ + -")
 
