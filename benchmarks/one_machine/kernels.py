@@ -5,7 +5,7 @@
 
 prints the machine and a Markdown table. Without `--`, it times single convolutions: those of a
 ResNet's stages and five of fastnet's, with 64 images and one thread, in fp32 and, where the CPU has
-it, bf16. Their figure is CPU time, which includes allocating the outputs. With `--`, it times the
+it, bf16, with products of pairs as in training. Their figure is CPU time, which includes allocating the outputs. With `--`, it times the
 training step of the flags that follow. Both ways take turns, so that other load affects both.
 """
 

@@ -66,7 +66,7 @@ def test_the_best_recipe_is_the_fast_one_with_more_of_everything():
         if getattr(fast, name) != getattr(best, name)
     }
     assert differing == {"model", "train_epochs", "crop_padding", "cutout"}
-    assert (best.model, best.train_epochs) == ("fastnet_large", 24)
+    assert (best.model, best.train_epochs) == ("fastnet_large", 30)
     assert (best.crop_padding, best.cutout) == (4, 12)  # Jordan 2024, airbench96.
 
 
