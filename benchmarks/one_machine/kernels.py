@@ -5,8 +5,9 @@
 
 prints the machine and a Markdown table. Without `--`, it times single convolutions: those of a
 ResNet's stages and five of fastnet's, with 64 images and one thread, in fp32 and, where the CPU has
-it, bf16, with products of pairs as in training. Their figure is CPU time, which includes allocating the outputs. With `--`, it times the
-training step of the flags that follow. Both ways take turns, so that other load affects both.
+it, bf16, without and with products of pairs (`--kernels pairs`). Their figure is CPU time, which
+includes allocating the outputs. With `--`, it times the training step of the flags that follow.
+Both ways take turns, so that other load affects both.
 """
 
 import dataclasses
@@ -51,16 +52,17 @@ def main(argv: Sequence[str]) -> None:
         return
     print("| images | channels | precision | | TensorFlow's, us an image | ours | ratio |")
     print("|---|---|---|---|---|---|---|")
-    for precision in ["fp32"] + ["bf16"] * ("avx512_bf16" in cpu_flags()):
+    for precision in ["fp32"] + ["bf16", "bf16, pairs"] * ("avx512_bf16" in cpu_flags()):
         for shape in _SHAPES:
             _compare_ops(*shape, precision, ours.rounds)
 
 
 def _compare_ops(side: int, channels: int, filters: int, precision: str, rounds: int) -> None:
-    dtype = {"fp32": tf.float32, "bf16": tf.bfloat16}[precision]
+    dtype = tf.float32 if precision == "fp32" else tf.bfloat16
+    pairs = precision.endswith("pairs")
     threads = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     with tf.Graph().as_default(), tf.Session(config=threads) as session:
-        theirs, ours = _ops(side, channels, filters, dtype)
+        theirs, ours = _ops(side, channels, filters, dtype, pairs)
         session.run(tf.global_variables_initializer())
         for kind, *both in zip(_KINDS, theirs, ours):
             if kind == "gradient of inputs" and channels % library.CHANNELS:
@@ -70,8 +72,10 @@ def _compare_ops(side: int, channels: int, filters: int, precision: str, rounds:
             print(f"| {title} | {_figures(times, 1e6 / _IMAGES)} |", flush=True)
 
 
-def _ops(side: int, channels: int, filters: int, dtype: Any) -> tuple[list[Any], list[Any]]:
-    """Returns TensorFlow's ops and ours as in training, each in the order of `_KINDS`."""
+def _ops(
+    side: int, channels: int, filters: int, dtype: Any, pairs: bool
+) -> tuple[list[Any], list[Any]]:
+    """Returns TensorFlow's ops and ours, each in the order of `_KINDS`."""
     random, shape = np.random.default_rng(0), [_IMAGES, side, side]
     x, upstream, weights = (
         tf.get_variable(
@@ -92,16 +96,17 @@ def _ops(side: int, channels: int, filters: int, dtype: Any) -> tuple[list[Any],
         tf.nn.conv2d_backprop_filter(x, weights.shape, upstream, **settings),
     ]
     ours = [
-        own.cifar10_conv3x3(x, weights, pairs=True),
-        own.cifar10_conv3x3(upstream, weights, transposes=True, pairs=True),
-        own.cifar10_conv3x3_backprop_filter(x, upstream, pairs=True),
+        own.cifar10_conv3x3(x, weights, pairs=pairs),
+        own.cifar10_conv3x3(upstream, weights, transposes=True, pairs=pairs),
+        own.cifar10_conv3x3_backprop_filter(x, upstream, pairs=pairs),
     ]
     return [one.op for one in theirs], [one.op for one in ours]
 
 
 def _compare_steps(config: TrainConfig, rounds: int) -> None:
     trainers = [
-        Trainer(dataclasses.replace(config, kernels=kernels)) for kernels in ("tensorflow", "own")
+        Trainer(dataclasses.replace(config, kernels=kernels))
+        for kernels in ("tensorflow", "pairs" if config.kernels == "pairs" else "own")
     ]
     times = _take_turns([functools.partial(one.step_secs, _TURN_SECS) for one in trainers], rounds)
     title = f"{config.model_title}, {config.train_batch_size} images, {config.precision}"

@@ -29,7 +29,7 @@ JOB_NAMES = ("ps", "worker", "master", "chief", "evaluator")
 REPLICATIONS = ("between-graph", "in-graph")
 TRANSFERS = ("fp32", "bf16")
 REDUCTIONS = ("cpu", "nccl")
-KERNELS = ("auto", "own", "tensorflow")
+KERNELS = ("auto", "own", "pairs", "tensorflow")
 
 DEFAULT_TRAIN_STEPS = 80_000
 MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
@@ -273,7 +273,8 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     kernels: str = setting(
         "auto",
         "convolutions and activations of training and evaluation on a CPU: our own where they are "
-        "compiled and fit, else TensorFlow's (auto); refused without our own (own); TensorFlow's",
+        "compiled and fit, else TensorFlow's (auto); refused without our own (own); our own, which "
+        "round what they multiply in training with --precision bf16 (pairs); TensorFlow's",
         group="devices",
         choices=KERNELS,
     )

@@ -88,10 +88,10 @@ def own_kernels(
 def own_pairs(
     x: tf.Tensor, weights: tf.Tensor, settings: dict[str, Any], early: Optional[tf.Tensor] = None
 ) -> tf.Tensor:
-    """Computes a convolution as `own_kernels` does, perhaps less exactly; an `Algorithm`.
+    """Computes a convolution as `own_kernels` does, but less exactly; an `Algorithm`.
 
-    What is multiplied is rounded to bfloat16, too, if `x` is bfloat16 and the CPU multiplies pairs
-    of them (AVX512-BF16).
+    What is multiplied is rounded to bfloat16, if `x` is bfloat16 and the CPU multiplies pairs of
+    them (AVX512-BF16).
     """
     return _own(x, weights, settings, early, pairs=True)
 

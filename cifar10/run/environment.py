@@ -12,6 +12,7 @@ from cifar10 import models
 from cifar10.config.rates import highest_rate, warmup_steps
 from cifar10.host.cpu import count_cores, cpu_name
 from cifar10.output.digits import rounded_figures
+from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
 
 _PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
@@ -42,9 +43,15 @@ def _in_force(params: ModelParams) -> dict[str, Any]:
         "data_format": plan.data_format,
         "num_intra_threads": session.intra_op_parallelism_threads,
         "num_inter_threads": session.inter_op_parallelism_threads,
-        "kernels": "own" if plan.own_kernels else "tensorflow",
+        "kernels": _kernels(plan),
         "summary_steps": config.steps_between_rows(params.total_steps),
     }
+
+
+def _kernels(plan: DevicePlan) -> str:
+    if not plan.own_kernels:
+        return "tensorflow"
+    return "pairs" if plan.pairs else "own"
 
 
 def _learning(params: ModelParams) -> dict[str, Any]:

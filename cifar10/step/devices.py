@@ -36,8 +36,7 @@ class DevicePlan:
       reduction: how the towers' gradients are summed, `cpu` or `nccl`.
       own_kernels: whether `cifar10.ops.kernels` computes the convolutions that it supports, of
         which the model has some, and the activations.
-      pairs: whether training may round what convolutions multiply, see
-        `cifar10.ops.convolution.own_pairs`.
+      pairs: whether convolutions in training are `cifar10.ops.convolution.own_pairs`.
       kernels_missing: why this CPU cannot use `cifar10.ops.kernels`, although they would suit the
         model and no flag asks for TensorFlow's; None if they are used or do not suit it.
       session_config: the session's threads, GPU memory and placement.
@@ -111,7 +110,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
         own_kernels=own_kernels,
-        pairs=own_kernels and config.precision == "bf16",
+        pairs=config.kernels == "pairs",
         kernels_missing=kernels_missing,
         gpus=visible,
     )
@@ -213,6 +212,10 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
         reason = "they are for CPUs"
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
+    elif config.kernels == "pairs" and config.precision != "bf16":
+        reason = f"it is for --precision bf16, and this is {config.precision}"
+    elif config.kernels == "pairs" and "avx512_bf16" not in cpu_flags():
+        reason = "this CPU has no avx512_bf16"
     else:
         reason = library.why_not(cpu_flags())
     suits = has_mode and not gpus and has_own_convolutions(config, data_format)
@@ -221,7 +224,9 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
     if reason is None and not suits:
         reason = f"{config.model_title} in {data_format} has no convolution that they compute"
     if reason:
-        raise ConfigError(f"--kernels own cannot be had: {reason}; --kernels auto does without")
+        raise ConfigError(
+            f"--kernels {config.kernels} cannot be had: {reason}; --kernels auto does without"
+        )
     return True, None
 
 

@@ -31,7 +31,7 @@ def test_single_convolutions_are_timed_in_turns(compiled_kernels: None, root: Pa
     assert None not in found
     assert [match[1] for match in found if match] == [
         f"{images} | {precision} | {kind}"
-        for precision in ("fp32", "bf16")[: 1 + ("avx512_bf16" in cpu_flags())]
+        for precision in ("fp32", "bf16", "bf16, pairs")[: 3 if "avx512_bf16" in cpu_flags() else 1]
         for images in (
             "32x32 | 16 to 16",
             "16x16 | 32 to 32",

@@ -245,6 +245,8 @@ ROWS = [
         {
             None: "own: False",
             "own": "--kernels own cannot be had: no compiler; --kernels auto does without",
+            "pairs": "--kernels pairs cannot be had: it is for --precision bf16, and this is fp32; "
+            "--kernels auto does without",
         },
         "--model=resnet",
     ),

@@ -350,6 +350,25 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
     )
 
 
+def test_a_plan_multiplies_pairs_only_if_asked_and_where_the_cpu_can(machine, monkeypatch):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    machine.has(flags=f"{NEEDED} avx512_bf16")
+    assert plan(kernels="pairs", precision="bf16").pairs
+    assert plan(kernels="pairs", precision="bf16").own_kernels
+    for kernels in ("auto", "own", "tensorflow"):
+        assert not plan(kernels=kernels, precision="bf16").pairs
+    with pytest.raises(ConfigError) as caught:
+        plan(kernels="pairs")
+    assert str(caught.value) == (
+        "--kernels pairs cannot be had: it is for --precision bf16, and this is fp32; "
+        "--kernels auto does without"
+    )
+    machine.has(flags=f"{NEEDED} amx_bf16")
+    with pytest.raises(ConfigError, match="--kernels pairs cannot be had: this CPU has no avx512_"):
+        plan(kernels="pairs", precision="bf16")
+    assert not plan(precision="bf16").pairs
+
+
 def test_nobody_misses_what_was_not_wanted(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     assert not plan(kernels="tensorflow").own_kernels

@@ -137,7 +137,10 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
         (("--hosts", "a", "--workers", "2"), "--workers 2 does not go with --on ssh: each host af"),
         (("--on", "slurm", "--hosts", "a"), "--hosts a does not go with --on slurm: it has no lis"),
         (("--on", "kubernetes", "--python", "x"), "--python x does not go with --on kubernetes"),
-        (("--hosts", "a", "--workdir", "a\nb"), "--workdir must be a path on one line, in no other"),
+        (
+            ("--hosts", "a", "--workdir", "a\nb"),
+            "--workdir must be a path on one line, in no other",
+        ),
         (
             ("--hosts", "a", "--workdir", "~eve/a"),
             "--workdir must be a path on one line, in no other user's home (~name), got '~eve/a'",
