@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from cifar10 import models, schema
 from cifar10.config import settings_file
-from cifar10.config.fields import MODES
+from cifar10.config.fields import MODES, MODES_WITH_KERNELS
 from cifar10.config.values import nearest
 from cifar10.errors import ConfigError
 
@@ -179,6 +179,7 @@ def _needs() -> Mapping[str, _Need]:
     return {
         **{name: _Need({"mode": MODES[:1]}) for name in _OF_TRAINING},
         "checkpoint": _Need({"mode": MODES[1:]}),
+        "kernels": _Need({"mode": MODES_WITH_KERNELS}),
         "json": _Need({"mode": ("predict",)}),
         **{name: _Need({"model": owners}) for name, owners in models.owners().items()},
         "batch_norm_decay": _Need(normalised),

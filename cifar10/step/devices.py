@@ -10,6 +10,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.checks import check_towers
+from cifar10.config.fields import MODES_WITH_KERNELS
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host.cpu import count_cores, cpu_flags
@@ -19,7 +20,6 @@ from cifar10.step.own_convolutions import has_own_convolutions
 
 # A launcher sets this variable to say whether a task has the cores of its CPU affinity to itself.
 OWN_CORES = "CIFAR10_OWN_CORES"
-_MODES_WITH_KERNELS = ("train_and_evaluate", "evaluate")
 _DTYPES = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
@@ -205,7 +205,7 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
     if config.kernels == "tensorflow":
         return False, None
     reason: Optional[str]
-    has_mode = config.mode in _MODES_WITH_KERNELS
+    has_mode = config.mode in MODES_WITH_KERNELS
     if not has_mode:
         reason = f"they are for training and evaluation, and this is --mode {config.mode}"
     elif gpus:

@@ -228,6 +228,15 @@ def test_a_file_of_a_training_serves_the_other_modes(write, words):
         parse(["--config", write(OF_TRAINING), "--init-checkpoint=b", "--mode", *words])
 
 
+@pytest.mark.parametrize(
+    ("words", "kernels"),
+    [(["evaluate"], "own"), (["predict", "cat.png"], "auto"), (["export"], "auto")],
+)
+def test_a_file_may_name_kernels_that_some_modes_do_not_use(write, words, kernels):
+    config = parse(["--config", write("kernels: own"), "--mode", *words])
+    assert config.kernels == kernels
+
+
 def test_a_file_of_a_prediction_serves_training_and_evaluation(write):
     path = write("mode: predict\njson: true\ncheckpoint: a/model.ckpt-3\nseed: 2\n")
     assert parse(["--config", path, "--mode=train_and_evaluate"]) == TrainConfig(seed=2)
