@@ -453,7 +453,7 @@ def test_training_takes_them_where_they_fit(compiled):
 )
 def test_only_training_multiplies_pairs_and_only_if_the_plan_says_so(compiled, mode, pairs, found):
     ours = ("Cifar10Conv3x3", "Cifar10Conv3x3BackpropFilter")
-    ops = [op for op in resnet_ops(mode, compute_dtype=tf.bfloat16, pairs=pairs)]
+    ops = resnet_ops(mode, compute_dtype=tf.bfloat16, pairs=pairs)
     assert [op.get_attr("pairs") for op in ops if op.type in ours] == found
 
 

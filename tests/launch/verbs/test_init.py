@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
         (("--on", "kubernetes", "--python", "x"), "--python x does not go with --on kubernetes"),
         (
             ("--hosts", "a", "--workdir", "a\nb"),
-            "--workdir must be a path on one line, in no other",
+            "--workdir must be a path on one line, in no other user's home (~name), got 'a\\nb",
         ),
         (
             ("--hosts", "a", "--workdir", "~eve/a"),
