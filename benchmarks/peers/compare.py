@@ -1,6 +1,7 @@
 """Compares training speed with other ways to train the same network: medians, spread and ratios.
 
     python -m benchmarks compare --data-dir data --torch-python other/bin/python --out compared
+    python -m benchmarks compare --data-dir data --precisions bf16 --out pairs -- --kernels pairs
 
 In each round, every network and precision is trained in every way, one right after the other, so
 that other load on the machine slows all of them alike; ratios are taken within a round. This
@@ -11,6 +12,7 @@ time some steps after a warm-up. A peer that is not installed is left out, with 
 The folder OUT gets compare.json, compare.md and compare.png, which are rewritten whenever a network
 has been trained in all ways. Results that OUT already holds are kept: a stopped run resumes, other
 --networks or --precisions add to the table, and --rounds is the total number of rounds for each.
+Flags after `--` are added to this project's; they are a condition, like the hardware.
 """
 
 import argparse
@@ -24,7 +26,7 @@ from typing import Any, NamedTuple, Optional
 
 from rich.console import Console
 
-from benchmarks.arguments import at_least_one, new_parser
+from benchmarks.arguments import at_least_one, new_parser, split, training_config
 from benchmarks.errors import BenchmarkError
 from benchmarks.peers.networks import NETWORKS, PRECISIONS
 from benchmarks.peers.report import OURS, Row, read_rows, rounds_of, write_report
@@ -34,9 +36,12 @@ from cifar10.config import flags
 from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
 from cifar10.run.environment import hardware, versions
+from cifar10.settings import flag_name
 from launch.cluster.host_list import ROOT, on_this_machine
 
 KERAS, MIRRORED, TORCH = "Keras fit", "MirroredStrategy", "PyTorch"
+# What a case decides for all ways.
+_OF_CASES = ("recipe", "model", "num_layers", "train_batch_size", "precision", "data_dir")
 # At most so many steps between two progress lines of ours; at least so many intervals between them.
 _MAX_LOG_STEPS, _MIN_GAPS = 5, 3
 
@@ -69,14 +74,17 @@ class Peer(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     """Runs the rounds, prints the table and writes the files."""
-    arguments = _parse(argv)
+    own, flags_of_ours = split(argv)
+    arguments = _parse(own)
+    _check_flags(flags_of_ours)
     peers, conditions = installed_peers(arguments.torch_python)
     warn_of_missing_kernels()
     ways: dict[str, Callable[[Case], float]] = {
-        OURS: lambda case: our_rate(case, arguments.data_dir),
+        OURS: lambda case: our_rate(case, arguments.data_dir, flags_of_ours),
         **{name: peer.rate for name, peer in peers.items()},
     }
     conditions["data"] = _data_source(arguments.data_dir)
+    conditions["flags"] = flags_of_ours
     arguments.out.mkdir(parents=True, exist_ok=True)
     rows, conditions = read_rows(arguments.out, conditions)
     for case, index in still_to_do(_cases(arguments), rows, arguments.rounds):
@@ -114,13 +122,14 @@ def still_to_do(cases: Sequence[Case], rows: Sequence[Row], rounds: int) -> list
     ]
 
 
-def our_rate(case: Case, data_dir: str) -> float:
+def our_rate(case: Case, data_dir: str, more_flags: Sequence[str] = ()) -> float:
     """Measures the images/s of cifar10_main.py, its input pipeline included."""
     words = [
         *NETWORKS[case.network].flags,
         f"--train-batch-size={case.batch_size}",
         f"--precision={case.precision}",
         f"--data-dir={os.path.abspath(data_dir)}",
+        *more_flags,
     ]
     log_steps = max(1, min(_MAX_LOG_STEPS, case.steps // _MIN_GAPS))
     lines = max(_MIN_GAPS, case.steps // log_steps) + 1
@@ -183,6 +192,16 @@ def warn_of_missing_kernels() -> None:
     reason = library.why_not(cpu_flags())
     if reason is not None:
         print(f"{OURS} has TensorFlow's convolutions here: ours cannot be had, {reason}")
+
+
+def _check_flags(words: Sequence[str]) -> None:
+    config = training_config(words)
+    for name in _OF_CASES:
+        if config.is_set(name):
+            raise BenchmarkError(
+                f"{flag_name(name)} must be the same in all ways, so it cannot be given after `--`; "
+                "leave it out (--networks, --batch-size, --precisions and --data-dir choose)"
+            )
 
 
 def _data_source(data_dir: str) -> str:

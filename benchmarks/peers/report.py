@@ -82,9 +82,10 @@ def as_markdown(summaries: dict[Key, Summary]) -> str:
 def conditions_text(conditions: dict[str, Any]) -> str:
     """Returns a paragraph that describes the columns, the machine and the data."""
     machine = machine_text(conditions["hardware"], conditions["versions"])
+    flags = f"; {OURS} with {' '.join(conditions['flags'])}" if conditions["flags"] else ""
     return (
         "images/s of n rounds: the median, the lowest and the highest; in each round all ways, one "
-        f"after the other; {machine}; data: {conditions['data']}."
+        f"after the other; {machine}; data: {conditions['data']}{flags}."
     )
 
 
@@ -93,7 +94,7 @@ def read_rows(folder: pathlib.Path, conditions: dict[str, Any]) -> tuple[list[Ro
 
     Args:
       folder: the folder given to `write_report`; it may be empty.
-      conditions: the present hardware, versions and data.
+      conditions: the present hardware, versions, data and flags of ours.
 
     Returns:
       The earlier runs, and the conditions of the earlier and the new runs together.
@@ -106,7 +107,7 @@ def read_rows(folder: pathlib.Path, conditions: dict[str, Any]) -> tuple[list[Ro
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = [Row(**row) for row in content.pop("runs")]
         old, new = content["versions"], conditions["versions"]
-        before = {**content, "versions": {**new, **old}}
+        before = {"flags": [], **content, "versions": {**new, **old}}
         now = {**conditions, "versions": {**old, **new}}
     except FileNotFoundError:
         return [], conditions

@@ -218,6 +218,8 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
         reason = "this CPU has no avx512_bf16"
     else:
         reason = library.why_not(cpu_flags())
+    if reason is None and config.kernels == "pairs" and not library.multiplies_pairs():
+        reason = "ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA does not let them use avx512_bf16"
     suits = has_mode and not gpus and has_own_convolutions(config, data_format)
     if config.kernels == "auto":
         return suits and reason is None, reason if suits else None

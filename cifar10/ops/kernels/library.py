@@ -1,5 +1,6 @@
 """The compiled library: its path, whether this machine can use it, and its TensorFlow ops."""
 
+import ctypes
 import functools
 import hashlib
 import pathlib
@@ -84,3 +85,14 @@ def load() -> Any:
         return tf.load_op_library(str(path()))
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
+
+
+def multiplies_pairs() -> bool:
+    """Returns whether products of pairs of bfloat16s are used where they are asked for.
+
+    Raises:
+      OSError: there is no library at `path`, or it cannot be loaded.
+    """
+    answer = ctypes.CDLL(str(path())).cifar10_multiplies_pairs
+    answer.restype = ctypes.c_bool
+    return bool(answer())

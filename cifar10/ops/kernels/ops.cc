@@ -383,3 +383,5 @@ REGISTER(bfloat16);
 
 }  // namespace
 }  // namespace cifar10
+
+extern "C" bool cifar10_multiplies_pairs() { return cifar10::HasPairs(); }

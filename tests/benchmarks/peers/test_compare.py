@@ -12,6 +12,7 @@ from benchmarks.peers.compare import (
     Case,
     installed_peers,
     last_rate,
+    main,
     still_to_do,
     warn_of_missing_kernels,
 )
@@ -19,6 +20,7 @@ from benchmarks.peers.report import (
     OURS,
     Row,
     as_markdown,
+    conditions_text,
     read_rows,
     summarise,
     write_report,
@@ -43,6 +45,7 @@ CONDITIONS = {
     "hardware": {"cpu": "a CPU", "cores": 2, "gpus": []},
     "versions": {"python": "3.11.7", "tensorflow": "2.15.1", "torch": "2.0"},
     "data": "synthetic",
+    "flags": [],
 }
 
 
@@ -76,6 +79,19 @@ def test_a_table_json_and_a_picture_are_written(tmp_path: Path) -> None:
         assert picture.width > 600
 
 
+def test_flags_of_ours_are_stated() -> None:
+    flags = ["--kernels", "pairs"]
+    text = conditions_text({**CONDITIONS, "flags": flags})
+    assert text.endswith("; data: synthetic; train_and_evaluate with --kernels pairs.")
+    assert conditions_text(CONDITIONS).endswith("; data: synthetic.")
+
+
+@pytest.mark.parametrize("flag", ["--model=mlp", "--precision=bf16", "--train-batch-size=16"])
+def test_flags_that_all_ways_share_are_refused_for_ours(flag: str) -> None:
+    with pytest.raises(BenchmarkError, match=f"^{flag.split('=')[0]} must be the same in all ways"):
+        main(["--", flag])
+
+
 def test_what_was_measured_before_is_added_to(tmp_path: Path) -> None:
     assert read_rows(tmp_path, CONDITIONS) == ([], CONDITIONS)
     write_report(tmp_path, ROWS, CONDITIONS)
@@ -86,6 +102,7 @@ def test_what_was_measured_before_is_added_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        ({"flags": ["--kernels", "pairs"]}, r"was measured with flags \[\], and here is"),
         ({"data": "images"}, "was measured with data synthetic, and here is images; choose"),
         ({"hardware": {"cpu": "a CPU", "cores": 4, "gpus": []}}, "was measured with hardware"),
         ({"versions": {"python": "3.11.7", "torch": "2.1"}}, "'torch': '2.0'"),

@@ -15,6 +15,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
 from cifar10.host import cpu
 from cifar10.input.records import open_records
+from cifar10.ops.kernels import library
 from cifar10.run.job import make_job, make_trainer
 from cifar10.step import devices, model_fn
 from tests.cifar10.flag_effects.rows import Row
@@ -32,6 +33,7 @@ def machine(gpus: int = 0) -> Iterator[None]:
         for owner, name, value in (
             (devices, "count_cores", lambda **sharing: _CORES),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
+            (library, "multiplies_pairs", lambda: True),
             (tf2.config, "list_physical_devices", lambda kind: names),
             (tf2.config.experimental, "get_device_details", lambda gpu: details),
         ):

@@ -352,6 +352,7 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
 
 def test_a_plan_multiplies_pairs_only_if_asked_and_where_the_cpu_can(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    monkeypatch.setattr(devices.library, "multiplies_pairs", lambda: True)
     machine.has(flags=f"{NEEDED} avx512_bf16")
     assert plan(kernels="pairs", precision="bf16").pairs
     assert plan(kernels="pairs", precision="bf16").own_kernels
@@ -367,6 +368,19 @@ def test_a_plan_multiplies_pairs_only_if_asked_and_where_the_cpu_can(machine, mo
     with pytest.raises(ConfigError, match="--kernels pairs cannot be had: this CPU has no avx512_"):
         plan(kernels="pairs", precision="bf16")
     assert not plan(precision="bf16").pairs
+
+
+def test_pairs_are_refused_where_onednns_variable_forbids_them(machine, monkeypatch):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    monkeypatch.setattr(devices.library, "multiplies_pairs", lambda: False)
+    machine.has(flags=f"{NEEDED} avx512_bf16")
+    with pytest.raises(ConfigError) as caught:
+        plan(kernels="pairs", precision="bf16")
+    assert str(caught.value) == (
+        "--kernels pairs cannot be had: ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA does not let them "
+        "use avx512_bf16; --kernels auto does without"
+    )
+    assert plan(kernels="own", precision="bf16").own_kernels
 
 
 def test_nobody_misses_what_was_not_wanted(machine, monkeypatch):
