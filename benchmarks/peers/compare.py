@@ -199,7 +199,7 @@ def _check_flags(words: Sequence[str]) -> None:
     for name in _OF_CASES:
         if config.is_set(name):
             raise BenchmarkError(
-                f"{flag_name(name)} must be the same in all ways, so it cannot be given after `--`; "
+                f"{flag_name(name)} must be the same in all ways, so it cannot be given after --; "
                 "leave it out (--networks, --batch-size, --precisions and --data-dir choose)"
             )
 

@@ -43,16 +43,11 @@ def model_fn(
         # An exported model must not depend on the library of our own convolutions.
         plan = dataclasses.replace(params.plan, own_kernels=False)
         params = dataclasses.replace(params, plan=plan)
-    if params.augments_test and mode == tf.estimator.ModeKeys.EVAL:
-        all_logits = _logits(augment.test_views(features), params)
-        logits = all_logits[: tf.shape(features)[0]]
-        augmented = augment.mean_over_views(all_logits)
-    else:
-        logits = _logits(features, params)
-        augmented = None
+    logits = _logits(features, params)
     probabilities = tf.nn.softmax(logits)
     if mode == tf.estimator.ModeKeys.EVAL:
         tf.identity(features, IMAGES)
+        augmented = _augmented(features, logits, params) if params.augments_test else None
         return _eval_spec(labels, logits, probabilities, augmented)
     return tf.estimator.EstimatorSpec(
         mode, predictions={"classes": tf.argmax(logits, axis=1), "probabilities": probabilities}
@@ -104,6 +99,18 @@ def _logits(images: tf.Tensor, params: ModelParams) -> tf.Tensor:
     return logits if filled is images else logits[: tf.shape(images)[0]]
 
 
+def _augmented(images: tf.Tensor, logits: tf.Tensor, params: ModelParams) -> tf.Tensor:
+    """Returns the logits with test-time augmentation, float32 [N, 10].
+
+    Where the answer is the least certain, they are weighted means over the views of an image.
+    """
+    places = augment.least_certain(logits)
+    count = tf.shape(places)[0]
+    others = augment.test_views(tf.gather(images, places))[count:]
+    of_views = tf.concat([tf.gather(logits, places), _logits(others, params)], 0)
+    return tf.tensor_scatter_nd_update(logits, places[:, None], augment.mean_over_views(of_views))
+
+
 def _eval_spec(
     labels: tf.Tensor, logits: tf.Tensor, probabilities: tf.Tensor, augmented: Optional[tf.Tensor]
 ) -> tf.estimator.EstimatorSpec:
@@ -113,8 +120,7 @@ def _eval_spec(
       labels: the true classes, int64 [N].
       logits: float32 [N, 10].
       probabilities: float32 [N, 10].
-      augmented: the weighted mean of the logits of each image's views, float32 [N, 10]; None
-        without test-time augmentation.
+      augmented: the logits with test-time augmentation, float32 [N, 10]; None without it.
     """
     more = {}
     if augmented is not None:

@@ -82,7 +82,7 @@ class CollectHook(tf.train.SessionRunHook):
 
 
 def evaluate_split(job: Job, split: str, checkpoint: str, stop: StopRequest) -> Evaluation:
-    """Runs `checkpoint` once over every image of `split`; with --test-time-augmentation, six times.
+    """Runs `checkpoint` over every image of `split`, with --test-time-augmentation over some views.
 
     Raises:
       DataError: records are damaged.

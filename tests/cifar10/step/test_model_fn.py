@@ -176,23 +176,48 @@ def test_training_saves_the_channels_of_its_split():
         assert session.run(variables["input/channel_deviation"]).tolist() == [1.0, 2.0, 4.0]
 
 
+def evaluated(images: Any, labels: Any, augments: bool) -> tuple[dict[str, Any], Any]:
+    """The metrics, and the probabilities, of an evaluation by drawn weights."""
+    params = dataclasses.replace(PARAMS, augments_test=augments)
+    with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
+        spec = model_fn.model_fn(tf.constant(images), tf.constant(labels), "eval", params)
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        for index, one in enumerate(tf.trainable_variables()):
+            values = np.random.default_rng(index).normal(0, 0.05, one.shape)
+            one.load(values.astype("f"), session)
+        session.run([update for _, update in spec.eval_metric_ops.values()])
+        metrics = {name: value for name, (value, _) in spec.eval_metric_ops.items()}
+        return session.run([metrics, f"{model_fn.PROBABILITIES}:0"])
+
+
 def test_augmented_evaluation_gives_the_plain_figures_too():
-    found = {}
-    for augments in (False, True):
-        params = dataclasses.replace(PARAMS, augments_test=augments)
-        with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
-            tf.set_random_seed(1)
-            spec = build("eval", params, count=7)
-            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-            for index, one in enumerate(tf.trainable_variables()):
-                values = np.random.default_rng(index).normal(0, 0.05, one.shape)
-                one.load(values.astype("f"), session)
-            session.run([update for _, update in spec.eval_metric_ops.values()])
-            metrics = {name: value for name, (value, _) in spec.eval_metric_ops.items()}
-            found[augments] = session.run([metrics, f"{model_fn.PROBABILITIES}:0"])
-    (plain, probabilities), (both, same) = found[False], found[True]
+    (plain, probabilities), (both, same) = (
+        evaluated(IMAGES, LABELS, augments) for augments in (False, True)
+    )
     np.testing.assert_allclose(same, probabilities, rtol=1e-5)
     assert "augmented_accuracy" not in plain
     assert 0 <= both.pop("augmented_accuracy") <= 1
     for name, value in plain.items():
         np.testing.assert_allclose(both[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_augmentation_averages_the_views_of_the_least_certain_quarter():
+    images = np.random.default_rng(1).integers(0, 256, (42, 32, 32, 3), np.uint8)
+    labels = np.zeros(42, np.int64)
+
+    def logits(views: Any) -> Any:
+        return np.log(evaluated(views, labels, False)[1])  # but for a constant of each view
+
+    padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], "reflect")
+    shifted = [padded[:, start : start + 32, start : start + 32] for start in (1, 0, 2)]
+    answers = [logits(one) + logits(one[:, :, ::-1]) for one in shifted]
+    of_views = (2 * answers[0] + answers[1] + answers[2]).argmax(axis=1)
+    alone = logits(images)
+    best = np.sort(alone, axis=1)
+    uncertain = np.argsort(best[:, -1] - best[:, -2])[:11]
+    expected = alone.argmax(axis=1)
+    changes = of_views != expected
+    assert changes[uncertain].any()
+    assert changes.sum() > changes[uncertain].sum()  # Those of others are not in the figure.
+    expected[uncertain] = of_views[uncertain]
+    assert evaluated(images, expected, True)[0]["augmented_accuracy"] == 1
