@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -60,6 +61,9 @@ class _Terminated(BaseException):
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs one command and returns its exit code; errors are one line on stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names in file systems and manifests need not be text in the terminal's encoding.
+        sys.stdout.reconfigure(errors="backslashreplace")
     arguments = _parse(sys.argv[1:] if argv is None else argv)
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:

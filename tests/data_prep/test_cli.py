@@ -123,6 +123,29 @@ def test_a_name_with_control_characters_cannot_write_on_the_terminal(
     assert error.count("\n") == 1
 
 
+def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
+    def run(*words: bytes) -> "subprocess.CompletedProcess[bytes]":
+        command = [os.fsencode(sys.executable), b"-m", b"data_prep", *words]
+        # The encoding of a terminal with en_US.UTF-8; that of the C locale takes any name.
+        strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+        return subprocess.run(command, cwd=ROOT, capture_output=True, env=strict, check=False)
+
+    place = os.fsencode(tmp_path)
+    made.python_folder(tmp_path / "batches").rename(os.fsdecode(place + b"/in-\xff"))
+    out = place + b"/out-\xff"
+    done = run(b"--source", place + b"/in-\xff", b"--out", out)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Source: in-\\udcff (cifar-10-python, " in done.stdout
+    done = run(b"verify", out)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"out-\\udcff: 120 records are undamaged" in done.stdout
+    done = run(b"show", out, b"--out", place + b"/\xff.png")
+    assert (done.returncode, done.stderr) == (0, b"")
+    done = run(b"verify", place + b"/none-\xff")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: ")
+
+
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     python_source: Path,
     tmp_path: Path,
