@@ -201,7 +201,7 @@ def _convert_parser() -> _Parser:
     )
     add(
         "--shards",
-        type=_positive,
+        type=_shards,
         default=1,
         metavar="N",
         help="files of the train split; validation and eval are one each (default %(default)s)",
@@ -288,6 +288,13 @@ def _positive(text: str) -> int:
 
 def _natural(text: str) -> int:
     return _whole(text, 0)
+
+
+def _shards(text: str) -> int:
+    value = _positive(text)
+    if value > schema.MAX_SHARDS:
+        raise argparse.ArgumentTypeError(f"must be at most {schema.MAX_SHARDS:,}, got {text!r}")
+    return value
 
 
 def _whole(text: str, least: int) -> int:

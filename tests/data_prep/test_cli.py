@@ -68,6 +68,7 @@ def test_convert_may_be_said_or_left_out(python_source: Path, tmp_path: Path) ->
     [
         (["--source", "/nowhere"], "/nowhere: no such file or folder"),
         (["--source", "synthetic", "--shards", "0"], "--shards: must be a whole number from 1 on"),
+        (["--source", "synthetic", "--shards", "100000"], "must be at most 99,999, got '100000'"),
         (["--source", "synthetic", "--seed", "x"], "--seed: must be a whole number from 0 on"),
         ([*SMALL, "--validation-size", "-1"], "must be 0 to 90 for 100"),
         (["--source", "synthetic", "--synthetic-size", "5"], "must be 20 to 200000, got 5"),
