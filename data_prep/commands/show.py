@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from cifar10 import schema
+from cifar10_program import DATA, started_as
 from data_prep.errors import DamageError, UsageError
 from data_prep.folder import manifest as manifests
 from data_prep.folder import publish
@@ -48,7 +49,7 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     if publish.is_incomplete(folder):
-        raise DamageError(f"{folder}: a build did not finish; run python -m data_prep again")
+        raise DamageError(f"{folder}: a build did not finish; run {started_as(DATA)} again")
     names = [n for n in publish.record_files(folder) if n.startswith((f"{split}.", f"{split}-"))]
     if not names:
         raise UsageError(f"{folder}: holds no {split} records")

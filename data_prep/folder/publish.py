@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cifar10 import schema
+from cifar10_program import DATA, started_as
 from data_prep.errors import OutputError
 
 STAGING_NAME = ".building"
@@ -82,7 +83,7 @@ def publish(folder: Path) -> None:
     for path in staging.iterdir():
         sync(path)
     marker = folder / schema.INCOMPLETE_NAME
-    marker.write_text("A build did not finish. Run `python -m data_prep` again.\n")
+    marker.write_text(f"A build did not finish. Run `{started_as(DATA)}` again.\n")
     sync(marker)
     sync(folder)
     (folder / schema.MANIFEST_NAME).unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cifar10 import schema
 from data_prep import cli
 from data_prep.folder import publish
 from data_prep.tfrecord import write
@@ -145,6 +146,22 @@ def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
     done = run(b"verify", place + b"/none-\xff")
     assert done.returncode == 2
     assert done.stderr.startswith(b"error: ")
+
+
+def test_messages_name_the_program_as_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/cifar10-data"])
+    out = tmp_path / "out"
+    assert _code(*SMALL, "--out", str(out)) == 0
+    (out / "train.tfrecords").unlink()
+    assert _code("verify", str(out)) == 1
+    assert capsys.readouterr().out.endswith("1 faults. Rebuild: cifar10-data --force ...\n")
+    (out / schema.INCOMPLETE_NAME).touch()
+    assert _code("show", str(out)) == 1
+    assert "did not finish; run cifar10-data again" in capsys.readouterr().err
+    assert _code("verify", str(tmp_path)) == 2
+    assert "make them with cifar10-data --source PATH --out" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(
