@@ -58,8 +58,11 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     class_names = schema.CLASS_NAMES if manifest is None else manifest.class_names
     sheet = _sheet(samples, class_names, f"{split}: {total:,} images", _subtitle(folder, manifest))
     temporary = path.with_name(path.name + ".part")
-    sheet.save(temporary, format="PNG", optimize=True)
-    os.replace(temporary, path)
+    try:
+        sheet.save(temporary, format="PNG", optimize=True)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _sample(paths: list[Path], count: int, seed: int) -> tuple[Samples, int]:
