@@ -49,6 +49,16 @@ exit codes: 0 done, 1 failed or damage found, 2 bad input or flags, 130 Ctrl-C, 
 """
 
 
+# The commands that are not named here share one text.
+_DISK_IS_FULL = {
+    "convert": "the disk is full; 400 MB are enough for building CIFAR-10's records",
+    "download": "the disk is full; an archive takes 171 MB; free some, then run again to resume",
+}
+_DISK_IS_FULL_ELSE = "the disk is full; free some space"
+_OUT_OF_MEMORY = {"convert": "out of memory: building takes about 500 MB"}
+_OUT_OF_MEMORY_ELSE = "out of memory; end other programs, or raise the limit of this one"
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"error: {message}; see {self.prog} --help\n")
@@ -74,9 +84,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stderr.close()  # The reader has gone; Python would report that again at exit.
         return 1
     except OSError as error:
-        return _fail(_explain(error), 1)
+        return _fail(_explain(error, arguments.command), 1)
     except MemoryError:
-        return _fail("out of memory: building takes about 500 MB", 1)
+        return _fail(_OUT_OF_MEMORY.get(arguments.command, _OUT_OF_MEMORY_ELSE), 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
     except _Terminated:
@@ -96,10 +106,10 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _explain(error: OSError) -> str:
+def _explain(error: OSError, command: str) -> str:
     place = f"{error.filename}: " if error.filename else ""
     if error.errno == errno.ENOSPC:
-        return f"{place}the disk is full; 400 MB are enough for building CIFAR-10's records"
+        return place + _DISK_IS_FULL.get(command, _DISK_IS_FULL_ELSE)
     return f"{place}{error.strerror or error}"
 
 

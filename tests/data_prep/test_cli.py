@@ -177,7 +177,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
 
     monkeypatch.setattr(write, "write_records", full)
     assert _code("--source", str(python_source), "--out", str(tmp_path)) == 1
-    assert "the disk is full" in capsys.readouterr().err
+    assert "the disk is full; 400 MB are enough for building" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == [publish.LOCK_NAME]
 
 
@@ -209,3 +209,24 @@ def test_nothing_is_imported_that_takes_seconds() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["convert", "--source", "x"], "out of memory: building takes about 500 MB"),
+        (["verify", "x"], "out of memory; end other programs, or raise the limit of this one"),
+    ],
+)
+def test_memory_is_explained_by_the_command(
+    words: list[str],
+    advice: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def take_all(_: object) -> int:
+        return len(bytes(1 << 62))
+
+    monkeypatch.setattr(cli, "_run", take_all)
+    assert _code(*words) == 1
+    assert capsys.readouterr().err == f"error: {advice}\n"
