@@ -49,8 +49,11 @@ MANIFEST_NAME = "manifest.json"
 INCOMPLETE_NAME = "INCOMPLETE"
 FORMAT_VERSION = 1
 
+_DIGITS = 5  # of numbers in the names of shards
+MAX_SHARDS = 10**_DIGITS - 1
+_NUMBER = rf"\d{{{_DIGITS}}}"
 _FILE_NAME = re.compile(
-    rf"(?P<split>{'|'.join(SPLITS)})(-(?P<index>\d{{5}})-of-(?P<count>\d{{5}}))?\.tfrecords"
+    rf"(?P<split>{'|'.join(SPLITS)})(-(?P<index>{_NUMBER})-of-(?P<count>{_NUMBER}))?\.tfrecords"
 )
 
 
@@ -60,11 +63,11 @@ def file_name(split: str, index: int = 0, count: int = 1) -> str:
     Args:
       split: one of SPLITS.
       index: number of the shard, from 0.
-      count: number of shards of the split.
+      count: number of shards of the split, at most MAX_SHARDS.
     """
     if count == 1:
         return f"{split}.tfrecords"
-    return f"{split}-{index:05d}-of-{count:05d}.tfrecords"
+    return f"{split}-{index:0{_DIGITS}}-of-{count:0{_DIGITS}}.tfrecords"
 
 
 def parse_file_name(name: str) -> Optional[tuple[str, int, int]]:

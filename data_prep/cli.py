@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import signal
 import sys
 from collections.abc import Sequence
@@ -48,6 +49,16 @@ exit codes: 0 done, 1 failed or damage found, 2 bad input or flags, 130 Ctrl-C, 
 """
 
 
+# The commands that are not named here share one text.
+_DISK_IS_FULL = {
+    "convert": "the disk is full; 400 MB are enough for building CIFAR-10's records",
+    "download": "the disk is full; an archive takes 171 MB; free some, then run again to resume",
+}
+_DISK_IS_FULL_ELSE = "the disk is full; free some space"
+_OUT_OF_MEMORY = {"convert": "out of memory: building takes about 500 MB"}
+_OUT_OF_MEMORY_ELSE = "out of memory; end other programs, or raise the limit of this one"
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"error: {message}; see {self.prog} --help\n")
@@ -60,6 +71,9 @@ class _Terminated(BaseException):
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs one command and returns its exit code; errors are one line on stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names in file systems and manifests need not be text in the terminal's encoding.
+        sys.stdout.reconfigure(errors="backslashreplace")
     arguments = _parse(sys.argv[1:] if argv is None else argv)
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -70,9 +84,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stderr.close()  # The reader has gone; Python would report that again at exit.
         return 1
     except OSError as error:
-        return _fail(_explain(error), 1)
+        return _fail(_explain(error, arguments.command), 1)
     except MemoryError:
-        return _fail("out of memory: building takes about 500 MB", 1)
+        return _fail(_OUT_OF_MEMORY.get(arguments.command, _OUT_OF_MEMORY_ELSE), 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
     except _Terminated:
@@ -92,10 +106,10 @@ def _fail(message: str, code: int) -> int:
     return code
 
 
-def _explain(error: OSError) -> str:
+def _explain(error: OSError, command: str) -> str:
     place = f"{error.filename}: " if error.filename else ""
     if error.errno == errno.ENOSPC:
-        return f"{place}the disk is full; 400 MB are enough for building CIFAR-10's records"
+        return place + _DISK_IS_FULL.get(command, _DISK_IS_FULL_ELSE)
     return f"{place}{error.strerror or error}"
 
 
@@ -197,7 +211,7 @@ def _convert_parser() -> _Parser:
     )
     add(
         "--shards",
-        type=_positive,
+        type=_shards,
         default=1,
         metavar="N",
         help="files of the train split; validation and eval are one each (default %(default)s)",
@@ -284,6 +298,13 @@ def _positive(text: str) -> int:
 
 def _natural(text: str) -> int:
     return _whole(text, 0)
+
+
+def _shards(text: str) -> int:
+    value = _positive(text)
+    if value > schema.MAX_SHARDS:
+        raise argparse.ArgumentTypeError(f"must be at most {schema.MAX_SHARDS:,}, got {text!r}")
+    return value
 
 
 def _whole(text: str, least: int) -> int:

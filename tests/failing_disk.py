@@ -1,4 +1,4 @@
-"""Makes the n-th operation on the disk fail, and finds files that are renamed before a sync."""
+"""Makes operations on the disk fail, fills it, and finds files that are renamed before a sync."""
 
 import contextlib
 import errno
@@ -98,3 +98,10 @@ def every_rename_is_synced() -> Iterator[list[str]]:
         for module, name in ((os, "replace"), (tf.io.gfile, "rename")):
             stack.enter_context(mock.patch.object(module, name, wrap(getattr(module, name))))
         yield renamed
+
+
+def fill(folder: Path) -> None:
+    """Leaves no room for content on the file system of a folder, in FOLDER/filler."""
+    with contextlib.suppress(OSError), (folder / "filler").open("ab", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass

@@ -149,11 +149,12 @@ def _check_optimizer(config: ConfigFields, model: models.Model) -> None:
     for name in ("muon_rate", "muon_momentum"):
         if config.optimizer != "muon" and config.is_set(name):
             _refuse(f"{flag_name(name)} is for --optimizer muon, got {config.optimizer}")
-    fits = model.convolves and model.normalises and config.batch_norm != "off"
+    fits = model.normalises_convolutions and config.batch_norm != "off"
     if config.optimizer == "muon" and not fits:
         _refuse(
-            "--optimizer muon is for convolutions with batch normalisation, which makes up for the "
-            f"length of their kernels; got --model {config.model} --batch-norm {config.batch_norm}"
+            "--optimizer muon is for models with batch normalisation after each convolution, which "
+            f"makes up for the length of its kernel; got --model {config.model} --batch-norm "
+            f"{config.batch_norm}; --optimizer nesterov trains every model"
         )
 
 

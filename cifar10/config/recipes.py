@@ -172,7 +172,7 @@ class _Need(NamedTuple):
 def _needs() -> Mapping[str, _Need]:
     """Returns the conditions of the settings that have one, by name of the setting."""
     has_norm = models.names_where(lambda model: model.normalises)
-    fits_muon = models.names_where(lambda model: model.normalises and model.convolves)
+    fits_muon = models.names_where(lambda model: model.normalises_convolutions)
     normalised = {"model": has_norm, "batch_norm": ("tower", "sync")}
     muon = {"model": fits_muon, "batch_norm": ("tower", "sync")}
     distorted = {"use_distortion_for_training": (True,)}

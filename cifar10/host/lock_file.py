@@ -92,7 +92,14 @@ class LockFile:
         """Creates the lock file; returns whether this process did."""
         own = self._path.with_name(f"{self._path.name}.{self._token}")
         content = json.dumps({"token": self._token, **_describe_this_process()})
-        own.write_text(content)
+        try:
+            own.write_text(content)
+            return self._link(own, content)
+        finally:
+            own.unlink(missing_ok=True)
+
+    def _link(self, own: Path, content: str) -> bool:
+        """Gives the file `own`, which has this content, the lock's name; returns whether it has."""
         try:
             os.link(own, self._path)
         except FileExistsError:
@@ -102,8 +109,6 @@ class LockFile:
             if error.errno not in _NO_LINKS:
                 raise
             return _create_exclusively(self._path, content)
-        finally:
-            own.unlink()
         return True
 
     def _wait_for_end_of(self, owner: dict[str, Any]) -> None:
@@ -165,10 +170,15 @@ class LockFile:
 
 def _create_exclusively(path: Path, content: str) -> bool:
     try:
-        with path.open("x") as file:
-            file.write(content)
+        file = path.open("x")
     except FileExistsError:
         return False
+    try:
+        with file:
+            file.write(content)
+    except OSError:
+        path.unlink()
+        raise
     return True
 
 

@@ -2,6 +2,7 @@
 
 import glob
 import os
+from collections.abc import Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -16,11 +17,13 @@ def expand(place: str) -> list[str]:
 
     Args:
       place: a file, which need not exist; a folder, for all image files in it and in the folders
-        inside it, hidden ones left out; or a pattern with `*`, `?`, `[...]` or, on this machine's
-        file systems, `**` for any folders. A pattern may match folders, too.
+        inside it, linked ones included and hidden ones left out; or a pattern with `*`, `?`,
+        `[...]` or, on this machine's file systems, `**` for any folders. A pattern may match
+        folders, too.
 
     Raises:
-      UserError: no file matches the pattern, or no image file is in the folder.
+      UserError: no file matches the pattern, no image file is in the folder, or a folder cannot be
+        read.
     """
     if not is_utf8(place):
         return [place]
@@ -61,7 +64,7 @@ def _matches(pattern: str) -> list[str]:
 
 def _images_below(root: str) -> list[str]:
     found = []
-    for folder, subfolders, names in tf.io.gfile.walk(root) if "://" in root else os.walk(root):
+    for folder, subfolders, names in tf.io.gfile.walk(root) if "://" in root else _walk(root):
         subfolders[:] = [name for name in subfolders if not _is_left_behind(name)]
         found += [
             os.path.join(folder, name)
@@ -69,6 +72,32 @@ def _images_below(root: str) -> list[str]:
             if name.lower().endswith(IMAGE_EXTENSIONS) and not _is_left_behind(name)
         ]
     return sorted(found)
+
+
+def _walk(root: str) -> Iterator[tuple[str, list[str], Iterable[str]]]:
+    """Yields what `os.walk` does, linked folders after the others, each real folder once.
+
+    So links that form a circle come to an end.
+
+    Raises:
+      UserError: a folder cannot be read.
+    """
+
+    def fail(error: OSError) -> None:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    visited: set[str] = set()
+    starts = [root]
+    for start in starts:
+        for folder, subfolders, names in os.walk(start, onerror=fail):
+            real = os.path.realpath(folder)
+            if real in visited:
+                subfolders.clear()
+                continue
+            visited.add(real)
+            yield folder, subfolders, names
+            paths = [os.path.join(folder, name) for name in sorted(subfolders)]
+            starts += filter(os.path.islink, paths)
 
 
 def _is_left_behind(name: str) -> bool:

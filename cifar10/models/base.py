@@ -124,16 +124,20 @@ class Model(abc.ABC):
         of `TrainConfig`.
       convolves: whether the model has convolutions.
       normalises: whether the model has batch normalisation.
+      normalises_convolutions: whether that follows each convolution, so that the norm of its kernel
+        has no effect.
     """
 
     name: str
     settings: type = NoSettings
     convolves: bool
     normalises: bool
+    normalises_convolutions: bool
 
     def check(self) -> None:
         """Raises TypeError if an attribute is missing or has another type."""
-        for attribute, kind in (("name", str), ("convolves", bool), ("normalises", bool)):
+        flags = ("convolves", "normalises", "normalises_convolutions")
+        for attribute, kind in (("name", str), *((flag, bool) for flag in flags)):
             value = getattr(self, attribute, None)
             if not isinstance(value, kind) or value == "":
                 raise TypeError(

@@ -74,7 +74,7 @@ class Fastnet(Model):
     """
 
     settings = FastnetSettings
-    convolves = normalises = True
+    convolves = normalises = normalises_convolutions = True
 
     def __init__(self, name: str, group_filters: tuple[int, int, int], group_layers: int) -> None:
         self.name = name

@@ -46,7 +46,7 @@ class Mlp(Model):
 
     name = "mlp"
     settings = MlpSettings
-    convolves = normalises = False
+    convolves = normalises = normalises_convolutions = False
 
     def title(self, config: Any) -> str:
         """Returns e.g. `MLP, 100 hidden units`."""

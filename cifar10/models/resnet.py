@@ -132,6 +132,8 @@ class ResNet(Model):
 
     def __init__(self, name: str, version: str, block: Block, preactivation: bool) -> None:
         self.name, self._version = name, version
+        # A block of version 2 adds the output of its last convolution to the shortcut as it is.
+        self.normalises_convolutions = not preactivation
         self._build = functools.partial(_resnet, block=block, preactivation=preactivation)
 
     def title(self, config: Any) -> str:

@@ -4,7 +4,8 @@ Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon). Before the momen
 a matrix of filters, is applied, it is replaced by approximately the nearest matrix with orthonormal
 filters. So directions with small gradients learn as fast as those with large ones. The norm of a
 kernel has no effect if its convolution is normalised. So each kernel is kept at the norm of a
-matrix of unit filters, and the rate is the size of a step relative to that norm.
+matrix of unit filters, and the rate is the size of a step relative to that norm. Models in which
+some convolution is not normalised are refused (`cifar10.config.checks`).
 """
 
 import math

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from cifar10 import schema
+from cifar10_program import DATA, started_as
 from data_prep.errors import DamageError, UsageError
 from data_prep.folder import manifest as manifests
 from data_prep.folder import publish
@@ -48,7 +49,7 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     if publish.is_incomplete(folder):
-        raise DamageError(f"{folder}: a build did not finish; run python -m data_prep again")
+        raise DamageError(f"{folder}: a build did not finish; run {started_as(DATA)} again")
     names = [n for n in publish.record_files(folder) if n.startswith((f"{split}.", f"{split}-"))]
     if not names:
         raise UsageError(f"{folder}: holds no {split} records")
@@ -57,8 +58,11 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     class_names = schema.CLASS_NAMES if manifest is None else manifest.class_names
     sheet = _sheet(samples, class_names, f"{split}: {total:,} images", _subtitle(folder, manifest))
     temporary = path.with_name(path.name + ".part")
-    sheet.save(temporary, format="PNG", optimize=True)
-    os.replace(temporary, path)
+    try:
+        sheet.save(temporary, format="PNG", optimize=True)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _sample(paths: list[Path], count: int, seed: int) -> tuple[Samples, int]:

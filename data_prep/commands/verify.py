@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from cifar10_program import DATA, started_as
 from data_prep.commands.counts import print_counts
 from data_prep.folder.verify import verify
 
@@ -21,7 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
     for damage in report.damages:
         print(f"DAMAGE {damage}")
     if report.damages:
-        print(f"{folder}: {len(report.damages)} faults. Rebuild: python -m data_prep --force ...")
+        again = f"{started_as(DATA)} --force ..."
+        print(f"{folder}: {len(report.damages)} faults. Rebuild: {again}")
         return 1
     checked = "framing, CRCs, features, labels"
     if report.manifest is not None:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cifar10 import schema
+from cifar10_program import DATA, started_as
 from data_prep.errors import OutputError
 
 STAGING_NAME = ".building"
@@ -81,10 +82,7 @@ def publish(folder: Path) -> None:
     staging = folder / STAGING_NAME
     for path in staging.iterdir():
         sync(path)
-    marker = folder / schema.INCOMPLETE_NAME
-    marker.write_text("A build did not finish. Run `python -m data_prep` again.\n")
-    sync(marker)
-    sync(folder)
+    marker = _mark(folder)
     (folder / schema.MANIFEST_NAME).unlink(missing_ok=True)
     for name in record_files(folder):
         (folder / name).unlink()
@@ -96,6 +94,21 @@ def publish(folder: Path) -> None:
     marker.unlink()
     sync(folder)
     staging.rmdir()
+
+
+def _mark(folder: Path) -> Path:
+    """Creates DIR/INCOMPLETE and returns its path; if that fails, the folder stays as it was."""
+    marker = folder / schema.INCOMPLETE_NAME
+    existed = marker.exists()
+    try:
+        marker.write_text(f"A build did not finish. Run `{started_as(DATA)}` again.\n")
+        sync(marker)
+        sync(folder)
+    except BaseException:
+        if not existed:
+            marker.unlink(missing_ok=True)
+        raise
+    return marker
 
 
 def sync(path: Path) -> None:

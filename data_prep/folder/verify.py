@@ -8,6 +8,7 @@ from typing import Optional
 import numpy as np
 
 from cifar10 import schema
+from cifar10_program import DATA, started_as
 from data_prep.errors import DamageError, UsageError
 from data_prep.folder import manifest as manifests
 from data_prep.folder import publish
@@ -52,8 +53,8 @@ def verify(folder: Path) -> Report:
     names = publish.record_files(folder)
     if not names and not (folder / schema.MANIFEST_NAME).exists():
         raise UsageError(
-            f"{folder}: holds no records; make them with python -m data_prep --source PATH --out "
-            f"{folder}"
+            f"{folder}: holds no records; make them with {started_as(DATA)} --source PATH "
+            f"--out {folder}"
         )
     report = Report()
     if publish.is_incomplete(folder):

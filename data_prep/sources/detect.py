@@ -126,7 +126,8 @@ def _fingerprint(path: Path, of_any_size: bool) -> str:
             raise SourceError(f"{path}: {error.strerror}") from error
     digest = hashlib.sha256()
     for member in members.walk(path, of_any_size):
-        if not _kind_of(member):
+        # A misplaced image ends a conversion, so it counts, too.
+        if not _kind_of(member) and not image_tree.is_misplaced(member.parts):
             continue
         content = hashlib.sha256(member.read(MAX_READ_BYTES)).hexdigest()
         digest.update(f"{member.name}\0{content}\n".encode("utf-8", "surrogateescape"))
@@ -145,16 +146,23 @@ def _kind_of(member: Member) -> Optional[str]:
 def _load(path: Path, resize: Optional[str]) -> Dataset:
     """Loads a path; the first file with a known name decides how all files are read."""
     walked = members.walk(path, resize is not None)
+    misplaced: list[Member] = []  # The first one; its content is not read.
     for member in walked:
         kind = _kind_of(member)
         if kind is None:
+            if not misplaced and image_tree.is_misplaced(member.parts):
+                misplaced.append(member)
             continue
+        if kind == image_tree.KIND and misplaced:
+            break
         rest: Iterator[Member] = itertools.chain([member], walked)
         if kind == image_tree.KIND:
             return image_tree.load(rest, resize)
         if resize is not None:
             raise _no_images_to_resize(kind, path)
         return batches.load(rest, python_archive if kind == python_archive.KIND else binary_archive)
+    if misplaced:
+        raise image_tree.misplaced(misplaced[0])
     raise SourceError(
         f"{path}: holds neither data_batch_1 (CIFAR-10, Python), nor data_batch_1.bin (binary), "
         "nor train/CLASS/* and test/CLASS/* with image files"

@@ -29,6 +29,24 @@ def is_ours(parts: tuple[str, ...]) -> bool:
     return len(parts) >= 3 and parts[-3] in _FOLDERS
 
 
+def is_misplaced(parts: tuple[str, ...]) -> bool:
+    """Tells whether the components of a name are those of an image beside the CLASS folders.
+
+    That is an image file directly in SPLIT, or in a folder inside SPLIT/CLASS.
+    """
+    is_image = parts[-1].lower().endswith(schema.IMAGE_EXTENSIONS)
+    return is_image and not is_ours(parts) and not _FOLDERS.keys().isdisjoint(parts[:-1])
+
+
+def misplaced(member: Member) -> SourceError:
+    """Returns the error for an image that `is_misplaced`."""
+    split = next(part for part in member.parts if part in _FOLDERS)
+    return SourceError(
+        f"{member.name}: images must be {split}/CLASS/FILE, without other folders between; move it "
+        "there, or out of the source"
+    )
+
+
 def load(members: Iterable[Member], resize: Optional[str] = None) -> Dataset:
     """Decodes all images.
 
@@ -37,8 +55,8 @@ def load(members: Iterable[Member], resize: Optional[str] = None) -> Dataset:
       resize: how images of other sizes are brought to 32x32; None: they are refused.
 
     Raises:
-      SourceError: a file is not an image, or not of 32x32 pixels without `resize`, or a class
-        folder has an unknown name.
+      SourceError: a file is not an image, or not of 32x32 pixels without `resize`, an image is not
+        in a class folder, a class folder has an unknown name, or there are both test and eval.
     """
     # Byte arrays grow in place, so that the images are in memory only once.
     pixels = {split: bytearray() for split in schema.SPLITS}
@@ -64,19 +82,37 @@ def _files(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields (name, content) of each image, and appends its split and label to `places`."""
     seen: set[str] = set()
+    splits: dict[str, str] = {}
     for member in members:
+        if is_misplaced(member.parts):
+            raise misplaced(member)
         if not is_ours(member.parts):
             continue
         if member.name in seen:
             raise SourceError(f"{member.name}: there is more than one file of this name")
         seen.add(member.name)
         places.append(_place(member))
+        _check_split(member, splits)
         if resize is None and MAX_IMAGE_BYTES < member.size <= MAX_RESIZED_BYTES:
             raise SourceError(
                 f"{member.name}: oversized: {member.size} bytes, where an image of 32x32 pixels "
                 f"takes at most {MAX_IMAGE_BYTES}; {decoder.RESIZE_ADVICE}"
             )
         yield member.name, member.read(MAX_RESIZED_BYTES)
+
+
+def _check_split(member: Member, splits: dict[str, str]) -> None:
+    """Adds the folder of a file to `splits`, the folders by split.
+
+    Raises:
+      SourceError: another folder has images of the same split.
+    """
+    folder = member.parts[-3]
+    other = splits.setdefault(_FOLDERS[folder], folder)
+    if other != folder:
+        raise SourceError(
+            f"{member.name}: {other} and {folder} are two names of the same split; give one of them"
+        )
 
 
 def _place(member: Member) -> tuple[str, int]:

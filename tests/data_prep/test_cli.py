@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cifar10 import schema
 from data_prep import cli
 from data_prep.folder import publish
 from data_prep.tfrecord import write
@@ -68,6 +69,7 @@ def test_convert_may_be_said_or_left_out(python_source: Path, tmp_path: Path) ->
     [
         (["--source", "/nowhere"], "/nowhere: no such file or folder"),
         (["--source", "synthetic", "--shards", "0"], "--shards: must be a whole number from 1 on"),
+        (["--source", "synthetic", "--shards", "100000"], "must be at most 99,999, got '100000'"),
         (["--source", "synthetic", "--seed", "x"], "--seed: must be a whole number from 0 on"),
         ([*SMALL, "--validation-size", "-1"], "must be 0 to 90 for 100"),
         (["--source", "synthetic", "--synthetic-size", "5"], "must be 20 to 200000, got 5"),
@@ -123,6 +125,45 @@ def test_a_name_with_control_characters_cannot_write_on_the_terminal(
     assert error.count("\n") == 1
 
 
+def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
+    def run(*words: bytes) -> "subprocess.CompletedProcess[bytes]":
+        command = [os.fsencode(sys.executable), b"-m", b"data_prep", *words]
+        # The encoding of a terminal with en_US.UTF-8; that of the C locale takes any name.
+        strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+        return subprocess.run(command, cwd=ROOT, capture_output=True, env=strict, check=False)
+
+    place = os.fsencode(tmp_path)
+    made.python_folder(tmp_path / "batches").rename(os.fsdecode(place + b"/in-\xff"))
+    out = place + b"/out-\xff"
+    done = run(b"--source", place + b"/in-\xff", b"--out", out)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Source: in-\\udcff (cifar-10-python, " in done.stdout
+    done = run(b"verify", out)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"out-\\udcff: 120 records are undamaged" in done.stdout
+    done = run(b"show", out, b"--out", place + b"/\xff.png")
+    assert (done.returncode, done.stderr) == (0, b"")
+    done = run(b"verify", place + b"/none-\xff")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"error: ")
+
+
+def test_messages_name_the_program_as_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/cifar10-data"])
+    out = tmp_path / "out"
+    assert _code(*SMALL, "--out", str(out)) == 0
+    (out / "train.tfrecords").unlink()
+    assert _code("verify", str(out)) == 1
+    assert capsys.readouterr().out.endswith("1 faults. Rebuild: cifar10-data --force ...\n")
+    (out / schema.INCOMPLETE_NAME).touch()
+    assert _code("show", str(out)) == 1
+    assert "did not finish; run cifar10-data again" in capsys.readouterr().err
+    assert _code("verify", str(tmp_path)) == 2
+    assert "make them with cifar10-data --source PATH --out" in capsys.readouterr().err
+
+
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     python_source: Path,
     tmp_path: Path,
@@ -136,7 +177,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
 
     monkeypatch.setattr(write, "write_records", full)
     assert _code("--source", str(python_source), "--out", str(tmp_path)) == 1
-    assert "the disk is full" in capsys.readouterr().err
+    assert "the disk is full; 400 MB are enough for building" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == [publish.LOCK_NAME]
 
 
@@ -168,3 +209,24 @@ def test_nothing_is_imported_that_takes_seconds() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert result.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (["convert", "--source", "x"], "out of memory: building takes about 500 MB"),
+        (["verify", "x"], "out of memory; end other programs, or raise the limit of this one"),
+    ],
+)
+def test_memory_is_explained_by_the_command(
+    words: list[str],
+    advice: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def take_all(_: object) -> int:
+        return len(bytes(1 << 62))
+
+    monkeypatch.setattr(cli, "_run", take_all)
+    assert _code(*words) == 1
+    assert capsys.readouterr().err == f"error: {advice}\n"

@@ -1,8 +1,5 @@
 """Tasks on this machine whose disk is full, a file system of the test's own."""
 
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,21 +7,6 @@ import pytest
 from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left
 
 pytestmark = pytest.mark.system
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 100 kB."""
-    if os.geteuid() != 0:
-        pytest.skip("a file system of its own needs root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"no file system of its own: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_disk_ends_neither_the_job_nor_its_output(tmp_path: Path, small_disk: Path) -> None:

@@ -9,12 +9,15 @@ clang++ on PATH.
 """
 
 import argparse
+import contextlib
+import errno
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
@@ -22,6 +25,8 @@ from cifar10.host.cpu import cpu_flags
 from cifar10.ops.kernels import library
 from cifar10.tf_internals import native_log
 
+_PART = "part-"  # The names of folders begin so in which libraries are made.
+_KEPT_SECS = 24 * 3600.0
 _COMPILERS = ("c++", "g++", "clang++")
 _OPS = ("ops.cc", "activation_ops.cc", "normalisation_ops.cc")
 # Compiled once per architecture.
@@ -74,9 +79,15 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         _complain(f"{compiler} failed.\n{error}")
         return 1
     except OSError as error:
-        _complain(f"{error}; whoever may write to {library.path().parent} can compile them")
+        _complain(f"{error}; {_way_out(error, library.path().parent)}")
         return 1
     return 0
+
+
+def _way_out(error: OSError, folder: pathlib.Path) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"whoever may write to {folder} can compile them"
+    return f"when that is mended, run {library.BUILD_COMMAND} again"
 
 
 def _complain(reason: str) -> None:
@@ -95,7 +106,7 @@ def _build(compiler: str, path: pathlib.Path) -> None:
     import tensorflow as tf2  # Imported here because it takes seconds to load.
 
     path.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="part-", dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=_PART, dir=path.parent) as folder:
         headers = [f"-I{library.SOURCE_DIR}", *tf2.sysconfig.get_compile_flags()]
         objects: list[str] = []
         for source, flags in _sources():
@@ -104,6 +115,19 @@ def _build(compiler: str, path: pathlib.Path) -> None:
         linked = os.path.join(folder, path.name)
         _run([compiler, "-shared", *objects, *tf2.sysconfig.get_link_flags(), "-o", linked])
         os.replace(linked, path)
+    _remove_old(path)
+
+
+def _remove_old(path: pathlib.Path) -> None:
+    """Removes other libraries and what killed builds left, which `sync` would copy to all hosts.
+
+    Those of the last day stay, since another process may be building or using them.
+    """
+    latest = time.time() - _KEPT_SECS
+    for other in [*path.parent.glob("kernels-*.so"), *path.parent.glob(f"{_PART}*")]:
+        with contextlib.suppress(OSError):  # Another build may remove it at the same time.
+            if other != path and other.stat().st_mtime < latest:
+                shutil.rmtree(other) if other.is_dir() else other.unlink()
 
 
 def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:

@@ -2,8 +2,7 @@
 // shortcut that is added, where there is one, and ReLU. Each function computes some rows of a
 // matrix [positions of all images, channels], so that rows can be shared out among threads.
 //
-// Channels come in multiples of 16. Elements are float, or uint16_t for the bits of a bfloat16; all
-// is computed in float.
+// Elements are float, or uint16_t for the bits of a bfloat16; all is computed in float.
 
 #ifndef CIFAR10_KERNELS_NORMALISATION_H_
 #define CIFAR10_KERNELS_NORMALISATION_H_
@@ -11,6 +10,8 @@
 #include <cstdint>
 
 namespace cifar10 {
+
+constexpr int kChannels = 16;  // channels come in multiples of these
 
 // What a channel's numbers are normalised with: (x - mean) * factor + offset.
 struct Line {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "op.h"
 #include "row_blocks.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace cifar10 {
@@ -14,7 +14,6 @@ namespace {
 
 using tensorflow::bfloat16;
 using tensorflow::OpInputList;
-using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::OpOutputList;
@@ -102,13 +101,13 @@ std::vector<float> Shift(const RowBlocks& blocks, const Tensor& x) {
 }
 
 template <typename T>
-class NormRelu : public OpKernel {
+class NormRelu : public Op {
  public:
-  explicit NormRelu(OpKernelConstruction* context) : OpKernel(context) {
+  explicit NormRelu(OpKernelConstruction* context) : Op(context) {
     OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
   }
 
-  void Compute(OpKernelContext* context) override {
+  void Run(OpKernelContext* context) override {
     using Bits = typename BitsOf<T>::Type;
     const Tensor& x = context->input(0);
     RowBlocks blocks;
@@ -155,13 +154,13 @@ class NormRelu : public OpKernel {
 };
 
 template <typename T>
-class NormReluGrad : public OpKernel {
+class NormReluGrad : public Op {
  public:
-  explicit NormReluGrad(OpKernelConstruction* context) : OpKernel(context) {
+  explicit NormReluGrad(OpKernelConstruction* context) : Op(context) {
     OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
   }
 
-  void Compute(OpKernelContext* context) override {
+  void Run(OpKernelContext* context) override {
     using Bits = typename BitsOf<T>::Type;
     const Tensor &x = context->input(0), &upstream = context->input(5);
     RowBlocks blocks;

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "op.h"
 #include "row_blocks.h"
 #include "small_image_steps.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/threadpool.h"
 #include "winograd.h"
@@ -17,7 +17,6 @@ namespace cifar10 {
 namespace {
 
 using tensorflow::bfloat16;
-using tensorflow::OpKernel;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Status;
@@ -163,7 +162,7 @@ class Parts {
 
   // Calls function(part, begin, end) for all of them.
   template <typename Function>
-  void Run(const Function& function) {
+  void Run(const Function& function) noexcept {
     const auto some = [&](int64_t first, int64_t last) {
       for (int64_t part = first; part < last; ++part) {
         function(part, rows_ * part / count_, rows_ * (part + 1) / count_);
@@ -239,13 +238,15 @@ void Convolve(OpKernelContext* context, Shape shape, bool transposes, bool pairs
   OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
   std::vector<Bits> transposed(transposes ? weights.NumElements() : 0);
   float* const filled = evaluated.flat<float>().data();
-  PoolOf(context)->ParallelFor(
-      shape.inputs / kInputs, kInputs * shape.filters * shape.Points(),
-      [&](int64_t begin, int64_t end) {
-        if (transposes) Transpose(shape, begin, end, Read<T>(weights), transposed.data());
-        functions.evaluate(shape, begin, end, transposes ? transposed.data() : Read<T>(weights),
-                           filled);
-      });
+  const auto share = [&](const auto& function) noexcept {
+    PoolOf(context)->ParallelFor(shape.inputs / kInputs, kInputs * shape.filters * shape.Points(),
+                                 function);
+  };
+  share([&](int64_t begin, int64_t end) {
+    if (transposes) Transpose(shape, begin, end, Read<T>(weights), transposed.data());
+    functions.evaluate(shape, begin, end, transposes ? transposed.data() : Read<T>(weights),
+                       filled);
+  });
   parts.Run([&](int64_t part, int64_t begin, int64_t end) {
     functions.convolve(shape, begin, end, Read<T>(images), filled, epilogue, Write<T>(outputs),
                        parts.memory(part));
@@ -253,14 +254,14 @@ void Convolve(OpKernelContext* context, Shape shape, bool transposes, bool pairs
 }
 
 template <typename T>
-class Conv3x3 : public OpKernel {
+class Conv3x3 : public Op {
  public:
-  explicit Conv3x3(OpKernelConstruction* context) : OpKernel(context) {
+  explicit Conv3x3(OpKernelConstruction* context) : Op(context) {
     OP_REQUIRES_OK(context, context->GetAttr("transposes", &transposes_));
     OP_REQUIRES_OK(context, context->GetAttr("pairs", &pairs_));
   }
 
-  void Compute(OpKernelContext* context) override {
+  void Run(OpKernelContext* context) override {
     Shape shape;
     OP_REQUIRES_OK(context, SizesOf(context, transposes_, &shape));
     Tensor* outputs;
@@ -275,13 +276,13 @@ class Conv3x3 : public OpKernel {
 };
 
 template <typename T>
-class Conv3x3NormRelu : public OpKernel {
+class Conv3x3NormRelu : public Op {
  public:
-  explicit Conv3x3NormRelu(OpKernelConstruction* context) : OpKernel(context) {
+  explicit Conv3x3NormRelu(OpKernelConstruction* context) : Op(context) {
     OP_REQUIRES_OK(context, context->GetAttr("epsilon", &epsilon_));
   }
 
-  void Compute(OpKernelContext* context) override {
+  void Run(OpKernelContext* context) override {
     Shape shape;
     OP_REQUIRES_OK(context, SizesOf(context, false, &shape));
     const TensorShape expected({shape.count, shape.height, shape.width, shape.filters});
@@ -319,13 +320,13 @@ class Conv3x3NormRelu : public OpKernel {
 };
 
 template <typename T>
-class Conv3x3BackpropFilter : public OpKernel {
+class Conv3x3BackpropFilter : public Op {
  public:
-  explicit Conv3x3BackpropFilter(OpKernelConstruction* context) : OpKernel(context) {
+  explicit Conv3x3BackpropFilter(OpKernelConstruction* context) : Op(context) {
     OP_REQUIRES_OK(context, context->GetAttr("pairs", &pairs_));
   }
 
-  void Compute(OpKernelContext* context) override {
+  void Run(OpKernelContext* context) override {
     const Tensor &images = context->input(0), &upstream = context->input(1);
     Shape shape;
     OP_REQUIRES(
@@ -384,4 +385,22 @@ REGISTER(bfloat16);
 }  // namespace
 }  // namespace cifar10
 
-extern "C" bool cifar10_multiplies_pairs() { return cifar10::HasPairs(); }
+// What library.py asks, and what its tests compare with its own answers.
+extern "C" {
+
+bool cifar10_multiplies_pairs() { return cifar10::HasPairs(); }
+
+int cifar10_channels() { return cifar10::kChannels; }
+
+int cifar10_inputs() { return cifar10::kInputs; }
+
+bool cifar10_is_one_tile(int64_t height, int64_t width) {
+  return cifar10::SmallImages::SideOf({1, height, width, 0, 0}) > 0;
+}
+
+int64_t cifar10_positions(int64_t height, int64_t width) {
+  cifar10::Shape shape = {1, height, width, 0, 0};
+  shape.tile = cifar10::FunctionsOf<float>(shape, /*pairs=*/false).tile;
+  return shape.Down() * shape.Across() * shape.tile * shape.tile;
+}
+}

@@ -13,7 +13,6 @@
 
 namespace cifar10 {
 
-constexpr int64_t kMultiple = 16;  // of channels
 // The numbers that are summed in float32; the sums of such blocks are added in float64, in their
 // order, whichever threads compute them.
 constexpr int64_t kBlock = 16384;
@@ -21,11 +20,13 @@ constexpr int64_t kBlock = 16384;
 // Rows of numbers in blocks; two sums for each block and channel, and both over all blocks.
 class RowBlocks {
  public:
+  // Throws std::bad_alloc.
   tensorflow::Status Make(const tensorflow::TensorShape& shape) {
     channels_ = shape.dims() > 0 ? shape.dim_size(shape.dims() - 1) : 0;
-    if (channels_ <= 0 || channels_ % kMultiple != 0 || shape.num_elements() == 0) {
-      return tensorflow::errors::InvalidArgument(
-          "x has channels in multiples of 16 and is not empty, not of shape ", shape.DebugString());
+    if (channels_ <= 0 || channels_ % kChannels != 0 || shape.num_elements() == 0) {
+      return tensorflow::errors::InvalidArgument("x has channels in multiples of ", kChannels,
+                                                 " and is not empty, not of shape ",
+                                                 shape.DebugString());
     }
     rows_ = shape.num_elements() / channels_;
     each_ = std::max<int64_t>(1, kBlock / channels_);
@@ -49,7 +50,7 @@ class RowBlocks {
 
   // Calls function(block, place of its first number, rows) for all blocks.
   template <typename Function>
-  void Run(tensorflow::OpKernelContext* context, const Function& function) {
+  void Run(tensorflow::OpKernelContext* context, const Function& function) noexcept {
     context->device()->tensorflow_cpu_worker_threads()->workers->ParallelFor(
         Count(), each_ * channels_, [&](int64_t begin, int64_t end) {
           for (int64_t block = begin; block < end; ++block) {
@@ -66,6 +67,7 @@ class RowBlocks {
 // The numbers of all channels that normalise them.
 class Normaliser {
  public:
+  // Throws std::bad_alloc.
   Normaliser(const float* mean, const float* variance, const float* gamma, const float* beta,
              float epsilon, int64_t channels)
       : deviations_(channels), factors_(channels), line_{mean, factors_.data(), beta} {

@@ -30,18 +30,25 @@ class SmallImageSteps {
         sizes_{shape, SmallImages::SideOf(shape)},
         functions_(SmallImageFunctionsOf(sizes_.side, Element())) {}
 
-  // The convolution of images and weights; see `evaluate_filters`.
+  // The convolution of images and weights; see `evaluate_filters`. Throws std::bad_alloc.
   void Convolve(const Element* images, bool transposes, const Element* weights,
                 const Epilogue<Element>& epilogue, Element* outputs) const {
     const Shape& shape = sizes_.shape;
     const int64_t of_filters = sizes_.Planes() * sizes_.FilterPlane();
     const int64_t of_inputs = sizes_.Planes() * sizes_.InputPlane();
-    const Workspace work(of_filters + of_inputs + sizes_.Planes() * sizes_.OutputPlane());
+    const int64_t of_outputs = sizes_.Planes() * sizes_.OutputPlane();
+    // Memory for each thread of the pool, and for this one.
+    const int64_t of_thread = transposes ? sizes_.Transposed() : 0;
+    const Workspace work(of_filters + of_inputs + of_outputs +
+                         (pool_->NumThreads() + 1) * of_thread);
     float* const filters = work.memory();
     float* const rows = filters + of_filters;
     float* const products = rows + of_inputs;
-    Share(shape.inputs / kChannels, 1, [&](int64_t begin, int64_t end) {
-      functions_.evaluate_filters(sizes_, transposes, begin, end, weights, filters);
+    float* const transposed = products + of_outputs;
+    ShareByThread(shape.inputs / kChannels, [&](int64_t begin, int64_t end, int thread) {
+      float* const own = transposes ? transposed + thread * of_thread : nullptr;
+      functions_.evaluate_filters(sizes_, begin, end, weights, reinterpret_cast<Element*>(own),
+                                  filters);
     });
     ForGroups([&](int64_t first, int64_t count) {
       Share(count, kImages, [&](int64_t begin, int64_t end) {
@@ -59,7 +66,7 @@ class SmallImageSteps {
     });
   }
 
-  // The gradient of the filters.
+  // The gradient of the filters. Throws std::bad_alloc.
   void Correlate(const Element* images, const Element* upstream, Element* gradient) const {
     const Shape& shape = sizes_.shape;
     const int64_t of_filters = sizes_.Planes() * sizes_.FilterPlane();
@@ -100,14 +107,23 @@ class SmallImageSteps {
     }
   }
 
+  using ThreadPool = tensorflow::thread::ThreadPool;
+
   // Calls function(begin, end) for parts of `all`, of `each` at a time.
   template <typename Function>
-  void Share(int64_t all, int64_t each, const Function& function) const {
-    using tensorflow::thread::ThreadPool;
-    pool_->ParallelFor(all,
-                       ThreadPool::SchedulingParams(ThreadPool::SchedulingStrategy::kFixedBlockSize,
-                                                    absl::nullopt, each),
-                       function);
+  void Share(int64_t all, int64_t each, const Function& function) const noexcept {
+    pool_->ParallelFor(all, Blocks(each), function);
+  }
+
+  // Calls function(begin, end, number of the thread, from 0 to that of the pool's threads).
+  template <typename Function>
+  void ShareByThread(int64_t all, const Function& function) const noexcept {
+    pool_->ParallelForWithWorkerId(all, Blocks(1), function);
+  }
+
+  static ThreadPool::SchedulingParams Blocks(int64_t each) {
+    return ThreadPool::SchedulingParams(ThreadPool::SchedulingStrategy::kFixedBlockSize,
+                                        absl::nullopt, each);
   }
 
   tensorflow::thread::ThreadPool* const pool_;

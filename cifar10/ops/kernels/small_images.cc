@@ -2,8 +2,6 @@
 
 #include "small_images.h"
 
-#include <vector>
-
 #include "epilogue.h"
 #include "lanes.h"
 #include "odd_tiles.h"
@@ -98,15 +96,14 @@ void Transpose(const Shape& shape, int64_t begin, const Element* weights, Elemen
 }
 
 template <int side, typename Element>
-void EvaluateFilters(const SmallImages& sizes, bool transposes, int64_t begin, int64_t end,
-                     const Element* weights, float* panels) {
+void EvaluateFilters(const SmallImages& sizes, int64_t begin, int64_t end, const Element* weights,
+                     Element* transposed, float* panels) {
   constexpr int kPoints = Odd<side>::kPoints;
   const int64_t inputs = sizes.shape.inputs, filters = sizes.shape.filters;
-  std::vector<Element> transposed(transposes ? 9 * kChannels * filters : 0);
   for (int64_t first = begin * kChannels; first < end * kChannels; first += kChannels) {
-    if (transposes) Transpose(sizes.shape, first, weights, transposed.data());
-    const Element* const from = transposes ? transposed.data() : weights + first * filters;
-    const int64_t step = (transposes ? kChannels : inputs) * filters;
+    if (transposed) Transpose(sizes.shape, first, weights, transposed);
+    const Element* const from = transposed ? transposed : weights + first * filters;
+    const int64_t step = (transposed ? kChannels : inputs) * filters;
     for (int64_t at = 0; at < kChannels * filters; at += kLanes) {
       Lanes lines[kPoints][3];
       for (int column = 0; column < 3; ++column) {

@@ -48,6 +48,9 @@ struct SmallImages {
   int64_t InputPlane() const { return Step(Rows() * Step(shape.inputs)); }
   int64_t OutputPlane() const { return Step(Rows() * Step(shape.filters)); }
   int64_t FilterPlane() const { return Step(shape.inputs * shape.filters); }
+
+  // Elements of some inputs' filters, mirrored, with channels swapped.
+  int64_t Transposed() const { return 9 * kChannels * shape.filters; }
 };
 
 // Functions of one element type and one side, compiled for one instruction set.
@@ -59,10 +62,11 @@ struct SmallImageFunctions {
   // Evaluates the gradients of outputs as panels.
   void (*evaluate_upstream)(const SmallImages&, int64_t begin, int64_t end, const Element* upstream,
                             float* panels);
-  // Evaluates the filters of inputs from kChannels * `begin` to kChannels * `end` as panels. If it
-  // transposes, the weights are those that compute `shape.inputs` from `shape.filters`.
-  void (*evaluate_filters)(const SmallImages&, bool transposes, int64_t begin, int64_t end,
-                           const Element* weights, float* panels);
+  // Evaluates the filters of inputs from kChannels * `begin` to kChannels * `end` as panels. If
+  // there is memory for Element[Transposed()], `transposed`, the weights are those that compute
+  // `shape.inputs` from `shape.filters`.
+  void (*evaluate_filters)(const SmallImages&, int64_t begin, int64_t end, const Element* weights,
+                           Element* transposed, float* panels);
   // Multiplies the rows of `images` by filters, in planes from `begin` to `end`, to rows.
   void (*multiply)(const SmallImages&, int64_t images, int64_t begin, int64_t end,
                    const float* rows, const float* filters, float* products);

@@ -17,7 +17,6 @@
 
 namespace cifar10 {
 
-constexpr int kChannels = 16;  // channels come in multiples of these
 constexpr int kInputs = 8;  // inputs, of which there are at least kChannels, in multiples of these
 
 // A convolution's sizes.

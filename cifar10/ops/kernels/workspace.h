@@ -34,7 +34,11 @@ class Workspace {
 
   ~Workspace() {
     const std::lock_guard<std::mutex> lock(Mutex());
-    Unused().push_back(block_);
+    try {
+      Unused().push_back(block_);
+    } catch (const std::bad_alloc&) {
+      std::free(block_.memory);
+    }
   }
 
   Workspace(const Workspace&) = delete;

@@ -106,6 +106,7 @@ def test_a_flag_that_says_the_default_beats_the_recipe_too():
         ("fast", "--optimizer=adam", {"momentum": 0.9, "norm_bias_rate": 1.0}),
         ("fast", "--optimizer=nesterov", {"muon_rate": 0.24, "muon_momentum": 0.6}),
         ("fast", "--batch-norm=off", {"batch_norm_decay": 0.997, "optimizer": "momentum"}),
+        ("fast", "--model=resnet_v2", {"optimizer": "momentum", "muon_rate": 0.24}),
         ("fast", "--batch-norm=off", {"learning_rate": None, "learning_rate_batch": None}),
         ("fast", "--use-distortion-for-training=false", {"crop_padding": 4, "flip": "random"}),
         ("best", "--use-distortion-for-training=false", {"crop_padding": 4, "cutout": 0}),

@@ -164,6 +164,10 @@ def test_a_setting_with_choices_takes_no_other():
         ({"muon_rate": 0.1}, ["--muon-rate is for --optimizer muon", "momentum"]),
         ({"optimizer": "adam", "muon_momentum": 0.1}, ["--muon-momentum", "muon", "adam"]),
         ({"optimizer": "muon", "model": "mlp"}, ["--optimizer muon", "--model mlp"]),
+        (
+            {"optimizer": "muon", "model": "resnet_v2"},
+            ["batch normalisation after each convolution", "resnet_v2", "--optimizer nesterov"],
+        ),
         ({"optimizer": "muon", "batch_norm": "off"}, ["--optimizer muon", "--batch-norm off"]),
         ({"model": "mlp", "norm_bias_rate": 64.0}, ["--norm-bias-rate", "--model mlp"]),
         ({"model": "fastnet", "num_layers": 20}, ["--num-layers", "--model fastnet"]),

@@ -15,6 +15,7 @@ import pytest
 from cifar10.host import lock_file
 from cifar10.host.lock_file import LockFile, LockHeld
 from testbeds.process_list import stop_process
+from tests import failing_disk
 from tests.cifar10.program import ROOT
 
 HOLD = """
@@ -242,3 +243,19 @@ def test_processes_that_compete_never_hold_the_lock_together(path, tmp_path):
             one.kill()
             one.wait()
     assert number.read_text() == "240"
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_full_disk_gets_no_file_of_each_attempt(small_disk, monkeypatch, has_links):
+    if not has_links:
+
+        def link(*_: Any) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(os, "link", link)
+        # The first file of an attempt is written, as if the disk filled up after it.
+        monkeypatch.setattr(Path, "write_text", lambda path, _: path.touch())
+    failing_disk.fill(small_disk)
+    with pytest.raises(OSError, match="No space left"), LockFile(small_disk / ".training.lock"):
+        pass
+    assert [one.name for one in small_disk.iterdir()] == ["filler"]

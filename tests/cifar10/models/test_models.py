@@ -219,3 +219,18 @@ def test_what_a_block_of_a_resnet_v2_adds_is_scaled_in_its_last_kernel(scale):
 @pytest.mark.parametrize(("num_layers", "blocks"), [(8, 1), (14, 2), (20, 3), (44, 7), (110, 18)])
 def test_what_blocks_add_begins_smaller_the_more_there_are(num_layers: int, blocks: int) -> None:
     assert ResNetSettings(num_layers=num_layers).block_scale == pytest.approx(1 / blocks**0.5)
+
+
+@pytest.mark.parametrize("name", models.names_where(lambda model: model.convolves))
+def test_a_model_says_whether_the_norm_of_every_kernel_has_no_effect(name: str) -> None:
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(1)
+        images = tf.constant(np.random.default_rng(1).standard_normal((8, 32, 32, 3), np.float32))
+        logits = build_graph(images, model=name)
+        session.run(tf.global_variables_initializer())
+        before = session.run(logits)
+        for factor, kernel in enumerate(tf.trainable_variables(), 2):
+            if kernel.shape.rank == 4:
+                session.run(kernel.assign(kernel * factor))
+        is_same = np.allclose(session.run(logits), before, atol=0.01 * np.abs(before).max())
+    assert is_same == models.find(name).normalises_convolutions

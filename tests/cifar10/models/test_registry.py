@@ -34,7 +34,7 @@ def conv_pool(layers, images):
 
 class ConvPool(Model):
     name = "conv_pool"
-    convolves, normalises = True, False
+    convolves, normalises, normalises_convolutions = True, False, False
 
     def title(self, config):
         return "one convolution"
@@ -63,7 +63,7 @@ class Linear(Model):
     """A model with no layer but the last."""
 
     name = "linear"
-    convolves = normalises = False
+    convolves = normalises = normalises_convolutions = False
 
     def title(self, config: Any) -> str:
         return "linear"
@@ -137,6 +137,7 @@ def test_a_model_that_forgets_what_every_model_says_cannot_be_made(place: str) -
         ("name", 5, "str"),
         ("convolves", None, "bool"),
         ("normalises", 1, "bool"),
+        ("normalises_convolutions", "yes", "bool"),
     ],
 )
 def test_a_model_that_forgets_an_attribute_is_refused_by_its_name(
@@ -198,7 +199,7 @@ def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:
         (["--hidden-units=8"], "--hidden-units is for --model mlp, got --model linear"),
         (["--batch-norm=sync"], "--batch-norm is for batch normalisation; --model linear has none"),
         (["--data-format=channels_last"], "--data-format is for convolutions, got --model linear"),
-        (["--optimizer=muon"], "--optimizer muon is for convolutions with batch normalisation"),
+        (["--optimizer=muon"], "--optimizer muon is for models with batch normalisation after"),
     ):
         with pytest.raises(ConfigError) as refusal:
             flags.parse(["--model=linear", *words])

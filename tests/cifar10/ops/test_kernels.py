@@ -1,6 +1,8 @@
 """Convolutions in C++: what they compute, when they can be had, and how they are compiled."""
 
+import ctypes
 import dataclasses
+import itertools
 import os
 import pathlib
 import subprocess
@@ -361,6 +363,95 @@ def test_a_gradient_of_another_size_is_refused(compiled):
             session.run(op)
 
 
+def test_python_and_the_library_agree_on_sizes(compiled):
+    asked = ctypes.CDLL(str(library.path()))
+    asked.cifar10_is_one_tile.restype = ctypes.c_bool
+    asked.cifar10_positions.restype = ctypes.c_int64
+    assert asked.cifar10_channels() == library.CHANNELS
+    assert asked.cifar10_inputs() == library.INPUTS
+    for size in itertools.product(range(1, 41), repeat=2):
+        words = [ctypes.c_int64(length) for length in size]
+        assert asked.cifar10_is_one_tile(*words) == library.is_one_tile(*size), size
+        assert asked.cifar10_positions(*words) == library.positions(*size), size
+
+
+# Runs an op with little memory left: its name, then the shapes of its variables.
+_WITHOUT_MEMORY = """
+import resource, sys
+import tensorflow.compat.v1 as tf
+from cifar10.ops.kernels import library
+from cifar10.tf_internals import error_messages
+
+tf.disable_eager_execution()
+op, settings, small, large = eval(sys.argv[1])
+ops = library.load()
+fetches = []
+for shapes in (small, large):
+    variables = [tf.Variable(tf.ones(shape)) for shape in shapes]
+    fetches.append(getattr(ops, op)(*variables, **settings))
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    session.run(fetches[0])  # Threads and their memory are there from now on.
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    limits = used + (60 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    try:
+        session.run(fetches[1])
+    except tf.errors.ResourceExhaustedError as error:
+        print(error_messages.reason(error.message))
+    session.run(fetches[0])
+print("it goes on")
+"""
+_NORM = {"epsilon": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "settings", "small", "large"),
+    [
+        # Workspaces of 102 MB: 25 numbers for each pair of channels.
+        (
+            "cifar10_conv3x3",
+            "Cifar10Conv3x3",
+            {"transposes": True},
+            [(1, 3, 3, 16), (3, 3, 16, 16)],
+            [(9, 3, 3, 960), (3, 3, 960, 960)],
+        ),
+        (
+            "cifar10_conv3x3_backprop_filter",
+            "Cifar10Conv3x3BackpropFilter",
+            {},
+            [(1, 3, 3, 16), (1, 3, 3, 16)],
+            [(9, 3, 3, 960), (9, 3, 3, 960)],
+        ),
+        # Sums of 131 MB: two for each number, since a row is as long as a block.
+        (
+            "cifar10_norm_relu",
+            "Cifar10NormRelu",
+            {**_NORM, "shortcut": []},
+            [(1, 1, 1, 16), (16,), (16,)],
+            [(1, 1, 1000, 16384), (16384,), (16384,)],
+        ),
+        (
+            "cifar10_norm_relu_grad",
+            "Cifar10NormReluGrad",
+            {**_NORM, "y": []},
+            [(1, 1, 1, 16), *[(16,)] * 4, (1, 1, 1, 16)],
+            [(1, 1, 1000, 16384), *[(16384,)] * 4, (1, 1, 1000, 16384)],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_memory_that_runs_out_is_an_error_as_of_tensorflows_ops(
+    compiled, root, op, name, settings, small, large
+):
+    words = [sys.executable, "-c", _WITHOUT_MEMORY, repr((op, settings, small, large))]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    reason, rest = done.stdout.splitlines()
+    assert reason == f"OOM when allocating what {name} works with"
+    assert rest == "it goes on"
+
+
 def test_shapes_are_known_before_it_runs(compiled):
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, [None, 8, 8, 16])
@@ -571,15 +662,44 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
     assert list(elsewhere.parent.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_named(elsewhere, monkeypatch, capsys):
-    elsewhere.parent.write_bytes(b"")  # The superuser may write anywhere but into a file.
+def test_a_folder_that_cannot_be_written_is_named(small_disk, monkeypatch, capsys):
+    place = small_disk / "built"
+    monkeypatch.setattr(library, "path", lambda: place / "kernels.so")
+    # The superuser may write anywhere but to a file system that is read-only.
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     monkeypatch.setenv("CXX", "true")
     assert build.main([]) == 1
-    place = elsewhere.parent
     assert capsys.readouterr().err.startswith(
-        f"Our own convolutions cannot be had: [Errno 17] File exists: '{place}'; whoever may write "
-        f"to {place} can compile them\n"
+        f"Our own convolutions cannot be had: [Errno 30] Read-only file system: '{place}'; whoever "
+        f"may write to {place} can compile them\n"
     )
+
+
+def test_other_errors_are_not_blamed_on_permissions(elsewhere, monkeypatch, capsys):
+    elsewhere.parent.write_bytes(b"")
+    monkeypatch.setenv("CXX", "true")
+    assert build.main([]) == 1
+    assert capsys.readouterr().err.startswith(
+        f"Our own convolutions cannot be had: [Errno 17] File exists: '{elsewhere.parent}'; when "
+        "that is mended, run python -m cifar10.ops.kernels.build again\n"
+    )
+
+
+def test_a_build_removes_what_is_older_than_a_day(elsewhere, tmp_path, monkeypatch):
+    compiler = tmp_path / "fake"
+    compiler.write_text('#!/bin/sh\nfor output; do :; done\necho compiled > "$output"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    folder = elsewhere.parent
+    for name in ("kernels-1.so", "kernels-2.so", "part-1/0.o", "part-2/0.o", "notes.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    for name in ("kernels-1.so", "part-1", "notes.txt"):
+        os.utime(folder / name, (0, 0))
+    assert build.main([]) == 0
+    assert elsewhere.read_text() == "compiled\n"
+    kept = ["kernels-2.so", "kernels.so", "notes.txt", "part-2"]
+    assert sorted(path.name for path in folder.iterdir()) == kept
 
 
 def test_what_is_there_is_not_compiled_again_unless_asked(elsewhere, monkeypatch, capsys):

@@ -6,6 +6,7 @@ from PIL import Image
 
 from data_prep import cli
 from data_prep.tfrecord import read
+from tests import failing_disk
 
 
 def test_the_sheet_holds_the_records_own_pixels(built: Path, tmp_path: Path) -> None:
@@ -56,3 +57,12 @@ def test_show_names_a_damaged_record(
     assert "eval.tfrecords: record 2 (byte 6252): the CRC" in capsys.readouterr().err
     assert cli.main(["show", str(tmp_path), "--split", "train"]) == 2
     assert "holds no train records" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_part_of_a_sheet(
+    built: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing_disk.fill(small_disk)
+    assert cli.main(["show", str(built), "--out", str(small_disk / "grid.png")]) == 1
+    assert capsys.readouterr().err == "error: the disk is full; free some space\n"
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]

@@ -154,6 +154,13 @@ def test_other_shards_replace_the_old_ones_and_leave_foreign_files(
     assert [f["records"] for f in _manifest(tmp_path)["splits"]["train"]["files"]] == [30, 30, 30]
 
 
+def test_the_names_of_the_most_shards_are_those_of_records() -> None:
+    most = schema.MAX_SHARDS
+    name = schema.file_name(schema.TRAIN, most - 1, most)
+    assert name == "train-99998-of-99999.tfrecords"
+    assert schema.parse_file_name(name) == (schema.TRAIN, most - 1, most)
+
+
 def test_records_that_another_program_made_are_kept_unless_forced(
     python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

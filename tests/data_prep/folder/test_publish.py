@@ -6,7 +6,8 @@ import pytest
 
 from cifar10 import schema
 from data_prep import cli
-from data_prep.folder import verify
+from data_prep.folder import publish, verify
+from tests import failing_disk
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 pytestmark = pytest.mark.slow
@@ -40,6 +41,25 @@ def test_whatever_fails_readers_see_whole_records_and_the_next_run_completes_the
     assert _records(out) == _records(new)
     assert incomplete >= 5  # while old records are removed and new ones get their names
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("was_incomplete", [False, True])
+def test_a_disk_without_room_for_the_marker_leaves_the_folder_as_it_was(
+    was_incomplete: bool, small_disk: Path
+) -> None:
+    for name in ("train.tfrecords", schema.MANIFEST_NAME):
+        (small_disk / name).write_text("old")
+    if was_incomplete:
+        (small_disk / schema.INCOMPLETE_NAME).touch()
+    staging = publish.start_staging(small_disk)
+    for name in ("train.tfrecords", schema.MANIFEST_NAME):
+        (staging / name).write_text("new")
+    failing_disk.fill(small_disk)
+    with pytest.raises(OSError, match="No space left"):
+        publish.publish(small_disk)
+    assert publish.is_incomplete(small_disk) == was_incomplete
+    for name in ("train.tfrecords", schema.MANIFEST_NAME):
+        assert (small_disk / name).read_text() == "old"
 
 
 def test_records_and_manifest_are_on_disk_before_they_are_named(

@@ -317,6 +317,22 @@ def test_the_command_reports_progress_and_what_comes_next(
     assert capsys.readouterr().err.startswith("error: http://127.0.0.1")
 
 
+def test_a_full_disk_keeps_what_was_fetched_and_says_how_much_an_archive_takes(
+    server: Server,
+    small_disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(archives.ARCHIVES, "python", server.archive)
+    assert cli.main(["download", "--out", str(small_disk)]) == 1
+    error = capsys.readouterr().err
+    assert error.endswith(
+        "the disk is full; an archive takes 171 MB; free some, then run again to resume\n"
+    )
+    (part,) = small_disk.glob("*.part")
+    assert part.stat().st_size > 50_000
+
+
 def test_the_published_archives_are_fetched_over_https_and_checked_by_sha256() -> None:
     for archive in archives.ARCHIVES.values():
         assert archive.url.startswith("https://www.cs.toronto.edu/~kriz/cifar-10-")

@@ -200,6 +200,60 @@ def test_a_class_that_cifar10_does_not_have_is_named(tmp_path: Path) -> None:
         _load(tree)
 
 
+@pytest.mark.parametrize("mode", [None, "w"])
+@pytest.mark.parametrize(
+    "name", ["train/cat/more/x.png", "train/x.png", "test/a/b/frog/x.JPG", "eval/x.png"]
+)
+def test_an_image_that_is_in_no_class_folder_is_named(
+    name: str, mode: Optional[str], tmp_path: Path
+) -> None:
+    path = made.image_folder(tmp_path / "images")
+    (path / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / name).write_bytes(made.png())
+    if mode is not None:
+        path = made.tar(tmp_path / "images.tar", path, mode)
+    split = name.partition("/")[0]
+    with pytest.raises(SourceError, match=rf"{name}: images must be {split}/CLASS/FILE, without"):
+        _load(path)
+
+
+def test_a_source_whose_images_are_all_misplaced_says_so(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "x.png").write_bytes(made.png())
+    with pytest.raises(SourceError, match=r"^train/x\.png: images must be train/CLASS/FILE"):
+        _load(tmp_path)
+
+
+def test_a_misplaced_image_ends_the_next_conversion_too(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    before = detect.find(str(tree), seed=0).fingerprint
+    (tree / "train" / "x.png").write_bytes(made.png())
+    assert detect.find(str(tree), seed=0).fingerprint != before
+
+
+def test_files_beside_images_that_are_no_images_are_left_out(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    for name in ("train/labels.csv", "train/cat/more/notes.txt", "preview.png", "docs/x.png"):
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_text("not an image")
+    assert len(_load(tree).train) == 50
+
+
+def test_pictures_beside_the_published_batches_are_left_out(tmp_path: Path) -> None:
+    folder = made.python_folder(tmp_path / "batches")
+    (folder / "a" / "test").mkdir(parents=True)
+    (folder / "a" / "test" / "x.png").write_bytes(made.png())
+    assert len(_load(tmp_path).train) == 100
+
+
+def test_test_and_eval_are_not_merged(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    shutil.copytree(tree / "test", tree / "eval")
+    reason = "test/airplane/0000.png: eval and test are two names of the same split; give one"
+    with pytest.raises(SourceError, match=reason):
+        _load(tree)
+
+
 def test_a_class_without_images_is_named(tmp_path: Path) -> None:
     tree = made.image_folder(tmp_path / "images")
     shutil.rmtree(tree / "test" / "cat")

@@ -1,0 +1,65 @@
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from cifar10.errors import UserError
+from cifar10.input.image_paths import expand
+
+
+def _make(folder: pathlib.Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def _below(folder: pathlib.Path) -> list[str]:
+    return [os.path.relpath(path, folder) for path in expand(str(folder))]
+
+
+def test_linked_folders_are_expanded(tmp_path: pathlib.Path) -> None:
+    _make(tmp_path, "elsewhere/a.png", "elsewhere/deep/b.png", "elsewhere/.hidden/c.png")
+    _make(tmp_path, "all/d.png")
+    (tmp_path / "all" / "dogs").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "all" / ".none").symlink_to(tmp_path / "elsewhere")
+    assert _below(tmp_path / "all") == ["d.png", "dogs/a.png", "dogs/deep/b.png"]
+    assert _below(tmp_path / "all" / "dogs") == ["a.png", "deep/b.png"]
+
+
+def test_links_in_a_circle_end_and_each_folder_is_taken_once(tmp_path: pathlib.Path) -> None:
+    for one in "abcdefgh":
+        _make(tmp_path, f"all/{one}/0.png")
+        for other in "abcdefgh":
+            (tmp_path / "all" / one / f"to-{other}").symlink_to(tmp_path / "all" / other)
+    (tmp_path / "all" / "a" / "up").symlink_to("../..")
+    _make(tmp_path, "beside.png")
+    assert _below(tmp_path / "all") == [
+        "a/0.png",
+        "a/up/beside.png",
+        *(f"{one}/0.png" for one in "bcdefgh"),
+    ]
+
+
+@pytest.fixture
+def open_folder() -> Iterator[pathlib.Path]:
+    """A folder that every user may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield pathlib.Path(folder)
+
+
+def test_a_folder_that_cannot_be_read_is_named(open_folder: pathlib.Path) -> None:
+    _make(open_folder, "a.png", "locked/b.png")
+    os.chmod(open_folder / "locked", 0)
+    was_root = os.geteuid() == 0
+    if was_root:
+        os.seteuid(65534)  # Root may read every folder.
+    try:
+        with pytest.raises(UserError, match=r"/locked cannot be read: Permission denied"):
+            expand(str(open_folder))
+    finally:
+        if was_root:
+            os.seteuid(0)
+        os.chmod(open_folder / "locked", 0o755)
