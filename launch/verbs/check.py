@@ -11,7 +11,7 @@ from launch.backends.agent_backend import AgentBackend
 from launch.backends.base import ContainerNeeds, InContainers, Scheduler
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
-from launch.cluster.tasks import PROGRAM, SCRIPT, Job
+from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job
 from launch.connect.agent_client import conversation
 from launch.connect.everywhere import everywhere
 from launch.connect.link import Link
@@ -161,7 +161,7 @@ def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> di
         "do": "look",
         "cwd": host.workdir,
         "python": host.python if containers is None else None,
-        "code": (SCRIPT, "cifar10") if SCRIPT in PROGRAM else (),
+        "code": CODE if SCRIPT in PROGRAM else (),
         "engine": None if containers is None else containers.engine,
         "image": None if containers is None else containers.image,
         "data": records if host.trains else None,

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Host
+from launch.cluster.tasks import PACKAGES
 from launch.connect.setup_client import SetupClient, StepError
 from launch.connect.setup_events import Event
 from launch.connect.transport import Transport
 from launch.errors import HostError
-from launch.verbs.setup_files import PACKAGES, Files
+from launch.verbs.setup_files import Files
 
 # Step -> the part of a bar that it fills, about as long as it takes.
 _PARTS = {"code": 0.05, "venv": 0.75, "kernels": 0.1, "records": 0.1}
@@ -112,6 +113,7 @@ class HostSetup:
 
     def _code(self, client: SetupClient) -> str:
         code = self._wanted.code
+        # Python files of the packages that only the host has could be imported: they are removed.
         answer = client.ask(
             "compare", folder=".", files=code.digests, places=PACKAGES, ending=".py"
         )

@@ -9,20 +9,12 @@ from launch.agent import bounded_run, processes
 from launch.backends.ssh.transport import OPTIONS, target
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
-from launch.cluster.tasks import SCRIPT
+from launch.cluster.tasks import CODE, SCRIPT
 from launch.connect.everywhere import everywhere
 from launch.errors import HostError, LaunchError
 from launch.supervise.run_loop import stop_signals
 
-# What a host needs for training. Data and output are not copied.
-_PARTS = (
-    "cifar10",
-    "data_prep",
-    "cifar10_main.py",
-    "cifar10_program.py",
-    "requirements.txt",
-    "requirements.lock",
-)
+_PARTS = (*CODE, "requirements.txt", "requirements.lock")  # data and output are not copied
 _SILENCE_SECS = 60
 _AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 
