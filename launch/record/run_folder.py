@@ -144,17 +144,24 @@ class RunFolder:
         same_machine = (
             launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
         )
-        alive = same_machine and _start_time(launcher["pid"]) == launcher["started"]
+        is_visible = same_machine and _has_our_process_ids(launcher)
+        alive = is_visible and _start_time(launcher["pid"]) == launcher["started"]
         return int(launcher["pid"]) if alive else None
 
     def other_machine(self) -> Optional[str]:
         """Returns the other machine on which the launcher may still run; None if there is none.
 
         Only that machine knows whether it does. A run that has ended needs its launcher no more.
+        A container on this machine that does not share our process ids counts as another one.
         """
         launcher = self._record(saved.missing_in_launcher)["launcher"]
-        is_here = launcher["machine"] == socket.gethostname()
-        return None if is_here or self.end() is not None else str(launcher["machine"])
+        if self.end() is not None:
+            return None
+        machine = str(launcher["machine"])
+        if machine != socket.gethostname():
+            return machine
+        may_run = launcher["boot"] == _boot_id() and not _has_our_process_ids(launcher)
+        return f"{machine}, in another container" if may_run else None
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
@@ -232,6 +239,7 @@ def _this_process() -> Record:
         "started": _start_time(os.getpid()),
         "boot": _boot_id(),
         "machine": socket.gethostname(),
+        "process_ids": _process_ids(),
     }
 
 
@@ -259,6 +267,23 @@ def _start_time(pid: int) -> Optional[str]:
     except OSError:
         return None
     return None if words[0] == "Z" else words[19]  # A zombie has ended.
+
+
+def _has_our_process_ids(launcher: Record) -> bool:
+    """Returns whether this process sees a launcher of this machine by its process id."""
+    noted = launcher.get("process_ids")  # absent in runs of older versions
+    return noted is None or noted == _process_ids()
+
+
+def _process_ids() -> Optional[str]:
+    """Returns the name of the process ids' namespace, of which each container has one of its own.
+
+    Containers may share all the rest: the boot id, and with `--network=host` the host's name.
+    """
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def _boot_id() -> str:

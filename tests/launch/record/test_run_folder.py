@@ -3,12 +3,16 @@
 import json
 import os
 import secrets
+import shutil
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from launch.cluster.host_list import on_this_machine
+from launch.cluster.host_list import ROOT, on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
 from launch.record import run_folder
@@ -93,6 +97,42 @@ def test_only_the_owner_may_read_a_run(tmp_path: Path) -> None:
         "run.json": 0o600,
         "status.json": 0o600,
     }
+
+
+def in_a_container(code: str) -> str:
+    """Runs Python with process ids of its own, and the boot and host name of this machine."""
+    words = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"]).returncode:
+        pytest.skip("needs unshare, and the right to make namespaces")
+    done = subprocess.run(
+        [*words, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_launcher_in_another_container_may_run(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, JOB)
+    assert (run.launcher_pid(), run.other_machine()) == (os.getpid(), None)
+    name = socket.gethostname()
+    code = (
+        "from pathlib import Path; from launch.record.run_folder import RunFolder; "
+        f"run = RunFolder(Path({str(run.path)!r})); print(run.launcher_pid(), run.other_machine())"
+    )
+    assert in_a_container(code) == f"None {name}, in another container"
+    # Whatever process has the launcher's number in this one, it is not the launcher.
+    record = run.record()
+    run.add(launcher={**record["launcher"], "process_ids": "pid:[1]"})
+    assert (run.launcher_pid(), run.other_machine()) == (None, f"{name}, in another container")
+    run.add(launcher={**record["launcher"], "process_ids": "pid:[1]", "boot": "an earlier one"})
+    assert (run.launcher_pid(), run.other_machine()) == (None, None)
+
+
+def test_a_launcher_of_an_older_version_is_found_by_its_number(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, JOB)
+    launcher = run.record()["launcher"]
+    del launcher["process_ids"]
+    run.add(launcher=launcher)
+    assert (run.launcher_pid(), run.other_machine()) == (os.getpid(), None)
 
 
 def test_a_run_is_on_disk_before_it_has_its_name(tmp_path: Path) -> None:
