@@ -181,6 +181,10 @@ class Runner:
                 self._follower.tfjob_gone(now)
 
     def _take_pod(self, event: str, pod: Pod, now: float) -> None:
+        if pod.task not in self._follower.states:  # somebody has changed the TFJob's replicas
+            words = "this job has no such task; its pod is left out"
+            self._tell_once(f"{pod.task}: {words}")
+            return
         self._shown.add(pod.uid)
         if event == "DELETED":
             self._loop.note(*self._follower.saw_pod(replace(pod, deleted=True), now))
