@@ -45,11 +45,10 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
         follower = Follower(job.tasks, job.cluster.limits, job.cluster.restarts, time.monotonic())
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
         loop = RunLoop(follower, folder, display, events, signals, keeps_logs=True)
-        secrets = [value for value in passed.values() if len(value) >= 6]
         values = {**dict(job.cluster.environment), **passed}
         helpers = [manifests.network_policy(job, name), manifests.secret(job, name, values)]
         tfjob = TFJob(kubectl, manifest, helpers, loop.note)
-        runner = Runner(kubectl, tfjob, follower, loop, secrets)
+        runner = Runner(kubectl, tfjob, follower, loop, list(passed.values()))
         is_left = False
         try:
             outcome = loop.run(runner)

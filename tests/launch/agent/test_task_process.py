@@ -116,6 +116,19 @@ def test_a_secret_is_masked_wherever_it_is_in_a_long_line(tmp_path: Path, before
     assert "hunter" not in lines[0]
 
 
+def test_each_line_of_a_secret_is_masked_and_the_longest_first(tmp_path: Path) -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADAN\nMIIEvQIBADANBgkq\nab==\n-----END KEY-----\n"
+    settings = '{\r\n  "token": "hunter2",\r\n}'
+    code = (
+        "import os; print(os.environ['KEY'], end='', flush=True); "
+        "os.write(1, os.environ['JSON'].encode()); print(); print('\\t\"token\": \"hunter2\",')"
+    )
+    env = {"KEY": key, "JSON": settings, "SPACES": "        "}
+    lines, log = run_to_its_end(tmp_path, code, env=env, masked=["KEY", "JSON", "SPACES", "NONE"])
+    assert lines == ["***", "***", "***", "ab==", "***", "{", "  ***", "}", "\t***"]
+    assert log == b"***\n***\n***\nab==\n***\n{\r\n  ***\r\n}\n\t***\n"
+
+
 def test_a_child_that_writes_without_end_does_not_hold_up_the_end_of_its_task(
     tmp_path: Path,
 ) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import io
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Optional, cast
 
@@ -64,6 +64,10 @@ class Loop:
     def __init__(self) -> None:
         self.events: queue.Queue[Any] = queue.Queue()
         self.notes: list[str] = []
+        self.lines: list[str] = []
+
+    def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
+        self.lines += lines
 
     def note(self, *texts: str) -> None:
         self.notes += texts
@@ -82,7 +86,7 @@ class Rig:
             cast(TFJob, self.objects),
             self.follower,
             cast("RunLoop[Any]", self.loop),
-            [],
+            ["first line\nthe second line\nlast\n"],
         )
         for task in ("master", "worker", "ps"):
             self.pod("ADDED", task, RUNNING)
@@ -205,6 +209,14 @@ def test_the_follower_learns_whether_watches_show_the_job_and_its_pods(
     assert ended == []
     rig.runner._watch_ended("pods", rig.now)
     assert ended == ["pods"]
+
+
+def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
+    pod = read_pod(pod_status(RUNNING))
+    assert pod is not None
+    lines = ["first line", "a second line", "the second line!", "last"]
+    rig.runner._take_lines([(pod, line) for line in lines])
+    assert rig.loop.lines == ["***", "a second line", "***!", "last"]
 
 
 def test_a_pod_of_a_task_that_the_job_does_not_have_is_left_out_and_named_once(rig: Rig) -> None:
