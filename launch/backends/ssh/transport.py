@@ -3,7 +3,7 @@
 The user's own ssh configuration decides about keys, ports, jump hosts and host keys. Where ssh
 would ask at a terminal (for a password, say), it fails instead, so that the launcher never hangs.
 Nothing of the user is lent to the hosts, whatever that configuration says: no ssh agent, display,
-Kerberos ticket or port.
+Kerberos ticket or port. Nothing of that configuration runs instead of the agent, or stays behind.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,10 @@ OPTIONS = (
     "ClearAllForwardings=yes",
     "-o",
     "Tunnel=no",
+    "-o",
+    "ControlMaster=no",  # it would hold standard error open after its command
+    "-o",
+    "RemoteCommand=none",  # ssh refuses ours beside it
 )
 
 
