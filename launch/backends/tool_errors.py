@@ -15,8 +15,9 @@ _OLD_PYTHON = (
 _NO_PYTHON = "it has no {python} on PATH; name one with `agent_python:`"
 
 # Tool -> (regular expression for its standard error, what that means and the way out). Case does
-# not matter, and the first match counts. `slurmctld` lists what Slurm's commands print when the
-# controller does not answer; `slurm` lists refusals.
+# not matter, and the first match counts. `ssh` has its own errors, and `login shell` those of the
+# command on the host; `rsync` has those of the other side. `slurmctld` lists what Slurm's commands
+# print when the controller does not answer; `slurm` lists refusals.
 _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "ssh": (
         (
@@ -33,8 +34,16 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Connection refused", "nothing answers at its ssh port; is sshd running?"),
         ("Connection timed out", "it does not answer; is it up, and reachable from here?"),
         ("No route to host", "there is no way to it; is it up, and on this network?"),
+    ),
+    "login shell": (
         (r"python\S*: not found|command not found", _NO_PYTHON),
         _OLD_PYTHON,
+    ),
+    "rsync": (
+        (
+            r"rsync: (command )?not found|command not found: rsync",
+            "it has no rsync; install it there, or leave sync out",
+        ),
     ),
     "srun": (
         ("No such file or directory", _NO_PYTHON),

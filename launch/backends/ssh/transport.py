@@ -8,6 +8,7 @@ Kerberos ticket or port. Nothing of that configuration runs instead of the agent
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.model import Host
@@ -31,6 +32,8 @@ OPTIONS = (
     "RemoteCommand=none",  # ssh refuses ours beside it
 )
 
+_OWN_ERROR = 255  # exit code
+
 
 def target(host: Host) -> str:
     """Returns the host's name for ssh, as `USER@NAME` or `NAME`."""
@@ -41,10 +44,22 @@ def _command(host: Host, command: Sequence[str], line: str) -> list[str]:
     return ["ssh", "-T", *OPTIONS, "--", target(host), line]
 
 
+def own_error(host: Host, code: int, errors: str) -> Optional[str]:
+    """Returns what an error of ssh itself means, and the way out; None if it is none, or unknown.
+
+    Other exit codes than 255 are those of the command on the host.
+    """
+    if code != _OWN_ERROR:
+        return None
+    return meaning("ssh", errors, name=host.name, target=target(host))
+
+
 def _explain(host: Host, code: int, errors: str) -> str:
-    names = {"name": host.name, "target": target(host), "python": host.agent_python}
     last = last_line(errors, "the connection ended")
-    return meaning("ssh", errors, **names) or f"{last} (ssh exit code {code})"
+    known = own_error(host, code, errors)
+    if code != _OWN_ERROR:
+        known = meaning("login shell", errors, python=host.agent_python)
+    return known or f"{last} (ssh exit code {code})"
 
 
 def _log_path(log: Path, run_id: str) -> str:
