@@ -12,6 +12,10 @@ _OLD_PYTHON = (
     "needs Python 3.9",
     "its {python} is older than 3.9; name one with `agent_python:`",
 )
+CLOSED_EARLY = (
+    "it, or a jump host, closed the connection before the login; if there are too many logins at "
+    "once, raise MaxStartups of the sshd there"
+)
 _NO_PYTHON = "it has no {python} on PATH; name one with `agent_python:`"
 
 # Tool -> (regular expression for its standard error, what that means and the way out). Case does
@@ -34,6 +38,8 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Connection refused", "nothing answers at its ssh port; is sshd running?"),
         ("Connection timed out", "it does not answer; is it up, and reachable from here?"),
         ("No route to host", "there is no way to it; is it up, and on this network?"),
+        # Last: a jump host that cannot be reached is a nearer cause.
+        ("(kex|ssh)_exchange_identification", CLOSED_EARLY),
     ),
     "login shell": (
         (r"python\S*: not found|command not found", _NO_PYTHON),

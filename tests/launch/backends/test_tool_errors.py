@@ -47,6 +47,19 @@ HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.
         (255, "", "the connection ended (ssh exit code 255)"),
         (
             255,
+            "kex_exchange_identification: Connection closed by remote host\nConnection closed by "
+            "UNKNOWN port 65535",
+            "it, or a jump host, closed the connection before the login; if there are too many "
+            "logins at once, raise MaxStartups of the sshd there",
+        ),
+        (
+            255,
+            "ssh: connect to host jump port 22: Connection refused\n"
+            "kex_exchange_identification: Connection closed by remote host",
+            "nothing answers at its ssh port; is sshd running?",
+        ),
+        (
+            255,
             ".bashrc: line 1: module: command not found\nConnection to node1 closed.",
             "Connection to node1 closed. (ssh exit code 255)",
         ),
