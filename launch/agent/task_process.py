@@ -234,3 +234,9 @@ def _spawn(
         ) from None
     except PermissionError:
         raise OSError(f"{argv[0]} cannot be run: permission denied") from None
+    except ValueError as error:  # a NUL character among the words or variables
+        raise OSError(f"{argv[0]} cannot be run: {error}") from None
+    except subprocess.SubprocessError:  # `prepare` failed
+        raise OSError(
+            f"{argv[0]} cannot be run on the cores {cores}; does this host still have them?"
+        ) from None

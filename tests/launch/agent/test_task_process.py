@@ -67,6 +67,23 @@ def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path
         Running(_order(tmp_path, "", cwd=str(place)))
 
 
+@pytest.mark.parametrize("more", [{"env": {"A": "a\0b"}}, {"env": {"A": "\ud800"}}])
+def test_what_no_process_can_be_given_is_the_tasks_failure(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    with pytest.raises(OSError, match=f"^{sys.executable} cannot be run: .*(null|surrogates)"):
+        Running(_order(tmp_path, "", **more))
+
+
+def test_cores_that_cannot_be_reserved_are_the_tasks_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = 1 << 12  # as if this core went offline after it was read
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {gone, gone + 1})
+    with pytest.raises(OSError, match=rf"cannot be run on the cores \[{gone}\]; does this host"):
+        Running(_order(tmp_path, "", share=[0, 2]))
+
+
 def _ends_by(tmp_path: Path, code: str, *, contained: bool) -> int:
     """Sends SIGTERM to a task once it has had the time to write; what it ended by."""
     code = f"import time; {code}; time.sleep(60)"
