@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import secrets
 import shutil
 import socket
@@ -16,7 +17,7 @@ from launch.cluster.host_list import ROOT, on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
 from launch.record import run_folder
-from launch.record.run_folder import RunFolder, all_runs, find
+from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 JOB = make_job(on_this_machine(1, 1))
@@ -65,6 +66,39 @@ def test_the_newest_of_the_runs_of_a_second_is_the_one_that_was_made_last(
     for number, path in enumerate(RunFolder.create(tmp_path, JOB).path for _ in range(2)):
         os.utime(path / "run.json", (number, number))
     assert run_folder.find(tmp_path).run_id == "20260131-090000-aaaa"
+
+
+def test_the_newest_run_is_the_one_that_began_last_when_summer_time_ends(tmp_path: Path) -> None:
+    began = {"20261101-013000-aaaa": 1_793_511_000, "20261101-010500-bbbb": 1_793_513_100}
+    for name, secs in began.items():
+        run = tmp_path / name
+        run.mkdir()
+        (run / "run.json").write_text(json.dumps({"began": secs}))
+    damaged = an_old_run(tmp_path, 1)
+    (damaged / "run.json").write_text("{")
+    assert find(tmp_path).run_id == "20261101-010500-bbbb"
+    assert [run.run_id for run in all_runs(tmp_path)] == [damaged.name, *began]
+
+
+def test_without_a_home_no_folder_of_that_name_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    for given in (None, "state", "", "~/state"):
+        if given is None:
+            monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+        else:
+            monkeypatch.setenv("XDG_STATE_HOME", given)
+        assert state_dir() == Path("/home/ann/.local/state/cifar10-launch")
+
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(LaunchError, match="there is none; set HOME, or give --state-dir$"):
+        state_dir()
+    assert state_dir("x") == Path("x")
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert state_dir() == Path("/state/cifar10-launch")
 
 
 def test_as_many_runs_as_are_kept_stay(monkeypatch, tmp_path: Path) -> None:
