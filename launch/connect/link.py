@@ -16,12 +16,12 @@ from launch.agent.protocol import MAGIC, Message, encode
 from launch.connect import bootstrap
 from launch.errors import HostError
 
+TRIES_AGAIN = 4  # where a host is busy
+PAUSE_SECS = (0.5, 3.0)  # between two tries, by chance: other connections wait, too
 _LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
 _MOST_BEFORE = 1 << 20  # bytes that a login shell may print before the agent's greeting
 _CHUNK = 1 << 16
 _DRAIN_SECS = 0.5  # until standard error ends; a process in the background may hold it open
-_TRIES_AGAIN = 4
-_PAUSE_SECS = (0.5, 3.0)  # between two tries, by chance: other connections wait, too
 _LAST_WORDS = 4000  # bytes of standard error that are kept
 
 
@@ -53,7 +53,7 @@ class Link:
         self._explain = explain
         self._hear = hear
         self._is_busy = is_busy
-        self._tries_left, self._tries_again = _TRIES_AGAIN, False
+        self._tries_left, self._tries_again = TRIES_AGAIN, False
         self._closing = threading.Event()
         self._greeted = threading.Event()
         self._ready = False
@@ -91,7 +91,7 @@ class Link:
 
     def _start_again(self) -> None:
         """Starts the agent again after a pause; HostError if the link is closed meanwhile."""
-        self._closing.wait(random.uniform(*_PAUSE_SECS))
+        self._closing.wait(random.uniform(*PAUSE_SECS))
         with self._starting:
             if not self._closing.is_set():
                 self._to_write.put(None)  # ends the thread that wrote to the last process

@@ -124,7 +124,7 @@ def busy_link(tmp_path: Path, times: int, heard: "list[Message]") -> Link:
 def test_a_host_that_is_busy_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "_PAUSE_SECS", (0.01, 0.02))
+    monkeypatch.setattr(link_module, "PAUSE_SECS", (0.01, 0.02))
     heard: list[Message] = []
     link = busy_link(tmp_path, 4, heard)
     link.open(60)
@@ -137,7 +137,7 @@ def test_a_host_that_is_busy_is_tried_again(
 def test_a_host_that_stays_busy_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "_PAUSE_SECS", (0.01, 0.02))
+    monkeypatch.setattr(link_module, "PAUSE_SECS", (0.01, 0.02))
     heard: list[Message] = []
     link = busy_link(tmp_path, 5, heard)
     with pytest.raises(HostError, match="^busy: 255$"):
@@ -150,7 +150,7 @@ def test_a_host_that_stays_busy_is_given_up(
 def test_a_link_that_is_closed_between_two_tries_makes_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "_PAUSE_SECS", (300.0, 300.0))
+    monkeypatch.setattr(link_module, "PAUSE_SECS", (300.0, 300.0))
     heard: list[Message] = []
     link = busy_link(tmp_path, 5, heard)
     errors: list[str] = []

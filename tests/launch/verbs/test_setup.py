@@ -232,6 +232,28 @@ def test_the_reason_is_read_although_it_comes_after_the_end(here: Path, tmp_path
     assert str(caught.value) == "node1: connection: exit code 3: no way"
 
 
+@pytest.mark.parametrize("times", [4, 5])
+def test_a_host_that_is_busy_is_tried_again(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr("launch.verbs.setup_steps.PAUSE_SECS", (0.01, 0.02))
+    tries = tmp_path / "tries"
+    before = (
+        f"echo >> {tries}; [ $(wc -l < {tries}) -gt {times} ] || {{ echo busy >&2; exit 255; }}"
+    )
+    way = dataclasses.replace(
+        transport(before), is_busy=lambda host, code, errors: (code, errors) == (255, "busy")
+    )
+    run = Run(host(tmp_path / "there"), wanted(here))
+    if times == 4:
+        run.setup.run(way)
+        assert (tmp_path / "there" / "data" / "manifest.json").exists()
+    else:
+        with pytest.raises(HostError, match="^node1: connection: exit code 255: busy$"):
+            run.setup.run(way)
+    assert tries.read_text() == "\n" * 5
+
+
 def test_a_silent_host_is_given_up(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
