@@ -113,8 +113,12 @@ class Nodes:
         wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.folder}/config "$@"\n')
         wrapper.chmod(0o755)
 
-    def start_sshd(self, name: str) -> None:
+    def start_sshd(self, name: str, **more: str) -> None:
         """Starts a node's sshd, as when the node boots, and waits until it answers.
+
+        Args:
+          name: the node.
+          **more: further options of sshd.
 
         Raises:
           TestbedError: it does not answer; with its log and what is known of its network.
@@ -127,6 +131,7 @@ class Nodes:
             "UsePAM": "no",
             "PasswordAuthentication": "no",
             "KbdInteractiveAuthentication": "no",
+            **more,
         }
         words = [word for option in options.items() for word in ("-o", "=".join(option))]
         log, key = self.folder / f"{name}.log", self.folder / f"{name}.key"

@@ -9,6 +9,8 @@ from typing import Optional
 
 _LIMIT = 1 << 24  # bytes of each stream
 _CHUNK = 1 << 16
+_LOOK_SECS = 0.1
+_DRAIN_SECS = 0.5  # until the output ends; a process in the background may hold it open
 
 
 def run(
@@ -21,6 +23,8 @@ def run(
     started: "Optional[Callable[[subprocess.Popen[bytes]], object]]" = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a command to its end, without input.
+
+    What processes write that it leaves in the background is not waited for.
 
     Args:
       argv: the command.
@@ -69,8 +73,15 @@ def _collect(
         found = [bytearray(), bytearray()]
         for stream, collected in zip((process.stdout, process.stderr), found):
             selector.register(stream, selectors.EVENT_READ, collected)  # type: ignore[arg-type]
+        ended: Optional[float] = None  # when the command was seen to have ended
         while selector.get_map():
-            for key, _ in selector.select(left()):
+            secs = left()
+            ready = selector.select(_LOOK_SECS if secs is None else min(secs, _LOOK_SECS))
+            if not ready and ended is not None and time.monotonic() > ended + _DRAIN_SECS:
+                break
+            if ended is None and process.poll() is not None:
+                ended = time.monotonic()
+            for key, _ in ready:
                 data = os.read(key.fd, _CHUNK)
                 if not data:
                     selector.unregister(key.fileobj)

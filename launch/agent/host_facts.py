@@ -86,10 +86,11 @@ def _versions(python: str, cwd: str) -> dict[str, Optional[str]]:
 
 
 def _files(path: str) -> Iterator[str]:
-    if os.path.isfile(path):
-        yield path
+    """Yields a file, or the Python files of a folder, without others such as an editor's locks."""
+    found = [path]
     for folder, _, names in os.walk(path):
-        yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
+        found += [os.path.join(folder, name) for name in names if name.endswith(".py")]
+    yield from filter(os.path.isfile, found)
 
 
 def _code(cwd: str, code: list[str]) -> Optional[str]:
@@ -98,10 +99,17 @@ def _code(cwd: str, code: list[str]) -> Optional[str]:
         return None
     digest = hashlib.sha256()
     for path in sorted(path for name in code for path in _files(os.path.join(cwd, name))):
-        digest.update(os.path.relpath(path, cwd).encode() + b"\0")
-        with open(path, "rb") as file:
-            digest.update(file.read() + b"\0")
+        digest.update(os.fsencode(os.path.relpath(path, cwd)) + b"\0")
+        digest.update(_content(path) + b"\0")
     return digest.hexdigest()[:12]
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b"unreadable"
 
 
 def _data(folder: str) -> Optional[str]:
@@ -112,7 +120,7 @@ def _data(folder: str) -> Optional[str]:
         records = [name for name in names if name.endswith(".tfrecords")]
         for name in records:
             size = os.path.getsize(os.path.join(folder, name))
-            digest.update(f"{name} {size}\0".encode())
+            digest.update(os.fsencode(f"{name} {size}\0"))
         if "manifest.json" in names:
             with open(os.path.join(folder, "manifest.json"), "rb") as file:
                 digest.update(file.read())

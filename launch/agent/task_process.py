@@ -10,6 +10,7 @@ from typing import Optional, TypeVar
 
 from launch.agent import processes
 from launch.agent.log_file import LogFile
+from launch.agent.mask import Mask
 from launch.agent.protocol import SHOWN, Message
 from launch.agent.sockets import PortTaken, why_not
 
@@ -61,10 +62,8 @@ class Running:
         self._is_cut = False  # whether the beginning of that line has been kept already
         pinned = {OWN_CORES: "1"} if order["share"] else {}
         env = {**os.environ, **pinned, **order["env"]}
-        self._secrets = [
-            env[name].encode() for name in order["masked"] if len(env.get(name, "")) >= 6
-        ]
-        self._most_of_a_secret = max([len(secret) - 1 for secret in self._secrets], default=0)
+        self._mask = Mask(env.get(name, "") for name in order["masked"])
+        self._most_of_a_secret = max(0, self._mask.longest - 1)
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]
         if script is not None and not os.path.exists(os.path.join(cwd, script)):
@@ -136,13 +135,13 @@ class Running:
         only the beginning.
         """
         *lines, self._partial = (self._partial + data).split(b"\n")
-        block = self._masked(b"".join(line + b"\n" for line in lines))
+        block = self._mask.data(b"".join(line + b"\n" for line in lines))
         shown = block.split(b"\n")[:-1]
         if lines and self._is_cut:
             shown = shown[1:]
             self._is_cut = False
         if len(self._partial) > _LONGEST + self._most_of_a_secret:
-            masked = self._masked(self._partial)
+            masked = self._mask.data(self._partial)
             # The rest may be the beginning of a secret.
             keep = max(0, len(masked) - self._most_of_a_secret)
             begun, self._partial = masked[:keep], masked[keep:]
@@ -154,11 +153,6 @@ class Running:
             self._has_written = True
             self.log.write(block)
         return [line.decode(errors="replace").rstrip("\r")[:SHOWN] for line in shown]
-
-    def _masked(self, block: bytes) -> bytes:
-        for secret in self._secrets:
-            block = block.replace(secret, b"***")
-        return block
 
 
 def portions(lines: list[str]) -> Iterator[list[str]]:
@@ -240,3 +234,9 @@ def _spawn(
         ) from None
     except PermissionError:
         raise OSError(f"{argv[0]} cannot be run: permission denied") from None
+    except ValueError as error:  # a NUL character among the words or variables
+        raise OSError(f"{argv[0]} cannot be run: {error}") from None
+    except subprocess.SubprocessError:  # `prepare` failed
+        raise OSError(
+            f"{argv[0]} cannot be run on the cores {cores}; does this host still have them?"
+        ) from None

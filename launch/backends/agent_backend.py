@@ -9,6 +9,7 @@ from launch.record.outcome import Outcome
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import run_with_agents
+from launch.supervise.run_loop import stop_signals
 
 
 class AgentBackend(Backend):
@@ -31,5 +32,9 @@ class AgentBackend(Backend):
         return run_with_agents(job, folder, self.transport, display)
 
     def clean(self, record: Record) -> list[str]:
-        """Ends the processes and containers on every host that carry the run's mark."""
-        return sweep(record, self.transport)
+        """Ends the processes and containers on every host that carry the run's mark.
+
+        Signals that ask for the end close the connections, and raise SystemExit (128 + n).
+        """
+        with stop_signals() as stops:
+            return sweep(record, self.transport, stops)

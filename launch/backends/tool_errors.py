@@ -12,11 +12,16 @@ _OLD_PYTHON = (
     "needs Python 3.9",
     "its {python} is older than 3.9; name one with `agent_python:`",
 )
+CLOSED_EARLY = (
+    "it, or a jump host, closed the connection before the login; if there are too many logins at "
+    "once, raise MaxStartups of the sshd there"
+)
 _NO_PYTHON = "it has no {python} on PATH; name one with `agent_python:`"
 
 # Tool -> (regular expression for its standard error, what that means and the way out). Case does
-# not matter, and the first match counts. `slurmctld` lists what Slurm's commands print when the
-# controller does not answer; `slurm` lists refusals.
+# not matter, and the first match counts. `ssh` has its own errors, and `login shell` those of the
+# command on the host; `rsync` has those of the other side. `slurmctld` lists what Slurm's commands
+# print when the controller does not answer; `slurm` lists refusals.
 _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "ssh": (
         (
@@ -27,13 +32,24 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
             "Host key verification failed",
             "its host key is not known yet; look at it once by hand: ssh {target}",
         ),
+        ("Bad configuration option: RemoteCommand", "ssh here is too old; install OpenSSH 7.6"),
         ("Permission denied", "login refused; install your key: ssh-copy-id {target}"),
         ("Could not resolve hostname", "ssh does not know the name; try: ssh {target}"),
         ("Connection refused", "nothing answers at its ssh port; is sshd running?"),
         ("Connection timed out", "it does not answer; is it up, and reachable from here?"),
         ("No route to host", "there is no way to it; is it up, and on this network?"),
+        # Last: a jump host that cannot be reached is a nearer cause.
+        ("(kex|ssh)_exchange_identification", CLOSED_EARLY),
+    ),
+    "login shell": (
         (r"python\S*: not found|command not found", _NO_PYTHON),
         _OLD_PYTHON,
+    ),
+    "rsync": (
+        (
+            r"rsync: (command )?not found|command not found: rsync",
+            "it has no rsync; install it there, or leave sync out",
+        ),
     ),
     "srun": (
         ("No such file or directory", _NO_PYTHON),

@@ -24,6 +24,7 @@ COMMAND_NAME = r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*"
 
 _PATH = matching(r"(?!~[^/])[^\0\r\n]+", "a path on one line, in no other user's home (~name)")
 _USER = matching(USER_NAME, "a user name of letters, digits, . _ -")
+_VALUE = matching(r"[^\0]*", "text without NUL characters, which no process can be given")
 _COMMAND = matching(COMMAND_NAME, "a command or path of letters, digits, / . _ + -")
 
 
@@ -139,7 +140,7 @@ class Cluster:
     hosts: tuple[Host, ...]
     backend: str = "ssh"
     ports: Ports = setting(Ports(), _ports)
-    environment: tuple[tuple[str, str], ...] = setting((), str, key_rule=_variable)
+    environment: tuple[tuple[str, str], ...] = setting((), _VALUE, key_rule=_variable)
     passed: tuple[str, ...] = setting((), _variable, name="pass_environment")
     limits: Limits = Limits()
     restarts: int = setting(0, whole(0, 1_000_000))

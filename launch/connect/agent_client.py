@@ -2,7 +2,7 @@
 
 import queue
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from launch.agent.protocol import Message
@@ -17,6 +17,30 @@ _ANSWERS = {"look": "looked", "listen": "listening", "dial": "dialled", "sweep":
 _UNREAD = 8  # messages; an agent sends one for each order
 _ANSWER_SECS = 120.0
 _CLOSE_SECS = 5.0
+
+
+class Closing:
+    """The connections of conversations, which a signal closes.
+
+    Args:
+      stops: a list to which each signal that asks for the end is added.
+    """
+
+    def __init__(self, stops: Sequence[int]) -> None:
+        self._stops = stops
+        self._links: list[Link] = []
+
+    def note(self, link: Link) -> None:
+        """Takes a connection that is about to be opened; HostError after a signal."""
+        if self._stops:
+            raise HostError("stopped")
+        self._links.append(link)
+
+    def look(self) -> None:
+        """Closes all connections if a signal has come, which ends their conversations."""
+        if self._stops:
+            for link in list(self._links):
+                link.close(0)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ _MODULES = (
     "log_file",
     "sockets",
     "free_ports",
+    "mask",
     "task_process",
     "machine",
     "containers",

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import queue
+import random
 import subprocess
 import threading
 import time
@@ -15,6 +16,8 @@ from launch.agent.protocol import MAGIC, Message, encode
 from launch.connect import bootstrap
 from launch.errors import HostError
 
+TRIES_AGAIN = 4  # where a host is busy
+PAUSE_SECS = (0.5, 3.0)  # between two tries, by chance: other connections wait, too
 _LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
 _MOST_BEFORE = 1 << 20  # bytes that a login shell may print before the agent's greeting
 _CHUNK = 1 << 16
@@ -31,6 +34,8 @@ class Link:
         the way out.
       hear: a function that the reading thread calls with this link and each message except
         heartbeats; the last message is `{"event": "lost"}`.
+      is_busy: a function of (exit code, standard error) that returns whether to try again, since
+        the host only had too much to do for a connection.
 
     Attributes:
       heard: the time of the last message, by time.monotonic.
@@ -41,11 +46,15 @@ class Link:
         command: Sequence[str],
         explain: Callable[[int, str], str],
         hear: "Callable[[Link, Message], None]",
+        is_busy: Callable[[int, str], bool] = lambda code, errors: False,
     ) -> None:
         self.heard = time.monotonic()
         self._command = list(command)
         self._explain = explain
         self._hear = hear
+        self._is_busy = is_busy
+        self._tries_left, self._tries_again = TRIES_AGAIN, False
+        self._closing = threading.Event()
         self._greeted = threading.Event()
         self._ready = False
         self._wrong = ""  # what the host has sent that is no message
@@ -58,10 +67,10 @@ class Link:
         self._starting = threading.Lock()
 
     def open(self, timeout_secs: float) -> None:
-        """Starts the agent and waits for its first message.
+        """Starts the agent and waits for its first message; tries again if the host is busy.
 
         Args:
-          timeout_secs: the seconds to wait.
+          timeout_secs: the seconds to wait at each try.
 
         Raises:
           HostError: the agent could not be started, or sent no message in time; the message says
@@ -69,12 +78,30 @@ class Link:
         """
         with self._starting:
             self._start()
-        in_time = self._greeted.wait(timeout_secs)
-        if not self._ready:
-            if in_time:
+        while True:
+            in_time = self._greeted.wait(timeout_secs)
+            if self._ready:
+                return
+            if not in_time:
+                self.close(0)
+                raise HostError(f"no answer within {timeout_secs:g} s")
+            if not self._tries_again:
                 raise HostError(self.why())
-            self.close(0)
-            raise HostError(f"no answer within {timeout_secs:g} s")
+            self._start_again()
+
+    def _start_again(self) -> None:
+        """Starts the agent again after a pause; HostError if the link is closed meanwhile."""
+        self._closing.wait(random.uniform(*PAUSE_SECS))
+        with self._starting:
+            if not self._closing.is_set():
+                self._to_write.put(None)  # ends the thread that wrote to the last process
+                self._to_write = queue.SimpleQueue()
+                self._last_words = b""
+                self._greeted.clear()
+                self._start()
+                return
+        self._hear(self, {"event": "lost"})
+        raise HostError(self.why())
 
     def _start(self) -> None:
         try:
@@ -93,13 +120,17 @@ class Link:
             way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
             raise HostError(f"{self._command[0]}: {error.strerror}{way_out}") from None
         self._to_write.put(bootstrap.payload())
-        for work, stream in (
-            (self._read, self._process.stdout),
-            (self._write, self._process.stdin),
-            (self._drain, self._process.stderr),
-        ):
-            self._threads.append(threading.Thread(target=work, args=(stream,), daemon=True))
-            self._threads[-1].start()
+        # The reading thread may wait for the one that is started before it.
+        self._threads = [
+            threading.Thread(target=work, args=(stream,), daemon=True)
+            for work, stream in (
+                (self._drain, self._process.stderr),
+                (self._read, self._process.stdout),
+                (self._write, self._process.stdin),
+            )
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def send(self, message: Message) -> None:
         """Queues a message; never waits for the host to read it."""
@@ -109,14 +140,16 @@ class Link:
         """Returns why the connection ended, by the process's exit code and standard error."""
         if self._process is None:
             return "it was never started"
-        if self._wrong:
-            return self._wrong
+        return self._wrong or self._explain(*self._end_of(self._process))
+
+    def _end_of(self, process: "subprocess.Popen[bytes]") -> "tuple[int, str]":
+        """Returns the exit code, and standard error."""
         try:
-            code = self._process.wait(5)
+            code = process.wait(5)
         except subprocess.TimeoutExpired:
             code = 0
-        self._threads[-1].join(_DRAIN_SECS)
-        return self._explain(code, self._last_words.decode(errors="replace").strip())
+        self._threads[0].join(_DRAIN_SECS)
+        return code, self._last_words.decode(errors="replace").strip()
 
     def close(self, patience_secs: float) -> None:
         """Writes what is queued, closes standard input, and kills the process if it stays.
@@ -124,8 +157,9 @@ class Link:
         Args:
           patience_secs: the seconds that the process has to end before it is killed.
         """
-        self._to_write.put(None)
+        self._closing.set()
         with self._starting:
+            self._to_write.put(None)
             if self._process is None:
                 return
         try:
@@ -133,7 +167,7 @@ class Link:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        *others, draining = self._threads
+        draining, *others = self._threads
         for thread in others:
             thread.join(5)
         draining.join(_DRAIN_SECS)
@@ -142,8 +176,17 @@ class Link:
         with stream:
             if self._finds_greeting(stream):
                 self._read_messages(stream)
-        self._hear(self, {"event": "lost"})
+        self._tries_again = self._may_try_again()
+        if not self._tries_again:
+            self._hear(self, {"event": "lost"})
         self._greeted.set()
+
+    def _may_try_again(self) -> bool:
+        """Returns whether `open` is to try again, now that the process has closed its output."""
+        if self._ready or self._wrong or self._process is None or self._tries_left == 0:
+            return False
+        self._tries_left -= 1
+        return self._is_busy(*self._end_of(self._process)) and not self._closing.is_set()
 
     def _finds_greeting(self, stream: IO[bytes]) -> bool:
         """Reads what a login shell prints, up to the greeting, which may follow other text."""

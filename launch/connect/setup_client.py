@@ -93,6 +93,11 @@ class SetupClient:
         if self._next(OPEN_SECS).kind != "hello":
             raise HostError("its program did not greet")
 
+    def is_busy(self) -> bool:
+        """Returns whether a host that could not be reached only had too much to do."""
+        code = self._process.poll()
+        return code is not None and self._transport.is_busy(self._host, code, self._errors.strip())
+
     def ask(self, do: str, **order: Any) -> Event:
         """Sends an order; returns the answer, which has no limit of time while the host lives.
 

@@ -27,12 +27,15 @@ class Transport:
       log_path: a function of (path of a task's log on this machine, run's id) that returns the path
         of the log that the agent writes on its host.
       keeps_logs: whether the agents write their logs into the run's folder.
+      is_busy: a function of (host, exit code, standard error) that returns whether a connection
+        that was not made may be made a little later.
     """
 
     command: Callable[[Host, Sequence[str], str], list[str]]
     explain: Callable[[Host, int, str], str]
     log_path: Callable[[Path, str], str]
     keeps_logs: bool
+    is_busy: Callable[[Host, int, str], bool] = lambda host, code, errors: False
 
     def host_logs(self, run_id: str) -> Optional[str]:
         """Returns the folder on a host with all runs' logs; None if the run's folder has them.
@@ -51,7 +54,12 @@ class Transport:
             bootstrap.command(host.agent_python, run_id),
             bootstrap.remote_command(host.agent_python, run_id),
         )
-        return Link(command, lambda code, errors: self.explain(host, code, errors), hear)
+        return Link(
+            command,
+            lambda code, errors: self.explain(host, code, errors),
+            hear,
+            lambda code, errors: self.is_busy(host, code, errors),
+        )
 
     def open(self, link: Link, host: Host) -> None:
         """Opens a connection to an agent on a host.

@@ -26,14 +26,27 @@ from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
+_TIME = "%Y%m%d-%H%M%S"  # in ids
+_DAY_SECS = 86_400
 _KEPT = 100  # the number of runs whose folders are kept
 
 
 def state_dir(given: Optional[str] = None) -> Path:
-    """Returns the folder of all runs: `given`, or else one in the user's state folder."""
+    """Returns the folder of all runs: `given`, or else one in the user's state folder.
+
+    Raises:
+      LaunchError: the user has no home folder.
+    """
     if given:
         return Path(given).expanduser()
-    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):  # the specification has such a path ignored
+        base = os.path.expanduser("~/.local/state")
+    if not os.path.isabs(base):
+        raise LaunchError(
+            "the folder of runs is in your home folder, but there is none; set HOME, or give "
+            "--state-dir"
+        )
     return Path(base) / "cifar10-launch"
 
 
@@ -144,17 +157,24 @@ class RunFolder:
         same_machine = (
             launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
         )
-        alive = same_machine and _start_time(launcher["pid"]) == launcher["started"]
+        is_visible = same_machine and _has_our_process_ids(launcher)
+        alive = is_visible and _start_time(launcher["pid"]) == launcher["started"]
         return int(launcher["pid"]) if alive else None
 
     def other_machine(self) -> Optional[str]:
         """Returns the other machine on which the launcher may still run; None if there is none.
 
         Only that machine knows whether it does. A run that has ended needs its launcher no more.
+        A container on this machine that does not share our process ids counts as another one.
         """
         launcher = self._record(saved.missing_in_launcher)["launcher"]
-        is_here = launcher["machine"] == socket.gethostname()
-        return None if is_here or self.end() is not None else str(launcher["machine"])
+        if self.end() is not None:
+            return None
+        machine = str(launcher["machine"])
+        if machine != socket.gethostname():
+            return machine
+        may_run = launcher["boot"] == _boot_id() and not _has_our_process_ids(launcher)
+        return f"{machine}, in another container" if may_run else None
 
 
 def find(parent: Path, run_id: Optional[str] = None) -> RunFolder:
@@ -187,10 +207,28 @@ def all_runs(parent: Path) -> list[RunFolder]:
     found = []
     for path in parent.iterdir():
         with contextlib.suppress(OSError):  # a folder that is no run, or has just been removed
-            written = (path / "run.json").stat().st_mtime_ns
-            # Ids of the same second differ by chance only.
-            found.append((path.name.rpartition("-")[0], written, path))
+            written = (path / "run.json").stat().st_mtime
+            began = _began(path)
+            found.append((written if began is None else began, written, path))
     return [RunFolder(path) for _, _, path in sorted(found)]
+
+
+def _began(path: Path) -> Optional[float]:
+    """Returns when a run began, in seconds since 1970; None if that is not known.
+
+    The id has the local time, of which an hour comes twice each year, and which differs between
+    machines. The run.json has the time itself, which is not believed if it is another day's.
+    """
+    try:
+        named = time.mktime(time.strptime(path.name.rpartition("-")[0], _TIME))
+    except (ValueError, OverflowError):
+        return None
+    try:
+        record = json.loads((path / "run.json").read_bytes())
+    except (ValueError, RecursionError):
+        return named
+    began = saved.began_at(record) if isinstance(record, dict) else None
+    return named if began is None or abs(began - named) > _DAY_SECS else began
 
 
 def _forget_old(parent: Path) -> None:
@@ -223,7 +261,7 @@ def _describe(run_id: str, job: Job, output: Optional[str]) -> Record:
 
 
 def _new_id() -> str:
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    return f"{time.strftime(_TIME)}-{secrets.token_hex(2)}"
 
 
 def _this_process() -> Record:
@@ -232,6 +270,7 @@ def _this_process() -> Record:
         "started": _start_time(os.getpid()),
         "boot": _boot_id(),
         "machine": socket.gethostname(),
+        "process_ids": _process_ids(),
     }
 
 
@@ -259,6 +298,23 @@ def _start_time(pid: int) -> Optional[str]:
     except OSError:
         return None
     return None if words[0] == "Z" else words[19]  # A zombie has ended.
+
+
+def _has_our_process_ids(launcher: Record) -> bool:
+    """Returns whether this process sees a launcher of this machine by its process id."""
+    noted = launcher.get("process_ids")  # absent in runs of older versions
+    return noted is None or noted == _process_ids()
+
+
+def _process_ids() -> Optional[str]:
+    """Returns the name of the process ids' namespace, of which each container has one of its own.
+
+    Containers may share all the rest: the boot id, and with `--network=host` the host's name.
+    """
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def _boot_id() -> str:

@@ -11,10 +11,9 @@ from launch.backends.agent_backend import AgentBackend
 from launch.backends.base import ContainerNeeds, InContainers, Scheduler
 from launch.backends.registry import backend_named
 from launch.cluster.model import Host
-from launch.cluster.tasks import PROGRAM, SCRIPT, Job
-from launch.connect.agent_client import conversation
+from launch.cluster.tasks import CODE, PROGRAM, SCRIPT, Job
+from launch.connect.agent_client import Closing, conversation
 from launch.connect.everywhere import everywhere
-from launch.connect.link import Link
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError, below_each_other
 from launch.screen.plain import plain_lines
@@ -100,28 +99,20 @@ def gather(
     """
     hosts = job.cluster.hosts
     facts = {host.name: Facts() for host in hosts}
-    links: list[Link] = []
-
-    def note(link: Link) -> None:
-        if stops:
-            raise HostError("stopped")
-        links.append(link)
-
-    def meanwhile() -> None:
-        if stops:
-            for link in list(links):
-                link.close(0)
 
     def everyone(ask: Callable[[Host], T]) -> dict[str, T]:
         """Asks each host that was reachable so far; marks those that fail as unreachable."""
         reached = [host for host in hosts if facts[host.name].unreachable is None]
-        answers = everywhere(reached, ask, meanwhile=meanwhile)
+        answers = everywhere(reached, ask, meanwhile=closing.look)
         for name, why in answers.failed.items():
             facts[name].unreachable = why
         return answers.found
 
     with stop_signals() as stops, ExitStack() as stack:
-        agents = everyone(lambda host: stack.enter_context(conversation(transport, host, note)))
+        closing = Closing(stops)
+        agents = everyone(
+            lambda host: stack.enter_context(conversation(transport, host, closing.note))
+        )
 
         def look(host: Host) -> None:
             asked = time.time()
@@ -161,7 +152,7 @@ def _questions(job: Job, host: Host, containers: Optional[ContainerNeeds]) -> di
         "do": "look",
         "cwd": host.workdir,
         "python": host.python if containers is None else None,
-        "code": (SCRIPT, "cifar10") if SCRIPT in PROGRAM else (),
+        "code": CODE if SCRIPT in PROGRAM else (),
         "engine": None if containers is None else containers.engine,
         "image": None if containers is None else containers.image,
         "data": records if host.trains else None,

@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import signal
+import sys
 import time
 
 from cifar10_program import LAUNCH, started_as
@@ -12,7 +13,7 @@ from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError
 from launch.record import events
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
-from launch.screen.plain import plain
+from launch.screen.plain import plain, plain_lines
 from launch.verbs.going_on import (
     LOOK_SECS,
     elsewhere,
@@ -99,7 +100,7 @@ def clean(options: argparse.Namespace) -> int:
     """Ends what is left of one run, or of all runs without a launcher that are not cleaned yet.
 
     A job that goes on without its launcher is ended only if `--run` names its run; so is one whose
-    launcher may run on another machine.
+    launcher may run on another machine. Ctrl-C ends `clean` at once.
 
     Raises:
       LaunchError: the launcher of the run that `--run` names is still running.
@@ -112,23 +113,40 @@ def clean(options: argparse.Namespace) -> int:
             raise LaunchError(f"run {runs[0].run_id} is still running; end it with `stop`")
     else:
         runs = [folder for folder in all_runs(parent) if not (folder.path / "clean").exists()]
-    failures = []
-    for folder in runs:
-        try:
-            if folder.launcher_pid() is not None:
-                continue
-            why_not = "" if options.run else elsewhere(folder) or left_in_its_cluster(folder)
-            if why_not:
-                print(f"run {folder.run_id}: {plain(why_not)}")
-                continue
-            record = folder.record()
-            ended = backend_named(record["backend"]).clean(record)
-        except LaunchError as error:  # The other runs are still cleaned.
-            failures.append(f"run {folder.run_id}: {error}")
-            continue
-        for line in ended or ["nothing was left"]:
-            print(f"run {folder.run_id}: {plain(line)}")
-        (folder.path / "clean").touch(mode=0o600)
+    failures: list[str] = []
+    try:
+        for folder in runs:
+            try:
+                _clean(folder, is_named=bool(options.run))
+            except LaunchError as error:  # The other runs are still cleaned.
+                failures.append(f"run {folder.run_id}: {error}")
+    except (KeyboardInterrupt, SystemExit):
+        for failure in failures:
+            print(f"error: {plain_lines(failure)}", file=sys.stderr)
+        raise
     if failures:
         raise HostError("\n".join(failures))
     return 0
+
+
+def _clean(folder: RunFolder, *, is_named: bool) -> None:
+    """Ends what is left of a run without a launcher, and marks it as cleaned.
+
+    Args:
+      folder: the run's folder.
+      is_named: whether the user has named the run.
+
+    Raises:
+      LaunchError: it could not be cleaned.
+      SystemExit: a signal came before it was (128 + n).
+    """
+    if folder.launcher_pid() is not None:
+        return
+    why_not = "" if is_named else elsewhere(folder) or left_in_its_cluster(folder)
+    if why_not:
+        print(f"run {folder.run_id}: {plain(why_not)}")
+        return
+    record = folder.record()
+    for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
+        print(f"run {folder.run_id}: {plain(line)}")
+    (folder.path / "clean").touch(mode=0o600)

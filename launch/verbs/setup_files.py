@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from launch.cluster.tasks import SCRIPT
+from launch.cluster.tasks import CODE, PACKAGES, SCRIPT
 from launch.errors import LaunchError
 
-# What training runs. Files there that Git does not know yet are copied, too, unless it ignores
-# them, and Python files that only the host has are removed: they could be imported.
-PACKAGES = ("cifar10", "data_prep")
-_WITHOUT_GIT = (*PACKAGES, "launch", SCRIPT, "Makefile", "pyproject.toml")
+_WITHOUT_GIT = (*CODE, "launch", "Makefile", "pyproject.toml")
 _SILENT = ("__pycache__", "built")
 
 
@@ -36,6 +33,9 @@ class Files:
 
 def code_files(root: Path, requirements: str) -> Files:
     """Returns the code to copy: what Git tracks in a checkout, as it is in the working tree.
+
+    Files of the packages that Git does not know yet are copied, too, unless it ignores them. Where
+    Git does not track the checkout, or cannot be asked, that is what an archive has for a host.
 
     Args:
       root: the folder with the code.
@@ -93,7 +93,11 @@ def _of_manifest(path: Path) -> dict[str, str]:
 
 
 def _of_git(root: Path) -> set[str]:
-    """Returns the files that Git tracks, and the new ones of our packages; empty without Git."""
+    """Returns the files that Git tracks, and the new ones of our packages.
+
+    Empty if Git cannot be asked, or does not track the script: an archive may be unpacked in the
+    checkout of something else.
+    """
     found: set[str] = set()
     for words in (("--cached",), ("--others", "--exclude-standard", "--", *PACKAGES)):
         command = ["git", "-C", str(root), "ls-files", "-z", *words]
@@ -102,7 +106,7 @@ def _of_git(root: Path) -> set[str]:
         except (OSError, subprocess.CalledProcessError):
             return set()
         found |= {name for name in done.stdout.decode(errors="surrogateescape").split("\0") if name}
-    return found
+    return found if SCRIPT in found else set()
 
 
 def _of_folders(root: Path) -> set[str]:

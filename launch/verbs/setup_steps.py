@@ -1,16 +1,20 @@
 """Prepares one host, step by step; each step does nothing where its work is done already."""
 
 import posixpath
+import random
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Host
+from launch.cluster.tasks import PACKAGES
+from launch.connect.link import PAUSE_SECS, TRIES_AGAIN
 from launch.connect.setup_client import SetupClient, StepError
 from launch.connect.setup_events import Event
 from launch.connect.transport import Transport
 from launch.errors import HostError
-from launch.verbs.setup_files import PACKAGES, Files
+from launch.verbs.setup_files import Files
 
 # Step -> the part of a bar that it fills, about as long as it takes.
 _PARTS = {"code": 0.05, "venv": 0.75, "kernels": 0.1, "records": 0.1}
@@ -70,12 +74,11 @@ class HostSetup:
           HostError: a step failed; the message has the host, the step and the last lines.
         """
         try:
-            # Whoever stops this host closes it, from now on.
-            self.client = SetupClient(transport, self._host, self._hear)
+            client = self._connect(transport)
             try:
-                self._all_steps(self.client)
+                self._all_steps(client)
             finally:
-                self.client.close()
+                client.close()
         except StepError as error:
             last = "".join(f"\n    {line}" for line in error.last)
             raise HostError(f"{self._host.name}: {self._step}: {error}{last}") from None
@@ -85,8 +88,23 @@ class HostSetup:
             words = f"{error.filename}: {error.strerror}"
             raise HostError(f"{self._host.name}: {self._step}: {words}") from None
 
+    def _connect(self, transport: Transport) -> SetupClient:
+        """Connects to the host, and tries again if it is busy."""
+        tries_left = TRIES_AGAIN
+        while True:
+            # Whoever stops this host closes it, from now on.
+            self.client = SetupClient(transport, self._host, self._hear)
+            try:
+                self.client.open()
+                return self.client
+            except HostError:
+                self.client.close()
+                if not tries_left or not self.client.is_busy():
+                    raise
+            tries_left -= 1
+            time.sleep(random.uniform(*PAUSE_SECS))
+
     def _all_steps(self, client: SetupClient) -> None:
-        client.open()
         entered = client.ask("enter", workdir=self._host.workdir)
         if entered.note:
             self._line(f"{self._step}: {entered.note}")
@@ -112,6 +130,7 @@ class HostSetup:
 
     def _code(self, client: SetupClient) -> str:
         code = self._wanted.code
+        # Python files of the packages that only the host has could be imported: they are removed.
         answer = client.ask(
             "compare", folder=".", files=code.digests, places=PACKAGES, ending=".py"
         )

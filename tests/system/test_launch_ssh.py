@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from launch.backends.ssh.sync import sync_code
+from launch.backends.ssh.transport import TRANSPORT as SSH
 from launch.cluster.model import Host
+from launch.connect.agent_client import conversation
+from launch.connect.everywhere import everywhere
 from launch.errors import HostError
 from launch.record.run_folder import RunFolder
 from testbeds import namespaces
@@ -419,6 +422,38 @@ def test_check_finds_a_port_that_does_not_get_through(launcher: Launcher, nodes:
         assert f"problem: node2: cannot reach {wrong} port 2223: {why}" in output
 
 
+def test_many_hosts_behind_a_jump_host_that_takes_few_logins_at_once_are_all_reached(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"far{number}" for number in range(10)]
+    jump, target = nodes.address("node1"), nodes.address("node2")
+    config = (nodes.folder / "config").read_text()
+    far = f"Host far*\n  HostName {target}\n  HostKeyAlias {target}\n  ProxyJump {jump}\n"
+    config = config.replace("Host node* ", "Host node* far* ", 1)
+    (tmp_path / "config").write_text(f"{far}{config}")
+    (tmp_path / "bin").mkdir()
+    wrapper = tmp_path / "bin" / "ssh"
+    # The jump takes the same configuration.
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {tmp_path}/config "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    hosts = [Host(name, name, (("master", 1),), workdir="/", user="root") for name in names]
+
+    def ask(host: Host) -> bool:
+        with conversation(SSH, host) as ask:
+            return bool(ask({"do": "dial", "targets": []})["event"] == "dialled")
+
+    nodes.kill("node1")
+    nodes.start_sshd("node1", MaxStartups="3:100:3")
+    try:
+        answers = everywhere(hosts, ask)
+    finally:
+        nodes.kill("node1")
+        nodes.start_sshd("node1")
+    assert answers.failed == {}
+    assert list(answers.found) == names
+
+
 def test_sync_copies_the_code_and_nothing_else(
     launcher: Launcher, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,7 +478,7 @@ def test_sync_names_a_host_that_it_cannot_copy_to(
     absent = f"{nodes.network}.99"
     host = Host(absent, absent, (("master", 1),), workdir="/nowhere")
     with pytest.raises(
-        HostError, match=rf"{re.escape(absent)}: rsync exit code \d+: ssh: connect to"
+        HostError, match=rf"^{re.escape(absent)}: there is no way to it; is it up, and on this"
     ):
         sync_code([host])
 

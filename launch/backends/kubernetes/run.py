@@ -12,6 +12,7 @@ from launch.backends.kubernetes.settings import settings_of
 from launch.backends.kubernetes.tfjob import TFJob
 from launch.cluster.job_token import with_token
 from launch.cluster.tasks import Job
+from launch.errors import LaunchError
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -25,7 +26,8 @@ _BACKLOG = 2000  # items of streams; when the queue is full, streams wait
 def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
     """Creates the job, follows it to its end, and deletes it.
 
-    After SIGHUP, as from a terminal that was closed, the job goes on without its launcher.
+    After SIGHUP, as from a terminal that was closed, the job goes on without its launcher; so it
+    does after an error of the launcher itself.
 
     Raises:
       LaunchError: the description of the cluster names hosts, or a variable to pass to the tasks is
@@ -43,11 +45,10 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
         follower = Follower(job.tasks, job.cluster.limits, job.cluster.restarts, time.monotonic())
         events: queue.Queue[Event] = queue.Queue(_BACKLOG)
         loop = RunLoop(follower, folder, display, events, signals, keeps_logs=True)
-        secrets = [value for value in passed.values() if len(value) >= 6]
         values = {**dict(job.cluster.environment), **passed}
         helpers = [manifests.network_policy(job, name), manifests.secret(job, name, values)]
         tfjob = TFJob(kubectl, manifest, helpers, loop.note)
-        runner = Runner(kubectl, tfjob, follower, loop, secrets)
+        runner = Runner(kubectl, tfjob, follower, loop, list(passed.values()))
         is_left = False
         try:
             outcome = loop.run(runner)
@@ -57,6 +58,11 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
             is_left = True
             words = f"not followed any more; TFJob {name} goes on; to end it: clean --run "
             return Outcome(128 + signal.SIGHUP, f"{words}{folder.run_id}", cause=Cause.USER)
+        except Exception as error:
+            if not isinstance(error, LaunchError):
+                is_left = True
+                loop.note(f"TFJob {name} goes on; to end it: clean --run {folder.run_id}")
+            raise
         finally:
             runner.close()
             if not is_left:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
+from launch.agent.mask import Mask
 from launch.backends.kubernetes import manifests
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl
@@ -53,7 +54,7 @@ class Runner:
         loop: RunLoop[Event],
         secrets: Sequence[str],
     ) -> None:
-        self._kubectl, self._tfjob, self._secrets = kubectl, tfjob, secrets
+        self._kubectl, self._tfjob, self._mask = kubectl, tfjob, Mask(secrets)
         self._follower, self._loop = follower, loop
         self._logs = PodLogs(kubectl, self._put)
         name = tfjob.name
@@ -181,6 +182,10 @@ class Runner:
                 self._follower.tfjob_gone(now)
 
     def _take_pod(self, event: str, pod: Pod, now: float) -> None:
+        if pod.task not in self._follower.states:  # somebody has changed the TFJob's replicas
+            words = "this job has no such task; its pod is left out"
+            self._tell_once(f"{pod.task}: {words}")
+            return
         self._shown.add(pod.uid)
         if event == "DELETED":
             self._loop.note(*self._follower.saw_pod(replace(pod, deleted=True), now))
@@ -206,7 +211,7 @@ class Runner:
 
     def _take_lines(self, lines: Sequence[Line]) -> None:
         for pod, line in lines:
-            self._loop.take_lines(pod.task, pod.node, [self._masked(line)])
+            self._loop.take_lines(pod.task, pod.node, [self._mask.text(line)])
 
     def _watch_ended(self, kind: str, now: float) -> None:
         errors, words = self._watches[kind].ended(self._kubectl, now)
@@ -253,8 +258,3 @@ class Runner:
         if words not in self._told:
             self._told.add(words)
             self._loop.note(words)
-
-    def _masked(self, line: str) -> str:
-        for secret in self._secrets:
-            line = line.replace(secret, "***")
-        return line

@@ -1,28 +1,23 @@
 """Copies the code to several hosts at a time with rsync, for `sync: true`."""
 
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launch.agent import bounded_run, processes
-from launch.backends.ssh.transport import OPTIONS, target
+from launch.backends.ssh.transport import OPTIONS, own_error, target
+from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
-from launch.cluster.tasks import SCRIPT
+from launch.cluster.tasks import CODE, SCRIPT
 from launch.connect.everywhere import everywhere
 from launch.errors import HostError, LaunchError
 from launch.supervise.run_loop import stop_signals
 
-# What a host needs for training. Data and output are not copied.
-_PARTS = (
-    "cifar10",
-    "data_prep",
-    "cifar10_main.py",
-    "cifar10_program.py",
-    "requirements.txt",
-    "requirements.lock",
-)
+_PARTS = (*CODE, "requirements.txt", "requirements.lock")  # data and output are not copied
+_SUMMARY = re.compile(r"rsync error:|rsync: connection unexpectedly closed")
 _SILENCE_SECS = 60
 _AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 
@@ -93,7 +88,15 @@ def _copy(host: Host, source: Path, started: "Callable[[subprocess.Popen[bytes]]
     except OSError as error:
         raise HostError(f"{host.name}: {error.strerror or error}") from None
     if done.returncode:
-        first = (done.stderr.strip().splitlines() or ["no reason given"])[0]
-        raise HostError(
-            f"{host.name}: rsync exit code {done.returncode}: {first}; rsync must be there, too"
-        )
+        raise HostError(f"{host.name}: {_explain(host, done.returncode, done.stderr)}")
+
+
+def _explain(host: Host, code: int, errors: str) -> str:
+    """Returns why a copy failed, and the way out, by rsync's exit code, which may be that of ssh.
+
+    The first lines may be a banner of the host, and the last ones rsync's summary.
+    """
+    known = own_error(host, code, errors) or meaning("rsync", errors)
+    lines = [line for line in errors.splitlines() if not _SUMMARY.match(line)]
+    last = last_line("\n".join(lines), "") or last_line(errors, "no reason given")
+    return known or f"rsync exit code {code}: {last}"

@@ -1,7 +1,10 @@
 """Commands whose output is collected."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -30,6 +33,24 @@ def test_a_command_that_does_not_end_is_killed() -> None:
         bounded_run.run(["sleep", "300"], 0.2)
     with pytest.raises(subprocess.TimeoutExpired):
         bounded_run.run(["sh", "-c", "exec >&- 2>&-; exec sleep 300"], 0.2)
+
+
+def test_a_process_in_the_background_is_not_waited_for() -> None:
+    began = time.monotonic()
+    done = bounded_run.run(["sh", "-c", "echo one; sleep 30 & echo $! >&2; exit 3"])
+    os.kill(int(done.stderr), signal.SIGKILL)
+    assert (done.returncode, done.stdout) == (3, "one\n")
+    assert time.monotonic() - began < 15  # seconds
+
+
+def test_output_that_is_read_late_is_complete() -> None:
+    code = "import sys; sys.stdout.write('x' * 60_000)"  # a pipe holds it
+
+    def wait(process: "subprocess.Popen[bytes]") -> None:
+        process.wait(60)
+
+    for _ in range(3):
+        assert len(bounded_run.run(python(code), started=wait).stdout) == 60_000
 
 
 def test_a_command_that_is_not_there_is_an_error() -> None:

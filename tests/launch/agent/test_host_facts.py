@@ -1,5 +1,6 @@
 """What a check finds out about a host."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,29 @@ def test_without_the_folder_a_python_is_asked_all_the_same(tmp_path: Path) -> No
     assert facts["has_workdir"] is False
     assert facts["python_error"] is None
     assert look(sys.executable, tmp_path)["has_workdir"] is True
+
+
+def test_odd_files_among_the_code_and_the_records_hinder_no_check(tmp_path: Path) -> None:
+    (tmp_path / "main.py").touch()
+    data = tmp_path / "data"
+    data.mkdir()
+
+    def found() -> tuple[Any, Any]:
+        order = {"cwd": str(tmp_path), "python": sys.executable, "code": ["main.py", "data"]}
+        facts = host_facts.look({**order, "engine": None, "data": "data", "ports": []})
+        return facts["code"], facts["data"]
+
+    (data / "train.tfrecords").touch()
+    code, records = found()
+    (data / ".#a.py").symlink_to("ann@desk.1234:5678")  # an editor's lock
+    os.mkfifo(data / "b.py")
+    assert found() == (code, records)
+    (data / "c.py").symlink_to("/proc/self/mem")  # cannot be read
+    assert found()[0] not in (code, None)
+    (data / os.fsdecode(b"caf\xe9.py")).touch()
+    (data / os.fsdecode(b"caf\xe9.tfrecords")).touch()
+    assert None not in found()
+    assert found()[1] != records
 
 
 def test_every_fact_reaches_the_launcher(tmp_path: Path) -> None:

@@ -67,6 +67,23 @@ def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path
         Running(_order(tmp_path, "", cwd=str(place)))
 
 
+@pytest.mark.parametrize("more", [{"env": {"A": "a\0b"}}, {"env": {"A": "\ud800"}}])
+def test_what_no_process_can_be_given_is_the_tasks_failure(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    with pytest.raises(OSError, match=f"^{sys.executable} cannot be run: .*(null|surrogates)"):
+        Running(_order(tmp_path, "", **more))
+
+
+def test_cores_that_cannot_be_reserved_are_the_tasks_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = 1 << 12  # as if this core went offline after it was read
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {gone, gone + 1})
+    with pytest.raises(OSError, match=rf"cannot be run on the cores \[{gone}\]; does this host"):
+        Running(_order(tmp_path, "", share=[0, 2]))
+
+
 def _ends_by(tmp_path: Path, code: str, *, contained: bool) -> int:
     """Sends SIGTERM to a task once it has had the time to write; what it ended by."""
     code = f"import time; {code}; time.sleep(60)"
@@ -114,6 +131,19 @@ def test_a_secret_is_masked_wherever_it_is_in_a_long_line(tmp_path: Path, before
     assert log == b"x" * before + b"***" + b"y" * 200_000 + b"\n"
     assert len(lines) == 1
     assert "hunter" not in lines[0]
+
+
+def test_each_line_of_a_secret_is_masked_and_the_longest_first(tmp_path: Path) -> None:
+    key = "-----BEGIN KEY-----\nMIIEvQIBADAN\nMIIEvQIBADANBgkq\nab==\n-----END KEY-----\n"
+    settings = '{\r\n  "token": "hunter2",\r\n}'
+    code = (
+        "import os; print(os.environ['KEY'], end='', flush=True); "
+        "os.write(1, os.environ['JSON'].encode()); print(); print('\\t\"token\": \"hunter2\",')"
+    )
+    env = {"KEY": key, "JSON": settings, "SPACES": "        "}
+    lines, log = run_to_its_end(tmp_path, code, env=env, masked=["KEY", "JSON", "SPACES", "NONE"])
+    assert lines == ["***", "***", "***", "ab==", "***", "{", "  ***", "}", "\t***"]
+    assert log == b"***\n***\n***\nab==\n***\n{\r\n  ***\r\n}\n\t***\n"
 
 
 def test_a_child_that_writes_without_end_does_not_hold_up_the_end_of_its_task(

@@ -1,11 +1,15 @@
 """What the launcher asks of the cluster before it deletes a job, and what it does with answers."""
 
+import contextlib
+import io
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Optional, cast
 
 import pytest
 
+from launch.backends.kubernetes import run as kubernetes_run
 from launch.backends.kubernetes.follow import Follower
 from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.objects import TFJobState
@@ -15,6 +19,8 @@ from launch.backends.kubernetes.tfjob import TFJob
 from launch.cluster.model import Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError
+from launch.record.run_folder import RunFolder
+from launch.screen.display import Display
 from launch.supervise.run_loop import RunLoop
 from tests.launch.backends.test_kubernetes_follow import (
     RUNNING,
@@ -58,6 +64,10 @@ class Loop:
     def __init__(self) -> None:
         self.events: queue.Queue[Any] = queue.Queue()
         self.notes: list[str] = []
+        self.lines: list[str] = []
+
+    def take_lines(self, task: str, host: str, lines: Sequence[str]) -> None:
+        self.lines += lines
 
     def note(self, *texts: str) -> None:
         self.notes += texts
@@ -76,7 +86,7 @@ class Rig:
             cast(TFJob, self.objects),
             self.follower,
             cast("RunLoop[Any]", self.loop),
-            [],
+            ["first line\nthe second line\nlast\n"],
         )
         for task in ("master", "worker", "ps"):
             self.pod("ADDED", task, RUNNING)
@@ -199,3 +209,53 @@ def test_the_follower_learns_whether_watches_show_the_job_and_its_pods(
     assert ended == []
     rig.runner._watch_ended("pods", rig.now)
     assert ended == ["pods"]
+
+
+def test_each_line_of_a_secret_is_masked(rig: Rig) -> None:
+    pod = read_pod(pod_status(RUNNING))
+    assert pod is not None
+    lines = ["first line", "a second line", "the second line!", "last"]
+    rig.runner._take_lines([(pod, line) for line in lines])
+    assert rig.loop.lines == ["***", "a second line", "***!", "last"]
+
+
+def test_a_pod_of_a_task_that_the_job_does_not_have_is_left_out_and_named_once(rig: Rig) -> None:
+    found = pod_status(RUNNING, ("worker", 1), "new")
+    pod = read_pod(found)
+    assert pod is not None
+    for event in ("ADDED", "MODIFIED"):
+        rig.runner._take_pod(event, pod, rig.now)
+    rig.tick()
+    assert rig.loop.notes == ["worker/1: this job has no such task; its pod is left out"]
+    assert "job-worker-1" not in rig.runner._logs._logs
+
+
+@pytest.mark.parametrize(
+    ("error", "is_left"), [(RuntimeError("a mistake"), True), (HostError("refused"), False)]
+)
+def test_an_error_of_the_launcher_leaves_the_job_and_one_of_the_cluster_deletes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, is_left: bool
+) -> None:
+    removed: list[str] = []
+
+    class Created(Objects):
+        def create(self) -> None:
+            """Does nothing."""
+
+        def remove(self, run_id: str) -> None:
+            removed.append(run_id)
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(kubernetes_run, "connect", lambda settings: Kubectl(None, None))
+    monkeypatch.setattr(kubernetes_run, "TFJob", lambda *_: Created())
+    monkeypatch.setattr(Runner, "tick", fail)
+    job, screen = make_job(small()), io.StringIO()
+    folder = RunFolder.create(tmp_path, job)
+    with contextlib.closing(Display(screen, live=False)) as display, pytest.raises(type(error)):
+        kubernetes_run.run(job, folder, display)
+    assert removed == ([] if is_left else [folder.run_id])
+    name = folder.record()["kubernetes"]["name"]
+    said = f"TFJob {name} goes on; to end it: clean --run {folder.run_id}"
+    assert (said in screen.getvalue()) == is_left

@@ -9,7 +9,7 @@ import pytest
 
 from launch.backends.ssh.sync import command, sync_code
 from launch.cluster.host_list import from_hosts
-from launch.errors import LaunchError
+from launch.errors import HostError, LaunchError
 from tests.launch.launcher import Launcher, interrupt, wait_for
 
 
@@ -36,6 +36,52 @@ def test_an_installed_package_is_not_copied_to_hosts(tmp_path: Path) -> None:
 def test_a_folder_in_the_home_stays_in_the_home(workdir: str, place: str) -> None:
     (host,) = from_hosts("a", workdir=workdir).hosts
     assert command(host, Path("/nowhere"))[-1] == f"a:{place}"
+
+
+BANNER = "Authorized users only.\n"
+CLOSED = "rsync: connection unexpectedly closed (0 bytes received so far) [sender]\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "words"),
+    [
+        (
+            255,
+            BANNER
+            + "ann@node1: Permission denied (publickey).\n"
+            + CLOSED
+            + "rsync error: unexplained error (code 255) at io.c(228) [sender=3.2.7]\n",
+            "login refused; install your key: ssh-copy-id node1",
+        ),
+        (
+            127,
+            BANNER
+            + "sh: 1: rsync: not found\n"
+            + CLOSED
+            + "rsync error: remote command not found\n",
+            "it has no rsync; install it there, or leave sync out",
+        ),
+        (
+            11,
+            BANNER
+            + 'rsync: [Receiver] mkdir "/x" failed: Permission denied (13)\n'
+            + "rsync error: error in file IO (code 11) at main.c(791) [Receiver=3.2.7]\n",
+            'rsync exit code 11: rsync: [Receiver] mkdir "/x" failed: Permission denied (13)',
+        ),
+        (12, CLOSED, f"rsync exit code 12: {CLOSED.strip()}"),
+        (1, "", "rsync exit code 1: no reason given"),
+    ],
+)
+def test_a_copy_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, errors: str, words: str
+) -> None:
+    (tmp_path / "errors").write_text(errors)
+    (tmp_path / "rsync").write_text(f"#!/bin/sh\ncat {tmp_path}/errors >&2\nexit {code}\n")
+    (tmp_path / "rsync").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(HostError) as failure:
+        sync_code(from_hosts("node1").hosts)
+    assert str(failure.value) == f"node1: {words}"
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -16,34 +16,62 @@ HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.
 
 
 @pytest.mark.parametrize(
-    ("errors", "words"),
+    ("code", "errors", "words"),
     [
         (
+            255,
             "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.",
             "its host key is not the known one; if that is right: ssh-keygen -R node1",
         ),
         (
+            255,
             "Host key verification failed.",
             "its host key is not known yet; look at it once by hand: ssh ann@node1",
         ),
         (
+            255,
             "ann@node1: Permission denied (publickey).",
             "login refused; install your key: ssh-copy-id ann@node1",
         ),
         (
+            127,
             "sh: 1: exec: python3.11: not found",
             "it has no python3.11 on PATH; name one with `agent_python:`",
         ),
         (
+            1,
             "the agent needs Python 3.9 or newer, here is 3.6.8",
             "its python3.11 is older than 3.9; name one with `agent_python:`",
         ),
-        ("Bad owner\nsomething new\n\n", "something new (ssh exit code 255)"),
-        ("", "the connection ended (ssh exit code 255)"),
+        (255, "Bad owner\nsomething new\n\n", "something new (ssh exit code 255)"),
+        (255, "", "the connection ended (ssh exit code 255)"),
+        (
+            255,
+            "kex_exchange_identification: Connection closed by remote host\nConnection closed by "
+            "UNKNOWN port 65535",
+            "it, or a jump host, closed the connection before the login; if there are too many "
+            "logins at once, raise MaxStartups of the sshd there",
+        ),
+        (
+            255,
+            "ssh: connect to host jump port 22: Connection refused\n"
+            "kex_exchange_identification: Connection closed by remote host",
+            "nothing answers at its ssh port; is sshd running?",
+        ),
+        (
+            255,
+            ".bashrc: line 1: module: command not found\nConnection to node1 closed.",
+            "Connection to node1 closed. (ssh exit code 255)",
+        ),
+        (
+            1,
+            "PermissionError: [Errno 13] Permission denied: '/tmp/x'",
+            "PermissionError: [Errno 13] Permission denied: '/tmp/x' (ssh exit code 1)",
+        ),
     ],
 )
-def test_what_ssh_says_is_explained(errors: str, words: str) -> None:
-    assert SSH.explain(HOST, 255, errors) == words
+def test_what_ssh_says_is_explained(code: int, errors: str, words: str) -> None:
+    assert SSH.explain(HOST, code, errors) == words
 
 
 @pytest.mark.parametrize(

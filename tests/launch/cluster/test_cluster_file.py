@@ -123,6 +123,11 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
         ("hosts:\n  - a\nlimits: {idle_secs: no}\n", "idle_secs must be a number of seconds above"),
         ("hosts:\n  - a\nsync: yes\n", "lab.yaml:3: sync must be true or false, got 'yes'"),
         (
+            'hosts:\n  - a\nenvironment:\n  A: "a\\0b"\n',
+            "lab.yaml:4: A must be text without NUL characters, which no process can be given, got "
+            "'a\\x00b'",
+        ),
+        (
             "hosts:\n  - a\nenvironment:\n  TF_CONFIG: x\n",
             "lab.yaml:4: a key of environment cannot be TF_CONFIG, which the launcher sets",
         ),

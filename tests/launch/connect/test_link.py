@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch.agent.protocol import MAGIC, Message
+from launch.connect import link as link_module
 from launch.connect.link import Link
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
@@ -103,6 +104,71 @@ def test_heartbeats_fill_no_queue_but_are_heard(tmp_path: Path) -> None:
     link.close(0)
     assert heard == [{"event": "hello"}, {"event": "lost"}]
     assert link.heard > before
+
+
+def busy_link(tmp_path: Path, times: int, heard: "list[Message]") -> Link:
+    """A link to a host that is too busy at first; each try leaves a line in `tries`."""
+    greet = f'printf \'{MAGIC.decode()}{{"event":"hello"}}\\n\'; exec cat 3>&1 >/dev/null'
+    script = (
+        f"echo $$ >> {tmp_path}/tries; "
+        f"[ $(wc -l < {tmp_path}/tries) -gt {times} ] || {{ echo busy >&2; exit 255; }}; {greet}"
+    )
+    return Link(
+        ["sh", "-c", script],
+        lambda code, errors: f"{errors}: {code}",
+        lambda _, message: heard.append(message),
+        lambda code, errors: (code, errors) == (255, "busy"),
+    )
+
+
+def test_a_host_that_is_busy_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_SECS", (0.01, 0.02))
+    heard: list[Message] = []
+    link = busy_link(tmp_path, 4, heard)
+    link.open(60)
+    assert heard == [{"event": "hello"}]
+    link.close(5)
+    wait_for(lambda: heard[1:] == [{"event": "lost"}], "the end")
+    assert (tmp_path / "tries").read_text().count("\n") == 5
+
+
+def test_a_host_that_stays_busy_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_SECS", (0.01, 0.02))
+    heard: list[Message] = []
+    link = busy_link(tmp_path, 5, heard)
+    with pytest.raises(HostError, match="^busy: 255$"):
+        link.open(60)
+    link.close(0)
+    assert heard == [{"event": "lost"}]
+    assert (tmp_path / "tries").read_text().count("\n") == 5
+
+
+def test_a_link_that_is_closed_between_two_tries_makes_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_SECS", (300.0, 300.0))
+    heard: list[Message] = []
+    link = busy_link(tmp_path, 5, heard)
+    errors: list[str] = []
+
+    def work() -> None:
+        try:
+            link.open(300)
+        except HostError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    wait_for(lambda: link._tries_again, "the first try's end")
+    link.close(0)
+    thread.join(30)
+    assert errors == ["busy: 255"]
+    assert heard == [{"event": "lost"}]
+    assert (tmp_path / "tries").read_text().count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,22 @@
 
 import json
 import os
+import pwd
 import secrets
+import shutil
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from launch.cluster.host_list import on_this_machine
+from launch.cluster.host_list import ROOT, on_this_machine
 from launch.cluster.tasks import make_job
 from launch.errors import LaunchError
 from launch.record import run_folder
-from launch.record.run_folder import RunFolder, all_runs, find
+from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 JOB = make_job(on_this_machine(1, 1))
@@ -63,6 +68,39 @@ def test_the_newest_of_the_runs_of_a_second_is_the_one_that_was_made_last(
     assert run_folder.find(tmp_path).run_id == "20260131-090000-aaaa"
 
 
+def test_the_newest_run_is_the_one_that_began_last_when_summer_time_ends(tmp_path: Path) -> None:
+    began = {"20261101-013000-aaaa": 1_793_511_000, "20261101-010500-bbbb": 1_793_513_100}
+    for name, secs in began.items():
+        run = tmp_path / name
+        run.mkdir()
+        (run / "run.json").write_text(json.dumps({"began": secs}))
+    damaged = an_old_run(tmp_path, 1)
+    (damaged / "run.json").write_text("{")
+    assert find(tmp_path).run_id == "20261101-010500-bbbb"
+    assert [run.run_id for run in all_runs(tmp_path)] == [damaged.name, *began]
+
+
+def test_without_a_home_no_folder_of_that_name_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    for given in (None, "state", "", "~/state"):
+        if given is None:
+            monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+        else:
+            monkeypatch.setenv("XDG_STATE_HOME", given)
+        assert state_dir() == Path("/home/ann/.local/state/cifar10-launch")
+
+    def nobody(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(LaunchError, match="there is none; set HOME, or give --state-dir$"):
+        state_dir()
+    assert state_dir("x") == Path("x")
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert state_dir() == Path("/state/cifar10-launch")
+
+
 def test_as_many_runs_as_are_kept_stay(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(run_folder, "_KEPT", 3)
     old = [an_old_run(tmp_path, number, exit_code=0) for number in (0, 1)]
@@ -93,6 +131,42 @@ def test_only_the_owner_may_read_a_run(tmp_path: Path) -> None:
         "run.json": 0o600,
         "status.json": 0o600,
     }
+
+
+def in_a_container(code: str) -> str:
+    """Runs Python with process ids of its own, and the boot and host name of this machine."""
+    words = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"]).returncode:
+        pytest.skip("needs unshare, and the right to make namespaces")
+    done = subprocess.run(
+        [*words, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_a_launcher_in_another_container_may_run(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, JOB)
+    assert (run.launcher_pid(), run.other_machine()) == (os.getpid(), None)
+    name = socket.gethostname()
+    code = (
+        "from pathlib import Path; from launch.record.run_folder import RunFolder; "
+        f"run = RunFolder(Path({str(run.path)!r})); print(run.launcher_pid(), run.other_machine())"
+    )
+    assert in_a_container(code) == f"None {name}, in another container"
+    # Whatever process has the launcher's number in this one, it is not the launcher.
+    record = run.record()
+    run.add(launcher={**record["launcher"], "process_ids": "pid:[1]"})
+    assert (run.launcher_pid(), run.other_machine()) == (None, f"{name}, in another container")
+    run.add(launcher={**record["launcher"], "process_ids": "pid:[1]", "boot": "an earlier one"})
+    assert (run.launcher_pid(), run.other_machine()) == (None, None)
+
+
+def test_a_launcher_of_an_older_version_is_found_by_its_number(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, JOB)
+    launcher = run.record()["launcher"]
+    del launcher["process_ids"]
+    run.add(launcher=launcher)
+    assert (run.launcher_pid(), run.other_machine()) == (os.getpid(), None)
 
 
 def test_a_run_is_on_disk_before_it_has_its_name(tmp_path: Path) -> None:

@@ -21,7 +21,15 @@ from launch.cluster.tasks import make_job
 from launch.record import run_folder
 from launch.record.run_folder import RunFolder
 from launch.verbs import runs
-from tests.launch.launcher import LOCAL, ROOT, Launcher, assert_nothing_left, processes_of, wait_for
+from tests.launch.launcher import (
+    LOCAL,
+    ROOT,
+    Launcher,
+    assert_nothing_left,
+    interrupt,
+    processes_of,
+    wait_for,
+)
 
 TWO = (*LOCAL, "--workers", "1")
 
@@ -201,6 +209,34 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     output = launcher.verb("clean", exit_code=1)
     assert f"run {launcher.run_id()}: nothing was left\n" in output
     assert f"error: run {broken.name}: {broken / 'run.json'}: " in output
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
+    launcher: Launcher, tmp_path: Path, signum: signal.Signals
+) -> None:
+    begun = tmp_path / "begun"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ssh").write_text(f"#!/bin/sh\necho $$ >> {begun}\nexec sleep 300\n")
+    (tmp_path / "bin" / "ssh").chmod(0o755)
+    launcher.env["PATH"] = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    broken = launcher.state / "20000101-000000-abcd"
+    broken.mkdir(parents=True)
+    (broken / "run.json").write_text("{")
+    hosts = [{"name": name, "user": None, "agent_python": "python3"} for name in ("a", "b")]
+    gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
+    record = {"run": "r", "backend": "ssh", "launcher": gone, "hosts": hosts, "tasks": []}
+    run = launcher.state / "20000102-000000-abcd"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps(record))
+    process = launcher.start("clean", "--state-dir", str(launcher.state))
+    wait_for(lambda: begun.exists() and begun.read_text().count("\n") == 2, "two connections", 30)
+    since = time.monotonic()
+    assert interrupt(process, signum).startswith(f"error: run {broken.name}: ")
+    assert time.monotonic() - since < 20  # seconds; each host has 30 to answer
+    assert process.returncode == 128 + signum
+    assert not (run / "clean").exists()
+    assert not [pid for pid in begun.read_text().split() if Path(f"/proc/{pid}").exists()]
 
 
 def of_login1(launcher: Launcher) -> RunFolder:

@@ -5,8 +5,10 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -17,14 +19,18 @@ import pytest
 
 from launch.agent.host_setup import LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
-from launch.cluster.host_list import from_hosts
+from launch.backends.ssh import sync
+from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
+from launch.cluster.tasks import make_job
 from launch.connect import setup_client
 from launch.connect.setup_client import SetupClient
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
 from launch.verbs import setup as verb
+from launch.verbs.check import gather
 from launch.verbs.cli import main
+from launch.verbs.facts import problems
 from launch.verbs.setup_files import code_files, records
 from launch.verbs.setup_steps import HostSetup, Wanted, venv_of
 from tests.launch.launcher import wait_for
@@ -226,6 +232,28 @@ def test_the_reason_is_read_although_it_comes_after_the_end(here: Path, tmp_path
     assert str(caught.value) == "node1: connection: exit code 3: no way"
 
 
+@pytest.mark.parametrize("times", [4, 5])
+def test_a_host_that_is_busy_is_tried_again(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr("launch.verbs.setup_steps.PAUSE_SECS", (0.01, 0.02))
+    tries = tmp_path / "tries"
+    before = (
+        f"echo >> {tries}; [ $(wc -l < {tries}) -gt {times} ] || {{ echo busy >&2; exit 255; }}"
+    )
+    way = dataclasses.replace(
+        transport(before), is_busy=lambda host, code, errors: (code, errors) == (255, "busy")
+    )
+    run = Run(host(tmp_path / "there"), wanted(here))
+    if times == 4:
+        run.setup.run(way)
+        assert (tmp_path / "there" / "data" / "manifest.json").exists()
+    else:
+        with pytest.raises(HostError, match="^node1: connection: exit code 255: busy$"):
+            run.setup.run(way)
+    assert tries.read_text() == "\n" * 5
+
+
 def test_a_silent_host_is_given_up(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +393,53 @@ def test_the_code_of_an_archive_is_copied_without_git(here: Path) -> None:
     assert set(code_files(here, "requirements.lock").digests) == {
         "cifar10_main.py", "cifar10/model.py", "requirements.lock"
     }  # fmt: skip
+
+
+def test_an_archive_in_another_checkout_is_complete(here: Path) -> None:
+    (here / ".git").rename(here.parent / ".git")
+    subprocess.run(["git", "-C", str(here.parent), "rm", "-rq", "--cached", "."], check=True)
+    assert set(code_files(here, "requirements.lock").digests) == {
+        "cifar10_main.py", "cifar10/model.py", "requirements.lock"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["setup", "sync"])
+def test_training_can_be_imported_from_what_a_host_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    there = tmp_path / "there"
+    if way == "setup":
+        monkeypatch.setenv("PATH", "")  # no Git
+        for name in code_files(ROOT, "requirements.lock").digests:
+            (there / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, there / name)
+    else:
+        there.mkdir()
+        words = sync.command(host(there), ROOT)
+        for part in map(Path, words[words.index("--") + 1 : -1]):
+            copy = shutil.copytree if part.is_dir() else shutil.copy
+            copy(part, there / part.name)
+    code = "import cifar10.main, cifar10.run.results, data_prep.cli"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, '.'); {code}"],
+        cwd=there, env={}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_check_compares_all_files_that_a_task_imports(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("node1", "node2")]
+    for folder in folders:
+        (folder / "data_prep").mkdir(parents=True)
+        for name in ("cifar10_main.py", "cifar10_program.py", "data_prep/cli.py"):
+            (folder / name).write_text("x = 1\n")
+    job = make_job(of_two(tmp_path))
+    for changed in ("cifar10_program.py", "data_prep/cli.py"):
+        (folders[1] / changed).write_text("x = 2\n")
+        facts = gather(job, transport(), None)
+        (wrong,) = [words for words in problems(job, facts) if ": code is " in words]
+        assert wrong.startswith("node2: code is ")
+        (folders[1] / changed).write_text("x = 1\n")
 
 
 class Here(AgentBackend):
