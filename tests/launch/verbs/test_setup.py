@@ -5,8 +5,10 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -27,7 +29,7 @@ from launch.verbs import setup as verb
 from launch.verbs.cli import main
 from launch.verbs.setup_files import code_files, records
 from launch.verbs.setup_steps import HostSetup, Wanted, venv_of
-from tests.launch.launcher import wait_for
+from tests.launch.launcher import ROOT, wait_for
 
 
 def transport(before: str = "") -> Transport:
@@ -111,7 +113,7 @@ def test_a_bare_host_gets_the_code_and_the_records_and_the_second_time_nothing(
     assert run.lines[1].startswith("venv: python3 is the host's own Python")
     assert run.lines[3] == "records: 2 files copied (0.0 MiB)"
     found = {path: content for path, (_, content) in state(there).items()}
-    del found[LOCK_NAME]
+    del found[LOCK_NAME], found[f"data/{LOCK_NAME}"]
     assert found == {
         path: content for path, (_, content) in state(here).items() if not path.startswith(".git/")
     }
@@ -153,6 +155,7 @@ def test_records_that_differ_or_are_marked_are_replaced(here: Path, tmp_path: Pa
     (there / "data" / "INCOMPLETE").touch()
     Run(host(there), wanted(here)).go()
     contents = {name: content for name, (_, content) in state(there / "data").items()}
+    del contents[LOCK_NAME]
     assert contents == {name: content for name, (_, content) in state(here / "data").items()}
 
 
@@ -300,6 +303,85 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     first.close()
     thread.join()
     assert second.lines[1] == "code: 5 files copied (0.0 MiB)"
+
+
+def on_hosts_that_share_records(tmp_path: Path, what: Wanted, python: str = "python3") -> list[Run]:
+    """Returns a run for each of two hosts, which have working directories of their own."""
+    shared = dataclasses.replace(what, folder=str(tmp_path / "shared"))
+    names = ("node1", "node2")
+    return [Run(host(tmp_path / name, python, name), shared) for name in names]
+
+
+def test_of_hosts_that_share_records_one_copies_them_and_the_others_wait(
+    here: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    first = SetupClient(transport(), host(tmp_path / "first"), lambda event: None)
+    first.open()
+    first.ask("enter", workdir=str(tmp_path / "first"))
+    first.ask("hold", folder=str(shared))
+    runs = on_hosts_that_share_records(tmp_path, wanted(here))
+    threads = [threading.Thread(target=run.go) for run in runs]
+    for thread in threads:
+        thread.start()
+    words = f"records: waits for process {first._process.pid} on {socket.gethostname()}, which"
+    for run in runs:
+        wait_for(lambda run=run: len(run.lines) > 3, "the line that it waits")
+        assert run.lines[3] == f"{words} prepares this folder"
+    assert sorted(path.name for path in shared.iterdir()) == [LOCK_NAME]
+    first.close()
+    for thread in threads:
+        thread.join()
+    last = sorted(run.lines[-1] for run in runs)
+    assert last == ["records: 2 files copied (0.0 MiB)", "records: are there"]
+    assert not (shared / "INCOMPLETE").exists()
+
+
+def test_of_hosts_that_share_records_one_makes_them_and_the_others_wait(
+    here: Path, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
+    python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\n{make}\n")
+    python.chmod(0o755)
+    runs = on_hosts_that_share_records(tmp_path, wanted(here, "synthetic"), str(python))
+    threads = [threading.Thread(target=run.go) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    last = sorted(run.lines[-1] for run in runs)
+    assert last == ["records: are there", "records: made from synthetic"]
+    waiting = [line for run in runs for line in run.lines if "records: waits for " in line]
+    assert len(waiting) == 1
+
+
+def test_complete_records_in_a_read_only_folder_need_no_lock(here: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shutil.copytree(here / "data", shared)
+    shared.chmod(0o555)
+    before = state(shared)
+    for run in on_hosts_that_share_records(tmp_path, wanted(here)):
+        assert run.go()[3:] == ["records: are there"]
+    assert state(shared) == before
+
+
+def test_records_in_the_working_directory_itself_need_no_second_lock(
+    here: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    lines = Run(host(there), dataclasses.replace(wanted(here), folder=str(there))).go()
+    assert lines[3:] == ["records: 2 files copied (0.0 MiB)"]
+
+
+def test_a_folder_of_records_in_which_nothing_can_be_locked_gets_them_with_a_note(
+    here: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    (shared / LOCK_NAME).mkdir(parents=True)
+    lines = on_hosts_that_share_records(tmp_path, wanted(here))[0].go()
+    assert lines[3].startswith(f"records: no lock in {shared} (Is a directory): hosts that share")
+    assert lines[4] == "records: 2 files copied (0.0 MiB)"
 
 
 def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
