@@ -326,7 +326,7 @@ def test_of_hosts_that_share_records_one_copies_them_and_the_others_wait(
         thread.start()
     words = f"records: waits for process {first._process.pid} on {socket.gethostname()}, which"
     for run in runs:
-        wait_for(lambda run=run: len(run.lines) > 3, "the line that it waits")
+        wait_for(partial(run.lines.__getitem__, slice(3, 4)), "the line that it waits")
         assert run.lines[3] == f"{words} prepares this folder"
     assert sorted(path.name for path in shared.iterdir()) == [LOCK_NAME]
     first.close()
