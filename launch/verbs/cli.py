@@ -4,6 +4,7 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 """
 
 import argparse
+import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from cifar10_program import LAUNCH, TRAIN, add_common, path_of, started_as
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import MAX_TASKS, Cluster
-from launch.errors import LaunchError
+from launch.errors import HostError, LaunchError
 from launch.screen.plain import plain_lines
 
 _EPILOG = """\
@@ -25,7 +26,11 @@ TRAINING ARGS, after `--`, go to {train}, the same for every task:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs a command line and returns its exit code; a mistake of the user gives 2."""
+    """Runs a command line and returns its exit code; a mistake of the user gives 2.
+
+    A file or a host that cannot be used gives 1.
+    """
+    _take_any_character()
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     parser = _parser()
@@ -48,8 +53,19 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except BrokenPipeError:  # The reader, such as `head`, has ended.
         sys.stderr.close()
         return 0
+    except OSError as error:  # such as a full disk, or a folder of another user
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"error: {plain_lines(f'{place}{error.strerror or error}')}", file=sys.stderr)
+        return HostError.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def _take_any_character() -> None:
+    """Makes standard output show what its encoding lacks as an escape."""
+    # In the C locale, it writes the bytes of a file's name as they are.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 # Flags that do not go with --cluster or --hosts -> why, and what to do instead.

@@ -128,7 +128,11 @@ def clean(options: argparse.Namespace) -> int:
             continue
         for line in ended or ["nothing was left"]:
             print(f"run {folder.run_id}: {plain(line)}")
-        (folder.path / "clean").touch(mode=0o600)
+        mark = folder.path / "clean"
+        try:
+            mark.touch(mode=0o600)
+        except OSError as error:
+            failures.append(f"run {folder.run_id}: cleaned, but {mark}: {error.strerror}")
     if failures:
         raise HostError("\n".join(failures))
     return 0

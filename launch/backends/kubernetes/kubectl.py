@@ -57,6 +57,11 @@ class Kubectl:
                     raise HostError(self.explain(_start_of(errors)))
                 return _start_of(output)
         except FileNotFoundError as error:
+            if error.filename != "kubectl":  # but a folder for its answers
+                raise HostError(
+                    f"kubectl could not be started: {error.strerror}; name a folder for temporary "
+                    "files with TMPDIR"
+                ) from None
             raise HostError(
                 f"kubectl: {error.strerror}; install it: https://kubernetes.io/docs/tasks/tools"
             ) from None

@@ -113,12 +113,16 @@ def _submit(job: Job, folder: RunFolder) -> str:
 
     Raises:
       LaunchError: Slurm refuses it, or a variable to pass is not set here.
+      HostError: the run's folder cannot be written.
     """
     passed_values(job.cluster.passed)
     path = folder.path / f"{NAME}.sbatch"
-    for file in (path, output_path(folder)):
-        file.touch(mode=0o600)  # only its owner may read it
-    path.write_text(script(job), encoding="utf-8")
+    try:
+        for file in (path, output_path(folder)):
+            file.touch(mode=0o600)  # only its owner may read it
+        path.write_text(script(job), encoding="utf-8")
+    except OSError as error:
+        raise HostError(f"{path}: {error.strerror}; --state-dir names another place") from None
     output = str(output_path(folder)).replace("%", "%%")
     words = [f"--job-name={_name(folder.run_id)}", f"--output={output}", "--export=ALL"]
     # The script holds no value of a variable: the job gets them from the environment of sbatch. If

@@ -489,6 +489,14 @@ def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         Kubectl(None, None)("get", "pods")
 
 
+def test_without_a_temporary_folder_nobody_is_told_to_install_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(HostError, match="could not be started: No such file or .* with TMPDIR$"):
+        Kubectl(None, None)("get", "pods")
+
+
 def test_a_call_of_kubectl_that_cannot_be_made_is_no_mistake_of_the_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,7 +14,7 @@ from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.commands import JobState
 from launch.backends.slurm.follow import Follower
 from launch.cluster.tasks import make_job
-from launch.errors import LaunchError
+from launch.errors import HostError, LaunchError
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -199,6 +199,15 @@ def test_a_first_ctrl_c_asks_once(scene: Scene, slurm: Controller) -> None:
     scene.stops.append(signal.SIGINT)
     scene.steps(30)
     assert slurm.requests == ["ask_to_end"]
+
+
+def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "cifar10.sbatch"
+    script.symlink_to("/dev/full")
+    with pytest.raises(HostError) as caught:
+        Slurm().run(make_job(plain()), RunFolder(tmp_path), Display(io.StringIO(), live=False))
+    words = "No space left on device; --state-dir names another place"
+    assert str(caught.value) == f"{script}: {words}"
 
 
 @pytest.fixture

@@ -1,10 +1,14 @@
 """The command line: how it describes a cluster, and what it refuses."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from launch.verbs.cli import main
+from tests.launch.launcher import ROOT
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -149,3 +153,47 @@ def test_an_evaluator_stands_beside_a_chief(capsys: pytest.CaptureFixture[str]) 
     code, output = run(capsys, "plan", "--on", "local", "--evaluator")
     assert code == 0
     assert output.startswith("1 chief, 1 evaluator, 1 ps on 1 host (local)\n")
+
+
+def test_a_folder_that_the_system_refuses_is_named_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "/" + 300 * "x"
+    code, output = run(capsys, "list", "--state-dir", name)
+    assert (code, output) == (1, f"error: {name}: File name too long\n")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "word", "shown"),
+    [
+        ("utf-8", b"/data/\xff", b"/data/\\udcff"),
+        ("iso-8859-1", "/data/\u20ac".encode(), b"/data/\\u20ac"),
+        ("utf-8", "/data/\u20ac".encode(), "/data/\u20ac".encode()),
+        ("utf-8:surrogateescape", b"/data/\xff", b"/data/\xff"),
+    ],
+)
+def test_what_standard_output_cannot_show_is_an_escape(
+    encoding: str, word: bytes, shown: bytes
+) -> None:
+    words = ["-m", "launch", "plan", "--on", "local", "--", "--data-dir"]
+    env = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": encoding}
+    command = [sys.executable, *words, word]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shown in done.stdout
+
+
+def test_without_standard_output_a_command_ends_as_usual() -> None:
+    command = 'exec >&-; exec "$0" -m launch plan --on local'
+    done = subprocess.run(["sh", "-c", command, sys.executable], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+def test_without_a_temporary_folder_init_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    code, output = run(capsys, "init", "--on", "local", "--out", str(tmp_path / "lab.yaml"))
+    assert code == 1
+    assert output.splitlines()[-1].startswith(f"error: {tmp_path}/none/tmp")
+    assert output.splitlines()[-1].endswith(": No such file or directory")

@@ -203,6 +203,20 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     assert f"error: run {broken.name}: {broken / 'run.json'}: " in output
 
 
+def test_a_run_whose_mark_cannot_be_written_does_not_keep_others_from_being_cleaned(
+    launcher: Launcher,
+) -> None:
+    launcher.up(LOCAL, "--", "steps=1")
+    launcher.up(LOCAL, "--", "steps=1")
+    first, second = sorted(launcher.state.iterdir())
+    (first / "clean").symlink_to("nowhere/clean")
+    output = launcher.verb("clean", exit_code=1).splitlines()
+    words = "cleaned, but"
+    assert f"run {second.name}: nothing was left" in output
+    assert f"error: run {first.name}: {words} {first}/clean: No such file or directory" in output
+    assert (second / "clean").exists()
+
+
 def of_login1(launcher: Launcher) -> RunFolder:
     """Makes it look as if the newest run had a launcher on another machine, which goes on."""
     folder = RunFolder(launcher.state / launcher.run_id())
