@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Union
 
 import pytest
 
@@ -177,7 +178,7 @@ def test_what_standard_output_cannot_show_is_an_escape(
 ) -> None:
     words = ["-m", "launch", "plan", "--on", "local", "--", "--data-dir"]
     env = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": encoding}
-    command = [sys.executable, *words, word]
+    command: list[Union[str, bytes]] = [sys.executable, *words, word]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert shown in done.stdout

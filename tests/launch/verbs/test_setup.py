@@ -6,10 +6,12 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -511,6 +513,34 @@ def test_a_host_that_fails_is_named_and_the_others_are_finished(
     assert f"problem: node1: connection: {tmp_path}/node1: " in output
     assert output.splitlines()[-1] == ("1 failed, 1 ready; the same command goes on where it was")
     assert (tmp_path / "node2" / "data" / "manifest.json").exists()
+    assert checked == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
+    signum: signal.Signals,
+    checked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Silent(AgentBackend):
+        transport = transport('echo \'cifar10-setup {"event": "hello"}\'; exec sleep 600')
+
+    monkeypatch.setattr(verb, "backend_named", lambda name: Silent())
+    monkeypatch.setattr(setup_client, "_CLOSE_SECS", 0.5)
+    names = ",".join(f"node{i}" for i in range(16))
+    cluster = from_hosts(names, python="python3", workdir=str(tmp_path / "there"))
+    told: list[float] = []
+
+    def tell() -> None:
+        told.append(time.monotonic())
+        os.kill(os.getpid(), signum)
+
+    threading.Timer(2.0, tell).start()
+    assert verb.setup(cluster, options()) == 128 + signum
+    assert time.monotonic() - told[0] < 5.0  # one after the other, they take 8 s
+    assert capsys.readouterr().out.endswith("stopped; the same command goes on where it was\n")
     assert checked == []
 
 
