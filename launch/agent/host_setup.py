@@ -224,11 +224,12 @@ class Setup:
         free = shutil.disk_usage(self._workdir).free
         if lock in _COVERED and free < _VENV_BYTES:
             raise Failed(f"{free >> 20} MiB free at {self._workdir}; a venv needs 3 GiB")
+        place = os.path.realpath(folder) if os.path.islink(folder) else folder
         if os.path.exists(folder):
             if not os.path.exists(os.path.join(folder, "pyvenv.cfg")):
                 raise Failed(f"{folder} is there and is no venv; move it away")
-            shutil.rmtree(folder)
-        self._run([self._host_python(), "-m", "venv", folder], "python -m venv")
+            shutil.rmtree(place)
+        self._run([self._host_python(), "-m", "venv", place], "python -m venv")
         hashes = ["--require-hashes", "--only-binary", ":all:"] if lock.endswith(".lock") else []
         options = ["--disable-pip-version-check", "--no-compile", "--no-input"]
         install = [python, "-m", "pip", "install", "--progress-bar", "off", *options, *hashes]
