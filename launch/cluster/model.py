@@ -23,6 +23,11 @@ USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 COMMAND_NAME = r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*"
 
 _PATH = matching(r"(?!~[^/])[^\0\r\n]+", "a path on one line, in no other user's home (~name)")
+PYTHON_RULE = matching(
+    r"(?!~)[^\0\r\n]+",
+    "a command, or a path on one line without ~: an absolute one, or one from workdir, such as "
+    ".venv/bin/python",
+)
 _USER = matching(USER_NAME, "a user name of letters, digits, . _ -")
 _COMMAND = matching(COMMAND_NAME, "a command or path of letters, digits, / . _ + -")
 
@@ -49,7 +54,7 @@ class Host:
     roles: tuple[tuple[str, int], ...]
     workdir: str = setting(MISSING, _PATH)
     user: Optional[str] = setting(None, _USER)
-    python: str = setting("python3", _PATH)
+    python: str = setting("python3", PYTHON_RULE)
     agent_python: str = setting("python3", _COMMAND)
     gpus: Optional[int] = setting(None, whole(0, 64))
 

@@ -13,7 +13,7 @@ from typing import Optional
 from cifar10_program import LAUNCH, TRAIN, add_common, path_of, started_as
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
-from launch.cluster.model import MAX_TASKS, Cluster
+from launch.cluster.model import MAX_TASKS, PYTHON_RULE, Cluster
 from launch.errors import HostError, LaunchError
 from launch.screen.plain import plain_lines
 
@@ -225,6 +225,13 @@ def _folder(text: str) -> str:
     return path_of(_filled(text))
 
 
+def _python(text: str) -> str:
+    try:
+        return str(PYTHON_RULE(_filled(text)))
+    except LaunchError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _tasks(text: str) -> int:
     if not text.isdecimal() or len(text) > 6 or int(text) > MAX_TASKS:
         raise argparse.ArgumentTypeError(
@@ -264,7 +271,7 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
         "--ps", type=_tasks, metavar="N", help="number of parameter servers (default: 1)"
     )
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
-    parser.add_argument("--python", type=_filled, metavar="PATH", help="the training's Python")
+    parser.add_argument("--python", type=_python, metavar="PATH", help="the training's Python")
     parser.add_argument(
         "--workdir",
         type=_filled,

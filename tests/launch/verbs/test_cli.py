@@ -136,6 +136,21 @@ def test_a_misspelt_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_a_python_in_a_home_is_refused_with_the_ways_to_name_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rule = "must be a command, or a path on one line without ~: an absolute one, or one from"
+    with pytest.raises(SystemExit) as raised:
+        main(["plan", "--on", "local", "--python=~/venv/bin/python"])
+    assert raised.value.code == 2
+    assert f"argument --python: {rule}" in capsys.readouterr().err
+    file = tmp_path / "lab.yaml"
+    file.write_text("hosts: [a]\npython: ~/venv/bin/python\n")
+    code, output = run(capsys, "plan", "--cluster", str(file))
+    assert code == 2
+    assert output.startswith(f"error: {file}:2: python {rule} workdir, such as .venv/bin/python, ")
+
+
 def test_a_folder_in_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(["list", "--state-dir", "~no-one/x"])
