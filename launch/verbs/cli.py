@@ -5,6 +5,7 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -232,6 +233,14 @@ def _python(text: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _requirements(text: str) -> str:
+    if os.path.isabs(text) or ".." in text.split("/"):
+        raise argparse.ArgumentTypeError(
+            f"must be a file of the checkout (copy it there), such as requirements.lock, got {text!r}"
+        )
+    return _filled(text)
+
+
 def _tasks(text: str) -> int:
     if not text.isdecimal() or len(text) > 6 or int(text) > MAX_TASKS:
         raise argparse.ArgumentTypeError(
@@ -295,7 +304,7 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
 def _add_setup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--requirements",
-        type=_filled,
+        type=_requirements,
         default="requirements.lock",
         metavar="FILE",
         help="what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)",

@@ -151,6 +151,17 @@ def test_a_python_in_a_home_is_refused_with_the_ways_to_name_it(
     assert output.startswith(f"error: {file}:2: python {rule} workdir, such as .venv/bin/python, ")
 
 
+@pytest.mark.parametrize("name", ["/abs/req.txt", "../req.txt", "a/../../req.txt"])
+def test_requirements_outside_of_the_checkout_are_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["setup", "--hosts", "a", "--requirements", name])
+    assert raised.value.code == 2
+    rule = "must be a file of the checkout (copy it there), such as requirements.lock, got"
+    assert f"--requirements: {rule} {name!r}\n" in capsys.readouterr().err
+
+
 def test_a_folder_in_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(["list", "--state-dir", "~no-one/x"])
