@@ -1,7 +1,6 @@
 """A connection to an agent: a child process, and threads that read and write."""
 
 import contextlib
-import errno
 import os
 import queue
 import subprocess
@@ -12,7 +11,7 @@ from typing import IO, Optional
 
 from launch.agent.messages import read_event
 from launch.agent.protocol import MAGIC, Message, encode
-from launch.connect import bootstrap
+from launch.connect import bootstrap, child
 from launch.errors import HostError
 
 _LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
@@ -77,21 +76,7 @@ class Link:
             raise HostError(f"no answer within {timeout_secs:g} s")
 
     def _start(self) -> None:
-        try:
-            # In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal
-            # on which to ask for a password.
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except FileNotFoundError as error:
-            raise HostError(f"{self._command[0]}: {error.strerror}; is it installed?") from None
-        except OSError as error:
-            way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
-            raise HostError(f"{self._command[0]}: {error.strerror}{way_out}") from None
+        self._process = child.start(self._command)
         self._to_write.put(bootstrap.payload())
         for work, stream in (
             (self._read, self._process.stdout),

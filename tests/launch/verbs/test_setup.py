@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -216,6 +217,18 @@ def test_a_working_directory_that_cannot_be_made_is_named(here: Path, tmp_path: 
     place = tmp_path / "file" / "x"
     with pytest.raises(HostError, match="choose another folder with --workdir"):
         Run(host(place), wanted(here)).go()
+
+
+def test_a_process_too_many_is_not_taken_for_a_missing_ssh(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    what = wanted(here)
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    with pytest.raises(HostError, match="^node1: connection: sh: Too many open files; raise `ulim"):
+        Run(host(tmp_path / "there"), what).go()
 
 
 def test_a_host_that_does_not_start_the_program_says_why(here: Path, tmp_path: Path) -> None:
