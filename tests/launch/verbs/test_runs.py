@@ -290,6 +290,22 @@ def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
     assert "delete tfjobs.kubeflow.org" in (tmp_path / "calls").read_text()
 
 
+def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    tfjob = json.dumps({"kind": "TFJob", "status": {"conditions": []}})
+    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
+    words = f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: clean"
+    assert launcher.verb("status").splitlines()[0] == f"{words} --run {run_id}"
+    last = launcher.verb("attach", exit_code=1).splitlines()[-1]
+    assert last == f"error: {words} --run {run_id}"
+    (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
+    first = launcher.verb("status", exit_code=1).splitlines()[0]
+    assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
+    words = "whether its job goes on is not known: kubectl: it failed without an error message"
+    assert first.endswith(f"; {words}")
+
+
 @pytest.mark.parametrize("tfjob", ["", json.dumps({"kind": "TFJob", **SUCCEEDED})])
 def test_clean_removes_what_a_job_that_is_over_has_left_in_kubernetes(
     launcher: Launcher, tmp_path: Path, tfjob: str
