@@ -4,6 +4,7 @@ Every description (`--hosts`, a YAML file, `--on local`) becomes a frozen `Clust
 checked when it is made.
 """
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
@@ -61,6 +62,10 @@ class Host:
     def count(self, *task_types: str) -> int:
         """Returns the number of this host's tasks of these types."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
+
+    def folder(self, path: str) -> str:
+        """Returns the path of a folder that is named from `workdir`; one in the home stays."""
+        return path if path.startswith("~/") else posixpath.join(self.workdir, path)
 
     @property
     def trains(self) -> bool:
