@@ -236,7 +236,8 @@ def _python(text: str) -> str:
 def _requirements(text: str) -> str:
     if os.path.isabs(text) or ".." in text.split("/"):
         raise argparse.ArgumentTypeError(
-            f"must be a file of the checkout (copy it there), such as requirements.lock, got {text!r}"
+            "must be a file of the checkout (copy it there), such as requirements.lock, got "
+            f"{text!r}"
         )
     return _filled(text)
 
