@@ -1,13 +1,13 @@
 """Chooses free ports for tasks, and holds them until the tasks are over."""
 
 import contextlib
-import errno
 import random
 import socket
 from collections.abc import Iterator, Sequence
 
+from launch.agent import sockets
+
 _SETTINGS = "/proc/sys/net/ipv4"
-_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 _SERVICES = 10_000  # below are the ports of many services, which may be started later
 
 
@@ -52,7 +52,7 @@ def hold_with(port: int, held: Sequence[socket.socket]) -> list[socket.socket]:
 
 
 def hold_port(port: int, *, shared: bool = False) -> socket.socket:
-    """Binds a port for IPv6 and IPv4 together, or for IPv4 if there is no IPv6.
+    """Binds a port, and lets a task listen there.
 
     Args:
       port: the port.
@@ -65,25 +65,8 @@ def hold_port(port: int, *, shared: bool = False) -> socket.socket:
       OSError: a socket of any process has the port; if `shared`, one that listens.
       OverflowError: it is no port.
     """
-    try:
-        return _bind(socket.AF_INET6, port, shared)
-    except OSError as error:
-        if error.errno not in _NO_IPV6:
-            raise
-    return _bind(socket.AF_INET, port, shared)
-
-
-def _bind(family: int, port: int, shared: bool) -> socket.socket:
-    held = socket.socket(family)
-    try:
-        if family == socket.AF_INET6:
-            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(shared))
-        held.bind(("", port))
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets the task in
-    except BaseException:
-        held.close()
-        raise
+    held = sockets.bind(port, reuse=shared)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # lets the task in
     return held
 
 

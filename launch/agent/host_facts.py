@@ -1,5 +1,6 @@
 """Collects facts about a host for a check: versions, code, data, ports, GPUs, disk, peers."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -151,10 +152,11 @@ def answer(ports: list[int], token: str) -> list[socket.socket]:
 
 
 def _tell(listening: socket.socket, token: str) -> None:
-    while True:
-        caller, _ = listening.accept()
-        with caller:
-            caller.sendall(token.encode())
+    while listening.fileno() >= 0:
+        with contextlib.suppress(OSError):  # this caller has gone; others may come
+            caller, _ = listening.accept()
+            with caller:
+                caller.sendall(token.encode())
 
 
 def dial(targets: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:

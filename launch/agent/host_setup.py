@@ -24,7 +24,7 @@ import time
 from typing import Any, NoReturn, Optional
 
 MARK = "cifar10-setup "
-LOCK_NAME = ".setup.lock"  # in the working directory
+LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
 _BEAT_SECS = 5.0
 _SILENCE_SECS = 120.0  # of the launcher, which beats as often
 _LOOK_SECS = 1.0  # between two attempts to get the lock
@@ -140,14 +140,18 @@ class Setup:
         except OSError as error:
             words = f"{self._workdir}: {error.strerror}; choose another folder with --workdir"
             raise Failed(words) from None
-        try:
-            _lock(LOCK_NAME)
-        except OSError as error:
-            return {
-                "note": f"no lock in {self._workdir} ({error.strerror}): hosts that share this "
-                "folder must be prepared one after the other"
-            }
-        return {}
+        return _lock(self._workdir)
+
+    def hold(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Makes the folder of the records, and keeps others out of it until this process ends.
+
+        Hosts may share it although each has a working directory of its own. Every host locks its
+        working directory first, so that no two wait for each other.
+        """
+        folder = os.path.abspath(os.path.expanduser(order["folder"]))
+        os.makedirs(folder, exist_ok=True)
+        # A second descriptor of the same lock would wait for this process.
+        return {} if os.path.samefile(folder, self._workdir) else _lock(folder)
 
     def compare(self, order: dict[str, Any]) -> dict[str, Any]:
         """Returns which of the files `files` (path -> SHA-256) are missing or differ."""
@@ -220,11 +224,12 @@ class Setup:
         free = shutil.disk_usage(self._workdir).free
         if lock in _COVERED and free < _VENV_BYTES:
             raise Failed(f"{free >> 20} MiB free at {self._workdir}; a venv needs 3 GiB")
+        place = os.path.realpath(folder) if os.path.islink(folder) else folder
         if os.path.exists(folder):
             if not os.path.exists(os.path.join(folder, "pyvenv.cfg")):
                 raise Failed(f"{folder} is there and is no venv; move it away")
-            shutil.rmtree(folder)
-        self._run([self._host_python(), "-m", "venv", folder], "python -m venv")
+            shutil.rmtree(place)
+        self._run([self._host_python(), "-m", "venv", place], "python -m venv")
         hashes = ["--require-hashes", "--only-binary", ":all:"] if lock.endswith(".lock") else []
         options = ["--disable-pip-version-check", "--no-compile", "--no-input"]
         install = [python, "-m", "pip", "install", "--progress-bar", "off", *options, *hashes]
@@ -299,7 +304,19 @@ class Setup:
         return tuple(last)
 
 
-def _lock(path: str) -> None:
+def _lock(folder: str) -> dict[str, Any]:
+    """Locks a folder until this process ends; returns a note for the user if that cannot be."""
+    try:
+        _wait_for(os.path.join(folder, LOCK_NAME))
+    except OSError as error:
+        return {
+            "note": f"no lock in {folder} ({error.strerror}): hosts that share this folder must be "
+            "prepared one after the other"
+        }
+    return {}
+
+
+def _wait_for(path: str) -> None:
     """Locks a file until this process ends; waits for others, and tells the launcher for whom.
 
     Hosts may share the working directory over NFS, where this locks, too. The kernel unlocks the

@@ -5,22 +5,44 @@ import os
 import socket
 from typing import Optional
 
+_NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
 
 class PortTaken(OSError):
     """Another process listens on a port; the message names it if it may."""
 
 
+def bind(port: int, *, reuse: bool) -> socket.socket:
+    """Binds a port as a gRPC server does: for IPv6 and IPv4, or for IPv4 if there is no IPv6.
+
+    Args:
+      port: the port.
+      reuse: whether other sockets that allow it, too, and do not listen may have the port.
+
+    Returns:
+      The open socket, which does not listen.
+
+    Raises:
+      OSError: another socket has the port, or it is not permitted.
+      OverflowError: it is no port.
+    """
+    try:
+        return _bind(socket.AF_INET6, port, reuse)
+    except OSError as error:
+        if error.errno not in _NO_IPV6:
+            raise
+    return _bind(socket.AF_INET, port, reuse)
+
+
 def listen(port: int) -> socket.socket:
-    """Returns a socket that listens on `port` of all IPv4 addresses.
+    """Returns a socket that listens on `port` of all addresses of this host.
 
     Raises:
       OSError: the port is in use, or not permitted.
     """
-    listening = socket.socket()
+    # Connections of an earlier task in TIME_WAIT must not prevent a restart.
+    listening = bind(port, reuse=True)
     try:
-        # Connections of an earlier task in TIME_WAIT must not prevent a restart.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("", port))
         listening.listen(64)
     except OSError:
         listening.close()
@@ -46,6 +68,19 @@ def is_taken(port: int) -> bool:
     except OSError as error:
         return error.errno == errno.EADDRINUSE
     return False
+
+
+def _bind(family: int, port: int, reuse: bool) -> socket.socket:
+    bound = socket.socket(family)
+    try:
+        if family == socket.AF_INET6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
+        bound.bind(("", port))
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 def _by(port: int) -> str:

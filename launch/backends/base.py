@@ -3,7 +3,6 @@
 `launch.verbs` checks with `isinstance` which of the protocols a backend implements.
 """
 
-import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ class Backend(ABC):
         None if that is no folder of a host.
         """
         lead = next((task for task in job.tasks if task.is_lead), None)
-        return None if lead is None else posixpath.join(lead.host.workdir, job.folder("output"))
+        return None if lead is None else lead.host.folder(job.folder("output"))
 
     @abstractmethod
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:

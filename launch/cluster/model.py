@@ -4,6 +4,7 @@ Every description (`--hosts`, a YAML file, `--on local`) becomes a frozen `Clust
 checked when it is made.
 """
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
@@ -23,6 +24,11 @@ USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 COMMAND_NAME = r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*"
 
 _PATH = matching(r"(?!~[^/])[^\0\r\n]+", "a path on one line, in no other user's home (~name)")
+PYTHON_RULE = matching(
+    r"(?!~)[^\0\r\n]+",
+    "a command, or a path on one line without ~: an absolute one, or one from workdir, such as "
+    ".venv/bin/python",
+)
 _USER = matching(USER_NAME, "a user name of letters, digits, . _ -")
 _VALUE = matching(r"[^\0]*", "text without NUL characters, which no process can be given")
 _COMMAND = matching(COMMAND_NAME, "a command or path of letters, digits, / . _ + -")
@@ -50,13 +56,17 @@ class Host:
     roles: tuple[tuple[str, int], ...]
     workdir: str = setting(MISSING, _PATH)
     user: Optional[str] = setting(None, _USER)
-    python: str = setting("python3", _PATH)
+    python: str = setting("python3", PYTHON_RULE)
     agent_python: str = setting("python3", _COMMAND)
     gpus: Optional[int] = setting(None, whole(0, 64))
 
     def count(self, *task_types: str) -> int:
         """Returns the number of this host's tasks of these types."""
         return sum(count for task_type, count in self.roles if task_type in task_types)
+
+    def folder(self, path: str) -> str:
+        """Returns the path of a folder that is named from `workdir`; one in the home stays."""
+        return path if path.startswith("~/") else posixpath.join(self.workdir, path)
 
     @property
     def trains(self) -> bool:

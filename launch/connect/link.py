@@ -1,7 +1,6 @@
 """A connection to an agent: a child process, and threads that read and write."""
 
 import contextlib
-import errno
 import os
 import queue
 import random
@@ -13,7 +12,7 @@ from typing import IO, Optional
 
 from launch.agent.messages import read_event
 from launch.agent.protocol import MAGIC, Message, encode
-from launch.connect import bootstrap
+from launch.connect import bootstrap, child
 from launch.errors import HostError
 
 TRIES_AGAIN = 4  # where a host is busy
@@ -104,21 +103,7 @@ class Link:
         raise HostError(self.why())
 
     def _start(self) -> None:
-        try:
-            # In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal
-            # on which to ask for a password.
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except FileNotFoundError as error:
-            raise HostError(f"{self._command[0]}: {error.strerror}; is it installed?") from None
-        except OSError as error:
-            way_out = "; raise `ulimit -n`" if error.errno == errno.EMFILE else ""
-            raise HostError(f"{self._command[0]}: {error.strerror}{way_out}") from None
+        self._process = child.start(self._command)
         self._to_write.put(bootstrap.payload())
         # The reading thread may wait for the one that is started before it.
         self._threads = [

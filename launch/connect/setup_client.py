@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from launch.cluster.model import Host
+from launch.connect import child
 from launch.connect.bootstrap import FIRST
 from launch.connect.inbox import Inbox
 from launch.connect.setup_events import Event, read_event
@@ -68,17 +69,8 @@ class SetupClient:
         python = host.agent_python
         words = [python, "-I", "-S", "-c", FIRST, _PROGRAM]
         line = f"exec {python} -I -S -c '{FIRST}' {_PROGRAM}"
-        try:
-            # In a session of its own, Ctrl-C does not reach it: `close` ends it in order.
-            self._process = subprocess.Popen(
-                transport.command(host, words, line),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise HostError(f"ssh: {error.strerror}; is it installed?") from None
+        # Ctrl-C does not reach it: `close` ends it in order.
+        self._process = child.start(transport.command(host, words, line))
         self._draining = threading.Thread(target=self._drain, daemon=True)
         self._draining.start()
         for work in (self._read, self._watch):

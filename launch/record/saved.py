@@ -25,7 +25,7 @@ _LAUNCHER: Mapping[str, _Types] = {
     "machine": _TEXT,
 }
 _HOST: Mapping[str, _Types] = {"name": _TEXT, "user": _MAYBE_TEXT, "agent_python": _TEXT}
-_TASK: Mapping[str, _Types] = {"task": _TEXT}
+_TASK: Mapping[str, _Types] = {"task": _TEXT, "host": _TEXT}
 
 
 def missing_in_record(record: Any) -> Optional[str]:

@@ -4,10 +4,12 @@ The job must never wait for its output: everything goes into a bounded queue, an
 whole lines. If the reader is too slow, lines are missing on the screen, but not in the logs.
 """
 
+import contextlib
 import io
 import math
 import os
 import queue
+import select
 import sys
 import threading
 import time
@@ -118,14 +120,20 @@ class _Direct(io.TextIOBase):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        stream.flush()
+        with contextlib.suppress(BlockingIOError):
+            stream.flush()
         self._fd = os.dup(stream.fileno())
         self._terminal = stream.isatty()
 
     def write(self, text: str) -> int:
         data = text.encode(errors="replace")
         while data:
-            data = data[os.write(self._fd, data) :]
+            try:
+                data = data[os.write(self._fd, data) :]
+            except BlockingIOError:  # another program has made what it shares non-blocking
+                room = select.poll()  # select() takes no descriptor from 1,024 on.
+                room.register(self._fd, select.POLLOUT)
+                room.poll()
         return len(text)
 
     def isatty(self) -> bool:

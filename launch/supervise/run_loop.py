@@ -15,7 +15,7 @@ from typing import Generic, Optional, Protocol, TypeVar, Union
 
 from launch.agent.log_file import LogFile
 from launch.agent.protocol import SHOWN
-from launch.record.outcome import Outcome
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from launch.supervise.journal import Journal
@@ -50,7 +50,7 @@ class Runner(Protocol[E_contra]):
     """Runs the tasks: reports events to the decider, and carries out its decisions."""
 
     def start(self) -> None:
-        """Starts the tasks."""
+        """Starts the tasks; Interrupted if a signal ends this."""
 
     def handle(self, event: E_contra) -> None:
         """Handles an event."""
@@ -134,7 +134,10 @@ class RunLoop(Generic[E]):
 
     def _follow(self, runner: Runner[E]) -> Outcome:
         heeded, next_status = 0, 0.0
-        runner.start()
+        try:
+            runner.start()
+        except Interrupted:
+            return self._stopped_at_the_start()
         while self._decider.outcome is None:
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
@@ -155,6 +158,14 @@ class RunLoop(Generic[E]):
             self._journal.asked_to_stop(signum)
         self._show(self._decider.outcome)
         return self._decider.outcome
+
+    def _stopped_at_the_start(self) -> Outcome:
+        for signum in self._signals:
+            self._journal.asked_to_stop(signum)
+        words = "stopped before the start"
+        outcome = Outcome(128 + self._signals[0], words, cause=Cause.USER)
+        self._show(outcome)
+        return outcome
 
     def _hear(self, runner: Runner[E], secs: float) -> None:
         """Waits at most `secs` for an event, and passes the events to the runner."""
@@ -195,6 +206,34 @@ def stop_signals() -> Iterator[list[int]]:
 
     with _handled(_SIGNALS, note):
         yield found
+
+
+class Interrupted(Exception):
+    """A signal that asks for the job's end has ended a wait."""
+
+
+@contextmanager
+def interrupted_by_a_stop() -> Iterator[None]:
+    """Makes a signal that asks for the job's end raise Interrupted in the context.
+
+    Whoever handles the signal otherwise, such as `stop_signals`, does it first. SIGHUP waits for
+    the end of the context: after it, a job may go on, so it must be known whether there is one.
+    """
+    before = {signum: signal.getsignal(signum) for signum in _SIGNALS}
+    is_open = True
+
+    def interrupt(signum: int, frame: Optional[FrameType]) -> None:
+        handler = before[signal.Signals(signum)]
+        if callable(handler):
+            handler(signum, frame)
+        if is_open and signum != signal.SIGHUP:
+            raise Interrupted
+
+    with _handled(_SIGNALS, interrupt):
+        try:
+            yield
+        finally:
+            is_open = False
 
 
 @contextmanager

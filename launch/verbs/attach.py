@@ -12,6 +12,7 @@ from launch.verbs.going_on import (
     LOOK_SECS,
     elsewhere,
     launcher_has_ended,
+    left_in_its_cluster,
     without_launcher,
 )
 from launch.verbs.up import show_end, ways_back
@@ -60,7 +61,8 @@ def _attach(options: argparse.Namespace) -> int:
         view.end()
     outcome = folder.end()
     if outcome is None:
-        raise HostError(f"run {folder.run_id}: {elsewhere(folder) or launcher_has_ended(folder)}")
+        why = elsewhere(folder) or left_in_its_cluster(folder) or launcher_has_ended(folder)
+        raise HostError(f"run {folder.run_id}: {why}")
     command = folder.record().get("command")
     show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code

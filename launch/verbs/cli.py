@@ -4,6 +4,8 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 """
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,8 +14,8 @@ from typing import Optional
 from cifar10_program import LAUNCH, TRAIN, add_common, path_of, started_as
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
-from launch.cluster.model import MAX_TASKS, Cluster
-from launch.errors import LaunchError
+from launch.cluster.model import MAX_TASKS, PYTHON_RULE, Cluster
+from launch.errors import HostError, LaunchError
 from launch.screen.plain import plain_lines
 
 _EPILOG = """\
@@ -25,7 +27,11 @@ TRAINING ARGS, after `--`, go to {train}, the same for every task:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs a command line and returns its exit code; a mistake of the user gives 2."""
+    """Runs a command line and returns its exit code; a mistake of the user gives 2.
+
+    A file or a host that cannot be used gives 1.
+    """
+    _take_any_character()
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     parser = _parser()
@@ -48,8 +54,19 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except BrokenPipeError:  # The reader, such as `head`, has ended.
         sys.stderr.close()
         return 0
+    except OSError as error:  # such as a full disk, or a folder of another user
+        place = "" if error.filename is None else f"{error.filename}: "
+        print(f"error: {plain_lines(f'{place}{error.strerror or error}')}", file=sys.stderr)
+        return HostError.exit_code
     except KeyboardInterrupt:
         return 130
+
+
+def _take_any_character() -> None:
+    """Makes standard output show what its encoding lacks as an escape."""
+    # In the C locale, it writes the bytes of a file's name as they are.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 # Flags that do not go with --cluster or --hosts -> why, and what to do instead.
@@ -209,6 +226,22 @@ def _folder(text: str) -> str:
     return path_of(_filled(text))
 
 
+def _python(text: str) -> str:
+    try:
+        return str(PYTHON_RULE(_filled(text)))
+    except LaunchError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _requirements(text: str) -> str:
+    if os.path.isabs(text) or ".." in text.split("/"):
+        raise argparse.ArgumentTypeError(
+            "must be a file of the checkout (copy it there), such as requirements.lock, got "
+            f"{text!r}"
+        )
+    return _filled(text)
+
+
 def _tasks(text: str) -> int:
     if not text.isdecimal() or len(text) > 6 or int(text) > MAX_TASKS:
         raise argparse.ArgumentTypeError(
@@ -248,7 +281,7 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
         "--ps", type=_tasks, metavar="N", help="number of parameter servers (default: 1)"
     )
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
-    parser.add_argument("--python", type=_filled, metavar="PATH", help="the training's Python")
+    parser.add_argument("--python", type=_python, metavar="PATH", help="the training's Python")
     parser.add_argument(
         "--workdir",
         type=_filled,
@@ -272,7 +305,7 @@ def _add_init(parser: argparse.ArgumentParser) -> None:
 def _add_setup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--requirements",
-        type=_filled,
+        type=_requirements,
         default="requirements.lock",
         metavar="FILE",
         help="what .venv is made from (default: %(default)s; with GPUs: requirements-gpu.lock)",

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Optional
 
+from launch.errors import HostError
 from launch.record import events
 from launch.record.outcome import Outcome
 from launch.record.run_folder import RunFolder
@@ -21,6 +22,10 @@ from launch.verbs.view import View
 
 _LOOK_SECS = 0.2
 _QUESTION = "Ctrl-C: [l]eave running, [s]top (saves first), [c]ontinue? "
+
+
+class NotSeen(HostError):
+    """The run goes on, but whether the job has started cannot be seen."""
 
 
 class _Answer(enum.Enum):
@@ -130,11 +135,21 @@ def follow(process: Background, folder: RunFolder, *, live: Optional[bool]) -> O
 def follow_start(
     process: Background, folder: RunFolder, has_started: Callable[[], bool]
 ) -> Optional[Outcome]:
-    """Shows the launcher's lines until the job has started; returns how it ended, if it has."""
+    """Shows the launcher's lines until the job has started; returns how it ended, if it has.
+
+    Raises:
+      NotSeen: the run's folder cannot be written, so that nobody knows what its tasks do.
+    """
     view = View(folder, live=False)
     view.hides_tasks = True
     with stop_signals() as signals:
-        return Foreground(process, folder, view, signals).follow(has_started)
+        foreground = Foreground(process, folder, view, signals)
+        outcome = foreground.follow(lambda: has_started() or bool(view.blind))
+    if outcome is None and view.blind:
+        raise NotSeen(
+            "whether the job has started cannot be seen; free the disk, then see `status`"
+        )
+    return outcome
 
 
 def _is_typed() -> bool:

@@ -2,9 +2,10 @@
 
 import argparse
 import os
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional
 
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.registry import backend_named
@@ -36,6 +37,8 @@ _NOT_HERE = {
 def setup(cluster: Cluster, options: argparse.Namespace) -> int:
     """Prepares all hosts in parallel, then checks them; returns the exit code of the check.
 
+    A signal that ends it gives 128 and its number, such as 130 for Ctrl-C.
+
     Raises:
       LaunchError: the tasks do not run as processes over ssh, or a flag is wrong.
     """
@@ -44,10 +47,12 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
         why = _NOT_HERE.get(cluster.backend, "its tasks are no processes that ssh starts")
         raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}: {why}")
     job = make_job(cluster, options.arguments)
-    failed = _prepare(cluster, _wanted(job, options), backend.transport)
-    if failed is None:
+    wanted = _wanted(job, options)
+    with stop_signals() as stops:
+        failed = _prepare(cluster, wanted, backend.transport, stops)
+    if stops:
         print("stopped; the same command goes on where it was")
-        return 130
+        return 128 + stops[0]
     for words in failed.values():
         print(f"problem: {plain_lines(words)}")
     if failed:
@@ -81,9 +86,16 @@ def _wanted(job: Job, options: argparse.Namespace) -> Wanted:
     return Wanted(code, options.requirements, found, folder, options.source)
 
 
-def _prepare(cluster: Cluster, wanted: Wanted, transport: Transport) -> Optional[dict[str, str]]:
-    """Prepares all hosts; returns host name -> why it failed, or None after Ctrl-C."""
+def _prepare(
+    cluster: Cluster, wanted: Wanted, transport: Transport, stops: Sequence[int]
+) -> dict[str, str]:
+    """Prepares all hosts, or ends early once `stops` has a signal.
+
+    Returns:
+      Host name -> why it failed.
+    """
     setups: list[HostSetup] = []
+    closed: list[HostSetup] = []
 
     def prepare(host: Host) -> None:
         one = HostSetup(
@@ -103,15 +115,14 @@ def _prepare(cluster: Cluster, wanted: Wanted, transport: Transport) -> Optional
         bars.end(host.name, "ready")
 
     def meanwhile() -> None:
-        if stops:
-            for one in setups:
-                if one.client is not None:
-                    one.client.close()
+        for one in setups if stops else ():
+            if one.client is not None and one not in closed:
+                closed.append(one)
+                # A silent host takes seconds, during which the others are closed.
+                threading.Thread(target=one.client.close, daemon=True).start()
 
-    with stop_signals() as stops:
-        bars = Bars([host.name for host in cluster.hosts])
-        try:
-            answers = everywhere(cluster.hosts, prepare, at_once=_AT_ONCE, meanwhile=meanwhile)
-        finally:
-            bars.close()
-        return None if stops else answers.failed
+    bars = Bars([host.name for host in cluster.hosts])
+    try:
+        return everywhere(cluster.hosts, prepare, at_once=_AT_ONCE, meanwhile=meanwhile).failed
+    finally:
+        bars.close()

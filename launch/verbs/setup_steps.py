@@ -64,7 +64,7 @@ class HostSetup:
         self._host, self._wanted, self._show, self._line = host, wanted, show, line
         self._step = _FIRST
         self._began = 0.0  # the part of the bar that was filled when the step began
-        self._has_waited = False  # for another host that has the same working directory
+        self._is_locking = False  # a folder, which another host may have, too
         self.client: Optional[SetupClient] = None
 
     def run(self, transport: Transport) -> None:
@@ -105,9 +105,7 @@ class HostSetup:
             time.sleep(random.uniform(*PAUSE_SECS))
 
     def _all_steps(self, client: SetupClient) -> None:
-        entered = client.ask("enter", workdir=self._host.workdir)
-        if entered.note:
-            self._line(f"{self._step}: {entered.note}")
+        self._lock(client, "enter", workdir=self._host.workdir)
         for step, work in (
             ("code", self._code),
             ("venv", self._venv),
@@ -120,13 +118,21 @@ class HostSetup:
             self._began += _PARTS[step]
 
     def _hear(self, event: Event) -> None:
-        if self._step == _FIRST and not self._has_waited:
-            self._has_waited = True
+        if self._is_locking:  # it waits, and says so again and again
+            self._is_locking = False
             self._line(f"{self._step}: {event.words}")
         self._part(min(event.done / event.of, 1.0) if event.of else 0.0, event.words)
 
     def _part(self, part: float, words: str) -> None:
         self._show(self._began + part * _PARTS.get(self._step, 0.0), f"{self._step}: {words}")
+
+    def _lock(self, client: SetupClient, do: str, **order: str) -> None:
+        """Lets the host lock a folder; one line says that it waits, or that it cannot."""
+        self._is_locking = True
+        answer = client.ask(do, **order)
+        self._is_locking = False
+        if answer.note:
+            self._line(f"{self._step}: {answer.note}")
 
     def _code(self, client: SetupClient) -> str:
         code = self._wanted.code
@@ -156,23 +162,34 @@ class HostSetup:
         if not self._host.trains:
             return "not needed"
         if wanted.source is not None:
+            self._lock(client, "hold", folder=wanted.folder)
             words = {"python": self._host.python, "source": wanted.source}
             return client.ask("make_records", folder=wanted.folder, **words).words
         if wanted.records is None:
             return _NO_RECORDS.format(folder=wanted.folder)
-        where = {"folder": wanted.folder}
-        files = wanted.records.digests
-        answer = client.ask("compare", **where, files=files, places=["."], ending=".tfrecords")
-        others = [path for path in answer.others if "/" not in path]
-        if not answer.missing and not others:
+        where, files = {"folder": wanted.folder}, wanted.records.digests
+        missing, others = self._compare_records(client, files)
+        if missing or others:  # else nothing is written, since the folder may be read-only
+            self._lock(client, "hold", **where)
+            missing, others = self._compare_records(client, files)
+        if not missing and not others:
             client.ask("mark", **where, done=True)
             return "are there"
         # No reader takes a folder with the mark for a complete one.
         client.ask("mark", **where, done=False)
         client.ask("remove", **where, paths=others)
-        said = self._send(client, wanted.records, wanted.folder, answer.missing)
+        said = self._send(client, wanted.records, wanted.folder, missing)
         client.ask("mark", **where, done=True)
         return said
+
+    def _compare_records(
+        self, client: SetupClient, files: dict[str, str]
+    ) -> tuple[tuple[str, ...], list[str]]:
+        """Returns which records the host lacks, and which it has beside them."""
+        answer = client.ask(
+            "compare", folder=self._wanted.folder, files=files, places=["."], ending=".tfrecords"
+        )
+        return answer.missing, [path for path in answer.others if "/" not in path]
 
     def _send(self, client: SetupClient, files: Files, folder: str, missing: Iterable[str]) -> str:
         """Copies files, and compares them afterwards; returns what was done, in words."""

@@ -53,7 +53,11 @@ def up(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.detach:
         is_agents = isinstance(backend, AgentBackend)
         has_started = partial(_has_started, folder, is_agents=is_agents)
-        outcome = foreground.follow_start(background.start(run, folder), folder, has_started)
+        try:
+            outcome = foreground.follow_start(background.start(run, folder), folder, has_started)
+        except foreground.NotSeen:
+            ways_back(folder, options.state_dir)
+            raise
     elif foreground.can_ask():
         outcome = foreground.follow(background.start(run, folder), folder, live=live)
     else:

@@ -3,17 +3,21 @@
 import collections
 import heapq
 import re
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Optional
 
-from launch.record.run_folder import RunFolder
+from launch.record.run_folder import Record, RunFolder
 from launch.record.saved import began_at
 from launch.record.task_log import TaskLog
 from launch.screen.display import Display
 from launch.screen.row import saved_rows
 
 _TABLE_SECS = 1.0  # as often as the launcher writes the table
+_SILENT_SECS = 10.0  # without a new status, until it is asked whether the disk is full
+_ROOM = bytes(1 << 16)  # as much as a large status
 _SHOWN = 4096  # characters of a line, as of a launcher with a terminal
 _TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
 
@@ -29,6 +33,7 @@ class View:
 
     Attributes:
       hides_tasks: whether to show the launcher's own lines alone.
+      blind: why nothing new can be seen, since nothing can be written; "" while it can.
     """
 
     def __init__(
@@ -47,6 +52,9 @@ class View:
         if of_tasks:
             self._logs = {name: TaskLog(folder.log_path(name)) for name in self._hosts}
         self.hides_tasks = False
+        self.blind = ""
+        self._written: object = None  # the time of the last status
+        self._looked = time.monotonic()  # when there was a new status, or room for one
         self._next_table = 0.0
         self._display: Optional[Display] = None
 
@@ -73,7 +81,10 @@ class View:
                 display.task_line(found[1], found[2], found[3])
         if final or time.monotonic() >= self._next_table:
             self._next_table = time.monotonic() + _TABLE_SECS
-            rows = saved_rows(self._folder.status().get("tasks", []))
+            status = self._folder.status()
+            if not final:
+                self._look_at_the_disk(status)
+            rows = saved_rows(status.get("tasks", []))
             # Without a live table, it says that the start lasts; of an ended run, nothing does.
             if display.live or (rows and not final):
                 display.table(rows)
@@ -90,6 +101,21 @@ class View:
         self.close()
         for log in self._logs.values():
             log.close()
+
+    def _look_at_the_disk(self, status: Record) -> None:
+        """Tells, once, that a full disk keeps the launcher from writing what it does."""
+        now = time.monotonic()
+        if status.get("time") != self._written:
+            self._written, self._looked, self.blind = status.get("time"), now, ""
+        elif not self.blind and now >= self._looked + _SILENT_SECS:
+            self._looked = now
+            refusal = _refusal(self._folder.path)
+            if refusal:
+                self.blind = (
+                    f"{self._folder.path}: {refusal}; nothing was written there for "
+                    f"{_SILENT_SECS:g} s, so nothing new is shown; the job goes on"
+                )
+                self.note(self.blind)
 
     def _shown(self) -> Display:
         if self._display is None:
@@ -111,3 +137,14 @@ class View:
         streams = [of(name, log) for name, log in self._logs.items()]
         for _, text in heapq.merge(*streams, key=lambda one: one[0]):
             yield text
+
+
+def _refusal(folder: Path) -> str:
+    """Returns why a file of the size of a status cannot be written there; "" if it can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(_ROOM)
+            file.flush()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

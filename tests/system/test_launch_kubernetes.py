@@ -238,7 +238,11 @@ def test_a_job_outlives_its_launcher_and_clean_ends_it(
     assert kubectls(cluster) == []
     assert len(cluster.running()) == 3
     run_id = launcher.run_id()
-    assert f"clean --run {run_id}" in launcher.verb("status", exit_code=1)
+    status = launcher.verb("status")
+    assert status.startswith(
+        f"run {run_id}: continues without its launcher: TFJob cifar10-{run_id}"
+    )
+    assert f"clean --run {run_id}" in status
     goes_on = f"continues without its launcher: TFJob cifar10-{run_id}"
     assert f"{goes_on}; to end it: clean --run {run_id}\n" in launcher.verb("clean")
     assert len(cluster.running()) == 3

@@ -84,7 +84,7 @@ def documents(job: Job) -> list[Document]:
         tasks = job.on(host)
         lines = [f"{shell_command(task, variables(job), line(task))} &" for task in tasks]
         if host.trains:
-            lines.insert(0, f"mkdir -p {_for_a_shell(_here(host, _output(job.cluster)))}")
+            lines.insert(0, f"mkdir -p {_for_a_shell(host.folder(_output(job.cluster)))}")
         names = ", ".join(task.name for task in tasks)
         found.append(Document(f"{reached(host)}: {names}", "\n".join([*lines, "wait"])))
     return found
@@ -127,7 +127,7 @@ def records_on_host(job: Job) -> str:
 def results_on_host(job: Job, host: Host) -> str:
     """Returns the folder on a host to which its containers write the training's results."""
     below = _below(job.folder("output"), OUTPUT) or "."
-    return posixpath.normpath(posixpath.join(_here(host, _output(job.cluster)), below))
+    return posixpath.normpath(posixpath.join(host.folder(_output(job.cluster)), below))
 
 
 def _below(folder: str, place: str) -> Optional[str]:
@@ -191,15 +191,10 @@ def _details(job: Job, task: Task) -> list[str]:
         words += gpu_words(settings_of(job.cluster).engine)
     if task.task_type != "ps":
         words += [
-            mount(_here(task.host, source), target, readonly=readonly)
+            mount(task.host.folder(source), target, readonly=readonly)
             for source, target, readonly in _mounts(job.cluster)
         ]
     return words
-
-
-def _here(host: Host, folder: str) -> str:
-    home = folder.startswith("~/")
-    return folder if home else posixpath.join(host.workdir, folder)
 
 
 def _for_a_shell(word: str) -> str:

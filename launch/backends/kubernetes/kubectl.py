@@ -3,8 +3,12 @@
 The user's own kubeconfig determines how kubectl reaches a cluster, and with which permissions.
 """
 
+import contextlib
+import os
+import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from typing import IO, Optional
 
 from launch.backends.kubernetes.fields import UnreadableError, mapping, parsed, sequence, text
@@ -44,19 +48,16 @@ class Kubectl:
         """
         try:
             with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-                done = subprocess.run(
-                    self.command(*words),
-                    input=(given or "").encode(),
-                    stdout=output,
-                    stderr=errors,
-                    timeout=timeout_secs,
-                    start_new_session=True,  # so that Ctrl-C reaches only the launcher
-                    check=False,
-                )
-                if done.returncode:
+                code = _run(self.command(*words), given or "", output, errors, timeout_secs)
+                if code:
                     raise HostError(self.explain(_start_of(errors)))
                 return _start_of(output)
         except FileNotFoundError as error:
+            if error.filename != "kubectl":  # but a folder for its answers
+                raise HostError(
+                    f"kubectl could not be started: {error.strerror}; name a folder for temporary "
+                    "files with TMPDIR"
+                ) from None
             raise HostError(
                 f"kubectl: {error.strerror}; install it: https://kubernetes.io/docs/tasks/tools"
             ) from None
@@ -98,6 +99,28 @@ def connect(settings: KubernetesSettings) -> Kubectl:
         )
     namespace = settings.namespace or text(mapping(context, "context"), "namespace") or "default"
     return Kubectl(name, namespace)
+
+
+def _run(
+    command: Sequence[str], given: str, output: IO[bytes], errors: IO[bytes], timeout_secs: float
+) -> int:
+    """Runs a command to its end; whatever ends the wait ends its children, too."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=errors,
+        start_new_session=True,  # so that Ctrl-C reaches only the launcher
+    ) as process:
+        try:
+            process.communicate(given.encode(), timeout_secs)
+        except BaseException:
+            # A program that gets credentials would be left.
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.returncode
 
 
 def _start_of(file: IO[bytes]) -> str:

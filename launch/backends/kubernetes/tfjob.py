@@ -11,6 +11,7 @@ from launch.backends.kubernetes.kubectl import Kubectl
 from launch.backends.kubernetes.manifests import Manifest
 from launch.backends.kubernetes.objects import TFJobState, read_tfjob
 from launch.errors import HostError
+from launch.supervise.run_loop import interrupted_by_a_stop
 
 TFJOBS = "tfjobs.kubeflow.org"
 _HELPERS = "networkpolicies.networking.k8s.io,secrets"
@@ -62,15 +63,17 @@ class TFJob:
 
         Raises:
           HostError: the cluster refuses one of them.
+          Interrupted: a signal has asked for the job's end meanwhile.
         """
-        for one in self._helpers:
-            self._kubectl("create", "--filename=-", given=json.dumps(one))
-        self._uid = self._kubectl(
-            "create",
-            "--filename=-",
-            "--output=jsonpath={.metadata.uid}",
-            given=json.dumps(self._manifest),
-        )
+        with interrupted_by_a_stop():
+            for one in self._helpers:
+                self._kubectl("create", "--filename=-", given=json.dumps(one))
+            self._uid = self._kubectl(
+                "create",
+                "--filename=-",
+                "--output=jsonpath={.metadata.uid}",
+                given=json.dumps(self._manifest),
+            )
         self._orphans = list(self._helpers)
         self._note(
             f"tfjob {self.name} in namespace {self._kubectl.namespace} of {self._kubectl.context}"

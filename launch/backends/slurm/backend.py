@@ -6,9 +6,11 @@ expect, the job goes on without the launcher.
 
 import contextlib
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from launch.backends.base import Backend
 from launch.backends.slurm import commands
@@ -20,11 +22,11 @@ from launch.backends.slurm.script import NAME, options, script
 from launch.cluster.show import Document
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
-from launch.record.outcome import Outcome
+from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import Record, RunFolder
 from launch.screen.display import Display
 from launch.supervise.run import passed_values
-from launch.supervise.run_loop import stop_signals
+from launch.supervise.run_loop import Interrupted, interrupted_by_a_stop, stop_signals
 
 _END_SECS = 150.0  # Slurm gives a job that it ends 30 s between SIGTERM and SIGKILL, by default
 _LOOK_SECS = 0.5
@@ -40,7 +42,11 @@ class Slurm(Backend):
     def run(self, job: Job, folder: RunFolder, display: Display) -> Outcome:
         """Submits the batch script, and follows the job to its end."""
         with stop_signals() as stops:
-            job_id = _submit(job, folder)
+            try:
+                with interrupted_by_a_stop():
+                    job_id = _submit(job, folder)
+            except Interrupted:
+                return self._withdrawn(folder, stops[0], display)
             display.note(
                 f"Slurm job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"
@@ -78,6 +84,23 @@ class Slurm(Backend):
         self._end(record, Wish.CANCEL)
         return [f"Slurm job {job}: cancelled; it was {state.words}" for job, state in jobs.items()]
 
+    def _withdrawn(self, folder: RunFolder, signum: int, display: Display) -> Outcome:
+        """Ends the job that sbatch may have submitted before a signal ended it.
+
+        A further signal leaves that to `clean`.
+        """
+        words = f"stopped by {signal.Signals(signum).name} before sbatch answered"
+        outcome = Outcome(128 + signum, words, cause=Cause.USER)
+        try:
+            with interrupted_by_a_stop():
+                for line in self.clean({"run": folder.run_id}):
+                    display.note(line)
+        except (Interrupted, LaunchError):
+            way_out = f"to end a job that it may have submitted: clean --run {folder.run_id}"
+            return replace(outcome, reason=f"{words}; {way_out}")
+        folder.write_status({**folder.status(), **end_record(outcome)})
+        return outcome
+
     def _end(self, record: Record, wish: Wish) -> None:
         """Asks for the end of the run's job until it is over, also if it is requeued meanwhile.
 
@@ -113,12 +136,16 @@ def _submit(job: Job, folder: RunFolder) -> str:
 
     Raises:
       LaunchError: Slurm refuses it, or a variable to pass is not set here.
+      HostError: the run's folder cannot be written.
     """
     passed_values(job.cluster.passed)
     path = folder.path / f"{NAME}.sbatch"
-    for file in (path, output_path(folder)):
-        file.touch(mode=0o600)  # only its owner may read it
-    path.write_text(script(job), encoding="utf-8")
+    try:
+        for file in (path, output_path(folder)):
+            file.touch(mode=0o600)  # only its owner may read it
+        path.write_text(script(job), encoding="utf-8")
+    except OSError as error:
+        raise HostError(f"{path}: {error.strerror}; --state-dir names another place") from None
     output = str(output_path(folder)).replace("%", "%%")
     words = [f"--job-name={_name(folder.run_id)}", f"--output={output}", "--export=ALL"]
     # The script holds no value of a variable: the job gets them from the environment of sbatch. If

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Optional
+from typing import Optional, TextIO
 
 from launch.backends.local.backend import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
@@ -33,6 +33,31 @@ from launch.supervise.run import passed_values, run_with_agents
 
 _NEAR_ITS_END = signal.SIGUSR1  # Slurm sends it some time before the job's time limit
 _REQUEUE_SECS = 60.0
+_SHOWN_BYTES = 64 << 20  # as much as a log has; nobody rotates the job's own output
+
+
+class JobDisplay(Display):
+    """Shows the job in its own output, which would grow without bound: only the first task lines.
+
+    Its reader shows the table and the start.
+
+    Args:
+      logs: the folder with the logs of the tasks, which have all lines.
+      stream: the stream to write to; by default standard output.
+    """
+
+    def __init__(self, logs: Path, stream: Optional[TextIO] = None) -> None:
+        super().__init__(stream, live=False, mentions_start=False)
+        self._logs, self._num_bytes = logs, 0
+
+    def task_line(self, task: str, host: str, line: str) -> None:
+        """Shows a line of a task's output, unless there were too many before."""
+        if self._num_bytes >= _SHOWN_BYTES:
+            return
+        super().task_line(task, host, line)
+        self._num_bytes += len(line.encode(errors="replace"))
+        if self._num_bytes >= _SHOWN_BYTES:
+            self.note(f"[this output has enough lines of tasks; {self._logs} has all of them]")
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -97,7 +122,7 @@ def _on_its_nodes(cluster: Cluster) -> Cluster:
 
 
 def _run(job: Job, folder: RunFolder) -> Outcome:
-    display = Display(live=False, mentions_start=False)  # its reader does
+    display = JobDisplay(folder.path / "logs")
     try:
         return run_with_agents(job, folder, _transport(job), display)
     finally:

@@ -1,6 +1,7 @@
 """Reads a job's output file as it grows, shows its lines, and keeps the last ones."""
 
 import collections
+import contextlib
 import re
 from collections.abc import Container
 from pathlib import Path
@@ -71,13 +72,8 @@ class Tail:
         self._partial = b""
 
     def read(self) -> Optional[list[str]]:
-        """Returns the lines of the next chunk, perhaps none; None at the file's end."""
-        if not self._path.exists():
-            return None
-        # A network file system may show new content only after the file is opened again.
-        with self._path.open("rb") as file:
-            file.seek(self._position)
-            new = file.read(_CHUNK)
+        """Returns the lines of the next chunk, perhaps none; None if there are none now."""
+        new = self._next_chunk()
         if not new:
             return None
         self._position += len(new)
@@ -86,6 +82,14 @@ class Tail:
             lines.append(self._partial)
             self._partial = b""
         return [part.decode(errors="replace") for line in lines for part in _parts(line)]
+
+    def _next_chunk(self) -> bytes:
+        # A network file system may show new content only after the file is opened again. Its errors
+        # may pass; the job goes on meanwhile.
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            file.seek(self._position)
+            return file.read(_CHUNK)
+        return b""
 
 
 def _parts(line: bytes) -> list[bytes]:

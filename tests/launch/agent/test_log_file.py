@@ -51,6 +51,34 @@ def test_a_full_disk_is_told_once_and_ends_only_the_log() -> None:
     assert log.new_error() is None
 
 
+def test_a_log_goes_on_once_the_disk_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    path = tmp_path / "a.log"
+    path.symlink_to("/dev/full")
+    log = LogFile(str(path))
+    log.write(b"lost\n")
+    assert log.new_error() is not None
+    now[0] += 60  # and the disk is still full
+    log.write(b"lost\n")
+    path.unlink()
+    now[0] += 59
+    log.write(b"lost\n")
+    assert not path.exists()
+    now[0] += 1
+    log.write(b"one\n")
+    log.write(b"two\n")
+    assert log.new_error() is None
+    assert path.read_text() == "\n[lines are missing here: No space left on device]\none\ntwo\n"
+    path.unlink()
+    path.symlink_to("/dev/full")
+    log.close()
+    log.write(b"after the end\n")
+    assert log.new_error() is None
+
+
 def test_a_place_that_cannot_be_written_is_no_exception() -> None:
     error = LogFile("/dev/null/a.log").new_error()
     assert error == "/dev/null/a.log: Not a directory; its log stops here"

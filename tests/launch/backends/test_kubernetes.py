@@ -2,13 +2,17 @@
 
 import dataclasses
 import errno
+import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ import yaml
 from launch.backends.kubernetes import hold, manifests
 from launch.backends.kubernetes.kubectl import Kubectl, connect
 from launch.backends.kubernetes.pod_end import grace_secs, hold_secs, overdue_secs
+from launch.backends.kubernetes.run import run
 from launch.backends.kubernetes.settings import KubernetesSettings, settings_of
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster import show
@@ -26,7 +31,11 @@ from launch.cluster.host_list import from_hosts, on_chosen_hosts
 from launch.cluster.model import Cluster, Limits
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
+from launch.record.outcome import Cause, Outcome
+from launch.record.run_folder import RunFolder
+from launch.screen.display import Display
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
+from tests.launch.launcher import wait_for
 
 FULL = """\
 backend: kubernetes
@@ -487,6 +496,71 @@ def test_a_missing_kubectl_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LaunchError, match="kubectl: No such file or directory; install it"):
         Kubectl(None, None)("get", "pods")
+
+
+def test_without_a_temporary_folder_nobody_is_told_to_install_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(HostError, match="could not be started: No such file or .* with TMPDIR$"):
+        Kubectl(None, None)("get", "pods")
+
+
+HUNG = """#!/bin/sh
+echo "$@" >> {place}/calls
+case "$*" in
+*"config view"*) echo '{{"contexts": [{{"name": "lab", "context": {{}}}}]}}' ;;
+*create*) sleep 600 & echo $$ $! > {place}/part; mv {place}/part {place}/pids; wait ;;
+esac
+"""
+
+
+def hung_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "kubectl").write_text(HUNG.format(place=folder))
+    (folder / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def assert_ended(pids: Path) -> None:
+    for pid in pids.read_text().split():
+        wait_for(partial(_has_ended, pid), f"the end of {pid}")
+
+
+def _has_ended(pid: str) -> bool:
+    return not os.path.exists(f"/proc/{pid}/exe")  # a zombie has none
+
+
+def test_a_kubectl_that_does_not_answer_ends_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung_kubectl(tmp_path, monkeypatch)
+    with pytest.raises(HostError, match="kubectl create: no answer within 1 s"):
+        Kubectl(None, None)("create", timeout_secs=1.0)
+    assert_ended(tmp_path / "pids")
+
+
+def test_a_signal_ends_a_create_that_hangs_and_what_it_may_have_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung_kubectl(tmp_path, monkeypatch)
+    job = make_job(small())
+    folder = RunFolder.create(tmp_path / "state", job)
+
+    def stop() -> None:
+        wait_for((tmp_path / "pids").exists, "kubectl create")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=stop).start()
+    display, began = Display(io.StringIO(), live=False), time.monotonic()
+    outcome = run(job, folder, display)
+    display.close()
+    assert time.monotonic() - began < 20
+    assert outcome == Outcome(143, "stopped before the start", cause=Cause.USER)
+    assert folder.status()["exit_code"] == 143
+    assert_ended(tmp_path / "pids")
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert sum(" create " in call for call in calls) == 1
+    assert sum(" delete " in call for call in calls) == 2
 
 
 def test_a_call_of_kubectl_that_cannot_be_made_is_no_mistake_of_the_user(

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.backends.registry import KINDS
-from launch.backends.slurm import commands, follow, output
+from launch.backends.slurm import commands, follow, job, output
 from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.commands import JobState, field
 from launch.backends.slurm.follow import how_it_ended
@@ -436,6 +436,42 @@ def test_lines_are_read_as_they_come(tmp_path: Path) -> None:
         file.flush()
         assert tail.read() == ["two"]
     assert tail.read() is None
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_read_later(tmp_path: Path) -> None:
+    path, aside = tmp_path / "out", tmp_path / "aside"
+    path.write_text("one\n")
+    tail = Tail(path)
+    assert tail.read() == ["one"]
+    path.rename(aside)
+    path.symlink_to("/proc/self/mem")  # whose reading is an input/output error
+    assert tail.read() is None
+    path.unlink()
+    path.mkdir()
+    assert tail.read() is None
+    path.rmdir()
+    aside.rename(path)
+    with path.open("a") as file:
+        file.write("two\n")
+    assert tail.read() == ["two"]
+
+
+def test_a_jobs_own_output_ends_with_a_note_where_the_logs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_SHOWN_BYTES", 20)
+    screen = io.StringIO()
+    display = job.JobDisplay(tmp_path / "logs", screen)
+    for text in ("hello", "\u20ac\u20ac\u20ac\u20ac\u20ac", "lost", "lost, too"):
+        display.task_line("ps/0", "m1", text)
+    display.note("master/0 is done")
+    display.close()
+    assert screen.getvalue().splitlines() == [
+        "[ps/0 m1] hello",
+        "[ps/0 m1] \u20ac\u20ac\u20ac\u20ac\u20ac",
+        f"[this output has enough lines of tasks; {tmp_path}/logs has all of them]",
+        "master/0 is done",
+    ]
 
 
 def test_a_long_line_is_read_in_parts_and_much_output_in_chunks(tmp_path: Path) -> None:

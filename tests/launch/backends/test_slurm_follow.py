@@ -2,7 +2,10 @@
 
 import io
 import itertools
+import os
 import signal
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +17,12 @@ from launch.backends.slurm.backend import Slurm
 from launch.backends.slurm.commands import JobState
 from launch.backends.slurm.follow import Follower
 from launch.cluster.tasks import make_job
-from launch.errors import LaunchError
-from launch.record.outcome import Outcome
+from launch.errors import HostError, LaunchError
+from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from tests.launch.backends.test_slurm import plain
+from tests.launch.launcher import wait_for
 
 
 class Controller:
@@ -199,6 +203,52 @@ def test_a_first_ctrl_c_asks_once(scene: Scene, slurm: Controller) -> None:
     scene.stops.append(signal.SIGINT)
     scene.steps(30)
     assert slurm.requests == ["ask_to_end"]
+
+
+def test_a_script_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "cifar10.sbatch"
+    script.symlink_to("/dev/full")
+    with pytest.raises(HostError) as caught:
+        Slurm().run(make_job(plain()), RunFolder(tmp_path), Display(io.StringIO(), live=False))
+    words = "No space left on device; --state-dir names another place"
+    assert str(caught.value) == f"{script}: {words}"
+
+
+def tool(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize("is_submitted", [False, True])
+def test_a_signal_ends_sbatch_at_once_and_the_job_that_it_may_have_submitted(
+    is_submitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, job, cancelled = tmp_path / "tools", tmp_path / "job", tmp_path / "cancelled"
+    tool(tools, "sbatch", f"echo '7|PENDING||None' > {job}; exec sleep 600")
+    tool(tools, "squeue", f"cat {job} 2>/dev/null; true")
+    tool(tools, "scontrol", "true")
+    tool(tools, "scancel", f"rm {job}; echo $1 > {cancelled}")
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    (tmp_path / "run").mkdir()
+    folder, screen = RunFolder(tmp_path / "run"), io.StringIO()
+
+    def stop() -> None:
+        wait_for(job.exists, "sbatch")
+        if not is_submitted:
+            job.unlink()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=stop).start()
+    display, began = Display(screen, live=False), time.monotonic()
+    outcome = Slurm().run(make_job(plain()), folder, display)
+    display.close()
+    assert time.monotonic() - began < 20
+    assert outcome == Outcome(130, "stopped by SIGINT before sbatch answered", cause=Cause.USER)
+    assert folder.status()["exit_code"] == 130
+    assert cancelled.exists() == is_submitted
+    words = "Slurm job 7: cancelled; it was PENDING\n" if is_submitted else ""
+    assert screen.getvalue() == words
 
 
 @pytest.fixture

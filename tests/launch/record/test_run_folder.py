@@ -15,7 +15,7 @@ import pytest
 
 from launch.cluster.host_list import ROOT, on_this_machine
 from launch.cluster.tasks import make_job
-from launch.errors import LaunchError
+from launch.errors import HostError, LaunchError
 from launch.record import run_folder
 from launch.record.run_folder import RunFolder, all_runs, find, state_dir
 from tests.failing_disk import every_rename_is_synced, failures_of
@@ -119,6 +119,13 @@ def test_an_old_run_with_a_damaged_record_hinders_no_new_one(
     new = RunFolder.create(tmp_path, JOB)
     assert [run.path for run in all_runs(tmp_path)] == [damaged, new.path]
     assert not over.exists()
+
+
+def test_a_task_without_a_host_is_damage_that_is_named(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, JOB)
+    run.add(tasks=[{"task": "master/0"}])
+    with pytest.raises(HostError, match="run.json: damaged: it has no task's host; remove "):
+        run.record()
 
 
 def test_only_the_owner_may_read_a_run(tmp_path: Path) -> None:

@@ -64,6 +64,29 @@ def test_a_reader_that_stands_still_holds_nobody_up() -> None:
         display.close()
 
 
+def test_a_pipe_that_does_not_block_gets_every_line() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    lines = [f"{i} {'x' * 50}" for i in range(5000)]  # more than a pipe holds
+    found: list[str] = []
+
+    def read() -> None:
+        with os.fdopen(reading) as stream:
+            found.extend(stream.read().splitlines())
+
+    with os.fdopen(writing, "w") as stream:
+        display = Display(stream)
+        for line in lines:
+            display.note(line)
+        time.sleep(0.5)  # the pipe is full
+        reader = threading.Thread(target=read)
+        reader.start()
+        display.close()
+        os.close(display._stream._fd)  # type: ignore[attr-defined]
+    reader.join(60)
+    assert found == lines
+
+
 def test_a_reader_that_has_gone_is_no_error() -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -1,10 +1,15 @@
 """The command line: how it describes a cluster, and what it refuses."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Union
 
 import pytest
 
 from launch.verbs.cli import main
+from tests.launch.launcher import ROOT
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -131,6 +136,32 @@ def test_a_misspelt_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_a_python_in_a_home_is_refused_with_the_ways_to_name_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rule = "must be a command, or a path on one line without ~: an absolute one, or one from"
+    with pytest.raises(SystemExit) as raised:
+        main(["plan", "--on", "local", "--python=~/venv/bin/python"])
+    assert raised.value.code == 2
+    assert f"argument --python: {rule}" in capsys.readouterr().err
+    file = tmp_path / "lab.yaml"
+    file.write_text("hosts: [a]\npython: ~/venv/bin/python\n")
+    code, output = run(capsys, "plan", "--cluster", str(file))
+    assert code == 2
+    assert output.startswith(f"error: {file}:2: python {rule} workdir, such as .venv/bin/python, ")
+
+
+@pytest.mark.parametrize("name", ["/abs/req.txt", "../req.txt", "a/../../req.txt"])
+def test_requirements_outside_of_the_checkout_are_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["setup", "--hosts", "a", "--requirements", name])
+    assert raised.value.code == 2
+    rule = "must be a file of the checkout (copy it there), such as requirements.lock, got"
+    assert f"--requirements: {rule} {name!r}\n" in capsys.readouterr().err
+
+
 def test_a_folder_in_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(["list", "--state-dir", "~no-one/x"])
@@ -149,3 +180,47 @@ def test_an_evaluator_stands_beside_a_chief(capsys: pytest.CaptureFixture[str]) 
     code, output = run(capsys, "plan", "--on", "local", "--evaluator")
     assert code == 0
     assert output.startswith("1 chief, 1 evaluator, 1 ps on 1 host (local)\n")
+
+
+def test_a_folder_that_the_system_refuses_is_named_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "/" + 300 * "x"
+    code, output = run(capsys, "list", "--state-dir", name)
+    assert (code, output) == (1, f"error: {name}: File name too long\n")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "word", "shown"),
+    [
+        ("utf-8", b"/data/\xff", b"/data/\\udcff"),
+        ("iso-8859-1", "/data/\u20ac".encode(), b"/data/\\u20ac"),
+        ("utf-8", "/data/\u20ac".encode(), "/data/\u20ac".encode()),
+        ("utf-8:surrogateescape", b"/data/\xff", b"/data/\xff"),
+    ],
+)
+def test_what_standard_output_cannot_show_is_an_escape(
+    encoding: str, word: bytes, shown: bytes
+) -> None:
+    words = ["-m", "launch", "plan", "--on", "local", "--", "--data-dir"]
+    env = {**os.environ, "PYTHONUTF8": "1", "PYTHONIOENCODING": encoding}
+    command: list[Union[str, bytes]] = [sys.executable, *words, word]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shown in done.stdout
+
+
+def test_without_standard_output_a_command_ends_as_usual() -> None:
+    command = 'exec >&-; exec "$0" -m launch plan --on local'
+    done = subprocess.run(["sh", "-c", command, sys.executable], cwd=ROOT, check=False)
+    assert done.returncode == 0
+
+
+def test_without_a_temporary_folder_init_says_so_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    code, output = run(capsys, "init", "--on", "local", "--out", str(tmp_path / "lab.yaml"))
+    assert code == 1
+    assert output.splitlines()[-1].startswith(f"error: {tmp_path}/none/tmp")
+    assert output.splitlines()[-1].endswith(": No such file or directory")

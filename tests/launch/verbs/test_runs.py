@@ -239,6 +239,20 @@ def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
     assert not [pid for pid in begun.read_text().split() if Path(f"/proc/{pid}").exists()]
 
 
+def test_a_run_whose_mark_cannot_be_written_does_not_keep_others_from_being_cleaned(
+    launcher: Launcher,
+) -> None:
+    launcher.up(LOCAL, "--", "steps=1")
+    launcher.up(LOCAL, "--", "steps=1")
+    first, second = sorted(launcher.state.iterdir())
+    (first / "clean").symlink_to("nowhere/clean")
+    output = launcher.verb("clean", exit_code=1).splitlines()
+    words = "cleaned, but"
+    assert f"run {second.name}: nothing was left" in output
+    assert f"error: run {first.name}: {words} {first}/clean: No such file or directory" in output
+    assert (second / "clean").exists()
+
+
 def of_login1(launcher: Launcher) -> RunFolder:
     """Makes it look as if the newest run had a launcher on another machine, which goes on."""
     folder = RunFolder(launcher.state / launcher.run_id())
@@ -310,6 +324,22 @@ def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
     output = launcher.verb("clean", "--run", run_id)
     assert output == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
     assert "delete tfjobs.kubeflow.org" in (tmp_path / "calls").read_text()
+
+
+def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    tfjob = json.dumps({"kind": "TFJob", "status": {"conditions": []}})
+    run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
+    words = f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: clean"
+    assert launcher.verb("status").splitlines()[0] == f"{words} --run {run_id}"
+    last = launcher.verb("attach", exit_code=1).splitlines()[-1]
+    assert last == f"error: {words} --run {run_id}"
+    (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
+    first = launcher.verb("status", exit_code=1).splitlines()[0]
+    assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
+    words = "whether its job goes on is not known: kubectl: it failed without an error message"
+    assert first.endswith(f"; {words}")
 
 
 @pytest.mark.parametrize("tfjob", ["", json.dumps({"kind": "TFJob", **SUCCEEDED})])

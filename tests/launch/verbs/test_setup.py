@@ -2,14 +2,17 @@
 
 import argparse
 import dataclasses
+import errno
 import hashlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -117,7 +120,7 @@ def test_a_bare_host_gets_the_code_and_the_records_and_the_second_time_nothing(
     assert run.lines[1].startswith("venv: python3 is the host's own Python")
     assert run.lines[3] == "records: 2 files copied (0.0 MiB)"
     found = {path: content for path, (_, content) in state(there).items()}
-    del found[LOCK_NAME]
+    del found[LOCK_NAME], found[f"data/{LOCK_NAME}"]
     assert found == {
         path: content for path, (_, content) in state(here).items() if not path.startswith(".git/")
     }
@@ -159,6 +162,7 @@ def test_records_that_differ_or_are_marked_are_replaced(here: Path, tmp_path: Pa
     (there / "data" / "INCOMPLETE").touch()
     Run(host(there), wanted(here)).go()
     contents = {name: content for name, (_, content) in state(there / "data").items()}
+    del contents[LOCK_NAME]
     assert contents == {name: content for name, (_, content) in state(here / "data").items()}
 
 
@@ -217,6 +221,18 @@ def test_a_working_directory_that_cannot_be_made_is_named(here: Path, tmp_path: 
     place = tmp_path / "file" / "x"
     with pytest.raises(HostError, match="choose another folder with --workdir"):
         Run(host(place), wanted(here)).go()
+
+
+def test_a_process_too_many_is_not_taken_for_a_missing_ssh(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    what = wanted(here)
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    with pytest.raises(HostError, match="^node1: connection: sh: Too many open files; raise `ulim"):
+        Run(host(tmp_path / "there"), what).go()
 
 
 def test_a_host_that_does_not_start_the_program_says_why(here: Path, tmp_path: Path) -> None:
@@ -328,6 +344,85 @@ def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
     first.close()
     thread.join()
     assert second.lines[1] == "code: 5 files copied (0.0 MiB)"
+
+
+def on_hosts_that_share_records(tmp_path: Path, what: Wanted, python: str = "python3") -> list[Run]:
+    """Returns a run for each of two hosts, which have working directories of their own."""
+    shared = dataclasses.replace(what, folder=str(tmp_path / "shared"))
+    names = ("node1", "node2")
+    return [Run(host(tmp_path / name, python, name), shared) for name in names]
+
+
+def test_of_hosts_that_share_records_one_copies_them_and_the_others_wait(
+    here: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    first = SetupClient(transport(), host(tmp_path / "first"), lambda event: None)
+    first.open()
+    first.ask("enter", workdir=str(tmp_path / "first"))
+    first.ask("hold", folder=str(shared))
+    runs = on_hosts_that_share_records(tmp_path, wanted(here))
+    threads = [threading.Thread(target=run.go) for run in runs]
+    for thread in threads:
+        thread.start()
+    words = f"records: waits for process {first._process.pid} on {socket.gethostname()}, which"
+    for run in runs:
+        wait_for(partial(run.lines.__getitem__, slice(3, 4)), "the line that it waits")
+        assert run.lines[3] == f"{words} prepares this folder"
+    assert sorted(path.name for path in shared.iterdir()) == [LOCK_NAME]
+    first.close()
+    for thread in threads:
+        thread.join()
+    last = sorted(run.lines[-1] for run in runs)
+    assert last == ["records: 2 files copied (0.0 MiB)", "records: are there"]
+    assert not (shared / "INCOMPLETE").exists()
+
+
+def test_of_hosts_that_share_records_one_makes_them_and_the_others_wait(
+    here: Path, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
+    python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\n{make}\n")
+    python.chmod(0o755)
+    runs = on_hosts_that_share_records(tmp_path, wanted(here, "synthetic"), str(python))
+    threads = [threading.Thread(target=run.go) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    last = sorted(run.lines[-1] for run in runs)
+    assert last == ["records: are there", "records: made from synthetic"]
+    waiting = [line for run in runs for line in run.lines if "records: waits for " in line]
+    assert len(waiting) == 1
+
+
+def test_complete_records_in_a_read_only_folder_need_no_lock(here: Path, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shutil.copytree(here / "data", shared)
+    shared.chmod(0o555)
+    before = state(shared)
+    for run in on_hosts_that_share_records(tmp_path, wanted(here)):
+        assert run.go()[3:] == ["records: are there"]
+    assert state(shared) == before
+
+
+def test_records_in_the_working_directory_itself_need_no_second_lock(
+    here: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    lines = Run(host(there), dataclasses.replace(wanted(here), folder=str(there))).go()
+    assert lines[3:] == ["records: 2 files copied (0.0 MiB)"]
+
+
+def test_a_folder_of_records_in_which_nothing_can_be_locked_gets_them_with_a_note(
+    here: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    (shared / LOCK_NAME).mkdir(parents=True)
+    lines = on_hosts_that_share_records(tmp_path, wanted(here))[0].go()
+    assert lines[3].startswith(f"records: no lock in {shared} (Is a directory): hosts that share")
+    assert lines[4] == "records: 2 files copied (0.0 MiB)"
 
 
 def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
@@ -504,6 +599,34 @@ def test_a_host_that_fails_is_named_and_the_others_are_finished(
     assert f"problem: node1: connection: {tmp_path}/node1: " in output
     assert output.splitlines()[-1] == ("1 failed, 1 ready; the same command goes on where it was")
     assert (tmp_path / "node2" / "data" / "manifest.json").exists()
+    assert checked == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
+    signum: signal.Signals,
+    checked: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Silent(AgentBackend):
+        transport = transport('echo \'cifar10-setup {"event": "hello"}\'; exec sleep 600')
+
+    monkeypatch.setattr(verb, "backend_named", lambda name: Silent())
+    monkeypatch.setattr(setup_client, "_CLOSE_SECS", 0.5)
+    names = ",".join(f"node{i}" for i in range(16))
+    cluster = from_hosts(names, python="python3", workdir=str(tmp_path / "there"))
+    told: list[float] = []
+
+    def tell() -> None:
+        told.append(time.monotonic())
+        os.kill(os.getpid(), signum)
+
+    threading.Timer(2.0, tell).start()
+    assert verb.setup(cluster, options()) == 128 + signum
+    assert time.monotonic() - told[0] < 5.0  # one after the other, they take 8 s
+    assert capsys.readouterr().out.endswith("stopped; the same command goes on where it was\n")
     assert checked == []
 
 

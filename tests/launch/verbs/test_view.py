@@ -68,3 +68,27 @@ def test_the_last_lines_of_all_tasks_are_in_the_order_of_their_times(
         "[worker/0 localhost] line of 102",
         "[master/0 localhost] line of 103",
     ]
+
+
+def test_a_folder_that_cannot_be_written_is_told_once_until_there_is_news(
+    folder: RunFolder, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    view = View(folder, live=False)
+
+    def after(secs: float) -> list[str]:
+        now[0] += secs
+        return [line for line in shown(view, capfd) if "elapsed" not in line]
+
+    assert after(60) == []  # there is room: the job may just wait
+    aside = folder.path.with_name("aside")
+    folder.path.rename(aside)
+    assert after(9) == []
+    words = "No such file or directory; nothing was written there for 10 s, so nothing new is shown"
+    assert after(2) == [f"{folder.path}: {words}; the job goes on"]
+    assert after(60) == []
+    aside.rename(folder.path)
+    folder.write_status({**rows("running"), "time": 5.0})
+    assert after(2) == []
+    assert view.blind == ""
