@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import posixpath
 import struct
 from typing import Any, Optional
 
@@ -51,6 +52,23 @@ class RecordSet:
     def has_validation(self) -> bool:
         """Whether a validation split was held out."""
         return self.counts.get(schema.VALIDATION, 0) > 0
+
+    def fingerprints(self) -> dict[str, list[str]]:
+        """Returns what identifies each file of the train and validation splits, in order, by split.
+
+        It is the manifest's SHA-256; without one, the file's name and size.
+        """
+        return {
+            split: [self._fingerprint(split, path) for path in self.files[split]]
+            for split in (schema.TRAIN, schema.VALIDATION)
+            if split in self.files
+        }
+
+    def _fingerprint(self, split: str, path: str) -> str:
+        name = posixpath.basename(path)
+        described = self.manifest["splits"].get(split, {"files": []})["files"]
+        known = {file["name"]: file.get("sha256") for file in described}
+        return str(known.get(name) or f"{name}, {tf.io.gfile.stat(path).length} bytes")
 
     def require(self, split: str) -> None:
         """Raises DataError if `split` has no records."""

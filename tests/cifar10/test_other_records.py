@@ -11,6 +11,7 @@ from PIL import Image
 
 from cifar10 import schema
 from data_prep import cli
+from tests.cifar10 import program
 from tests.cifar10.forks import Forks
 
 PER_CLASS = 4
@@ -83,3 +84,52 @@ def test_fastnet_keeps_the_projection_of_the_records_that_its_means_are_of(
     trained(forks, tmp_path, dark, "--model=fastnet", "--train-steps=2")
     for name, value in zip(names, first):
         np.testing.assert_array_equal(checkpoint(tmp_path, name), value)
+
+
+def test_a_run_that_goes_on_with_other_records_says_so_in_one_line(
+    tmp_path: Path, forks: Forks
+) -> None:
+    one, other = (
+        program.make_records(tmp_path / name, size) for name, size in (("a", 60), ("b", 50))
+    )
+    note = (
+        "note: these records differ from those that this run began with (train, validation); "
+        "images that trained it may now be in the validation split"
+    )
+
+    def said(data: Path, steps: int) -> list[str]:
+        words = ("--model=mlp", "--train-batch-size=10", f"--train-steps={steps}")
+        done = forks.run(*words, f"--data-dir={data}", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [line for line in done.stdout.splitlines() if line.startswith("note")]
+
+    path = tmp_path / "output/model.json"
+    assert said(one, 1) == said(one, 2) == []
+    first = json.loads(path.read_text())
+    files = json.loads((one / "manifest.json").read_text())["splits"]
+    assert first["records"] == {
+        split: [file["sha256"] for file in files[split]["files"]]
+        for split in ("train", "validation")
+    }
+    assert said(other, 3) == said(other, 4) == [note]
+    assert json.loads(path.read_text()) == first
+    # A note of an earlier version gets what it lacks.
+    del first["records"]
+    path.write_text(json.dumps(first))
+    assert said(other, 5) == said(other, 6) == []
+    assert said(one, 7) == [note]
+
+
+def test_an_evaluation_on_records_of_other_classes_is_refused(
+    bright: Path, tmp_path: Path, forks: Forks
+) -> None:
+    shapes = program.make_records(tmp_path / "shapes", 50)
+    trained(forks, tmp_path, bright, "--model=mlp", "--train-steps=1")
+    done = forks.run("--mode=evaluate", f"--data-dir={shapes}", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "error: output holds a model for which label 0 is 'airplane'; in these records it is "
+    )
+    assert done.stderr.count("\n") == 1
+    done = forks.run("--mode=evaluate", f"--data-dir={bright}", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -73,6 +73,18 @@ def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):
     assert records.manifest["class_names"][3] == "cat"
 
 
+def test_records_are_known_by_their_files(prepared_data, tutorial_data):
+    splits = json.loads((prepared_data / "manifest.json").read_text())["splits"]
+    assert open_records(str(prepared_data)).fingerprints() == {
+        split: [file["sha256"] for file in splits[split]["files"]]
+        for split in ("train", "validation")
+    }
+    size = (tutorial_data / "train.tfrecords").stat().st_size
+    assert open_records(str(tutorial_data)).fingerprints()["train"] == [
+        f"train.tfrecords, {size} bytes"
+    ]
+
+
 def test_the_records_there_are_count_not_the_published_number(tmp_path):
     # The tutorial wrote 40,000 training records and believed in 45,000.
     record_files.write_numbered(tmp_path, "train", 40)
