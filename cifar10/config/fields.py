@@ -357,7 +357,8 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
 
     checkpoint_steps: Optional[int] = setting(
         None,
-        "steps between checkpoints, each followed by validation (default: an epoch)",
+        "steps between checkpoints, each followed by validation (default: an epoch, or a 500th of "
+        "the run if that is longer)",
         group="reporting",
         at_least=1,
     )
