@@ -108,8 +108,6 @@ def _train_and_evaluate(
     unused = checkpoint and init_checkpoint.describe_unused(config, checkpoint)
     if unused:
         say(unused)
-    if checkpoint is None:
-        recovery.set_older_aside(_files_of_a_run(config), say)
     ended = goals.ended_before(config, done.step)
     if cluster:
         # A master whose last step is saved needs no other task.
@@ -123,6 +121,8 @@ def _train_and_evaluate(
         say(start.describe())
     try:
         _note_model(job, checkpoint, start)
+        if checkpoint is None:  # Not earlier: a run that is refused leaves all files as they are.
+            recovery.set_older_aside(_files_of_a_run(config), say)
         _run_job(job, stop, started, checkpoint, cluster, check_owner)
     except Stopped:
         saved = checkpoints.latest(config.output_place)
