@@ -243,10 +243,13 @@ def apply_update(
     # be sent to another machine.
     with tf.device(state.device), tf.control_dependencies(begun):
         with tf.control_dependencies(updates):
+            before = [state.step.read_value()] if state.lookahead else []
+        with tf.control_dependencies([*updates, *before]):
             applied = _apply_gradients(state, gradients)
         if state.lookahead:
             with tf.control_dependencies([applied]):
-                applied = state.lookahead.pull(state.step.read_value())
+                step = state.step.read_value()
+                applied = state.lookahead.pull(step, counted=step > before[0])
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)
