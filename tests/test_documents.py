@@ -76,7 +76,12 @@ def test_fields_of_a_file_and_of_a_page_are_compared_both_ways() -> None:
 
 
 def test_a_field_in_capitals_stands_for_any_key() -> None:
-    common = {"class_names": ["a", "b"], "init_checkpoint": None, "resize": None}
+    common = {
+        "class_names": ["a", "b"],
+        "init_checkpoint": None,
+        "resize": None,
+        "records": {"train": ["c"]},
+    }
     settings = {"settings": {"model": "mlp", "hidden_units": 100}, **common}
     assert documents.check_fields("docs/outputs.md", "model.json", settings) == ([], [])
     deeper = {"settings": {"model": {"name": "mlp"}}, **common}

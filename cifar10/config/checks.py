@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from cifar10 import models
-from cifar10.config.fields import ConfigFields
+from cifar10.config.fields import MODES_THAT_EVALUATE, ConfigFields
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
 
@@ -107,8 +107,14 @@ def check_towers(config: ConfigFields, num_towers: int) -> None:
 
 def _check_paths(config: ConfigFields) -> None:
     for name in ("data_dir", "output_dir", "log_dir", "work_dir", "checkpoint", "init_checkpoint"):
-        if getattr(config, name) == "":
+        value = getattr(config, name)
+        if value == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
+        if value is not None and not _is_utf8(value):
+            raise ConfigError(
+                f"{flag_name(name)} must be UTF-8, as TensorFlow's paths are, got {value!r}; "
+                "rename it"
+            )
     for name in ("output_dir", "checkpoint", "init_checkpoint"):
         value = getattr(config, name)
         path = "" if value is None else config.place(value)
@@ -118,6 +124,15 @@ def _check_paths(config: ConfigFields) -> None:
                 f"{flag_name(name)} must not contain *, ?, [ or \\, which TensorFlow takes for "
                 f"patterns, got {path}"
             )
+
+
+def _is_utf8(path: str) -> bool:
+    """Returns whether a path is UTF-8; Python has surrogates in place of other bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse(message: str) -> None:
@@ -186,6 +201,13 @@ def _check_contradictions(config: ConfigFields) -> None:
         )
     if config.mode != "predict" and config.json:
         _refuse(f"--json is for --mode predict, got --mode {config.mode}; leave it out")
+    if config.test_time_augmentation and config.mode not in MODES_THAT_EVALUATE:
+        _refuse(
+            "--test-time-augmentation is for training and --mode evaluate, got --mode "
+            f"{config.mode}; leave it out"
+        )
+    if config.decay_biases and config.weight_decay == 0:
+        _refuse("--decay-biases has nothing to decay by: --weight-decay is 0; leave it out")
     if config.mode == "train_and_evaluate" and config.checkpoint is not None:
         _refuse(
             "--checkpoint is for --mode evaluate, predict and export; training continues by "

@@ -20,7 +20,8 @@ from cifar10.models.resnet import ResNetSettings
 from cifar10.settings import setting
 
 MODES = ("train_and_evaluate", "evaluate", "predict", "export")
-MODES_WITH_KERNELS = ("train_and_evaluate", "evaluate")  # that may use `cifar10.ops.kernels`
+MODES_THAT_EVALUATE = ("train_and_evaluate", "evaluate")
+MODES_WITH_KERNELS = MODES_THAT_EVALUATE  # that may use `cifar10.ops.kernels`
 PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("momentum", "nesterov", "adam", "muon")
 CROP_FILLS = ("zeros", "reflect")
@@ -357,7 +358,8 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
 
     checkpoint_steps: Optional[int] = setting(
         None,
-        "steps between checkpoints, each followed by validation (default: an epoch)",
+        "steps between checkpoints, each followed by validation (default: an epoch, or a 500th of "
+        "the run if that is longer)",
         group="reporting",
         at_least=1,
     )

@@ -5,13 +5,13 @@ names of the fields of `cifar10.config.fields.ConfigFields`.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from cifar10 import models, schema
 from cifar10.config import settings_file
-from cifar10.config.fields import MODES, MODES_WITH_KERNELS
+from cifar10.config.fields import MODES, MODES_THAT_EVALUATE, MODES_WITH_KERNELS
 from cifar10.config.values import nearest
 from cifar10.errors import ConfigError
 
@@ -165,8 +165,16 @@ class _Need(NamedTuple):
       value: value of the recipe's setting to which the condition is limited; None: all values.
     """
 
-    others: Mapping[str, Collection[Any]]
+    others: Mapping[str, Container[Any]]
     value: Any = None
+
+
+class _AboveZero:
+    """All positive numbers."""
+
+    def __contains__(self, number: Any) -> bool:
+        """Returns whether a number is one of them."""
+        return bool(number > 0)
 
 
 def _needs() -> Mapping[str, _Need]:
@@ -181,6 +189,8 @@ def _needs() -> Mapping[str, _Need]:
         "checkpoint": _Need({"mode": MODES[1:]}),
         "kernels": _Need({"mode": MODES_WITH_KERNELS}),
         "json": _Need({"mode": ("predict",)}),
+        "test_time_augmentation": _Need({"mode": MODES_THAT_EVALUATE}),
+        "decay_biases": _Need({"weight_decay": _AboveZero()}),
         **{name: _Need({"model": owners}) for name, owners in models.owners().items()},
         "batch_norm_decay": _Need(normalised),
         "batch_norm_epsilon": _Need(normalised),

@@ -192,9 +192,9 @@ def shuffled_indices(start: Any, batch_size: int, count: int, seed: int) -> Any:
     """
     positions = _positions(start, batch_size)
     epochs = positions // count
-    # A cipher on [0, count) computes each place of the permutation without a buffer, in a time that
-    # does not depend on the count. tf.random.experimental.index_shuffle uses this op; here each
-    # index has its own seed.
+    # A cipher computes each place of the permutation without a buffer: it permutes at least 2^16
+    # numbers, and is applied again until its result is below `count`.
+    # tf.random.experimental.index_shuffle uses this op; here each index has its own seed.
     return tf.raw_ops.RandomIndexShuffle(
         index=positions % count,
         seed=_cipher_keys(seed, epochs),

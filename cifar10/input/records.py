@@ -1,9 +1,12 @@
 """Opens a data folder: finds the splits' files, counts records, reads the manifest."""
 
+import contextlib
 import dataclasses
 import json
 import math
+import posixpath
 import struct
+from collections.abc import Iterator
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
@@ -52,6 +55,23 @@ class RecordSet:
         """Whether a validation split was held out."""
         return self.counts.get(schema.VALIDATION, 0) > 0
 
+    def fingerprints(self) -> dict[str, list[str]]:
+        """Returns what identifies each file of the train and validation splits, in order, by split.
+
+        It is the manifest's SHA-256; without one, the file's name and size.
+        """
+        return {
+            split: [self._fingerprint(split, path) for path in self.files[split]]
+            for split in (schema.TRAIN, schema.VALIDATION)
+            if split in self.files
+        }
+
+    def _fingerprint(self, split: str, path: str) -> str:
+        name = posixpath.basename(path)
+        described = self.manifest["splits"].get(split, {"files": []})["files"]
+        known = {file["name"]: file.get("sha256") for file in described}
+        return str(known.get(name) or f"{name}, {_size(path)} bytes")
+
     def require(self, split: str) -> None:
         """Raises DataError if `split` has no records."""
         if not self.counts.get(split):
@@ -76,8 +96,8 @@ def open_records(data_dir: str) -> RecordSet:
       The records, of at least one split.
 
     Raises:
-      DataError: there are no records, files are missing or of another size or format, the records
-        are half-written, or a channel has the same value in all training images.
+      DataError: there are no records, files are missing, unreadable or of another size or format,
+        the records are half-written, or a channel has the same value in all training images.
     """
     try:
         names = sorted(tf.io.gfile.listdir(data_dir))
@@ -199,13 +219,37 @@ def _check_against_manifest(
             path = tf.io.gfile.join(data_dir, described["name"])
             if path not in files.get(split, ()):
                 raise DataError(f"{path} is missing; run the data_prep command again")
-            size = tf.io.gfile.stat(path).length
+            size = _size(path)
             if size != described["bytes"]:
                 raise DataError(
                     f"{path} has {size:,} bytes, the manifest says {described['bytes']:,}; "
                     "run data_prep with --force"
                 )
     return counts
+
+
+def _size(path: str) -> int:
+    """Returns the size of a file in bytes, after its first byte has been read.
+
+    Raises:
+      DataError: it cannot be read.
+    """
+    with _readable(path), tf.io.gfile.GFile(path, "rb") as file:
+        file.read(1)
+        return int(file.size())
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Raises DataError for what TensorFlow says of a file that cannot be read."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        reason = error.message.rpartition("; ")[2]
+        raise DataError(
+            f"{path} cannot be read: {reason}; make it a readable file, or run the data_prep "
+            "command again"
+        ) from error
 
 
 def _stand_in(counts: dict[str, int]) -> dict[str, Any]:
@@ -222,10 +266,10 @@ def count_records(path: str) -> int:
     """Counts the records of a TFRecord file by their length fields, without parsing them.
 
     Raises:
-      DataError: the file ends inside a record.
+      DataError: the file ends inside a record, or cannot be read.
     """
     count, position = 0, 0
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with _readable(path), tf.io.gfile.GFile(path, "rb") as file:
         data = file.read()
     while position < len(data):
         end = position + _HEADER.size

@@ -3,8 +3,9 @@
 Zhang et al. 2019 (arXiv:1907.08610), with the decay of airbench94 (Jordan 2024, arXiv:2404.00498,
 section 3.4): the decay grows with the cube of the progress of the run, so the average forgets the
 early steps and smooths the late ones. After each pull, training continues from the average. The
-final weights are the average, even if training ends before its last step; a run that continues
-after that continues from the average, as after any pull.
+weights of the last step are the average, and so are those of a run that --max-minutes or an
+evaluator's goal ends before; a run that continues after that continues from the average, as after
+any pull. A goal of the process that trains keeps the checkpoint whose validation reached it.
 """
 
 from collections.abc import Sequence
@@ -34,18 +35,20 @@ class Lookahead:
         self._every, self._pieces, self._total = config.lookahead_steps, pieces, total_steps
         self.averages = [_average_of(piece) for piece in pieces]
 
-    def pull(self, step: Any) -> Any:
+    def pull(self, step: Any, counted: Any = True) -> Any:
         """Returns the op that, every few steps, updates the averages and resets the pieces to them.
 
         Args:
           step: the global step after the update, an int64 scalar tensor.
+          counted: whether the update was counted as a step, a bool scalar tensor; one that was
+            skipped since its gradients overflow is not, and pulls nothing.
         """
         is_round = tf.equal(step % self._every, 0)
         progress = tf.cast(step / self._total, tf.float32)
         # Steps after a run's last regular pull are not included in the average.
         decay = tf.where(is_round, _DECAY**self._every * progress**3, 1.0)
         due = is_round | ((step >= self._total) & self._has_average(step))
-        return self._pull_all(due, decay)
+        return self._pull_all(counted & due, decay)
 
     def end(self, step: Any) -> Any:
         """Returns the op that sets the pieces to their averages if training ends early.

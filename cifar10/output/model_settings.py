@@ -1,4 +1,4 @@
-"""model.json: the settings of the model in an output folder.
+"""model.json: the settings of the model in an output folder, and the records that it began with.
 
 Training writes the settings that its checkpoints depend on. A run that continues must have the same
 or equivalent settings. Evaluation, prediction and export read them from the file, so that the user
@@ -8,7 +8,7 @@ does not have to repeat them.
 import dataclasses
 import posixpath
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
@@ -22,7 +22,7 @@ from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
 from cifar10.settings import flag_name
 
 _NAME = "model.json"
-_START = "init_checkpoint"
+_START, _RECORDS = "init_checkpoint", "records"
 
 _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
 # Those that decide how the network was trained, or what it computes, but not its variables.
@@ -37,6 +37,7 @@ def write(
     start: Optional[dict[str, Any]] = None,
     *,
     resize: Optional[str] = None,
+    records: Optional[Mapping[str, Sequence[str]]] = None,
 ) -> None:
     """Writes the settings and class names of the model that is about to be trained.
 
@@ -45,6 +46,7 @@ def write(
       class_names: the classes in the order of the labels.
       start: where the run's first weights come from, by --init-checkpoint; None: they are random.
       resize: how data_prep resized the images, one of RESIZES; None: it did not.
+      records: what identifies the files that the run began with, by split; None: it is unknown.
 
     Raises:
       ConfigError: the output folder has checkpoints of another model or of other classes.
@@ -53,7 +55,7 @@ def write(
     path = tf.io.gfile.join(place, _NAME)
     if tf.io.gfile.exists(path) and checkpoints.has_any(place):
         found = _read(path)
-        _check_classes(place, found["class_names"], class_names)
+        _check_same(place, found["class_names"], class_names)
         # Files from versions without lookahead do not have this setting.
         noted = {"lookahead_steps": 0, **found["settings"]}
         for name, value in settings.items():
@@ -64,11 +66,27 @@ def write(
                     f"this run has {value}; say {flag_name(name)}={before} to continue it, or "
                     "name another --output-dir"
                 )
-    note = {"settings": settings, "class_names": class_names, "resize": resize, _START: start}
-    write_json(path, note)
+    note = {"settings": settings, "class_names": class_names, "resize": resize}
+    write_json(path, {**note, _START: start, _RECORDS: records})
 
 
-def _check_classes(place: str, before: Sequence[str], now: Sequence[str]) -> None:
+def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
+    """Checks that records have the classes of the checkpoint; without model.json, does nothing.
+
+    Args:
+      config: the settings, with the checkpoint or the output folder.
+      class_names: the classes of the records, in the order of the labels.
+
+    Raises:
+      ConfigError: a label stands for another class.
+      UserError: model.json is damaged.
+    """
+    path = _note_of_checkpoint(config)
+    if path is not None:
+        _check_same(posixpath.dirname(path), _read(path)["class_names"], class_names)
+
+
+def _check_same(place: str, before: Sequence[str], now: Sequence[str]) -> None:
     """Raises ConfigError if a label does not stand for the class for which it stood before."""
     changed = [(old, new) for old, new in zip(before, now) if old != new]
     if changed:
@@ -82,9 +100,22 @@ def _check_classes(place: str, before: Sequence[str], now: Sequence[str]) -> Non
 
 def started_from(config: TrainConfig) -> Optional[dict[str, Any]]:
     """Returns where the run's first weights came from; None if they were random."""
-    path = tf.io.gfile.join(config.output_place, _NAME)
-    start = _read(path).get(_START) if tf.io.gfile.exists(path) else None
+    start = _own(config).get(_START)
     return dict(start) if start else None
+
+
+def began_with(config: TrainConfig) -> Optional[dict[str, list[str]]]:
+    """Returns what identifies the files that the run began with, by split; None if it is unknown.
+
+    Files of versions that did not note it do not have it.
+    """
+    return _own(config).get(_RECORDS)
+
+
+def _own(config: TrainConfig) -> dict[str, Any]:
+    """Returns the content of the output folder's model.json; without that file, nothing."""
+    path = tf.io.gfile.join(config.output_place, _NAME)
+    return _read(path) if tf.io.gfile.exists(path) else {}
 
 
 def other_flags(config: TrainConfig, checkpoint: str) -> str:
@@ -159,7 +190,19 @@ def _read(path: str) -> dict[str, Any]:
         raise UserError(f"{path} is damaged (it has no class names); move it away or mend it")
     if note.get("resize") not in (None, *RESIZES):
         raise UserError(f"{path} is damaged (its resize is unknown); move it away or mend it")
+    if not _are_records(note.get(_RECORDS)):
+        raise UserError(f"{path} is damaged (its records are no names); move it away or mend it")
     return dict(note)
+
+
+def _are_records(value: Any) -> bool:
+    """Returns whether a value is what `began_with` returns."""
+    if value is None:
+        return True
+    return isinstance(value, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+        for names in value.values()
+    )
 
 
 def _is_setting(name: str, value: Any) -> bool:

@@ -20,7 +20,14 @@ from cifar10.errors import ConfigError, TrainingError, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
-from cifar10.output import checkpoints, folder_lock, recovery, run_owner, run_status
+from cifar10.output import (
+    checkpoints,
+    folder_lock,
+    model_settings,
+    recovery,
+    run_owner,
+    run_status,
+)
 from cifar10.output.history import VALIDATION_FILE_NAME, History, validations
 from cifar10.output.metrics import EVALUATOR_FILE_NAME
 from cifar10.run import goals, results
@@ -74,6 +81,7 @@ def _evaluate_until_end(
         if note["master_validates"]:
             say("evaluator ends: training is over, and the master has evaluated by itself")
             return
+        model_settings.check_classes(config, job.class_names)
         rows = History.load(config.output_place, note["ended_at_step"]).train
         history = History(None, rows, run.history.validation, run.history.metrics)
         trained_by, seconds = results.read_process(config), time.monotonic() - started
@@ -192,6 +200,7 @@ class _Run:
         checkpoint = checkpoints.latest(place)
         if checkpoint is None:
             return
+        model_settings.check_classes(self.job.config, self.job.class_names)
         if not tf.io.gfile.exists(tf.io.gfile.join(place, VALIDATION_FILE_NAME)):
             # A new run may have begun, which has renamed the file.
             self.history.validation = validations(place, checkpoints.latest_step(place))

@@ -25,6 +25,8 @@ from cifar10.step.params import ModelParams
 from cifar10.tf_internals.evaluation_folder import log_evaluations
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
+MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
+
 
 @dataclasses.dataclass(frozen=True)
 class Job:
@@ -249,12 +251,13 @@ def evaluation_input(job: Job, split: str) -> Any:
 def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
     """Returns the steps between checkpoints: --checkpoint-steps, by default about an epoch.
 
-    The default divides the run into about equal parts, one per epoch.
+    The default divides the run into about equal parts, one per epoch, but MOST_CHECKPOINTS at most:
+    epochs of few images take less time than a checkpoint and its validation.
     """
     if config.checkpoint_steps is not None:
         return config.checkpoint_steps
     epochs = max(1, round(params.total_steps * params.examples_per_step / params.num_examples))
-    return math.ceil(params.total_steps / epochs)
+    return math.ceil(params.total_steps / min(epochs, MOST_CHECKPOINTS))
 
 
 def open_output(config: TrainConfig) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
@@ -107,8 +108,6 @@ def _train_and_evaluate(
     unused = checkpoint and init_checkpoint.describe_unused(config, checkpoint)
     if unused:
         say(unused)
-    if checkpoint is None:
-        recovery.set_older_aside(_files_of_a_run(config), say)
     ended = goals.ended_before(config, done.step)
     if cluster:
         # A master whose last step is saved needs no other task.
@@ -121,8 +120,9 @@ def _train_and_evaluate(
         job = job.with_first_values(start.values)
         say(start.describe())
     try:
-        origin = model_settings.started_from(config) if checkpoint else start and start.as_dict()
-        model_settings.write(config, job.class_names, origin, resize=records.resize)
+        _note_model(job, checkpoint, start)
+        if checkpoint is None:  # Not earlier: a run that is refused leaves all files as they are.
+            recovery.set_older_aside(_files_of_a_run(config), say)
         _run_job(job, stop, started, checkpoint, cluster, check_owner)
     except Stopped:
         saved = checkpoints.latest(config.output_place)
@@ -131,6 +131,44 @@ def _train_and_evaluate(
         raise
     finally:
         job.close()
+
+
+def _note_model(
+    job: Job, checkpoint: Optional[str], start: Optional[init_checkpoint.Start]
+) -> None:
+    """Writes model.json; says so if a run continues on other records than it began with.
+
+    Args:
+      job: the job that is about to train.
+      checkpoint: the checkpoint from which it continues; None: a new run begins.
+      start: the weights of --init-checkpoint, for a new run.
+    """
+    config, records = job.config, job.records
+    origin, now = start and start.as_dict(), records.fingerprints()
+    before = None
+    if checkpoint:
+        origin, before = model_settings.started_from(config), model_settings.began_with(config)
+    model_settings.write(
+        config, job.class_names, origin, resize=records.resize, records=before or now
+    )
+    if before and before != now:
+        say(describe_other_records(before, now))
+
+
+def describe_other_records(
+    before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
+) -> str:
+    """Returns the line of a run that continues on other records.
+
+    Args:
+      before: what identifies the files that the run began with, by split.
+      now: what identifies those of now.
+    """
+    splits = [one for one in (TRAIN, VALIDATION) if before.get(one) != now.get(one)]
+    line = f"note: these records differ from those that this run began with ({', '.join(splits)})"
+    if VALIDATION not in now:
+        return line
+    return f"{line}; images that trained it may now be in the validation split"
 
 
 def _files_of_a_run(config: TrainConfig) -> list[str]:

@@ -62,8 +62,6 @@ def build_step(images: tf.Tensor, labels: tf.Tensor, params: ModelParams) -> tra
       labels: the true classes, int64 [N].
       params: settings, devices, data statistics.
     """
-    # So that the checkpoint contains them.
-    channel_variables(params, params.place.variable_devices[0])
     return training_step.build(models.network(params.config), images, labels, params)
 
 

@@ -24,9 +24,10 @@ class ModelParams:
       plan: this machine's devices.
       num_examples: the number of images in the training split.
       total_steps: the global step at which training ends.
-      channel_mean: the mean of each channel over the training images, 3 numbers in [0, 255]; kept
-        in the checkpoint for evaluation and export.
-      channel_deviation: the standard deviation of each channel, 3 numbers; kept there too.
+      channel_mean: the mean of each channel over the training images, 3 numbers in [0, 255]. A new
+        run standardises images by it and keeps it in its checkpoints; a run that continues,
+        evaluation and export standardise them by what the checkpoint holds.
+      channel_deviation: the standard deviation of each channel, 3 numbers; likewise.
       replication: this process's place among those that train; None: it trains alone.
       values_from_data: initial values that are computed from the training images or read from
         --init-checkpoint, arrays of the variables' shapes by variable name.

@@ -12,11 +12,11 @@ from cifar10.step.params import ModelParams
 def channel_variables(params: ModelParams, device: str) -> tuple[tf.Variable, tf.Variable]:
     """Returns variables of the training images' channel means and deviations, float32 [3] each.
 
-    They are saved with the weights, so that evaluation, prediction and export need only the
-    checkpoint.
+    They are saved with the weights, which belong to them: evaluation, prediction and export need
+    only the checkpoint, and a run that continues on other records standardises these likewise.
 
     Args:
-      params: the initial values of both variables.
+      params: the initial values of both variables, at the beginning of a run.
       device: the device of both variables.
     """
     with tf.variable_scope("input", reuse=tf.AUTO_REUSE), tf.device(device):
@@ -33,6 +33,33 @@ def channel_variables(params: ModelParams, device: str) -> tuple[tf.Variable, tf
                 ("channel_mean", params.channel_mean),
                 ("channel_deviation", params.channel_deviation),
             )
+        )
+    return mean, deviation
+
+
+def training_channels(params: ModelParams) -> tuple[tf.Variable, tf.Variable]:
+    """Returns the variables by which a training step standardises images, float32 [3] each.
+
+    If `channel_variables` are on another machine, they are local copies of them, which each session
+    makes when it begins. So no step has to fetch them.
+
+    Args:
+      params: the initial values, and the devices of this process and of the variables.
+    """
+    task, home = params.place.task_device, params.place.variable_devices[0]
+    saved = channel_variables(params, home)
+    if home.startswith(task):
+        return saved
+    with tf.variable_scope("input"), tf.device(f"{task}/device:CPU:0"):
+        mean, deviation = (
+            tf.get_variable(
+                f"own_{name}",
+                initializer=variable.read_value(),
+                trainable=False,
+                use_resource=True,
+                collections=[tf.GraphKeys.LOCAL_VARIABLES],
+            )
+            for name, variable in zip(("channel_mean", "channel_deviation"), saved)
         )
     return mean, deviation
 

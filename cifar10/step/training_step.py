@@ -1,7 +1,7 @@
 """One training step, from a batch to new weights; the file reads from top to bottom."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -13,7 +13,7 @@ from cifar10.step import saving, towers
 from cifar10.step.gradients import average_gradients, average_moments, tower_gradients
 from cifar10.step.losses import cross_entropy
 from cifar10.step.params import ModelParams
-from cifar10.step.standardise import standardiser
+from cifar10.step.standardise import standardiser, training_channels
 from cifar10.step.state import TrainingState
 from cifar10.weights.packed import Layout, Slices
 from cifar10.weights.spec import Recorder, Spec
@@ -108,7 +108,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
     parts = towers.build_towers(
         model,
         layers,
-        standardiser(params.channel_mean, params.channel_deviation),
+        _standardiser(params),
         images,
         labels,
         place.tower_devices,
@@ -133,6 +133,13 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 
     _keep_for_hooks(state)
     return Step(loss, _report(done, state), state)
+
+
+def _standardiser(params: ModelParams) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns the function by which each tower standardises its images; see `standardiser`."""
+    mean, deviation = training_channels(params)
+    with tf.device(mean.device):  # Not even on a GPU is it worth the time for six numbers.
+        return standardiser(mean.read_value(), deviation.read_value())
 
 
 def _count_batch(images: tf.Tensor, labels: tf.Tensor, task_device: str) -> tf.Tensor:
@@ -236,10 +243,13 @@ def apply_update(
     # be sent to another machine.
     with tf.device(state.device), tf.control_dependencies(begun):
         with tf.control_dependencies(updates):
+            before = [state.step.read_value()] if state.lookahead else []
+        with tf.control_dependencies([*updates, *before]):
             applied = _apply_gradients(state, gradients)
         if state.lookahead:
             with tf.control_dependencies([applied]):
-                applied = state.lookahead.pull(state.step.read_value())
+                step = state.step.read_value()
+                applied = state.lookahead.pull(step, counted=step > before[0])
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)

@@ -62,7 +62,9 @@ _SETTINGS = {
     "model": "resnet", "batch_norm": "tower", "batch_norm_epsilon": 1e-5, "optimizer": "nesterov",
     "lookahead_steps": 0, "num_layers": 8,
 }  # fmt: skip
-_MODEL = {"settings": _SETTINGS, "class_names": list(schema.CLASS_NAMES)}
+_MODEL = {
+    "settings": _SETTINGS, "class_names": list(schema.CLASS_NAMES), "records": {"train": ["a"]},
+}  # fmt: skip
 
 
 def _read_model(data: bytes, folder: Path) -> None:

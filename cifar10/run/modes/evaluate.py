@@ -13,7 +13,7 @@ from cifar10.host.console import say
 from cifar10.host.files import require_writable
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
-from cifar10.output import checkpoints
+from cifar10.output import checkpoints, model_settings
 from cifar10.run.hooks import summaries
 from cifar10.run.hooks.step_probe import ActivityHook
 from cifar10.run.hooks.training import StopEvaluationHook
@@ -141,13 +141,15 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     """Runs the mode: prints accuracy and loss of a checkpoint on the eval split.
 
     Raises:
-      ConfigError: TensorBoard's event files cannot be written.
+      ConfigError: the records have other classes than the model, or TensorBoard's event files
+        cannot be written.
       DataError: records are missing or damaged.
       UserError: there is no complete checkpoint.
       Stopped: a signal arrived.
     """
     records = open_records(config.data_place)
     records.require(EVAL)
+    model_settings.check_classes(config, records.manifest["class_names"])
     with contextlib.closing(start_job(config, records)) as job:
         checkpoint = checkpoints.find(config)
         require_writable(

@@ -1,13 +1,16 @@
 """Exports a SavedModel, from uint8 images or image files to classes and probabilities."""
 
+import contextlib
 import dataclasses
 import functools
 import time
+import uuid
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.errors import UserError
 from cifar10.host.console import say
 from cifar10.host.files import require_writable, sync, sync_tree
 from cifar10.input.decode import decode_batch
@@ -18,7 +21,9 @@ from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.model_fn import model_fn
 
 EXPORT_DIR = "export"
-_PART = ".part"  # folder of an unfinished export
+_PART = ".part"  # how the names of unfinished exports' folders begin
+# An export takes seconds: the folder of one that has changed nothing for so long was left behind.
+_LEFT_SECS = 3600.0
 IMAGES_SIGNATURE, ENCODED_SIGNATURE = "serving_default", "encoded"
 
 
@@ -54,12 +59,43 @@ def export(job: Job, checkpoint: str) -> str:
     Returns:
       The folder, `export/SECONDS` in the output folder, with a higher number than any there; it
       appears only when it is complete.
+
+    Raises:
+      UserError: the checkpoint is damaged, or another process has removed what was written.
     """
     parent = tf.io.gfile.join(job.config.output_place, EXPORT_DIR)
-    folder = _next_folder(parent)
-    part = tf.io.gfile.join(parent, _PART)
-    if tf.io.gfile.exists(part):  # left by an export that was killed
-        tf.io.gfile.rmtree(part)
+    part = _own_part(parent)
+    try:
+        _write(job, checkpoint, part)
+        folder = _give_number(part, parent)
+    finally:
+        if tf.io.gfile.exists(part):
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rmtree(part)
+    sync(parent)
+    return folder
+
+
+def _own_part(parent: str) -> str:
+    """Makes a folder for this process's unfinished export; removes those of killed processes."""
+    part = str(tf.io.gfile.join(parent, f"{_PART}-{uuid.uuid4().hex}"))
+    tf.io.gfile.makedirs(part)
+    # Only the file system's own times are compared, so the machines' clocks may differ.
+    left_before = tf.io.gfile.stat(part).mtime_nsec - int(_LEFT_SECS * 1e9)
+    for name in tf.io.gfile.listdir(parent):
+        other = tf.io.gfile.join(parent, name)
+        with contextlib.suppress(tf.errors.NotFoundError):  # Its process has just finished it.
+            if name.startswith(_PART) and tf.io.gfile.stat(other).mtime_nsec < left_before:
+                tf.io.gfile.rmtree(other)
+    return part
+
+
+def _write(job: Job, checkpoint: str, part: str) -> None:
+    """Writes the SavedModel into the folder `part`, which is empty, and waits for the disk.
+
+    Raises:
+      UserError: another process has removed what was written.
+    """
     with (
         clear_errors(job.config),
         tf.Graph().as_default(),
@@ -73,10 +109,23 @@ def export(job: Job, checkpoint: str) -> str:
             session, [tf.saved_model.tag_constants.SERVING], signatures, strip_default_attrs=True
         )
         builder.save()
+    if not tf.io.gfile.exists(tf.io.gfile.join(part, "variables", "variables.index")):
+        raise UserError(f"another process has removed files of {part}; export again")
     sync_tree(part)
-    tf.io.gfile.rename(part, folder)
-    sync(parent)
-    return folder
+
+
+def _give_number(part: str, parent: str) -> str:
+    """Renames a finished export; returns its new path."""
+    while True:
+        folder = _next_folder(parent)
+        try:
+            tf.io.gfile.rename(part, folder)
+        except tf.errors.OpError:
+            if not tf.io.gfile.exists(folder):
+                raise
+            # Another process has just taken this number.
+        else:
+            return folder
 
 
 def _portable(job: Job) -> Job:

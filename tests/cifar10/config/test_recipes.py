@@ -16,6 +16,12 @@ def test_a_recipe_is_a_configuration_that_names_it(name):
     assert config == TrainConfig(recipe=name, **RECIPES[name].settings)
 
 
+@pytest.mark.parametrize("words", [["--mode=predict", "cat.png"], ["--mode=export"]])
+def test_modes_that_do_not_evaluate_take_a_recipe_without_its_augmentation(words):
+    assert not parse(["--recipe=fast", *words]).test_time_augmentation
+    assert parse(["--recipe=fast", "--mode=evaluate"]).test_time_augmentation
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_printed_recipe_is_flags_that_give_the_same_settings(name, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -96,6 +102,8 @@ def test_a_flag_beats_the_recipe_wherever_it_stands():
 def test_a_flag_that_says_the_default_beats_the_recipe_too():
     assert parse(["--recipe=fast", "--flip=random", "--decay-biases=false"]).flip == "random"
     assert not parse(["--recipe=fast", "--decay-biases=false"]).decay_biases
+    assert not parse(["--recipe=fast", "--weight-decay=0"]).decay_biases
+    assert parse(["--recipe=fast", "--weight-decay=1e-3"]).decay_biases
 
 
 @pytest.mark.parametrize(

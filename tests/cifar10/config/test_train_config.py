@@ -70,6 +70,20 @@ def test_every_setting_says_what_it_is():
         ({"crop_padding": 32}, "--crop-padding must be at least 0 and below 32, got 32"),
         ({"seed": 2**31}, "--seed must be at least 0 and below 2147483648, got 2147483648"),
         ({"data_dir": ""}, "--data-dir must not be empty; leave it out for the default"),
+        *(
+            (
+                {name: "o\udcff"},
+                f"{flag} must be UTF-8, as TensorFlow's paths are, got 'o\\udcff'; rename it",
+            )
+            for name, flag in (
+                ("data_dir", "--data-dir"),
+                ("output_dir", "--output-dir"),
+                ("log_dir", "--log-dir"),
+                ("work_dir", "--work-dir"),
+                ("checkpoint", "--checkpoint"),
+                ("init_checkpoint", "--init-checkpoint"),
+            )
+        ),
         ({"output_dir": "runs/lr[0.1]"}, "--output-dir must not contain *, ?, [ or \\, which"),
         (
             {"work_dir": "/runs/a*", "data_dir": "/data"},
@@ -179,6 +193,19 @@ def test_a_setting_with_choices_takes_no_other():
         ({"mode": "predict"}, ["--mode predict needs image files"]),
         ({"json": True}, ["--json is for --mode predict, got --mode train_and_evaluate"]),
         ({"images": ("cat.png",)}, ["cat.png", "--mode predict", "train_and_evaluate"]),
+        (
+            {"mode": "export", "test_time_augmentation": True},
+            ["--test-time-augmentation is for training and --mode evaluate, got --mode export; "]
+            + ["leave it out"],
+        ),
+        (
+            {"mode": "predict", "images": ("cat.png",), "test_time_augmentation": True},
+            ["--test-time-augmentation is for training", "got --mode predict"],
+        ),
+        (
+            {"decay_biases": True, "weight_decay": 0.0},
+            ["--decay-biases has nothing to decay by: --weight-decay is 0; leave it out"],
+        ),
         ({"checkpoint": "output/model.ckpt-5"}, ["--checkpoint", "continues by itself"]),
         ({"mode": "export", "init_checkpoint": "output"}, ["--init-checkpoint is for training"]),
         ({"init_checkpoint": ""}, ["--init-checkpoint must not be empty"]),

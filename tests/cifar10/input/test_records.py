@@ -1,8 +1,12 @@
 """A data folder is understood, or refused in one line that names file, rule and way out."""
 
 import json
+import os
 import pathlib
 import shutil
+import subprocess
+import sys
+import tempfile
 from typing import Any, Callable
 
 import pytest
@@ -71,6 +75,18 @@ def test_the_tutorials_own_files_are_read_without_a_manifest(tutorial_data):
     assert records.channel_deviation == CIFAR10_DEVIATION
     assert records.manifest["source"]["kind"] == "unknown"
     assert records.manifest["class_names"][3] == "cat"
+
+
+def test_records_are_known_by_their_files(prepared_data, tutorial_data):
+    splits = json.loads((prepared_data / "manifest.json").read_text())["splits"]
+    assert open_records(str(prepared_data)).fingerprints() == {
+        split: [file["sha256"] for file in splits[split]["files"]]
+        for split in ("train", "validation")
+    }
+    size = (tutorial_data / "train.tfrecords").stat().st_size
+    assert open_records(str(tutorial_data)).fingerprints()["train"] == [
+        f"train.tfrecords, {size} bytes"
+    ]
 
 
 def test_the_records_there_are_count_not_the_published_number(tmp_path):
@@ -232,6 +248,64 @@ def test_images_without_variation_in_a_channel_are_refused(copy):
     change = edit(lambda manifest: manifest.update(channel_deviation=[60.0, 0.0, 60.0]))
     path.write_text(change(path.read_text()))
     assert "have the same value everywhere in a channel" in refusal(copy)
+
+
+def make_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def make_dangling(path):
+    path.unlink()
+    path.symlink_to(path.parent / "gone")
+
+
+@pytest.mark.parametrize("data", ["prepared_data", "tutorial_data"])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [(make_folder, "Is a directory"), (make_dangling, "No such file or directory")],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(
+    request, tmp_path, data, damage, reason
+):
+    shutil.copytree(request.getfixturevalue(data), tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "validation.tfrecords"
+    damage(path)
+    assert refusal(tmp_path) == (
+        f"{path} cannot be read: {reason}; make it a readable file, or run the data_prep command "
+        "again"
+    )
+
+
+AS_NOBODY = """
+import os, sys
+from cifar10.errors import DataError
+from cifar10.input.records import open_records
+os.seteuid(65534)
+try:
+    open_records(sys.argv[1])
+except DataError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("with_manifest", [True, False])
+def test_a_file_without_permission_is_named(prepared_data, root, with_manifest):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become a user who may not read the file")
+    with tempfile.TemporaryDirectory() as folder:  # Others may not enter pytest's folders.
+        copy = pathlib.Path(shutil.copytree(prepared_data, folder, dirs_exist_ok=True))
+        copy.chmod(0o755)
+        if not with_manifest:
+            (copy / "manifest.json").unlink()
+        path = copy / "validation.tfrecords"
+        path.chmod(0)
+        words = [sys.executable, "-c", AS_NOBODY, str(copy)]
+        done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        f"{path} cannot be read: Permission denied; make it a readable file, or run the data_prep "
+        "command again\n"
+    )
 
 
 def two_labels() -> bytes:

@@ -63,6 +63,15 @@ def test_an_unknown_way_to_resize_is_refused(tmp_path):
         model_settings.resize_of(config(tmp_path, mode="export"))
 
 
+@pytest.mark.parametrize("records", ['["train"]', '{"train": "a"}', '{"train": [1]}'])
+def test_records_that_are_no_names_are_refused(tmp_path, records):
+    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES)
+    note = tmp_path / "model.json"
+    note.write_text(note.read_text().replace('"records": null', f'"records": {records}'))
+    with pytest.raises(UserError, match=r"model\.json is damaged \(its records are no names\)"):
+        model_settings.began_with(config(tmp_path))
+
+
 def test_an_mlp_is_noted_too(tmp_path):
     model_settings.write(config(tmp_path, model="mlp", hidden_units=7), CLASS_NAMES)
     applied, names = model_settings.apply(config(tmp_path, mode="evaluate"))

@@ -28,10 +28,14 @@ Train = Callable[[pathlib.Path, int], "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Train:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with records in its default place."""
+    return program.make_records(tmp_path_factory.mktemp("work") / "data", 200).parent
+
+
+@pytest.fixture(scope="module")
+def train(folder: pathlib.Path, forks: Forks) -> Train:
     """Trains in a folder up to a step."""
-    folder = tmp_path_factory.mktemp("work")
-    program.make_records(folder / "data", 200)
 
     def run(output: pathlib.Path, steps: int) -> "subprocess.CompletedProcess[str]":
         words = (f"--train-steps={steps}", f"--output-dir={output}")
@@ -135,3 +139,19 @@ def test_a_new_run_takes_no_champion_from_an_older_one(
         assert line in ended.stdout
     result = json.loads((output / "result.json").read_text())
     assert result["figures"]["best_validation_accuracy"] < 1.0
+
+
+def test_a_run_that_is_refused_leaves_the_files_of_an_older_one_as_they_are(
+    half_way: pathlib.Path, folder: pathlib.Path, tmp_path: pathlib.Path, forks: Forks
+) -> None:
+    output = tmp_path / "output"
+    shutil.copytree(half_way, output)
+    for path in output.glob("model.ckpt-*"):
+        path.unlink()
+    (output / "checkpoint").unlink()
+    before = sorted(output.rglob("*"))
+    # There is no such machine; best/ has another model.
+    for word in ("--num-gpus=99", "--hidden-units=7"):
+        done = forks.run(*WORDS, word, f"--output-dir={output}", cwd=folder)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert sorted(output.rglob("*")) == before

@@ -16,7 +16,7 @@ import pytest
 from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import Stopped, TrainingError, UserError
+from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
 from cifar10.output import model_settings, run_status
@@ -178,6 +178,18 @@ def test_validations_and_the_evaluation_at_the_end_have_the_figures_of_estimator
         ("eval", best, *training.stock("eval", best)),
     ]
     assert len({loss for _, _, _, loss in found}) == 4
+
+
+def test_an_evaluator_whose_records_have_other_classes_validates_nothing(training):
+    note = training.output / "model.json"
+
+    def rename() -> None:
+        note.write_text(note.read_text().replace('"cat"', '"cow"'))
+
+    training.follow(training.begin, rename, lambda: training.save(1))
+    with pytest.raises(ConfigError, match="label 3 is 'cow'; in these records it is 'cat'"):
+        training.evaluate()
+    assert not (training.output / "history_validation.json").exists()
 
 
 def test_an_evaluator_that_is_started_again_validates_what_is_new(training):

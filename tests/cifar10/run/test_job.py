@@ -34,6 +34,8 @@ def place(num_replicas: int, aggregate: Optional[int]) -> Replication:
         # 177.8 epochs: 178 checkpoints.
         ({}, None, 80_000, 450),
         ({"checkpoint_steps": 7}, None, 80_000, 7),
+        # 600 epochs: 500 checkpoints.
+        ({"train_epochs": 600.0}, None, 270_000, 540),
         # Three replicas: a synchronous step stands for 300 images, an asynchronous one for 100.
         ({"train_epochs": 10.0}, place(3, 3), 1_500, 150),
         ({"train_epochs": 10.0}, place(3, 2), 2_250, 225),
@@ -47,6 +49,11 @@ def test_a_checkpoint_is_saved_about_every_epoch_and_at_the_end(
     params = ModelParams(config, make_plan(1), 45_000, total_steps, replication=replication)
     assert config.total_steps(45_000, params.examples_per_step) == total_steps
     assert checkpoint_steps(config, params) == steps
+
+
+def test_few_images_have_no_more_checkpoints_than_many():
+    config = TrainConfig(train_batch_size=128, train_steps=80_000)
+    assert checkpoint_steps(config, ModelParams(config, make_plan(1), 27, 80_000)) == 160
 
 
 def make(tutorial_data: Any, **settings: Any) -> Job:

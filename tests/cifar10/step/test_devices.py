@@ -383,6 +383,15 @@ def test_pairs_are_refused_where_onednns_variable_forbids_them(machine, monkeypa
     assert plan(kernels="own", precision="bf16").own_kernels
 
 
+def test_an_evaluation_does_not_need_what_multiplies_pairs(machine, monkeypatch):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    monkeypatch.setattr(devices.library, "multiplies_pairs", lambda: False)
+    for flags, precision in ((NEEDED, "fp32"), (f"{NEEDED} amx_bf16", "bf16")):
+        machine.has(flags=flags)
+        found = plan(kernels="pairs", precision=precision, mode="evaluate")
+        assert (found.own_kernels, found.pairs) == (True, False)
+
+
 def test_nobody_misses_what_was_not_wanted(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     assert not plan(kernels="tensorflow").own_kernels

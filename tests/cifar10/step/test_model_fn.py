@@ -176,6 +176,19 @@ def test_training_saves_the_channels_of_its_split():
         assert session.run(variables["input/channel_deviation"]).tolist() == [1.0, 2.0, 4.0]
 
 
+def test_training_standardises_by_the_channels_that_the_checkpoint_holds():
+    # As a run that continues on other records.
+    with tf.Graph().as_default(), tf.Session(config=PARAMS.plan.session_config) as session:
+        tf.train.create_global_step()
+        loss = build("train").loss
+        variables = {one.op.name: one for one in tf.global_variables()}
+        session.run(tf.global_variables_initializer())
+        before = session.run(loss)
+        variables["input/channel_mean"].load([0.0, 0.0, 0.0], session)
+        variables["input/channel_deviation"].load([1.0, 1.0, 1.0], session)
+        assert abs(session.run(loss) - before) > 0.01
+
+
 def evaluated(images: Any, labels: Any, augments: bool) -> tuple[dict[str, Any], Any]:
     """The metrics, and the probabilities, of an evaluation by drawn weights."""
     params = dataclasses.replace(PARAMS, augments_test=augments)

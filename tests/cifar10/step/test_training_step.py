@@ -268,6 +268,32 @@ def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer, mode
         assert np.abs(run.weights - before).max() > 0
 
 
+def test_a_step_that_fp16_leaves_out_pulls_nothing_to_an_average():
+    config = TrainConfig(
+        train_batch_size=BATCH, num_layers=8, learning_rate=0.01, lookahead_steps=1
+    )
+    plan = dataclasses.replace(make_plan(1), compute_dtype=tf.float16, loss_scaling=True)
+    with steps.training(config, plan) as run:
+        scale = next(v for v in tf.global_variables() if "current_loss_scale" in v.name)
+
+        def step_and_averages(batch):
+            run.step(batch)
+            saved = run.saved()
+            averages = {name: saved[name] for name in saved if name.endswith("/Lookahead")}
+            return int(saved["global_step"]), averages
+
+        one, two, three = make_batches(3)
+        scale.load(2.0**7, run.session)
+        first, pulled = step_and_averages(one)
+        scale.load(2.0**30, run.session)  # above what fp16 can hold
+        left_out, kept = step_and_averages(two)
+        scale.load(2.0**7, run.session)
+        second, moved = step_and_averages(three)
+    assert (first, left_out, second) == (1, 1, 2)
+    assert steps.largest_difference(pulled, kept) == 0
+    assert min(np.abs(moved[name] - kept[name]).max() for name in kept) > 0
+
+
 def test_a_loss_scale_does_not_change_the_gradient():
     config = TrainConfig(train_batch_size=BATCH, model="mlp", **ONE_STEP)
     plain = make_plan(2)

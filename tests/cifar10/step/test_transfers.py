@@ -1,5 +1,6 @@
 """What crosses between a trainer and its parameter servers, as TensorFlow cuts its graphs."""
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -15,12 +16,13 @@ from cifar10.step.model_fn import build_step
 from cifar10.step.params import ModelParams
 from cifar10.step.replicas import Replication
 from testbeds.ports import free_ports
+from tests.cifar10.steps import ops_before
 
 MASTER = "/job:master/task:0"
 
 
-def transfers(num_ps: int, **settings: Any) -> tuple[Counter[str], int]:
-    """How often a step crosses each way, and how many bytes all of it is."""
+def setting(num_ps: int, **settings: Any) -> tuple[str, ModelParams]:
+    """Starts servers; returns the master's address, and the parameters of its step."""
     config = TrainConfig(model="resnet", num_layers=8, num_towers=1, train_batch_size=4, **settings)
     ports = iter(free_ports(1 + num_ps))
     jobs = {
@@ -39,13 +41,24 @@ def transfers(num_ps: int, **settings: Any) -> tuple[Counter[str], int]:
         MASTER,
         transfer_dtype=tf.bfloat16 if config.ps_transfer == "bf16" else tf.float32,
     )
+    return target, ModelParams(config, plan, 45_000, 1_000, replication=replication)
+
+
+def build(params: ModelParams) -> Any:
+    """Builds a step with black images of class 0; returns its op."""
+    tf.train.create_global_step()
+    with tf.device(MASTER):
+        images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)
+    return build_step(images, labels, params).train_op
+
+
+def transfers(num_ps: int, **settings: Any) -> tuple[Counter[str], int]:
+    """How often a step crosses each way, and how many bytes all of it is."""
+    target, params = setting(num_ps, **settings)
     with tf.Graph().as_default() as graph, tf.Session(target) as session:
-        tf.train.create_global_step()
-        with tf.device(MASTER):
-            images, labels = tf.zeros([4, 32, 32, 3], tf.uint8), tf.zeros([4], tf.int64)
-        params = ModelParams(config, plan, 45_000, 1_000, replication=replication)
-        train_op = build_step(images, labels, params).train_op
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        train_op = build(params)
+        session.run(tf.global_variables_initializer())
+        session.run(tf.local_variables_initializer())
         metadata = tf.RunMetadata()
         options = tf.RunOptions(output_partition_graphs=True)
         # With the report, since hooks fetch it in every step.
@@ -84,3 +97,23 @@ def test_packed_weights_cross_four_times_a_step_however_many_layers_there_are(
 ) -> None:
     ways = {"ps to master": each_way, "master to ps": each_way}
     assert transfers(num_ps, **settings) == (ways, size)
+
+
+def test_a_trainer_standardises_by_the_channels_of_its_parameter_server() -> None:
+    # This machine has other records than that which initialised the variables.
+    target, params = setting(1)
+    params = dataclasses.replace(params, channel_mean=(1.0, 2.0, 3.0))
+    with tf.Graph().as_default(), tf.Session(target) as session:
+        train_op = build(params)
+        mean, own = (
+            next(one for one in found if one.op.name.endswith("channel_mean"))
+            for found in (tf.global_variables(), tf.local_variables())
+        )
+        assert ("ps" in mean.device, MASTER in own.device) == (True, True)
+        assert mean.op not in ops_before(train_op)
+        assert own.op in ops_before(train_op)
+        session.run(tf.global_variables_initializer())
+        mean.load([10.0, 20.0, 30.0], session)
+        session.run(tf.local_variables_initializer())
+        session.run(train_op)
+        assert session.run(own).tolist() == [10.0, 20.0, 30.0]

@@ -1,8 +1,11 @@
 """The SavedModel works in a process that has TensorFlow and none of our code."""
 
+import contextlib
 import io
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -14,11 +17,12 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError
+from cifar10.errors import ConfigError, UserError
 from cifar10.output import model_settings
 from cifar10.run.job import make_job
 from cifar10.run.modes import export
 from cifar10.schema import CLASS_NAMES
+from tests.cifar10 import program
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 CLIENT = """
@@ -168,6 +172,67 @@ def test_whatever_fails_an_export_is_whole_or_not_there(tmp_path):
     assert failed >= 4  # sync of files and folders, rename, sync
     assert len(list(parent.glob("[0-9]*"))) >= 1
     assert not (parent / ".part").exists()
+    assert list(parent.glob(".part*")) == []
+
+
+def test_exports_at_the_same_time_are_all_whole(tmp_path):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    save_untrained(config)
+    model_settings.write(config, CLASS_NAMES)
+    words = ["--mode=export", f"--checkpoint={tmp_path}/output/model.ckpt-0"]
+    with contextlib.ExitStack() as stack:
+        programs = [stack.enter_context(program.started(*words, cwd=tmp_path)) for _ in range(3)]
+        ends = [(*one.communicate(timeout=120), one.returncode) for one in programs]
+    assert [(err, code) for _, err, code in ends] == [("", 0)] * 3
+    folders = [tmp_path / out.splitlines()[-1].removeprefix("export: ") for out, _, _ in ends]
+    assert len(set(folders)) == 3
+    for folder in folders:
+        with tf.Graph().as_default(), tf.Session() as session:
+            tf.saved_model.load(session, ["serve"], str(folder))
+    assert sorted((tmp_path / "output/export").iterdir()) == sorted(folders)
+
+
+def test_a_number_that_another_export_has_just_taken_is_left_to_it(tmp_path, monkeypatch):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint, rename = save_untrained(config), tf.io.gfile.rename
+
+    def overtaken(source, target):
+        monkeypatch.setattr(tf.io.gfile, "rename", rename)
+        (pathlib.Path(target) / "variables").mkdir(parents=True)
+        rename(source, target)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", overtaken)
+    exported = export.export(make_job(config), checkpoint)
+    first, second = sorted((tmp_path / "output/export").iterdir())
+    assert (int(second.name), str(second)) == (int(first.name) + 1, exported)
+
+
+def test_the_folder_of_an_export_that_was_killed_is_removed_but_not_of_one_that_runs(tmp_path):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint = save_untrained(config)
+    folder = tmp_path / "output/export"
+    for name, seconds in ((".part", 4000), (".part-old", 4000), (".part-new", 600)):
+        (folder / name / "variables").mkdir(parents=True)
+        changed = time.time() - seconds
+        os.utime(folder / name, (changed, changed))
+    exported = pathlib.Path(export.export(make_job(config), checkpoint))
+    assert sorted(folder.iterdir()) == [folder / ".part-new", exported]
+
+
+def test_an_export_whose_files_were_removed_does_not_appear(tmp_path, monkeypatch):
+    config = TrainConfig(model="mlp", output_dir=str(tmp_path / "output"))
+    checkpoint = save_untrained(config)
+    save = tf.saved_model.Builder.save
+
+    def robbed(builder):
+        (variables,) = (tmp_path / "output/export").glob(".part-*/variables")
+        shutil.rmtree(variables)
+        return save(builder)
+
+    monkeypatch.setattr(tf.saved_model.Builder, "save", robbed)
+    with pytest.raises(UserError, match=r"has removed files of .*/export/\.part-.*; export again"):
+        export.export(make_job(config), checkpoint)
+    assert list((tmp_path / "output/export").iterdir()) == []
 
 
 def test_an_export_that_cannot_be_written_does_not_begin(tmp_path, monkeypatch):
