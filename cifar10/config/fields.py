@@ -243,7 +243,8 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
     test_time_augmentation: bool = setting(
         False,
-        "at the end, also the accuracy of the mean answer to each image mirrored and shifted",
+        "at the end, also the accuracy where the least certain quarter of each batch gets the mean "
+        "answer to mirrored and shifted views",
         group="training",
     )
 

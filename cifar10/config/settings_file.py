@@ -88,6 +88,8 @@ def read(source: str, flag: str, is_recipe: bool = False) -> SettingsFile:
     for left_out in (*_OF_ONE_TASK, *chosen):
         inner.rows.pop(left_out, None)
     settings = dict(_settings(inner, is_recipe))
+    if settings.get("weight_decay") == 0:  # Earlier versions took both.
+        settings.pop("decay_biases", None)
     differing = {key for key, value in settings.items() if value != _fields()[key].default}
     return SettingsFile(name, settings, frozenset(differing), is_result=True)
 

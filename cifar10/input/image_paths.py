@@ -3,6 +3,7 @@
 import glob
 import os
 from collections.abc import Iterable, Iterator
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -12,7 +13,7 @@ from cifar10.schema import IMAGE_EXTENSIONS
 _PATTERN_CHARACTERS = frozenset("*?[")
 
 
-def expand(place: str) -> list[str]:
+def expand(place: str, report: Callable[[str], None]) -> list[str]:
     """Returns the image files that a name stands for.
 
     Args:
@@ -20,16 +21,23 @@ def expand(place: str) -> list[str]:
         inside it, linked ones included and hidden ones left out; or a pattern with `*`, `?`,
         `[...]` or, on this machine's file systems, `**` for any folders. A pattern may match
         folders, too.
+      report: a function that gets a line about each folder that cannot be read, and so is left out.
 
     Raises:
-      UserError: no file matches the pattern, no image file is in the folder, or a folder cannot be
-        read.
+      UserError: no file matches the pattern, or no image file is in the folder, although all of it
+        could be read.
     """
+    unreadable: list[str] = []
+
+    def note(line: str) -> None:
+        unreadable.append(line)
+        report(line)
+
     if not is_utf8(place):
         return [place]
     if tf.io.gfile.isdir(place):
-        paths = _images_below(place)
-        if not paths:
+        paths = _images_below(place, note)
+        if not paths and not unreadable:
             raise UserError(f"{place} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
         return paths
     if _PATTERN_CHARACTERS.isdisjoint(place) or tf.io.gfile.exists(place):
@@ -38,7 +46,8 @@ def expand(place: str) -> list[str]:
     if not matches:
         raise UserError(f"{place} matches no file; check the pattern and the current folder")
     lists = [
-        _images_below(one) if is_utf8(one) and tf.io.gfile.isdir(one) else [one] for one in matches
+        _images_below(one, note) if is_utf8(one) and tf.io.gfile.isdir(one) else [one]
+        for one in matches
     ]
     # `a/**` matches both a folder and the files in it.
     return list(dict.fromkeys(path for paths in lists for path in paths))
@@ -62,9 +71,10 @@ def _matches(pattern: str) -> list[str]:
         raise UserError(f"{pattern} cannot be searched: {error.message}") from error
 
 
-def _images_below(root: str) -> list[str]:
+def _images_below(root: str, report: Callable[[str], None]) -> list[str]:
     found = []
-    for folder, subfolders, names in tf.io.gfile.walk(root) if "://" in root else _walk(root):
+    walk = tf.io.gfile.walk(root) if "://" in root else _walk(root, report)
+    for folder, subfolders, names in walk:
         subfolders[:] = [name for name in subfolders if not _is_left_behind(name)]
         found += [
             os.path.join(folder, name)
@@ -74,22 +84,21 @@ def _images_below(root: str) -> list[str]:
     return sorted(found)
 
 
-def _walk(root: str) -> Iterator[tuple[str, list[str], Iterable[str]]]:
+def _walk(
+    root: str, report: Callable[[str], None]
+) -> Iterator[tuple[str, list[str], Iterable[str]]]:
     """Yields what `os.walk` does, linked folders after the others, each real folder once.
 
     So links that form a circle come to an end.
-
-    Raises:
-      UserError: a folder cannot be read.
     """
 
-    def fail(error: OSError) -> None:
-        raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+    def leave_out(error: OSError) -> None:
+        report(f"{error.filename} cannot be read: {error.strerror}")
 
     visited: set[str] = set()
     starts = [root]
     for start in starts:
-        for folder, subfolders, names in os.walk(start, onerror=fail):
+        for folder, subfolders, names in os.walk(start, onerror=leave_out):
             real = os.path.realpath(folder)
             if real in visited:
                 subfolders.clear()

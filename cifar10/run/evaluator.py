@@ -103,6 +103,7 @@ class _Run:
         self.history.metrics = recovery.load_metrics(path, latest, step, say)
         self._recorder = ValidationRecorder(job, self.history, say, self._seconds_of_training)
         self._changed = time.monotonic()
+        self._checked: Optional[str] = None  # the checkpoint before which the classes were compared
         self._earlier = self._note_of_an_earlier_start(cluster)
         self._monitor: Optional[LivenessMonitor] = None
         self._cluster, self._master = cluster, cluster.master_label
@@ -200,7 +201,9 @@ class _Run:
         checkpoint = checkpoints.latest(place)
         if checkpoint is None:
             return
-        model_settings.check_classes(self.job.config, self.job.class_names)
+        if checkpoint != self._checked:  # model.json is there before the first one
+            model_settings.check_classes(self.job.config, self.job.class_names)
+            self._checked = checkpoint
         if not tf.io.gfile.exists(tf.io.gfile.join(place, VALIDATION_FILE_NAME)):
             # A new run may have begun, which has renamed the file.
             self.history.validation = validations(place, checkpoints.latest_step(place))

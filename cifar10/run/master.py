@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
@@ -22,7 +21,6 @@ from cifar10.output import (
     checkpoints,
     folder_lock,
     metrics,
-    model_settings,
     recovery,
     report,
     run_status,
@@ -52,6 +50,7 @@ from cifar10.run.job import (
     start_job,
     steps_of_cluster,
 )
+from cifar10.run.model_note import note_model
 from cifar10.run.rescue import Rescue
 from cifar10.run.stall_watch import StallWatch, watch_for_stalls
 from cifar10.run.tf_errors import clear_errors
@@ -120,7 +119,7 @@ def _train_and_evaluate(
         job = job.with_first_values(start.values)
         say(start.describe())
     try:
-        _note_model(job, checkpoint, start)
+        note_model(job, checkpoint, start)
         if checkpoint is None:  # Not earlier: a run that is refused leaves all files as they are.
             recovery.set_older_aside(_files_of_a_run(config), say)
         _run_job(job, stop, started, checkpoint, cluster, check_owner)
@@ -131,44 +130,6 @@ def _train_and_evaluate(
         raise
     finally:
         job.close()
-
-
-def _note_model(
-    job: Job, checkpoint: Optional[str], start: Optional[init_checkpoint.Start]
-) -> None:
-    """Writes model.json; says so if a run continues on other records than it began with.
-
-    Args:
-      job: the job that is about to train.
-      checkpoint: the checkpoint from which it continues; None: a new run begins.
-      start: the weights of --init-checkpoint, for a new run.
-    """
-    config, records = job.config, job.records
-    origin, now = start and start.as_dict(), records.fingerprints()
-    before = None
-    if checkpoint:
-        origin, before = model_settings.started_from(config), model_settings.began_with(config)
-    model_settings.write(
-        config, job.class_names, origin, resize=records.resize, records=before or now
-    )
-    if before and before != now:
-        say(describe_other_records(before, now))
-
-
-def describe_other_records(
-    before: Mapping[str, Sequence[str]], now: Mapping[str, Sequence[str]]
-) -> str:
-    """Returns the line of a run that continues on other records.
-
-    Args:
-      before: what identifies the files that the run began with, by split.
-      now: what identifies those of now.
-    """
-    splits = [one for one in (TRAIN, VALIDATION) if before.get(one) != now.get(one)]
-    line = f"note: these records differ from those that this run began with ({', '.join(splits)})"
-    if VALIDATION not in now:
-        return line
-    return f"{line}; images that trained it may now be in the validation split"
 
 
 def _files_of_a_run(config: TrainConfig) -> list[str]:

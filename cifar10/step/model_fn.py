@@ -114,6 +114,8 @@ def _eval_spec(
 ) -> tf.estimator.EstimatorSpec:
     """Makes the EVAL spec; its metrics count images, so they do not depend on the batch size.
 
+    Only the augmented accuracy does: the least certain quarter is that of each batch.
+
     Args:
       labels: the true classes, int64 [N].
       logits: float32 [N, 10].

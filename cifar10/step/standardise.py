@@ -1,7 +1,6 @@
 """Standardises images by the mean and standard deviation of the training images' channels."""
 
-from collections.abc import Sequence
-from typing import Callable, Union
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -41,7 +40,8 @@ def training_channels(params: ModelParams) -> tuple[tf.Variable, tf.Variable]:
     """Returns the variables by which a training step standardises images, float32 [3] each.
 
     If `channel_variables` are on another machine, they are local copies of them, which each session
-    makes when it begins. So no step has to fetch them.
+    makes when it begins, so that no step fetches them. In-graph, the master sends them to the other
+    machines.
 
     Args:
       params: the initial values, and the devices of this process and of the variables.
@@ -64,23 +64,18 @@ def training_channels(params: ModelParams) -> tuple[tf.Variable, tf.Variable]:
     return mean, deviation
 
 
-def standardiser(
-    mean: Union[Sequence[float], tf.Tensor], deviation: Union[Sequence[float], tf.Tensor]
-) -> Callable[[tf.Tensor], tf.Tensor]:
+def standardiser(mean: tf.Tensor, deviation: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
     """Makes a function by which each tower standardises its own part of the batch.
 
     Args:
-      mean: the mean of each channel, three numbers or float32 [3].
-      deviation: the standard deviation of each channel, three numbers or float32 [3].
+      mean: the mean of each channel, float32 [3].
+      deviation: the standard deviation of each channel, float32 [3].
 
     Returns:
       A function: uint8 [N, 32, 32, 3] -> float32 [N, 32, 32, 3].
     """
     # Whole rows of 32 x 3 numbers: broadcasting over three numbers takes five times as long.
-    offset, factor = (
-        tf.tile(tf.convert_to_tensor(value, tf.float32), [WIDTH])
-        for value in (mean, 1.0 / tf.convert_to_tensor(deviation, tf.float32))
-    )
+    offset, factor = (tf.tile(value, [WIDTH]) for value in (mean, 1.0 / deviation))
 
     def standardise(images: tf.Tensor) -> tf.Tensor:
         rows = tf.reshape(images, [-1, WIDTH * CHANNELS])

@@ -138,7 +138,7 @@ def build(model: Network, images: tf.Tensor, labels: tf.Tensor, params: ModelPar
 def _standardiser(params: ModelParams) -> Callable[[tf.Tensor], tf.Tensor]:
     """Returns the function by which each tower standardises its images; see `standardiser`."""
     mean, deviation = training_channels(params)
-    with tf.device(mean.device):  # Not even on a GPU is it worth the time for six numbers.
+    with tf.device(mean.device):  # A GPU would gain nothing by computing these six numbers itself.
         return standardiser(mean.read_value(), deviation.read_value())
 
 
@@ -243,13 +243,11 @@ def apply_update(
     # be sent to another machine.
     with tf.device(state.device), tf.control_dependencies(begun):
         with tf.control_dependencies(updates):
-            before = [state.step.read_value()] if state.lookahead else []
-        with tf.control_dependencies([*updates, *before]):
             applied = _apply_gradients(state, gradients)
         if state.lookahead:
+            counted = _is_counted(state, gradients)
             with tf.control_dependencies([applied]):
-                step = state.step.read_value()
-                applied = state.lookahead.pull(step, counted=step > before[0])
+                applied = state.lookahead.pull(state.step.read_value(), counted)
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)
@@ -299,6 +297,14 @@ def _apply_gradients(state: TrainingState, gradients: Sequence[tf.Tensor]) -> An
     return optimizer.apply_gradients(list(zip(gradients, state.weights.pieces)), state.step)
 
 
+def _is_counted(state: TrainingState, gradients: Sequence[tf.Tensor]) -> Any:
+    """Returns whether the optimizer takes this step, a bool scalar tensor.
+
+    It skips steps whose gradients overflow in fp16.
+    """
+    return tf.constant(True) if state.scale is None else optimizers.all_finite(gradients)
+
+
 def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Applies Adam's weight decay to every piece of the weights.
 
@@ -309,9 +315,8 @@ def _decay(state: TrainingState, gradients: Sequence[tf.Tensor]) -> list[tf.Tens
     Returns:
       The gradients unchanged, but available only after the decay.
     """
-    rate = state.rate
-    if state.scale is not None:  # A step that is skipped must not decay the weights.
-        rate = tf.where(optimizers.all_finite(gradients), state.rate, 0.0)
+    # A step that is skipped must not decay the weights.
+    rate = tf.where(_is_counted(state, gradients), state.rate, 0.0)
     known = []
     for index, (gradient, piece) in enumerate(zip(gradients, state.weights.pieces)):
         with tf.device(piece.device):

@@ -15,6 +15,10 @@ from launch.errors import HostError
 OPEN_SECS = 30.0
 
 
+def _never(host: Host, code: int, errors: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Transport:
     """Describes how a backend reaches an agent.
@@ -35,7 +39,7 @@ class Transport:
     explain: Callable[[Host, int, str], str]
     log_path: Callable[[Path, str], str]
     keeps_logs: bool
-    is_busy: Callable[[Host, int, str], bool] = lambda host, code, errors: False
+    is_busy: Callable[[Host, int, str], bool] = _never
 
     def host_logs(self, run_id: str) -> Optional[str]:
         """Returns the folder on a host with all runs' logs; None if the run's folder has them.

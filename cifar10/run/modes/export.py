@@ -84,7 +84,8 @@ def _own_part(parent: str) -> str:
     left_before = tf.io.gfile.stat(part).mtime_nsec - int(_LEFT_SECS * 1e9)
     for name in tf.io.gfile.listdir(parent):
         other = tf.io.gfile.join(parent, name)
-        with contextlib.suppress(tf.errors.NotFoundError):  # Its process has just finished it.
+        # Its process has just finished it, or it is another user's.
+        with contextlib.suppress(tf.errors.OpError):
             if name.startswith(_PART) and tf.io.gfile.stat(other).mtime_nsec < left_before:
                 tf.io.gfile.rmtree(other)
     return part

@@ -75,15 +75,19 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
 def find_files(places: Sequence[str]) -> list[Read]:
     """Returns the files that are to be read, in order, and an error for each place without any.
 
+    A folder that cannot be read is an error, too, behind the files of its place.
+
     Args:
       places: names of files and folders, or patterns.
     """
     files = []
     for place in places:
+        errors: list[str] = []
         try:
-            files += [Read(path) for path in expand(place)]
+            files += [Read(path) for path in expand(place, errors.append)]
         except UserError as error:
-            files.append(Read(place, error=str(error)))
+            errors.append(str(error))
+        files += [Read(place, error=error) for error in errors]
     return files
 
 

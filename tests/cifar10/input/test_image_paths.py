@@ -16,7 +16,10 @@ def _make(folder: pathlib.Path, *names: str) -> None:
 
 
 def _below(folder: pathlib.Path) -> list[str]:
-    return [os.path.relpath(path, folder) for path in expand(str(folder))]
+    errors: list[str] = []
+    found = [os.path.relpath(path, folder) for path in expand(str(folder), errors.append)]
+    assert errors == []
+    return found
 
 
 def test_linked_folders_are_expanded(tmp_path: pathlib.Path) -> None:
@@ -50,16 +53,22 @@ def open_folder() -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
 
 
-def test_a_folder_that_cannot_be_read_is_named(open_folder: pathlib.Path) -> None:
-    _make(open_folder, "a.png", "locked/b.png")
-    os.chmod(open_folder / "locked", 0)
+def test_a_folder_that_cannot_be_read_is_named_and_left_out(open_folder: pathlib.Path) -> None:
+    _make(open_folder, "a.png", "locked/b.png", "none/locked")
+    locked = str(open_folder / "locked")
+    os.chmod(locked, 0)
+    errors: list[str] = []
     was_root = os.geteuid() == 0
     if was_root:
         os.seteuid(65534)  # Root may read every folder.
     try:
-        with pytest.raises(UserError, match=r"/locked cannot be read: Permission denied"):
-            expand(str(open_folder))
+        assert expand(str(open_folder), errors.append) == [str(open_folder / "a.png")]
+        assert errors == [f"{locked} cannot be read: Permission denied"]
+        assert expand(locked, errors.append) == []
+        assert errors[1:] == errors[:1]
+        with pytest.raises(UserError, match="/none holds no image files"):
+            expand(str(open_folder / "none"), errors.append)
     finally:
         if was_root:
             os.seteuid(0)
-        os.chmod(open_folder / "locked", 0o755)
+        os.chmod(locked, 0o755)

@@ -79,6 +79,19 @@ def test_an_mlp_is_noted_too(tmp_path):
     assert names == CLASS_NAMES
 
 
+@pytest.mark.parametrize("mode", ["evaluate", "predict", "export"])
+def test_a_model_that_is_no_longer_trained_so_is_still_evaluated(trained, mode):
+    # Earlier versions trained ResNet v2 by Muon.
+    path = trained / "model.json"
+    noted = path.read_text().replace('"resnet"', '"resnet_v2"').replace('"nesterov"', '"muon"')
+    path.write_text(noted)
+    images = ("cat.png",) if mode == "predict" else ()
+    applied, _ = model_settings.apply(config(trained, mode=mode, images=images))
+    assert (applied.model, applied.optimizer) == ("resnet_v2", "muon")
+    with pytest.raises(ConfigError, match="^--optimizer muon is for models with batch norm"):
+        config(trained, model="resnet_v2", optimizer="muon")
+
+
 def test_without_a_note_the_flags_and_the_published_names_hold(tmp_path):
     given = config(tmp_path, mode="evaluate", num_layers=20)
     assert model_settings.apply(given) == (given, CLASS_NAMES)

@@ -145,7 +145,8 @@ def test_a_batch_smaller_than_the_towers_is_predicted_like_any_other():
 
 def test_images_are_standardised_by_the_channels_of_the_training_split():
     with tf.Graph().as_default(), tf.Session() as session:
-        standardise = standardiser((10.0, 20.0, 30.0), (1.0, 2.0, 4.0))
+        mean, deviation = tf.constant([10.0, 20.0, 30.0]), tf.constant([1.0, 2.0, 4.0])
+        standardise = standardiser(mean, deviation)
         found = session.run(standardise(tf.constant(IMAGES)))
     expected = [(IMAGES[..., 0] - 10.0), (IMAGES[..., 1] - 20.0) / 2, (IMAGES[..., 2] - 30.0) / 4]
     np.testing.assert_array_equal(found, np.stack(expected, axis=-1))
