@@ -122,6 +122,20 @@ def test_a_run_that_goes_on_with_other_records_says_so_in_one_line(
     assert json.loads(path.read_text())["records"] == noted
 
 
+def test_other_training_files_alone_do_not_concern_the_validation_split(
+    tmp_path: Path, forks: Forks
+) -> None:
+    data = program.make_records(tmp_path / "a", 60)
+    words = ("--model=mlp", "--train-batch-size=10", f"--data-dir={data}")
+    assert forks.run(*words, "--train-steps=1", cwd=tmp_path).returncode == 0
+    path = tmp_path / "output/model.json"
+    note = json.loads(path.read_text())
+    note["records"]["train"] = ["another"]
+    path.write_text(json.dumps(note))
+    done = forks.run(*words, "--train-steps=2", cwd=tmp_path)
+    assert "note: these records differ from those that this run began with (train)\n" in done.stdout
+
+
 def test_an_evaluation_on_records_of_other_classes_is_refused(
     bright: Path, tmp_path: Path, forks: Forks
 ) -> None:

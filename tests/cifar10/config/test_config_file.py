@@ -204,6 +204,15 @@ def test_a_setting_of_a_result_with_its_default_does_not_count_as_given(write):
     assert (config.optimizer, config.train_epochs, config.learning_rate) == ("adam", None, None)
 
 
+def test_a_result_of_an_earlier_version_needs_no_decay_of_biases(write):
+    configuration = {**RESULT["configuration"], "weight_decay": 0.0, "decay_biases": True}
+    path = write({**RESULT, "configuration": configuration}, "result.json")
+    config = parse(["--config", path])
+    assert (config.weight_decay, config.decay_biases) == (0.0, False)
+    with pytest.raises(ConfigError, match="--decay-biases has nothing to decay by"):
+        parse(["--config", path, "--decay-biases"])
+
+
 def test_a_result_goes_with_no_other_recipe(write):
     with pytest.raises(ConfigError, match="--recipe fast does not go with result.json"):
         parse(["--config", write(RESULT, "result.json"), "--recipe=fast"])
