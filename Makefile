@@ -55,7 +55,7 @@ demo: kernels
 	@echo '  $(PY) cifar10_main.py --num-layers 20 --train-epochs 10 --output-dir resnet20'
 	@echo '      # 9 minutes, to an accuracy of 82 %'
 	@echo '  $(PY) cifar10_main.py --recipe fast --output-dir fast'
-	@echo '      # 10 minutes, 90 %'
+	@echo '      # 13 minutes, 90 %'
 	@echo '  $(PY) cifar10_main.py --train-batch-size=128'
 	@echo '      # 80,000 steps of ResNet-44: 7 hours; up to a day on older CPUs'
 

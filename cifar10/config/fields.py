@@ -276,8 +276,9 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     kernels: str = setting(
         "auto",
         "convolutions and activations of training and evaluation on a CPU: our own where they are "
-        "compiled and fit, else TensorFlow's (auto); refused without our own (own); our own, which "
-        "round what they multiply in training with --precision bf16 (pairs); TensorFlow's",
+        "compiled and fit, else TensorFlow's (auto); refused without our own, whose products are "
+        "float32 (own), or bfloat16 in training with --precision bf16 (pairs; auto where the CPU "
+        "can); TensorFlow's",
         group="devices",
         choices=KERNELS,
     )

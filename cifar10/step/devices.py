@@ -110,7 +110,7 @@ def plan_devices(config: TrainConfig, host_share: tuple[int, int] = (0, 1)) -> D
         summary=_summary(config, gpus, num_towers, cores),
         reduction=_reduction(config, gpus),
         own_kernels=own_kernels,
-        pairs=_multiplies_pairs(config),
+        pairs=own_kernels and _multiplies_pairs(config),
         kernels_missing=kernels_missing,
         gpus=visible,
     )
@@ -201,8 +201,19 @@ def _check_precision(precision: str, gpus: int) -> None:
 
 
 def _multiplies_pairs(config: TrainConfig) -> bool:
-    """Returns whether this run is to multiply pairs, which no evaluation does."""
-    return config.kernels == "pairs" and config.mode == "train_and_evaluate"
+    """Returns whether our convolutions of this run multiply pairs, which no evaluation does."""
+    if config.kernels == "auto":
+        return _trains(config) and config.precision == "bf16" and library.multiplies_pairs()
+    return _needs_pairs(config)
+
+
+def _needs_pairs(config: TrainConfig) -> bool:
+    """Returns whether this run is refused where pairs cannot be multiplied."""
+    return config.kernels == "pairs" and _trains(config)
+
+
+def _trains(config: TrainConfig) -> bool:
+    return config.mode == "train_and_evaluate"
 
 
 def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[bool, Optional[str]]:
@@ -217,13 +228,13 @@ def _choose_kernels(config: TrainConfig, gpus: int, data_format: str) -> tuple[b
         reason = "they are for CPUs"
     elif config.replication == "in-graph":
         reason = "an in-graph master does not know what is compiled on other machines"
-    elif _multiplies_pairs(config) and config.precision != "bf16":
+    elif _needs_pairs(config) and config.precision != "bf16":
         reason = f"it is for --precision bf16, and this is {config.precision}"
-    elif _multiplies_pairs(config) and "avx512_bf16" not in cpu_flags():
+    elif _needs_pairs(config) and "avx512_bf16" not in cpu_flags():
         reason = "this CPU has no avx512_bf16"
     else:
         reason = library.why_not(cpu_flags())
-    if reason is None and _multiplies_pairs(config) and not library.multiplies_pairs():
+    if reason is None and _needs_pairs(config) and not library.multiplies_pairs():
         reason = "ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA does not let them use avx512_bf16"
     suits = has_mode and not gpus and has_own_convolutions(config, data_format)
     if config.kernels == "auto":

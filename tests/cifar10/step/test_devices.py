@@ -350,13 +350,17 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
     )
 
 
-def test_a_plan_multiplies_pairs_only_if_asked_and_where_the_cpu_can(machine, monkeypatch):
+def test_a_plan_multiplies_pairs_in_bf16_where_the_cpu_can(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     monkeypatch.setattr(devices.library, "multiplies_pairs", lambda: True)
     machine.has(flags=f"{NEEDED} avx512_bf16")
     assert plan(kernels="pairs", precision="bf16").pairs
     assert plan(kernels="pairs", precision="bf16").own_kernels
-    for kernels in ("auto", "own", "tensorflow"):
+    assert plan(precision="bf16").pairs
+    assert not plan().pairs
+    assert not plan(precision="bf16", mode="evaluate").pairs
+    assert not plan(precision="bf16", model="mlp").pairs
+    for kernels in ("own", "tensorflow"):
         assert not plan(kernels=kernels, precision="bf16").pairs
     with pytest.raises(ConfigError) as caught:
         plan(kernels="pairs")
@@ -367,7 +371,6 @@ def test_a_plan_multiplies_pairs_only_if_asked_and_where_the_cpu_can(machine, mo
     machine.has(flags=f"{NEEDED} amx_bf16")
     with pytest.raises(ConfigError, match="--kernels pairs cannot be had: this CPU has no avx512_"):
         plan(kernels="pairs", precision="bf16")
-    assert not plan(precision="bf16").pairs
 
 
 def test_pairs_are_refused_where_onednns_variable_forbids_them(machine, monkeypatch):
@@ -380,7 +383,9 @@ def test_pairs_are_refused_where_onednns_variable_forbids_them(machine, monkeypa
         "--kernels pairs cannot be had: ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA does not let them "
         "use avx512_bf16; --kernels auto does without"
     )
-    assert plan(kernels="own", precision="bf16").own_kernels
+    for kernels in ("auto", "own"):
+        assert plan(kernels=kernels, precision="bf16").own_kernels
+        assert not plan(kernels=kernels, precision="bf16").pairs
 
 
 def test_an_evaluation_does_not_need_what_multiplies_pairs(machine, monkeypatch):
