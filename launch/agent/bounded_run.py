@@ -75,10 +75,8 @@ def _collect(
             selector.register(stream, selectors.EVENT_READ, collected)  # type: ignore[arg-type]
         ended: Optional[float] = None  # when the command was seen to have ended
         while selector.get_map():
-            secs = left()
+            secs = left() if ended is None else None
             ready = selector.select(_LOOK_SECS if secs is None else min(secs, _LOOK_SECS))
-            if not ready and ended is not None and time.monotonic() > ended + _DRAIN_SECS:
-                break
             if ended is None and process.poll() is not None:
                 ended = time.monotonic()
             for key, _ in ready:
@@ -88,6 +86,8 @@ def _collect(
                 key.data.extend(data)
                 if len(key.data) > _LIMIT:
                     raise OSError(f"{argv[0]} printed more than {_LIMIT >> 20} MiB")
-    process.wait(left())
+            if ended is not None and time.monotonic() > ended + _DRAIN_SECS:
+                break
+    process.wait(None if process.poll() is not None else left())
     out, errors = (bytes(collected).decode(errors="replace") for collected in found)
     return out, errors

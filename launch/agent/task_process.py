@@ -62,7 +62,10 @@ class Running:
         self._is_cut = False  # whether the beginning of that line has been kept already
         pinned = {OWN_CORES: "1"} if order["share"] else {}
         env = {**os.environ, **pinned, **order["env"]}
-        self._mask = Mask(env.get(name, "") for name in order["masked"])
+        try:
+            self._mask = Mask(env.get(name, "") for name in order["masked"])
+        except UnicodeEncodeError as error:  # in which no process could get them either
+            raise OSError(f"{order['argv'][0]} cannot be run: {error}") from None
         self._most_of_a_secret = max(0, self._mask.longest - 1)
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]

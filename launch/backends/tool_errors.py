@@ -12,7 +12,7 @@ _OLD_PYTHON = (
     "needs Python 3.9",
     "its {python} is older than 3.9; name one with `agent_python:`",
 )
-CLOSED_EARLY = (
+_CLOSED_EARLY = (
     "it, or a jump host, closed the connection before the login; if there are too many logins at "
     "once, raise MaxStartups of the sshd there"
 )
@@ -39,7 +39,7 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Connection timed out", "it does not answer; is it up, and reachable from here?"),
         ("No route to host", "there is no way to it; is it up, and on this network?"),
         # Last: a jump host that cannot be reached is a nearer cause.
-        ("(kex|ssh)_exchange_identification", CLOSED_EARLY),
+        ("(kex|ssh)_exchange_identification", _CLOSED_EARLY),
     ),
     "login shell": (
         (r"python\S*: not found|command not found", _NO_PYTHON),

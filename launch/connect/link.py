@@ -3,7 +3,6 @@
 import contextlib
 import os
 import queue
-import random
 import subprocess
 import threading
 import time
@@ -13,10 +12,9 @@ from typing import IO, Optional
 from launch.agent.messages import read_event
 from launch.agent.protocol import MAGIC, Message, encode
 from launch.connect import bootstrap, child
+from launch.connect.tries import Tries
 from launch.errors import HostError
 
-TRIES_AGAIN = 4  # where a host is busy
-PAUSE_SECS = (0.5, 3.0)  # between two tries, by chance: other connections wait, too
 _LONGEST = 1 << 20  # bytes of a message; an agent's longest ones have a task's lines
 _MOST_BEFORE = 1 << 20  # bytes that a login shell may print before the agent's greeting
 _CHUNK = 1 << 16
@@ -52,8 +50,8 @@ class Link:
         self._explain = explain
         self._hear = hear
         self._is_busy = is_busy
-        self._tries_left, self._tries_again = TRIES_AGAIN, False
         self._closing = threading.Event()
+        self._tries, self._was_busy = Tries(self._closing), False
         self._greeted = threading.Event()
         self._ready = False
         self._wrong = ""  # what the host has sent that is no message
@@ -84,23 +82,28 @@ class Link:
             if not in_time:
                 self.close(0)
                 raise HostError(f"no answer within {timeout_secs:g} s")
-            if not self._tries_again:
+            if not self._was_busy:
                 raise HostError(self.why())
-            self._start_again()
+            try:
+                is_started = self._tries.again() and self._start_again()
+            except HostError:
+                self._hear(self, {"event": "lost"})
+                raise
+            if not is_started:
+                self._hear(self, {"event": "lost"})
+                raise HostError(self.why())
 
-    def _start_again(self) -> None:
-        """Starts the agent again after a pause; HostError if the link is closed meanwhile."""
-        self._closing.wait(random.uniform(*PAUSE_SECS))
+    def _start_again(self) -> bool:
+        """Starts the agent again; returns False if the link has been closed meanwhile."""
         with self._starting:
-            if not self._closing.is_set():
-                self._to_write.put(None)  # ends the thread that wrote to the last process
-                self._to_write = queue.SimpleQueue()
-                self._last_words = b""
-                self._greeted.clear()
-                self._start()
-                return
-        self._hear(self, {"event": "lost"})
-        raise HostError(self.why())
+            if self._closing.is_set():
+                return False
+            self._to_write.put(None)  # ends the thread that wrote to the last process
+            self._to_write = queue.SimpleQueue()
+            self._last_words = b""
+            self._greeted.clear()
+            self._start()
+            return True
 
     def _start(self) -> None:
         self._process = child.start(self._command)
@@ -161,17 +164,15 @@ class Link:
         with stream:
             if self._finds_greeting(stream):
                 self._read_messages(stream)
-        self._tries_again = self._may_try_again()
-        if not self._tries_again:
+        self._was_busy = self._has_found_a_busy_host()
+        if not self._was_busy:  # else `open` says so, unless it tries again
             self._hear(self, {"event": "lost"})
         self._greeted.set()
 
-    def _may_try_again(self) -> bool:
-        """Returns whether `open` is to try again, now that the process has closed its output."""
-        if self._ready or self._wrong or self._process is None or self._tries_left == 0:
+    def _has_found_a_busy_host(self) -> bool:
+        if self._ready or self._wrong or self._process is None:
             return False
-        self._tries_left -= 1
-        return self._is_busy(*self._end_of(self._process)) and not self._closing.is_set()
+        return self._is_busy(*self._end_of(self._process))
 
     def _finds_greeting(self, stream: IO[bytes]) -> bool:
         """Reads what a login shell prints, up to the greeting, which may follow other text."""

@@ -225,7 +225,9 @@ def _began(path: Path) -> Optional[float]:
         return None
     try:
         record = json.loads((path / "run.json").read_bytes())
-    except (ValueError, RecursionError):
+    except FileNotFoundError:
+        raise  # it is no run
+    except (OSError, ValueError, RecursionError):
         return named
     began = saved.began_at(record) if isinstance(record, dict) else None
     return named if began is None or abs(began - named) > _DAY_SECS else began

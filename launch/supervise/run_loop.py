@@ -136,8 +136,8 @@ class RunLoop(Generic[E]):
         heeded, next_status = 0, 0.0
         try:
             runner.start()
-        except Interrupted:
-            return self._stopped_at_the_start()
+        except Interrupted as interrupted:
+            return self._stopped_at_the_start(interrupted.signum)
         while self._decider.outcome is None:
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
@@ -159,11 +159,11 @@ class RunLoop(Generic[E]):
         self._show(self._decider.outcome)
         return self._decider.outcome
 
-    def _stopped_at_the_start(self) -> Outcome:
-        for signum in self._signals:
-            self._journal.asked_to_stop(signum)
+    def _stopped_at_the_start(self, signum: int) -> Outcome:
+        for one in self._signals:
+            self._journal.asked_to_stop(one)
         words = "stopped before the start"
-        outcome = Outcome(128 + self._signals[0], words, cause=Cause.USER)
+        outcome = Outcome(128 + signum, words, cause=Cause.USER)
         self._show(outcome)
         return outcome
 
@@ -209,7 +209,11 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 class Interrupted(Exception):
-    """A signal that asks for the job's end has ended a wait."""
+    """A signal that asks for the job's end, `signum`, has ended a wait."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
 
 
 @contextmanager
@@ -227,7 +231,7 @@ def interrupted_by_a_stop() -> Iterator[None]:
         if callable(handler):
             handler(signum, frame)
         if is_open and signum != signal.SIGHUP:
-            raise Interrupted
+            raise Interrupted(signum)
 
     with _handled(_SIGNALS, interrupt):
         try:
@@ -260,9 +264,9 @@ def _handled(
     """Sets a handler for those of the signals that this process does not ignore."""
     before = {signum: signal.getsignal(signum) for signum in signals}
     heeded = [signum for signum in signals if before[signum] is not signal.SIG_IGN]
-    for signum in heeded:
-        signal.signal(signum, handler)
     try:
+        for signum in heeded:
+            signal.signal(signum, handler)
         yield
     finally:
         for signum in heeded:

@@ -116,10 +116,10 @@ def _prepare(
 
     def meanwhile() -> None:
         for one in setups if stops else ():
-            if one.client is not None and one not in closed:
+            if one not in closed:
                 closed.append(one)
                 # A silent host takes seconds, during which the others are closed.
-                threading.Thread(target=one.client.close, daemon=True).start()
+                threading.Thread(target=one.close, daemon=True).start()
 
     bars = Bars([host.name for host in cluster.hosts])
     try:

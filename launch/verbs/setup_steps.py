@@ -1,18 +1,17 @@
 """Prepares one host, step by step; each step does nothing where its work is done already."""
 
 import posixpath
-import random
-import time
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Optional
 
 from launch.cluster.model import Host
 from launch.cluster.tasks import PACKAGES
-from launch.connect.link import PAUSE_SECS, TRIES_AGAIN
 from launch.connect.setup_client import SetupClient, StepError
 from launch.connect.setup_events import Event
 from launch.connect.transport import Transport
+from launch.connect.tries import Tries
 from launch.errors import HostError
 from launch.verbs.setup_files import Files
 
@@ -65,7 +64,15 @@ class HostSetup:
         self._step = _FIRST
         self._began = 0.0  # the part of the bar that was filled when the step began
         self._is_locking = False  # a folder, which another host may have, too
-        self.client: Optional[SetupClient] = None
+        self._client: Optional[SetupClient] = None
+        self._closing = threading.Event()
+
+    def close(self) -> None:
+        """Ends the preparation, whatever it is doing; it may be called from another thread."""
+        self._closing.set()
+        client = self._client
+        if client is not None:
+            client.close()
 
     def run(self, transport: Transport) -> None:
         """Prepares the host.
@@ -90,19 +97,19 @@ class HostSetup:
 
     def _connect(self, transport: Transport) -> SetupClient:
         """Connects to the host, and tries again if it is busy."""
-        tries_left = TRIES_AGAIN
+        tries = Tries(self._closing)
         while True:
-            # Whoever stops this host closes it, from now on.
-            self.client = SetupClient(transport, self._host, self._hear)
+            # `close` closes it from now on; if it came before, this does.
+            self._client = client = SetupClient(transport, self._host, self._hear)
+            if self._closing.is_set():
+                raise HostError("stopped")
             try:
-                self.client.open()
-                return self.client
+                client.open()
+                return client
             except HostError:
-                self.client.close()
-                if not tries_left or not self.client.is_busy():
+                client.close()
+                if not client.is_busy() or not tries.again():
                     raise
-            tries_left -= 1
-            time.sleep(random.uniform(*PAUSE_SECS))
 
     def _all_steps(self, client: SetupClient) -> None:
         self._lock(client, "enter", workdir=self._host.workdir)

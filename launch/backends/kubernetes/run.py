@@ -59,7 +59,7 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
             words = f"not followed any more; TFJob {name} goes on; to end it: clean --run "
             return Outcome(128 + signal.SIGHUP, f"{words}{folder.run_id}", cause=Cause.USER)
         except Exception as error:
-            if not isinstance(error, LaunchError):
+            if not isinstance(error, LaunchError) and tfjob.is_created:
                 is_left = True
                 loop.note(f"TFJob {name} goes on; to end it: clean --run {folder.run_id}")
             raise

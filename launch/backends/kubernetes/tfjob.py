@@ -58,6 +58,11 @@ class TFJob:
         self._adopt_due = 0.0
         self._selector = f"--selector={manifests.selector(self.name)}"
 
+    @property
+    def is_created(self) -> bool:
+        """Whether the cluster has created the TFJob."""
+        return self._uid is not None
+
     def create(self) -> None:
         """Creates all objects, the TFJob last, because its pods need the others from the start.
 

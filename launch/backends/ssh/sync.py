@@ -3,16 +3,18 @@
 import re
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launch.agent import bounded_run, processes
-from launch.backends.ssh.transport import OPTIONS, own_error, target
+from launch.backends.ssh.transport import OPTIONS, is_busy, own_error, target
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
 from launch.cluster.tasks import CODE, SCRIPT
 from launch.connect.everywhere import everywhere
+from launch.connect.tries import Tries
 from launch.errors import HostError, LaunchError
 from launch.supervise.run_loop import stop_signals
 
@@ -37,13 +39,15 @@ def sync_code(hosts: Sequence[Host], source: Path = ROOT) -> None:
             "checkout, or leave sync out and install the same package on the hosts"
         )
     running: list[subprocess.Popen[bytes]] = []
+    closing = threading.Event()
 
     def copy(host: Host) -> None:
         if not stops:
-            _copy(host, source, running.append)
+            _copy(host, source, running.append, Tries(closing))
 
     def meanwhile() -> None:
         if stops:
+            closing.set()
             for process in list(running):
                 if process.poll() is None:
                     processes.send(process.pid, signal.SIGTERM, group=True)  # its ssh, too
@@ -78,17 +82,22 @@ def command(host: Host, source: Path) -> list[str]:
     ]
 
 
-def _copy(host: Host, source: Path, started: "Callable[[subprocess.Popen[bytes]], object]") -> None:
-    try:
-        done = bounded_run.run(command(host, source), own_session=True, started=started)
-    except FileNotFoundError:
-        raise HostError(
-            f"{host.name}: sync needs rsync here; install it, or leave sync out"
-        ) from None
-    except OSError as error:
-        raise HostError(f"{host.name}: {error.strerror or error}") from None
-    if done.returncode:
-        raise HostError(f"{host.name}: {_explain(host, done.returncode, done.stderr)}")
+def _copy(
+    host: Host, source: Path, started: "Callable[[subprocess.Popen[bytes]], object]", tries: Tries
+) -> None:
+    while True:
+        try:
+            done = bounded_run.run(command(host, source), own_session=True, started=started)
+        except FileNotFoundError:
+            raise HostError(
+                f"{host.name}: sync needs rsync here; install it, or leave sync out"
+            ) from None
+        except OSError as error:
+            raise HostError(f"{host.name}: {error.strerror or error}") from None
+        if not done.returncode:
+            return
+        if not is_busy(host, done.returncode, done.stderr) or not tries.again():
+            raise HostError(f"{host.name}: {_explain(host, done.returncode, done.stderr)}")
 
 
 def _explain(host: Host, code: int, errors: str) -> str:

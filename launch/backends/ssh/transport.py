@@ -6,11 +6,12 @@ Nothing of the user is lent to the hosts, whatever that configuration says: no s
 Kerberos ticket or port. Nothing of that configuration runs instead of the agent, or stays behind.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from launch.backends.tool_errors import CLOSED_EARLY, last_line, meaning
+from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.transport import Transport
 
@@ -33,6 +34,7 @@ OPTIONS = (
 )
 
 _OWN_ERROR = 255  # exit code
+_CLOSED_EARLY = re.compile("(kex|ssh)_exchange_identification", re.IGNORECASE)
 
 
 def target(host: Host) -> str:
@@ -62,12 +64,18 @@ def _explain(host: Host, code: int, errors: str) -> str:
     return known or f"{last} (ssh exit code {code})"
 
 
-def _is_busy(host: Host, code: int, errors: str) -> bool:
-    return own_error(host, code, errors) == CLOSED_EARLY
+def is_busy(host: Host, code: int, errors: str) -> bool:
+    """Returns whether sshd closed a connection before the login, as it does if there are too many.
+
+    Then a jump host that refuses the login, or cannot be reached, has printed why, too.
+    """
+    words = _CLOSED_EARLY.sub("", errors)
+    other = own_error(host, code, words)
+    return code == _OWN_ERROR and bool(_CLOSED_EARLY.search(errors)) and other is None
 
 
 def _log_path(log: Path, run_id: str) -> str:
     return f"~/.local/state/cifar10-launch/hosts/{run_id}/{log.name}"
 
 
-TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False, is_busy=_is_busy)
+TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False, is_busy=is_busy)

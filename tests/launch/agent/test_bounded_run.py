@@ -43,6 +43,21 @@ def test_a_process_in_the_background_is_not_waited_for() -> None:
     assert time.monotonic() - began < 15  # seconds
 
 
+def test_a_process_in_the_background_that_writes_on_is_not_waited_for() -> None:
+    writing = "(while :; do echo more; sleep 0.01; done) & echo $! >&2; exit 3"
+    began = time.monotonic()
+    done = bounded_run.run(["sh", "-c", writing], timeout_secs=60)
+    os.kill(int(done.stderr), signal.SIGKILL)
+    assert done.returncode == 3
+    assert time.monotonic() - began < 15  # seconds
+
+
+def test_a_limit_does_not_count_what_comes_after_the_end() -> None:
+    done = bounded_run.run(["sh", "-c", "sleep 30 & echo $!"], timeout_secs=0.4)
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert done.returncode == 0
+
+
 def test_output_that_is_read_late_is_complete() -> None:
     code = "import sys; sys.stdout.write('x' * 60_000)"  # a pipe holds it
 

@@ -67,7 +67,14 @@ def test_a_folder_that_is_missing_is_named_rather_than_the_python(tmp_path: Path
         Running(_order(tmp_path, "", cwd=str(place)))
 
 
-@pytest.mark.parametrize("more", [{"env": {"A": "a\0b"}}, {"env": {"A": "\ud800"}}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"env": {"A": "a\0b"}},
+        {"env": {"A": "\ud800"}},
+        {"env": {"A": "secret\ud800"}, "masked": ["A"]},
+    ],
+)
 def test_what_no_process_can_be_given_is_the_tasks_failure(
     tmp_path: Path, more: dict[str, Any]
 ) -> None:

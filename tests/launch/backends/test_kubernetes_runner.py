@@ -231,14 +231,25 @@ def test_a_pod_of_a_task_that_the_job_does_not_have_is_left_out_and_named_once(r
 
 
 @pytest.mark.parametrize(
-    ("error", "is_left"), [(RuntimeError("a mistake"), True), (HostError("refused"), False)]
+    ("error", "is_there", "is_left"),
+    [
+        (RuntimeError("a mistake"), True, True),
+        (RuntimeError("a mistake"), False, False),  # but its helpers may be there
+        (HostError("refused"), True, False),
+    ],
 )
 def test_an_error_of_the_launcher_leaves_the_job_and_one_of_the_cluster_deletes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, is_left: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    is_there: bool,
+    is_left: bool,
 ) -> None:
     removed: list[str] = []
 
     class Created(Objects):
+        is_created = is_there
+
         def create(self) -> None:
             """Does nothing."""
 

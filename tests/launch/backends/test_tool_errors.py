@@ -129,3 +129,17 @@ def test_what_slurm_refuses_is_explained(
 def test_the_last_line_is_the_last_one_with_words() -> None:
     assert last_line("a\nb\n \n", "nothing") == "b"
     assert last_line(" \n", "nothing") == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "busy"),
+    [
+        (255, "kex_exchange_identification: Connection closed by remote host", True),
+        (255, "Welcome\nssh_exchange_identification: read: Connection reset by peer", True),
+        (1, "kex_exchange_identification: Connection closed by remote host", False),
+        (255, "jump: Permission denied (publickey)\nkex_exchange_identification: closed", False),
+        (255, "Connection closed by 10.0.0.1 port 22", False),
+    ],
+)
+def test_a_host_with_too_many_logins_is_tried_again(code: int, errors: str, busy: bool) -> None:
+    assert SSH.is_busy(HOST, code, errors) is busy

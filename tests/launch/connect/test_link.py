@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch.agent.protocol import MAGIC, Message
-from launch.connect import link as link_module
+from launch.connect import tries
 from launch.connect.link import Link
 from launch.errors import HostError
 from tests.launch.launcher import wait_for
@@ -124,7 +124,7 @@ def busy_link(tmp_path: Path, times: int, heard: "list[Message]") -> Link:
 def test_a_host_that_is_busy_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "PAUSE_SECS", (0.01, 0.02))
+    monkeypatch.setattr(tries, "PAUSE_SECS", (0.01, 0.02))
     heard: list[Message] = []
     link = busy_link(tmp_path, 4, heard)
     link.open(60)
@@ -137,7 +137,7 @@ def test_a_host_that_is_busy_is_tried_again(
 def test_a_host_that_stays_busy_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "PAUSE_SECS", (0.01, 0.02))
+    monkeypatch.setattr(tries, "PAUSE_SECS", (0.01, 0.02))
     heard: list[Message] = []
     link = busy_link(tmp_path, 5, heard)
     with pytest.raises(HostError, match="^busy: 255$"):
@@ -150,7 +150,7 @@ def test_a_host_that_stays_busy_is_given_up(
 def test_a_link_that_is_closed_between_two_tries_makes_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "PAUSE_SECS", (300.0, 300.0))
+    monkeypatch.setattr(tries, "PAUSE_SECS", (300.0, 300.0))
     heard: list[Message] = []
     link = busy_link(tmp_path, 5, heard)
     errors: list[str] = []
@@ -163,7 +163,7 @@ def test_a_link_that_is_closed_between_two_tries_makes_no_other(
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    wait_for(lambda: link._tries_again, "the first try's end")
+    wait_for(lambda: link._was_busy, "the first try's end")
     link.close(0)
     thread.join(30)
     assert errors == ["busy: 255"]

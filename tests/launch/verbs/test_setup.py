@@ -252,7 +252,7 @@ def test_the_reason_is_read_although_it_comes_after_the_end(here: Path, tmp_path
 def test_a_host_that_is_busy_is_tried_again(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    monkeypatch.setattr("launch.verbs.setup_steps.PAUSE_SECS", (0.01, 0.02))
+    monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (0.01, 0.02))
     tries = tmp_path / "tries"
     before = (
         f"echo >> {tries}; [ $(wc -l < {tries}) -gt {times} ] || {{ echo busy >&2; exit 255; }}"
@@ -268,6 +268,36 @@ def test_a_host_that_is_busy_is_tried_again(
         with pytest.raises(HostError, match="^node1: connection: exit code 255: busy$"):
             run.setup.run(way)
     assert tries.read_text() == "\n" * 5
+
+
+@pytest.mark.parametrize("pause_secs", [300.0, 0.5])
+def test_a_host_that_is_closed_between_two_tries_is_not_prepared(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause_secs: float
+) -> None:
+    monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (pause_secs, pause_secs))
+    tries = tmp_path / "tries"
+    before = f"echo >> {tries}; [ $(wc -l < {tries}) -gt 1 ] || {{ echo busy >&2; exit 255; }}"
+    way = dataclasses.replace(transport(before), is_busy=lambda host, code, errors: code == 255)
+    run = Run(host(tmp_path / "there"), wanted(here))
+    errors: list[str] = []
+
+    def work() -> None:
+        try:
+            run.setup.run(way)
+        except HostError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    wait_for(lambda: tries.exists() and run.setup._client is not None, "the first try")
+    first = run.setup._client
+    assert first is not None
+    wait_for(first.is_busy, "the end of the first try")
+    run.setup.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert errors == ["node1: connection: exit code 255: busy"]
+    assert not (tmp_path / "there" / "cifar10_main.py").exists()
 
 
 def test_a_silent_host_is_given_up(
@@ -319,8 +349,8 @@ def test_closing_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     wait_for(pids.exists, "the slow program")
-    assert run.setup.client is not None
-    run.setup.client.close()
+    assert run.setup._client is not None
+    run.setup._client.close()
     thread.join()
     assert failed[0].startswith("node1: kernels: ")
     for pid in pids.read_text().split():
@@ -516,7 +546,7 @@ def test_training_can_be_imported_from_what_a_host_gets(
             copy(part, there / part.name)
     code = "import cifar10.main, cifar10.run.results, data_prep.cli"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, '.'); {code}"],
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, '.'); {code}"],
         cwd=there, env={}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
