@@ -25,6 +25,7 @@ from typing import Any, NoReturn, Optional
 
 MARK = "cifar10-setup "
 LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
+_INCOMPLETE = "INCOMPLETE"  # the mark of a folder of records; see data_prep
 _BEAT_SECS = 5.0
 _SILENCE_SECS = 120.0  # of the launcher, which beats as often
 _LOOK_SECS = 1.0  # between two attempts to get the lock
@@ -161,7 +162,8 @@ class Setup:
             for path, digest in order["files"].items()
             if _digest(os.path.join(folder, path)) != digest
         ]
-        return {"missing": wrong, "others": _others(folder, order)}
+        is_marked = os.path.exists(os.path.join(folder, _INCOMPLETE))
+        return {"missing": wrong, "others": _others(folder, order), "is_marked": is_marked}
 
     def remove(self, order: dict[str, Any]) -> dict[str, Any]:
         """Removes files that the launcher does not have."""
@@ -198,7 +200,7 @@ class Setup:
 
     def mark(self, order: dict[str, Any]) -> dict[str, Any]:
         """Marks a folder of records as incomplete, or, with `done`, takes the mark away."""
-        path = os.path.join(os.path.expanduser(order["folder"]), "INCOMPLETE")
+        path = os.path.join(os.path.expanduser(order["folder"]), _INCOMPLETE)
         if order["done"]:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)

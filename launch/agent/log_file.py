@@ -94,7 +94,9 @@ class LogFile:
         self.close()
         self._try_again = time.monotonic() + _AGAIN_SECS
         if not self._gap:  # else the last attempt has failed, too
-            self._error = f"{self._path}: {error.strerror}; its log stops here"
+            self._error = (
+                f"{self._path}: {error.strerror}; its log lacks lines until that is mended"
+            )
             self._gap = f"\n[lines are missing here: {error.strerror}]\n".encode()
 
 

@@ -22,6 +22,7 @@ class Event:
       last: the last lines of the program that failed.
       missing: files that the host lacks, or that differ there.
       others: files that only the host has.
+      is_marked: whether a folder of records is marked as incomplete.
       done: how much of `of` is done.
       of: how much there is to do; 0 if that is not known.
     """
@@ -33,6 +34,7 @@ class Event:
     last: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    is_marked: bool = False
     done: int = 0
     of: int = 0
 
@@ -68,4 +70,5 @@ def read_event(raw: bytes) -> Optional[Event]:
         if type(found.get(name)) is int and 0 <= found[name] < 1 << 30
     }
     fields: dict[str, Any] = {**texts, **lists, **numbers}
+    fields["is_marked"] = found.get("is_marked") is True
     return Event(found["event"], **fields)

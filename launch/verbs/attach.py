@@ -11,8 +11,7 @@ from launch.verbs.going_on import (
     ASK_SECS,
     LOOK_SECS,
     elsewhere,
-    launcher_has_ended,
-    left_in_its_cluster,
+    without_end,
     without_launcher,
 )
 from launch.verbs.up import show_end, ways_back
@@ -61,8 +60,7 @@ def _attach(options: argparse.Namespace) -> int:
         view.end()
     outcome = folder.end()
     if outcome is None:
-        why = elsewhere(folder) or left_in_its_cluster(folder) or launcher_has_ended(folder)
-        raise HostError(f"run {folder.run_id}: {why}")
+        raise HostError(f"run {folder.run_id}: {elsewhere(folder) or without_end(folder)[1]}")
     command = folder.record().get("command")
     show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code

@@ -2,6 +2,7 @@
 
 from launch.backends.base import Lasting, Outliving
 from launch.backends.registry import backend_named
+from launch.errors import HostError
 from launch.record.run_folder import RunFolder
 
 LOOK_SECS = 0.2  # between two looks at a run on this machine
@@ -36,6 +37,15 @@ def left_in_its_cluster(folder: RunFolder) -> str:
 def launcher_has_ended(folder: RunFolder) -> str:
     """Returns what to do about a run whose launcher has ended without an end of the run."""
     return f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
+
+
+def without_end(folder: RunFolder) -> tuple[str, str]:
+    """Returns the state of a job that goes on in its cluster, or "", and what to say of the run."""
+    try:
+        lasting = left_in_its_cluster(folder)
+    except HostError as error:
+        return "", f"{launcher_has_ended(folder)}; whether its job goes on is not known: {error}"
+    return lasting, lasting or launcher_has_ended(folder)
 
 
 def elsewhere(folder: RunFolder) -> str:

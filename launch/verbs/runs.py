@@ -17,8 +17,8 @@ from launch.screen.plain import plain, plain_lines
 from launch.verbs.going_on import (
     LOOK_SECS,
     elsewhere,
-    launcher_has_ended,
     left_in_its_cluster,
+    without_end,
     without_launcher,
 )
 
@@ -42,7 +42,7 @@ def status(options: argparse.Namespace) -> int:
     elif where := elsewhere(folder):
         words = where
     elif code is None:
-        lasting, words = _without_end(folder)
+        lasting, words = without_end(folder)
     else:
         words = f"exit code {code}: {found.get('reason')}" if code else str(found.get("reason"))
     print(f"run {folder.run_id}: {plain(words)}")
@@ -57,15 +57,6 @@ def status(options: argparse.Namespace) -> int:
     if last is not None:
         print(f"last reason: {plain(last.time)} {plain(last.words())}")
     return 0 if running or lasting else 1 if code is None else int(code)
-
-
-def _without_end(folder: RunFolder) -> tuple[str, str]:
-    """Returns the state of a job that goes on in its cluster, or "", and what to say of the run."""
-    try:
-        lasting = left_in_its_cluster(folder)
-    except HostError as error:
-        return "", f"{launcher_has_ended(folder)}; whether its job goes on is not known: {error}"
-    return lasting, lasting or launcher_has_ended(folder)
 
 
 def stop(options: argparse.Namespace) -> int:

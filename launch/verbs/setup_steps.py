@@ -175,12 +175,14 @@ class HostSetup:
         if wanted.records is None:
             return _NO_RECORDS.format(folder=wanted.folder)
         where, files = {"folder": wanted.folder}, wanted.records.digests
-        missing, others = self._compare_records(client, files)
-        if missing or others:  # else nothing is written, since the folder may be read-only
-            self._lock(client, "hold", **where)
-            missing, others = self._compare_records(client, files)
+        missing, others, is_marked = self._compare_records(client, files)
+        if not missing and not others and not is_marked:
+            return "are there"  # Nothing is written: the folder may be read-only.
+        self._lock(client, "hold", **where)
+        missing, others, is_marked = self._compare_records(client, files)
         if not missing and not others:
-            client.ask("mark", **where, done=True)
+            if is_marked:
+                client.ask("mark", **where, done=True)
             return "are there"
         # No reader takes a folder with the mark for a complete one.
         client.ask("mark", **where, done=False)
@@ -191,12 +193,13 @@ class HostSetup:
 
     def _compare_records(
         self, client: SetupClient, files: dict[str, str]
-    ) -> tuple[tuple[str, ...], list[str]]:
-        """Returns which records the host lacks, and which it has beside them."""
+    ) -> tuple[tuple[str, ...], list[str], bool]:
+        """Returns which records the host lacks, which it has beside them, and if it has the mark."""
         answer = client.ask(
             "compare", folder=self._wanted.folder, files=files, places=["."], ending=".tfrecords"
         )
-        return answer.missing, [path for path in answer.others if "/" not in path]
+        others = [path for path in answer.others if "/" not in path]
+        return answer.missing, others, answer.is_marked
 
     def _send(self, client: SetupClient, files: Files, folder: str, missing: Iterable[str]) -> str:
         """Copies files, and compares them afterwards; returns what was done, in words."""

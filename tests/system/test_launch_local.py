@@ -24,7 +24,7 @@ def test_a_full_disk_ends_neither_the_job_nor_its_output(tmp_path: Path, small_d
         run_id = launcher.run_id()
     finally:
         launcher.end()
-    assert "No space left on device; its log stops here" in output
+    assert "No space left on device; its log lacks lines until that is mended" in output
     assert "[master/0 localhost] epoch 0.1/1  step 20/20" in output
     assert output.splitlines()[-1] == "master/0 is done"
     assert_nothing_left(run_id)
