@@ -194,7 +194,7 @@ class HostSetup:
     def _compare_records(
         self, client: SetupClient, files: dict[str, str]
     ) -> tuple[tuple[str, ...], list[str], bool]:
-        """Returns which records the host lacks, which it has beside them, and if it has the mark."""
+        """Returns which records the host lacks, which are beside them, and if it has the mark."""
         answer = client.ask(
             "compare", folder=self._wanted.folder, files=files, places=["."], ending=".tfrecords"
         )

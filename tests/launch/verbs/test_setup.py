@@ -166,6 +166,16 @@ def test_records_that_differ_or_are_marked_are_replaced(here: Path, tmp_path: Pa
     assert contents == {name: content for name, (_, content) in state(here / "data").items()}
 
 
+def test_records_that_are_whole_lose_their_mark(here: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    shutil.copytree(here / "data", there / "data")
+    (there / "data" / "INCOMPLETE").touch()
+    run = Run(host(there), wanted(here))
+    run.go()
+    assert "records: are there" in run.lines
+    assert not (there / "data" / "INCOMPLETE").exists()
+
+
 def test_records_that_do_not_match_their_manifest_leave_the_folder_marked(
     here: Path, tmp_path: Path
 ) -> None:
