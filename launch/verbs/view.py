@@ -113,7 +113,7 @@ class View:
             if refusal:
                 self.blind = (
                     f"{self._folder.path}: {refusal}; nothing was written there for "
-                    f"{_SILENT_SECS:g} s, so nothing new is shown; the job goes on"
+                    f"{_SILENT_SECS:g} s, so nothing new is shown; the run goes on"
                 )
                 self.note(self.blind)
 

@@ -20,6 +20,7 @@ from typing import Optional, TextIO
 from launch.backends.local.backend import TRANSPORT as LOCAL
 from launch.backends.registry import KINDS
 from launch.backends.slurm import commands
+from launch.backends.slurm.output import ENOUGH
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.model import Cluster, Host
@@ -57,7 +58,7 @@ class JobDisplay(Display):
         super().task_line(task, host, line)
         self._num_bytes += len(line.encode(errors="replace"))
         if self._num_bytes >= _SHOWN_BYTES:
-            self.note(f"[this output has enough lines of tasks; {self._logs} has all of them]")
+            self.note(f"{ENOUGH}{self._logs} has all of them]")
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

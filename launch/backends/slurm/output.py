@@ -14,6 +14,7 @@ _LAST_LINES = 12
 _CHUNK = 1 << 20  # bytes that are read at once
 _AT_ONCE = 16  # chunks between two looks at the job
 _LONGEST = 1 << 16  # bytes of a line; a longer one is shown in parts
+ENOUGH = "[this output has enough lines of tasks; "  # begins the note that no more will follow
 _TASK_LINE = re.compile(r"\[(\w+/\d+) (\S+)\] (.*)")
 
 
@@ -26,7 +27,8 @@ class JobOutput:
       display: shows the lines to the user.
 
     Attributes:
-      last_lines: the last lines of the output file, at most 12.
+      last_lines: the last lines of the output file, at most 12; if there was the note that lines of
+        tasks are left out, that note, which names their logs, and the lines after it.
     """
 
     def __init__(self, path: Path, tasks: Container[str], display: Display) -> None:
@@ -51,6 +53,8 @@ class JobOutput:
         return has_shown
 
     def _show(self, line: str) -> None:
+        if line.startswith(ENOUGH):
+            self.last_lines.clear()  # lines from long before the end
         self.last_lines.append(line)
         found = _TASK_LINE.fullmatch(line)
         if found and found[1] in self._tasks:

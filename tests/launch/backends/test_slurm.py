@@ -514,6 +514,27 @@ def test_lines_are_shown_as_their_tasks_lines_and_the_last_are_kept(tmp_path: Pa
     assert (len(output.last_lines), output.last_lines[0]) == (12, "line 1")
 
 
+def test_of_an_output_that_leaves_lines_out_only_those_at_its_end_are_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_SHOWN_BYTES", 20)
+    with (tmp_path / "out").open("w") as stream:
+        written = job.JobDisplay(tmp_path / "logs", stream)
+        for _ in range(30):
+            written.task_line("ps/0", "m1", "hello")
+        written.note("master/0 failed")
+        written.close()
+    display = Display(io.StringIO(), live=False)
+    found = JobOutput(tmp_path / "out", {"ps/0"}, display)
+    while found.show_new():
+        continue
+    display.close()
+    assert list(found.last_lines) == [
+        f"[this output has enough lines of tasks; {tmp_path}/logs has all of them]",
+        "master/0 failed",
+    ]
+
+
 def test_slurm_is_asked_less_and_less_often_and_news_are_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_told_once_until_there_is_news(
     folder.path.rename(aside)
     assert after(9) == []
     words = "No such file or directory; nothing was written there for 10 s, so nothing new is shown"
-    assert after(2) == [f"{folder.path}: {words}; the job goes on"]
+    assert after(2) == [f"{folder.path}: {words}; the run goes on"]
     assert after(60) == []
     aside.rename(folder.path)
     folder.write_status({**rows("running"), "time": 5.0})
