@@ -218,9 +218,9 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor(
         "cifar10/step/training_step.py",
-        "_decay",
-        "if state.scale is not None:  # A step that is skipped must not decay the weights.",
-        "state.scale is not None -> True",
+        "_is_counted",
+        "return tf.constant(True) if state.scale is None else optimizers.all_finite(gradients)",
+        "state.scale is None -> False",
         "without a scale, weights whose gradient is not finite are lost, decayed or not",
     ),
     Survivor(
