@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional, TypeVar
 
 from launch.agent import processes
-from launch.agent.log_file import LogFile
+from launch.agent.log_writer import LogWriter
 from launch.agent.mask import Mask
 from launch.agent.protocol import SHOWN, Message
 from launch.agent.sockets import PortTaken, why_not
@@ -64,8 +64,10 @@ class Running:
         env = {**os.environ, **pinned, **order["env"]}
         try:
             self._mask = Mask(env.get(name, "") for name in order["masked"])
-        except UnicodeEncodeError as error:  # in which no process could get them either
-            raise OSError(f"{order['argv'][0]} cannot be run: {error}") from None
+        except UnicodeEncodeError as error:
+            raise OSError(
+                f"{order['argv'][0]} cannot be run: a variable to pass: {error}"
+            ) from None
         self._most_of_a_secret = max(0, self._mask.longest - 1)
         cwd = os.path.expanduser(order["cwd"])
         script = order["script"]
@@ -75,7 +77,7 @@ class Running:
         in_use = why_not(self.port) if self.port else None
         if in_use:
             raise PortTaken(in_use)
-        self.log = LogFile(order["log"])
+        self.log = LogWriter(order["log"])
         self._popen = _spawn(order["argv"], cwd, _with_gpus(env, order), order["share"])
         self.pid = self._popen.pid
         if self._popen.stdout is None:

@@ -104,7 +104,6 @@ class Tasks:
         self._running[task.name] = task
         self._machine.watch(task.fd, lambda: self._read(task))
         self._say("started", task=task.name)
-        self._forward(task, [])
 
     def signal(self, name: str, signum: int) -> None:
         """Sends a signal to a task; takes back the start of one that is not started yet."""
@@ -121,6 +120,8 @@ class Tasks:
     def turn(self) -> None:
         """Reports the tasks that have ended, and does what is due."""
         self._reap()
+        for task in self._running.values():
+            self._tell_of_its_log(task)
         self._asides.turn()
         if self._containers is not None and not self._is_ending:
             self._look_for_silence(self._containers)
@@ -161,16 +162,19 @@ class Tasks:
         self._forward(task, lines)
 
     def _forward(self, task: Running, lines: list[str]) -> None:
-        """Sends a task's output to the launcher, and a note if the task's log has failed."""
-        error = task.log.new_error()
-        if error is not None:
-            self._say("note", text=f"{task.name}: {error}, but the job goes on")
+        """Sends a task's output to the launcher."""
         for some in portions(lines):
             message = {"event": "lines", "task": task.name, "lines": some, "dropped": task.dropped}
             if self._outgoing.put(message, droppable=True):
                 task.dropped = 0
             else:
                 task.dropped += len(some)
+
+    def _tell_of_its_log(self, task: Running) -> None:
+        """Sends a note if lines are missing in a task's log."""
+        error = task.log.new_error()
+        if error is not None:
+            self._say("note", text=f"{task.name}: {error}, but the job goes on")
 
     def _reap(self) -> None:
         """Reports the tasks that have ended, and reaps orphaned processes."""
@@ -182,6 +186,7 @@ class Tasks:
     def _take_end(self, task: Running, code: int) -> None:
         self._machine.unwatch(task.fd)
         self._forward(task, task.finish(code))
+        self._tell_of_its_log(task)
         del self._running[task.name]
         patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
         # With HOST: a successor may have started the same task here.

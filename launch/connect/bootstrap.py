@@ -17,6 +17,7 @@ _MODULES = (
     "processes",
     "old_logs",
     "log_file",
+    "log_writer",
     "sockets",
     "free_ports",
     "mask",

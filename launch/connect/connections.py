@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Optional, Union
 
@@ -14,6 +13,7 @@ from launch.connect.transport import Transport
 from launch.errors import HostError
 
 _CLOSE_SECS = 4.0
+_BEATS = 6  # in `lease_secs`
 
 # (host's name, connection, message). The message comes from the agent, from `Link` ("lost") or from
 # `Connections.reopen` ("connected" or "unreachable").
@@ -44,7 +44,8 @@ class Connections:
         containers: Optional[Message] = None,
     ) -> None:
         self.lease_secs = cluster.limits.lease_secs
-        self._next_beat = 0.0
+        self._next_look = 0.0
+        self._closed = threading.Event()
         self._cluster = cluster
         self._run_id = run_id
         self._transport = transport
@@ -57,7 +58,8 @@ class Connections:
     def open_all(self, is_stopped: Callable[[], bool]) -> bool:
         """Connects to all hosts; returns False if `is_stopped` became true meanwhile.
 
-        Agents that wait for those of other hosts get heartbeats.
+        From now on, a thread sends heartbeats to the agents: they do not take this process for
+        lost while it waits for a disk.
 
         Args:
           is_stopped: a function that returns whether to give up; called ten times a second.
@@ -70,12 +72,11 @@ class Connections:
             self._links[host.name] = self._open(host)
 
         def meanwhile() -> None:
-            if not is_stopped():
-                self.beat(time.monotonic())
-                return
-            for _, link in list(self._all):
-                link.close(0)
+            if is_stopped():
+                for _, link in list(self._all):
+                    link.close(0)
 
+        threading.Thread(target=self._keep_beating, daemon=True).start()
         answers = everywhere(self._cluster.hosts, open_one, meanwhile=meanwhile)
         if is_stopped():
             return False
@@ -111,26 +112,27 @@ class Connections:
         """Returns whether this is the current connection to that host, not a dropped one."""
         return link is not None and self._links.get(host_name) is link
 
-    def beat(self, now: float) -> list[tuple[str, Link]]:
-        """Sends a heartbeat to all agents if it is due.
+    def beat(self) -> None:
+        """Sends a heartbeat to all agents, which answer it."""
+        for link in list(self._links.values()):  # other threads may add some
+            link.send({"do": "beat"})
+
+    def silent(self, now: float) -> list[tuple[str, Link]]:
+        """Looks for agents that were silent for `lease_secs`, unless it has looked just now.
 
         Args:
           now: the time, by time.monotonic.
 
         Returns:
-          (host's name, connection) of each agent that was silent for `lease_secs`; an empty list if
-          no heartbeat is due.
+          (host's name, connection) of each such agent.
         """
-        if now < self._next_beat:
+        if now < self._next_look:
             return []
-        # If the launcher itself was suspended (Ctrl-Z), the agents' messages are still unread.
-        was_away = now > self._next_beat + 1 and self._next_beat > 0
-        self._next_beat = now + self.lease_secs / 6
-        links = list(self._links.items())  # other threads may add some
-        for _, link in links:
-            link.send({"do": "beat"})
+        # If this process was suspended (Ctrl-Z) or waited for a disk, messages are still unread.
+        was_away = now > self._next_look + 1 and self._next_look > 0
+        self._next_look = now + self.lease_secs / _BEATS
         late = 0.0 if was_away else now - self.lease_secs
-        return [(name, link) for name, link in links if link.heard < late]
+        return [(name, link) for name, link in self._links.items() if link.heard < late]
 
     def has_all(self) -> bool:
         """Returns whether every host has a current connection."""
@@ -143,6 +145,7 @@ class Connections:
 
     def close_all(self) -> None:
         """Ends every agent that can be reached, and closes every connection."""
+        self._closed.set()
         for link in self._links.values():
             link.send({"do": "end"})
         current = list(self._links.values())
@@ -153,6 +156,10 @@ class Connections:
                     link.close(_CLOSE_SECS if link in current else 0)
 
         everywhere(self._cluster.hosts, close)
+
+    def _keep_beating(self) -> None:
+        while not self._closed.wait(self.lease_secs / _BEATS):
+            self.beat()
 
     def _open(self, host: Host) -> Link:
         def hear(link: Link, message: Message) -> None:

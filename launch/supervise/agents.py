@@ -80,9 +80,9 @@ class Agents:
         self._carry_out(self._supervisor.stop(signum, self._clock()))
 
     def tick(self, now: float) -> None:
-        """Carries out what is due, sends heartbeats, and gives up hosts with silent agents."""
+        """Carries out what is due, and gives up hosts with silent agents."""
         self._carry_out(self._supervisor.tick(now))
-        for name, link in self._connections.beat(now):
+        for name, link in self._connections.silent(now):
             self._lose(
                 name, link, f"no message from its agent for {self._connections.lease_secs:g} s"
             )

@@ -186,7 +186,6 @@ def _with_free_ports(
         connections.send(host.name, {"do": "ports", "count": num_ports(host)})
     until, is_stopped = time.monotonic() + OPEN_SECS, False
     while len(found) < len(job.cluster.hosts):
-        connections.beat(time.monotonic())
         if signals and not is_stopped:  # it may be the platform's, as agents would tell
             until, is_stopped = time.monotonic() + _LOOK_SECS, True
         try:

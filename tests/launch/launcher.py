@@ -7,8 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -119,6 +120,21 @@ class Launcher:
         wait_for(lambda: log.exists() and words in log.read_text(), f"{words!r} in {log}")
 
 
+def cluster_file(folder: Path, launcher: Launcher, text: str) -> tuple[str, ...]:
+    """Writes a cluster file: a master, a worker and a ps on this machine, and the lines in `text`.
+
+    Returns:
+      The flag `--cluster` and the path of the file.
+    """
+    path = folder / "here.yaml"
+    hosts = (
+        "backend: local\nports: free\nhosts:\n  - name: localhost\n    address: 127.0.0.1\n"
+        f"    workdir: {launcher.workdir}\n    roles: {{master: 1, worker: 1, ps: 1}}\n"
+    )
+    path.write_text(hosts + text)
+    return ("--cluster", str(path))
+
+
 def wait_for(condition: Callable[[], object], what: str, timeout_secs: float = 120) -> None:
     """Waits until a condition holds.
 
@@ -192,3 +208,41 @@ def interrupt(process: "subprocess.Popen[str]", signum: int = signal.SIGINT) -> 
     process.send_signal(signum)
     output, _ = process.communicate(timeout=200)
     return output
+
+
+@contextlib.contextmanager
+def signals_once(condition: Callable[[], object], *signums: int) -> Iterator[list[float]]:
+    """Sends signals to this process once a condition holds; yields the time of that in a list.
+
+    In the context, they do not end this process, even where the code under test handles them no
+    more, or not yet.
+    """
+    sent: list[float] = []
+    is_over = threading.Event()
+
+    def send() -> None:
+        while not is_over.wait(0.02):
+            if condition():
+                sent.append(time.monotonic())
+                for signum in signums:
+                    os.kill(os.getpid(), signum)
+                return
+
+    before = {signum: signal.signal(signum, lambda *_: None) for signum in signums}
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        is_over.set()
+        thread.join()
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def has_ended(pid: str) -> bool:
+    """Returns whether a process has ended, even if its parent has not reaped it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
+    except OSError:
+        return True

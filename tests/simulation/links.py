@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from launch.agent.protocol import Message
 from launch.connect.connections import Connections
+from launch.connect.link import Link
 from launch.errors import HostError
 from tests.simulation.hosts import SimHost, SimMachine
 from tests.simulation.world import World
@@ -138,6 +139,12 @@ class SimConnections(Connections):
         """Opens all connections."""
         for name, host in self._hosts.items():
             self._links[name] = self._open(host)
+
+    def silent(self, now: float) -> list[tuple[str, Link]]:
+        """Looks for silent agents, and sends the heartbeats as often."""
+        if now >= self._next_look:
+            self.beat()
+        return super().silent(now)
 
     def reopen(self, host_name: str) -> None:
         """Connects to a host again, after a while."""

@@ -1,6 +1,9 @@
-"""Tasks on this machine whose disk is full, a file system of the test's own."""
+"""Tasks on this machine whose disk is full or does not answer, a file system of the test's own."""
 
+import os
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +14,8 @@ from launch.cluster.tasks import make_job
 from launch.record.run_folder import RunFolder
 from launch.supervise.background import Background
 from launch.verbs import foreground, view
-from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left
+from tests import failing_disk
+from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, cluster_file
 
 pytestmark = pytest.mark.system
 
@@ -24,9 +28,54 @@ def test_a_full_disk_ends_neither_the_job_nor_its_output(tmp_path: Path, small_d
         run_id = launcher.run_id()
     finally:
         launcher.end()
-    assert "No space left on device; its log lacks lines until that is mended" in output
+    assert "No space left on device; lines are missing in it until that is repaired" in output
     assert "[master/0 localhost] epoch 0.1/1  step 20/20" in output
     assert output.splitlines()[-1] == "master/0 is done"
+    assert_nothing_left(run_id)
+
+
+@pytest.fixture
+def disk_that_can_stop(tmp_path: Path) -> Iterator[Path]:
+    """A file system that `fsfreeze` can make wait with all that is written."""
+    if os.geteuid() != 0:
+        pytest.skip("a file system of its own needs root")
+    image, folder = tmp_path / "image", tmp_path / "disk"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(16 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    words = ["mount", "-o", "loop", str(image), str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no file system of its own: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_disk_that_does_not_answer_for_longer_than_the_lease_costs_only_time(
+    tmp_path: Path, disk_that_can_stop: Path
+) -> None:
+    launcher = Launcher(tmp_path)
+    launcher.state = disk_that_can_stop / "state"
+    cluster = cluster_file(tmp_path, launcher, "limits: {lease_secs: 3}\n")
+    try:
+        process = launcher.start_up(cluster, "--", "steps=300")  # for 15 seconds
+        launcher.wait_for_log("worker/0", "step 3/")
+        subprocess.run(["fsfreeze", "--freeze", str(disk_that_can_stop)], check=True)
+        try:
+            time.sleep(8)
+            assert process.poll() is None
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", str(disk_that_can_stop)], check=True)
+        output, _ = process.communicate(timeout=120)
+        run_id = launcher.run_id()
+    finally:
+        launcher.end()
+    assert process.returncode == 0, output
+    assert output.splitlines()[-1] == "master/0 is done"
+    log = (launcher.state / run_id / "logs" / "master-0.log").read_text()
+    steps = [line for line in log.splitlines() if "step" in line]
+    assert len(steps) == 300
     assert_nothing_left(run_id)
 
 
@@ -48,8 +97,7 @@ def test_a_detached_start_on_a_full_disk_returns_and_says_why(
 ) -> None:
     monkeypatch.setattr(view, "_SILENT_SECS", 0.5)
     folder = RunFolder.create(small_disk, make_job(on_this_machine(1, 1)))
-    with pytest.raises(OSError, match="No space"):
-        (small_disk / "full").write_bytes(bytes(100 << 10))
+    failing_disk.fill(small_disk)
     process = Endless()
     with pytest.raises(foreground.NotSeen, match="whether the job has started cannot be seen"):
         foreground.follow_start(cast(Background, process), folder, lambda: False)

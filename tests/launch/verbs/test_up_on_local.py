@@ -27,6 +27,7 @@ from tests.launch.launcher import (
     Launcher,
     agent_pids,
     assert_nothing_left,
+    cluster_file,
     interrupt,
     pid_of,
     processes_naming,
@@ -34,21 +35,6 @@ from tests.launch.launcher import (
 )
 
 TWO = (*LOCAL, "--workers", "1")
-
-
-def cluster_file(folder: Path, launcher: Launcher, text: str) -> tuple[str, ...]:
-    """Writes a cluster file: a master, a worker and a ps on this machine, and the lines in `text`.
-
-    Returns:
-      The flag `--cluster` and the path of the file.
-    """
-    path = folder / "here.yaml"
-    hosts = (
-        "backend: local\nports: free\nhosts:\n  - name: localhost\n    address: 127.0.0.1\n"
-        f"    workdir: {launcher.workdir}\n    roles: {{master: 1, worker: 1, ps: 1}}\n"
-    )
-    path.write_text(hosts + text)
-    return ("--cluster", str(path))
 
 
 def read_until(process: "subprocess.Popen[str]", words: str) -> None:
