@@ -50,6 +50,15 @@ def command_line() -> list[str]:
     return ["python", *sys.argv]
 
 
+def is_utf8(path: str) -> bool:
+    """Returns whether a path is UTF-8; Python has surrogates in place of other bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def path_of(text: str) -> str:
     """Returns the path in a flag, with the home for `~`, which shells leave in `--out=~/a`.
 

@@ -12,6 +12,7 @@ from cifar10 import models
 from cifar10.config.fields import MODES_THAT_EVALUATE, ConfigFields
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
+from cifar10_program import is_utf8
 
 _PATTERN_CHARACTERS = frozenset("*?[\\")
 # Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
@@ -110,7 +111,7 @@ def _check_paths(config: ConfigFields) -> None:
         value = getattr(config, name)
         if value == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
-        if value is not None and not _is_utf8(value):
+        if value is not None and not is_utf8(value):
             raise ConfigError(
                 f"{flag_name(name)} must be UTF-8, as TensorFlow's paths are, got {value!r}; "
                 "rename it"
@@ -124,15 +125,6 @@ def _check_paths(config: ConfigFields) -> None:
                 f"{flag_name(name)} must not contain *, ?, [ or \\, which TensorFlow takes for "
                 f"patterns, got {path}"
             )
-
-
-def _is_utf8(path: str) -> bool:
-    """Returns whether a path is UTF-8; Python has surrogates in place of other bytes."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _refuse(message: str) -> None:

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
 from cifar10.schema import IMAGE_EXTENSIONS
+from cifar10_program import is_utf8
 
 _PATTERN_CHARACTERS = frozenset("*?[")
 
@@ -33,7 +34,7 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
         unreadable.append(line)
         report(line)
 
-    if not is_utf8(place):
+    if not is_utf8(place):  # TensorFlow's file systems do not take it; reading it says so.
         return [place]
     if tf.io.gfile.isdir(place):
         paths = _images_below(place, note)
@@ -51,15 +52,6 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
     ]
     # `a/**` matches both a folder and the files in it.
     return list(dict.fromkeys(path for paths in lists for path in paths))
-
-
-def is_utf8(name: str) -> bool:
-    """Tells whether TensorFlow's file systems take a name; reading the file refuses others."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _matches(pattern: str) -> list[str]:

@@ -13,12 +13,13 @@ from cifar10 import image_file
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
 from cifar10.host.signals import StopRequest
-from cifar10.input.image_paths import expand, is_utf8
+from cifar10.input.image_paths import expand
 from cifar10.output import checkpoints, model_settings
 from cifar10.run.job import start_job
 from cifar10.run.modes.answers import Printer
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
+from cifar10_program import is_utf8
 
 _MOST_BYTES = 64 << 20  # of a file
 
