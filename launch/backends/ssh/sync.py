@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launch.agent import bounded_run, processes
-from launch.backends.ssh.transport import OPTIONS, is_busy, own_error, target
+from launch.backends.ssh.transport import OPTIONS, OWN_ERROR, TRANSPORT, own_error, target
 from launch.backends.tool_errors import last_line, meaning
 from launch.cluster.host_list import ROOT
 from launch.cluster.model import Host
@@ -20,6 +20,8 @@ from launch.supervise.run_loop import stop_signals
 
 _PARTS = (*CODE, "requirements.txt", "requirements.lock")  # data and output are not copied
 _SUMMARY = re.compile(r"rsync error:|rsync: connection unexpectedly closed")
+_ENDED_EARLY = 12  # rsync's exit code
+_NOTHING_CAME = "rsync: connection unexpectedly closed (0 bytes received so far)"
 _SILENCE_SECS = 60
 _AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 
@@ -83,29 +85,51 @@ def command(host: Host, source: Path) -> list[str]:
 
 
 def _copy(
-    host: Host, source: Path, started: "Callable[[subprocess.Popen[bytes]], object]", tries: Tries
+    host: Host,
+    source: Path,
+    started: "Callable[[subprocess.Popen[bytes]], object]",
+    tries: Tries,
 ) -> None:
+    """Copies the code to a host, and tries again if the host is busy; HostError if that fails."""
     while True:
-        try:
-            done = bounded_run.run(command(host, source), own_session=True, started=started)
-        except FileNotFoundError:
-            raise HostError(
-                f"{host.name}: sync needs rsync here; install it, or leave sync out"
-            ) from None
-        except OSError as error:
-            raise HostError(f"{host.name}: {error.strerror or error}") from None
+        done = _run(host, source, started)
         if not done.returncode:
             return
-        if not is_busy(host, done.returncode, done.stderr) or not tries.again():
-            raise HostError(f"{host.name}: {_explain(host, done.returncode, done.stderr)}")
+        is_busy = TRANSPORT.is_busy(host, _code_of_ssh(done), done.stderr)
+        if not is_busy or not tries.again():
+            raise HostError(f"{host.name}: {_explain(host, done)}")
 
 
-def _explain(host: Host, code: int, errors: str) -> str:
-    """Returns why a copy failed, and the way out, by rsync's exit code, which may be that of ssh.
+def _run(
+    host: Host, source: Path, started: "Callable[[subprocess.Popen[bytes]], object]"
+) -> "subprocess.CompletedProcess[str]":
+    try:
+        return bounded_run.run(command(host, source), own_session=True, started=started)
+    except FileNotFoundError:
+        raise HostError(
+            f"{host.name}: sync needs rsync here; install it, or leave sync out"
+        ) from None
+    except OSError as error:
+        raise HostError(f"{host.name}: {error.strerror or error}") from None
 
-    The first lines may be a banner of the host, and the last ones rsync's summary.
+
+def _code_of_ssh(done: "subprocess.CompletedProcess[str]") -> int:
+    """Returns the exit code of rsync's ssh or, if that has done its work, of rsync itself.
+
+    rsync ends with ssh's code only if ssh has ended before. Else it ends with its own code for a
+    stream that ended early; if nothing came at all, ssh or the host's shell is the cause.
     """
-    known = own_error(host, code, errors) or meaning("rsync", errors)
+    is_hidden = done.returncode == _ENDED_EARLY and _NOTHING_CAME in done.stderr
+    return OWN_ERROR if is_hidden else done.returncode
+
+
+def _explain(host: Host, done: "subprocess.CompletedProcess[str]") -> str:
+    """Returns why a copy failed, and the way out.
+
+    The first lines of the errors may be a banner of the host, and the last ones rsync's summary.
+    """
+    errors = done.stderr
+    known = own_error(host, _code_of_ssh(done), errors) or meaning("rsync", errors)
     lines = [line for line in errors.splitlines() if not _SUMMARY.match(line)]
     last = last_line("\n".join(lines), "") or last_line(errors, "no reason given")
-    return known or f"rsync exit code {code}: {last}"
+    return known or f"rsync exit code {done.returncode}: {last}"

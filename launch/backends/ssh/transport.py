@@ -6,12 +6,11 @@ Nothing of the user is lent to the hosts, whatever that configuration says: no s
 Kerberos ticket or port. Nothing of that configuration runs instead of the agent, or stays behind.
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from launch.backends.tool_errors import last_line, meaning
+from launch.backends.tool_errors import CLOSED_EARLY, cause, last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.transport import Transport
 
@@ -33,8 +32,7 @@ OPTIONS = (
     "RemoteCommand=none",  # ssh refuses ours beside it
 )
 
-_OWN_ERROR = 255  # exit code
-_CLOSED_EARLY = re.compile("(kex|ssh)_exchange_identification", re.IGNORECASE)
+OWN_ERROR = 255  # exit code
 
 
 def target(host: Host) -> str:
@@ -51,7 +49,7 @@ def own_error(host: Host, code: int, errors: str) -> Optional[str]:
 
     Other exit codes than 255 are those of the command on the host.
     """
-    if code != _OWN_ERROR:
+    if code != OWN_ERROR:
         return None
     return meaning("ssh", errors, name=host.name, target=target(host))
 
@@ -59,23 +57,17 @@ def own_error(host: Host, code: int, errors: str) -> Optional[str]:
 def _explain(host: Host, code: int, errors: str) -> str:
     last = last_line(errors, "the connection ended")
     known = own_error(host, code, errors)
-    if code != _OWN_ERROR:
+    if code != OWN_ERROR:
         known = meaning("login shell", errors, python=host.agent_python)
     return known or f"{last} (ssh exit code {code})"
 
 
-def is_busy(host: Host, code: int, errors: str) -> bool:
-    """Returns whether sshd closed a connection before the login, as it does if there are too many.
-
-    Then a jump host that refuses the login, or cannot be reached, has printed why, too.
-    """
-    words = _CLOSED_EARLY.sub("", errors)
-    other = own_error(host, code, words)
-    return code == _OWN_ERROR and bool(_CLOSED_EARLY.search(errors)) and other is None
+def _is_busy(host: Host, code: int, errors: str) -> bool:
+    return code == OWN_ERROR and cause("ssh", errors) == CLOSED_EARLY
 
 
 def _log_path(log: Path, run_id: str) -> str:
     return f"~/.local/state/cifar10-launch/hosts/{run_id}/{log.name}"
 
 
-TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False, is_busy=is_busy)
+TRANSPORT = Transport(_command, _explain, _log_path, keeps_logs=False, is_busy=_is_busy)

@@ -68,6 +68,11 @@ CLOSED = "rsync: connection unexpectedly closed (0 bytes received so far) [sende
             + "rsync error: error in file IO (code 11) at main.c(791) [Receiver=3.2.7]\n",
             'rsync exit code 11: rsync: [Receiver] mkdir "/x" failed: Permission denied (13)',
         ),
+        (
+            12,  # instead of 255, if ssh ends a moment after rsync
+            "ssh: connect to host node1 port 22: No route to host\n" + CLOSED,
+            "there is no way to it; is it up, and on this network?",
+        ),
         (12, CLOSED, f"rsync exit code 12: {CLOSED.strip()}"),
         (1, "", "rsync exit code 1: no reason given"),
     ],
@@ -82,6 +87,27 @@ def test_a_copy_that_fails_says_why(
     with pytest.raises(HostError) as failure:
         sync_code(from_hosts("node1").hosts)
     assert str(failure.value) == f"node1: {words}"
+
+
+@pytest.mark.parametrize("times", [4, 5])
+def test_a_copy_to_a_host_that_is_busy_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (0.01, 0.02))
+    tries = tmp_path / "tries"
+    closed = "kex_exchange_identification: Connection closed by remote host"
+    (tmp_path / "rsync").write_text(
+        f"#!/bin/sh\necho >> {tries}\n[ $(wc -l < {tries}) -gt {times} ] && exit 0\n"
+        f"echo {closed} >&2; exit 255\n"
+    )
+    (tmp_path / "rsync").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    if times == 4:
+        sync_code(from_hosts("node1").hosts)
+    else:
+        with pytest.raises(HostError, match="^node1: it, or a jump host, closed the connection"):
+            sync_code(from_hosts("node1").hosts)
+    assert tries.read_text() == "\n" * 5
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
