@@ -28,7 +28,7 @@ def run(
 
     Args:
       argv: the command.
-      timeout_secs: the seconds after which to kill it; None for no limit.
+      timeout_secs: the seconds after which to kill it if it still runs; None for no limit.
       cwd: its working directory; None for this process's.
       env: its environment; None for this process's.
       own_session: whether to keep Ctrl-C from reaching it.
@@ -64,18 +64,19 @@ def _collect(
     argv: Sequence[str] = process.args  # type: ignore[assignment]  # as `run` has passed it
 
     def left() -> Optional[float]:
-        secs = None if deadline is None else deadline - time.monotonic()
+        """Returns the seconds until the limit; None if there is none, or no more."""
+        secs = None if deadline is None or ended is not None else deadline - time.monotonic()
         if secs is not None and secs <= 0:
             raise subprocess.TimeoutExpired(argv, timeout_secs or 0)
         return secs
 
+    ended: Optional[float] = None  # when the command was seen to have ended
     with selectors.DefaultSelector() as selector:
         found = [bytearray(), bytearray()]
         for stream, collected in zip((process.stdout, process.stderr), found):
             selector.register(stream, selectors.EVENT_READ, collected)  # type: ignore[arg-type]
-        ended: Optional[float] = None  # when the command was seen to have ended
         while selector.get_map():
-            secs = left() if ended is None else None
+            secs = left()
             ready = selector.select(_LOOK_SECS if secs is None else min(secs, _LOOK_SECS))
             if ended is None and process.poll() is not None:
                 ended = time.monotonic()
@@ -88,6 +89,6 @@ def _collect(
                     raise OSError(f"{argv[0]} printed more than {_LIMIT >> 20} MiB")
             if ended is not None and time.monotonic() > ended + _DRAIN_SECS:
                 break
-    process.wait(None if process.poll() is not None else left())
+    process.wait(left())
     out, errors = (bytes(collected).decode(errors="replace") for collected in found)
     return out, errors

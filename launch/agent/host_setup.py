@@ -24,8 +24,8 @@ import time
 from typing import Any, NoReturn, Optional
 
 MARK = "cifar10-setup "
+_INCOMPLETE = "INCOMPLETE"  # in a folder of records that no reader is to take for a complete one
 LOCK_NAME = ".setup.lock"  # in the working directory, and in the folder of the records
-_INCOMPLETE = "INCOMPLETE"  # the mark of a folder of records; see data_prep
 _BEAT_SECS = 5.0
 _SILENCE_SECS = 120.0  # of the launcher, which beats as often
 _LOOK_SECS = 1.0  # between two attempts to get the lock
@@ -155,15 +155,18 @@ class Setup:
         return {} if os.path.samefile(folder, self._workdir) else _lock(folder)
 
     def compare(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Returns which of the files `files` (path -> SHA-256) are missing or differ."""
+        """Returns which of the files `files` (path -> SHA-256) are missing or differ.
+
+        It also says whether the folder is marked as incomplete.
+        """
         folder = os.path.expanduser(order["folder"])
         wrong = [
             path
             for path, digest in order["files"].items()
             if _digest(os.path.join(folder, path)) != digest
         ]
-        is_marked = os.path.exists(os.path.join(folder, _INCOMPLETE))
-        return {"missing": wrong, "others": _others(folder, order), "is_marked": is_marked}
+        marked = os.path.exists(os.path.join(folder, _INCOMPLETE))
+        return {"missing": wrong, "others": _others(folder, order), "marked": marked}
 
     def remove(self, order: dict[str, Any]) -> dict[str, Any]:
         """Removes files that the launcher does not have."""

@@ -16,6 +16,8 @@ _CLOSED_EARLY = (
     "it, or a jump host, closed the connection before the login; if there are too many logins at "
     "once, raise MaxStartups of the sshd there"
 )
+# What ssh says of a connection that the other side closes before the login.
+CLOSED_EARLY = "(kex|ssh)_exchange_identification"
 _NO_PYTHON = "it has no {python} on PATH; name one with `agent_python:`"
 
 # Tool -> (regular expression for its standard error, what that means and the way out). Case does
@@ -39,7 +41,7 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
         ("Connection timed out", "it does not answer; is it up, and reachable from here?"),
         ("No route to host", "there is no way to it; is it up, and on this network?"),
         # Last: a jump host that cannot be reached is a nearer cause.
-        ("(kex|ssh)_exchange_identification", _CLOSED_EARLY),
+        (CLOSED_EARLY, _CLOSED_EARLY),
     ),
     "login shell": (
         (r"python\S*: not found|command not found", _NO_PYTHON),
@@ -115,9 +117,15 @@ def meaning(tool: str, errors: str, **facts: object) -> Optional[str]:
       errors: the tool's standard error.
       **facts: values for the placeholders in the texts of this tool.
     """
-    for pattern, words in _MEANINGS[tool]:
+    pattern = cause(tool, errors)
+    return None if pattern is None else dict(_MEANINGS[tool])[pattern].format(**facts)
+
+
+def cause(tool: str, errors: str) -> Optional[str]:
+    """Returns the pattern of the table that says what a tool's standard error means, or None."""
+    for pattern, _ in _MEANINGS[tool]:
         if re.search(pattern, errors, re.IGNORECASE):
-            return words.format(**facts)
+            return pattern
     return None
 
 

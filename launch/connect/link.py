@@ -51,7 +51,7 @@ class Link:
         self._hear = hear
         self._is_busy = is_busy
         self._closing = threading.Event()
-        self._tries, self._was_busy = Tries(self._closing), False
+        self._tries, self._tries_again = Tries(self._closing), False
         self._greeted = threading.Event()
         self._ready = False
         self._wrong = ""  # what the host has sent that is no message
@@ -82,28 +82,29 @@ class Link:
             if not in_time:
                 self.close(0)
                 raise HostError(f"no answer within {timeout_secs:g} s")
-            if not self._was_busy:
+            if not self._tries_again:
                 raise HostError(self.why())
-            try:
-                is_started = self._tries.again() and self._start_again()
-            except HostError:
-                self._hear(self, {"event": "lost"})
-                raise
-            if not is_started:
-                self._hear(self, {"event": "lost"})
-                raise HostError(self.why())
+            self._start_again()
 
-    def _start_again(self) -> bool:
-        """Starts the agent again; returns False if the link has been closed meanwhile."""
-        with self._starting:
-            if self._closing.is_set():
-                return False
-            self._to_write.put(None)  # ends the thread that wrote to the last process
-            self._to_write = queue.SimpleQueue()
-            self._last_words = b""
-            self._greeted.clear()
-            self._start()
-            return True
+    def _start_again(self) -> None:
+        """Starts the agent again after a pause.
+
+        Raises:
+          HostError: the link is closed meanwhile, or the agent could not be started.
+        """
+        self._tries.again()
+        try:
+            with self._starting:
+                if self._closing.is_set():
+                    raise HostError(self.why())
+                self._to_write.put(None)  # ends the thread that wrote to the last process
+                self._to_write = queue.SimpleQueue()
+                self._last_words = b""
+                self._greeted.clear()
+                self._start()
+        except HostError:
+            self._hear(self, {"event": "lost"})
+            raise
 
     def _start(self) -> None:
         self._process = child.start(self._command)
@@ -164,15 +165,16 @@ class Link:
         with stream:
             if self._finds_greeting(stream):
                 self._read_messages(stream)
-        self._was_busy = self._has_found_a_busy_host()
-        if not self._was_busy:  # else `open` says so, unless it tries again
+        self._tries_again = self._may_try_again()
+        if not self._tries_again:
             self._hear(self, {"event": "lost"})
         self._greeted.set()
 
-    def _has_found_a_busy_host(self) -> bool:
-        if self._ready or self._wrong or self._process is None:
+    def _may_try_again(self) -> bool:
+        """Returns whether `open` is to try again, now that the process has closed its output."""
+        if self._ready or self._wrong or self._process is None or not self._tries.left:
             return False
-        return self._is_busy(*self._end_of(self._process))
+        return self._is_busy(*self._end_of(self._process)) and not self._closing.is_set()
 
     def _finds_greeting(self, stream: IO[bytes]) -> bool:
         """Reads what a login shell prints, up to the greeting, which may follow other text."""

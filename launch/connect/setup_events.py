@@ -22,7 +22,7 @@ class Event:
       last: the last lines of the program that failed.
       missing: files that the host lacks, or that differ there.
       others: files that only the host has.
-      is_marked: whether a folder of records is marked as incomplete.
+      marked: whether the folder is marked as incomplete.
       done: how much of `of` is done.
       of: how much there is to do; 0 if that is not known.
     """
@@ -34,7 +34,7 @@ class Event:
     last: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
-    is_marked: bool = False
+    marked: bool = False
     done: int = 0
     of: int = 0
 
@@ -69,6 +69,6 @@ def read_event(raw: bytes) -> Optional[Event]:
         for name in ("done", "of")
         if type(found.get(name)) is int and 0 <= found[name] < 1 << 30
     }
-    fields: dict[str, Any] = {**texts, **lists, **numbers}
-    fields["is_marked"] = found.get("is_marked") is True
+    marked = found.get("marked") is True
+    fields: dict[str, Any] = {**texts, **lists, **numbers, "marked": marked}
     return Event(found["event"], **fields)

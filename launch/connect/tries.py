@@ -1,26 +1,29 @@
-"""How often, and when, a connection is tried again that a busy host has refused."""
+"""Tries a connection again where a host had too much to do for it."""
 
 import random
 import threading
 
-PAUSE_SECS = (0.5, 3.0)  # by chance: other connections wait, too
-_AGAIN = 4
+_TIMES = 4
+PAUSE_SECS = (0.5, 3.0)  # between two tries, by chance: other connections wait, too
 
 
 class Tries:
-    """Counts the tries of one connection.
+    """The further tries of one connection.
 
     Args:
-      closing: set once the connection is not wanted any more.
+      closing: an event that ends the pauses; after it, there is no further try.
+
+    Attributes:
+      left: the number of tries that are left.
     """
 
     def __init__(self, closing: threading.Event) -> None:
         self._closing = closing
-        self._left = _AGAIN
+        self.left = _TIMES
 
     def again(self) -> bool:
-        """Waits a little, and returns whether to try once more."""
-        if self._left == 0:
+        """Waits until the next try is due; returns False if there is none."""
+        if not self.left:
             return False
-        self._left -= 1
+        self.left -= 1
         return not self._closing.wait(random.uniform(*PAUSE_SECS))

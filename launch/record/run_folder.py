@@ -218,6 +218,9 @@ def _began(path: Path) -> Optional[float]:
 
     The id has the local time, of which an hour comes twice each year, and which differs between
     machines. The run.json has the time itself, which is not believed if it is another day's.
+
+    Raises:
+      FileNotFoundError: there is no run.json.
     """
     try:
         named = time.mktime(time.strptime(path.name.rpartition("-")[0], _TIME))
@@ -225,8 +228,8 @@ def _began(path: Path) -> Optional[float]:
         return None
     try:
         record = json.loads((path / "run.json").read_bytes())
-    except FileNotFoundError:
-        raise  # it is no run
+    except FileNotFoundError:  # removed since, or no run
+        raise
     except (OSError, ValueError, RecursionError):
         return named
     began = saved.began_at(record) if isinstance(record, dict) else None

@@ -136,8 +136,8 @@ class RunLoop(Generic[E]):
         heeded, next_status = 0, 0.0
         try:
             runner.start()
-        except Interrupted as interrupted:
-            return self._stopped_at_the_start(interrupted.signum)
+        except Interrupted as stop:
+            return self._stopped_at_the_start(stop.signum)
         while self._decider.outcome is None:
             self._hear(runner, _LOOK_SECS)
             for signum in self._signals[heeded:]:
@@ -159,11 +159,11 @@ class RunLoop(Generic[E]):
         self._show(self._decider.outcome)
         return self._decider.outcome
 
-    def _stopped_at_the_start(self, signum: int) -> Outcome:
-        for one in self._signals:
-            self._journal.asked_to_stop(one)
+    def _stopped_at_the_start(self, by: int) -> Outcome:
+        for signum in self._signals:
+            self._journal.asked_to_stop(signum)
         words = "stopped before the start"
-        outcome = Outcome(128 + signum, words, cause=Cause.USER)
+        outcome = Outcome(128 + by, words, cause=Cause.USER)
         self._show(outcome)
         return outcome
 
@@ -209,7 +209,11 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 class Interrupted(Exception):
-    """A signal that asks for the job's end, `signum`, has ended a wait."""
+    """A signal that asks for the job's end has ended a wait.
+
+    Attributes:
+      signum: the signal; an earlier SIGHUP has not ended the wait.
+    """
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -265,7 +269,7 @@ def _handled(
     before = {signum: signal.getsignal(signum) for signum in signals}
     heeded = [signum for signum in signals if before[signum] is not signal.SIG_IGN]
     try:
-        for signum in heeded:
+        for signum in heeded:  # in the `try`: the handler of the first may raise meanwhile
             signal.signal(signum, handler)
         yield
     finally:

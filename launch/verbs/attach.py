@@ -60,7 +60,8 @@ def _attach(options: argparse.Namespace) -> int:
         view.end()
     outcome = folder.end()
     if outcome is None:
-        raise HostError(f"run {folder.run_id}: {elsewhere(folder) or without_end(folder)[1]}")
+        why = elsewhere(folder) or without_end(folder)[1]
+        raise HostError(f"run {folder.run_id}: {why}")
     command = folder.record().get("command")
     show_end(outcome, command if isinstance(command, str) else None)
     return outcome.exit_code

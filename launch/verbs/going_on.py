@@ -34,18 +34,18 @@ def left_in_its_cluster(folder: RunFolder) -> str:
     )
 
 
-def launcher_has_ended(folder: RunFolder) -> str:
-    """Returns what to do about a run whose launcher has ended without an end of the run."""
-    return f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
-
-
 def without_end(folder: RunFolder) -> tuple[str, str]:
-    """Returns the state of a job that goes on in its cluster, or "", and what to say of the run."""
+    """Says what has become of a run whose launcher has ended without an end of the run.
+
+    Returns:
+      The state of a job that goes on in its cluster, or "", and what to say of the run.
+    """
+    ended = f"its launcher has ended; to end the remaining processes: clean --run {folder.run_id}"
     try:
         lasting = left_in_its_cluster(folder)
     except HostError as error:
-        return "", f"{launcher_has_ended(folder)}; whether its job goes on is not known: {error}"
-    return lasting, lasting or launcher_has_ended(folder)
+        return "", f"{ended}; whether its job goes on is not known: {error}"
+    return lasting, lasting or ended
 
 
 def elsewhere(folder: RunFolder) -> str:

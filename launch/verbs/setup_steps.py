@@ -67,13 +67,6 @@ class HostSetup:
         self._client: Optional[SetupClient] = None
         self._closing = threading.Event()
 
-    def close(self) -> None:
-        """Ends the preparation, whatever it is doing; it may be called from another thread."""
-        self._closing.set()
-        client = self._client
-        if client is not None:
-            client.close()
-
     def run(self, transport: Transport) -> None:
         """Prepares the host.
 
@@ -95,13 +88,19 @@ class HostSetup:
             words = f"{error.filename}: {error.strerror}"
             raise HostError(f"{self._host.name}: {self._step}: {words}") from None
 
+    def close(self) -> None:
+        """Ends the preparation, also if it waits to connect again; `run` then raises HostError."""
+        self._closing.set()
+        if self._client is not None:
+            self._client.close()
+
     def _connect(self, transport: Transport) -> SetupClient:
         """Connects to the host, and tries again if it is busy."""
         tries = Tries(self._closing)
         while True:
-            # `close` closes it from now on; if it came before, this does.
             self._client = client = SetupClient(transport, self._host, self._hear)
-            if self._closing.is_set():
+            if self._closing.is_set():  # `close` may have come before there was this client
+                client.close()
                 raise HostError("stopped")
             try:
                 client.open()
@@ -175,31 +174,31 @@ class HostSetup:
         if wanted.records is None:
             return _NO_RECORDS.format(folder=wanted.folder)
         where, files = {"folder": wanted.folder}, wanted.records.digests
-        missing, others, is_marked = self._compare_records(client, files)
-        if not missing and not others and not is_marked:
-            return "are there"  # Nothing is written: the folder may be read-only.
+        said = "are there"
+        if not any(self._compare_records(client, files)):
+            return said  # and nothing is written, since the folder may be read-only
         self._lock(client, "hold", **where)
-        missing, others, is_marked = self._compare_records(client, files)
-        if not missing and not others:
-            if is_marked:
-                client.ask("mark", **where, done=True)
-            return "are there"
-        # No reader takes a folder with the mark for a complete one.
-        client.ask("mark", **where, done=False)
-        client.ask("remove", **where, paths=others)
-        said = self._send(client, wanted.records, wanted.folder, missing)
+        missing, others, _ = self._compare_records(client, files)
+        if missing or others:
+            # No reader takes a folder with the mark for a complete one.
+            client.ask("mark", **where, done=False)
+            client.ask("remove", **where, paths=others)
+            said = self._send(client, wanted.records, wanted.folder, missing)
         client.ask("mark", **where, done=True)
         return said
 
     def _compare_records(
         self, client: SetupClient, files: dict[str, str]
     ) -> tuple[tuple[str, ...], list[str], bool]:
-        """Returns which records the host lacks, which are beside them, and if it has the mark."""
+        """Returns which records the host lacks, and which it has beside them.
+
+        The last value is whether they are marked as incomplete.
+        """
         answer = client.ask(
             "compare", folder=self._wanted.folder, files=files, places=["."], ending=".tfrecords"
         )
         others = [path for path in answer.others if "/" not in path]
-        return answer.missing, others, answer.is_marked
+        return answer.missing, others, answer.marked
 
     def _send(self, client: SetupClient, files: Files, folder: str, missing: Iterable[str]) -> str:
         """Copies files, and compares them afterwards; returns what was done, in words."""

@@ -59,11 +59,13 @@ def run(job: Job, folder: RunFolder, display: Display) -> Outcome:
             words = f"not followed any more; TFJob {name} goes on; to end it: clean --run "
             return Outcome(128 + signal.SIGHUP, f"{words}{folder.run_id}", cause=Cause.USER)
         except Exception as error:
-            if not isinstance(error, LaunchError) and tfjob.is_created:
+            if tfjob.exists and not isinstance(error, LaunchError):
                 is_left = True
                 loop.note(f"TFJob {name} goes on; to end it: clean --run {folder.run_id}")
             raise
         finally:
             runner.close()
+            if signals and not tfjob.exists:
+                loop.note("deleting what kubectl may have created")
             if not is_left:
                 tfjob.remove(folder.run_id)

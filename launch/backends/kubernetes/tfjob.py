@@ -59,8 +59,8 @@ class TFJob:
         self._selector = f"--selector={manifests.selector(self.name)}"
 
     @property
-    def is_created(self) -> bool:
-        """Whether the cluster has created the TFJob."""
+    def exists(self) -> bool:
+        """Returns whether the cluster has answered that it created the TFJob."""
         return self._uid is not None
 
     def create(self) -> None:
@@ -134,10 +134,10 @@ class TFJob:
         """Deletes what is left of all objects; tells the user if that fails."""
         delete = ("delete", "--ignore-not-found", "--wait=false", self._selector)
         try:
-            self._ask(*delete, f"{_HELPERS},{TFJOBS}" if self._uid else _HELPERS)
+            self._ask(*delete, f"{_HELPERS},{TFJOBS}" if self.exists else _HELPERS)
         except HostError as error:
             self._note(f"{error}; to end what is left: clean --run {run_id}")
-        if self._uid is None:
+        if not self.exists:
             with contextlib.suppress(HostError):  # an answer to `create` may have been lost
                 self._ask(*delete, TFJOBS)
 

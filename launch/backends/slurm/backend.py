@@ -45,8 +45,8 @@ class Slurm(Backend):
             try:
                 with interrupted_by_a_stop():
                     job_id = _submit(job, folder)
-            except Interrupted as interrupted:
-                return self._withdrawn(folder, interrupted.signum, display)
+            except Interrupted as stop:
+                return self._withdrawn(folder, stop.signum, display)
             display.note(
                 f"Slurm job {job_id}: submitted; should this launcher end, it goes on: "
                 f"stop --run {folder.run_id}"
@@ -92,8 +92,8 @@ class Slurm(Backend):
         words = f"stopped by {signal.Signals(signum).name} before sbatch answered"
         outcome = Outcome(128 + signum, words, cause=Cause.USER)
         display.note(
-            "asking Slurm for up to a minute whether there is a job already; a second signal leaves"
-            f" that to clean --run {folder.run_id}"
+            "asking Slurm whether sbatch has submitted a job; a second signal leaves that to "
+            f"clean --run {folder.run_id}"
         )
         try:
             with interrupted_by_a_stop():

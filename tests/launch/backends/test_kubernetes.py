@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -35,7 +34,7 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from tests.launch.kube_schema import check_object, check_operator_rules, check_pod_security
-from tests.launch.launcher import wait_for
+from tests.launch.launcher import has_ended, signals_once, wait_for
 
 FULL = """\
 backend: kubernetes
@@ -523,11 +522,7 @@ def hung_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def assert_ended(pids: Path) -> None:
     for pid in pids.read_text().split():
-        wait_for(partial(_has_ended, pid), f"the end of {pid}")
-
-
-def _has_ended(pid: str) -> bool:
-    return not os.path.exists(f"/proc/{pid}/exe")  # a zombie has none
+        wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
 def test_a_kubectl_that_does_not_answer_ends_with_its_children(
@@ -539,24 +534,22 @@ def test_a_kubectl_that_does_not_answer_ends_with_its_children(
     assert_ended(tmp_path / "pids")
 
 
+@pytest.mark.parametrize("before", [[], [signal.SIGHUP]])  # SIGHUP does not end it
 def test_a_signal_ends_a_create_that_hangs_and_what_it_may_have_created(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    before: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hung_kubectl(tmp_path, monkeypatch)
     job = make_job(small())
     folder = RunFolder.create(tmp_path / "state", job)
-
-    def stop() -> None:
-        wait_for((tmp_path / "pids").exists, "kubectl create")
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=stop).start()
-    display, began = Display(io.StringIO(), live=False), time.monotonic()
-    outcome = run(job, folder, display)
+    screen, began = io.StringIO(), time.monotonic()
+    display = Display(screen, live=False)
+    with signals_once((tmp_path / "pids").exists, *before, signal.SIGTERM):
+        outcome = run(job, folder, display)
     display.close()
     assert time.monotonic() - began < 20
     assert outcome == Outcome(143, "stopped before the start", cause=Cause.USER)
     assert folder.status()["exit_code"] == 143
+    assert screen.getvalue().endswith("deleting what kubectl may have created\n")
     assert_ended(tmp_path / "pids")
     calls = (tmp_path / "calls").read_text().splitlines()
     assert sum(" create " in call for call in calls) == 1

@@ -231,27 +231,22 @@ def test_a_pod_of_a_task_that_the_job_does_not_have_is_left_out_and_named_once(r
 
 
 @pytest.mark.parametrize(
-    ("error", "is_there", "is_left"),
+    ("error", "exists", "is_left"),
     [
         (RuntimeError("a mistake"), True, True),
-        (RuntimeError("a mistake"), False, False),  # but its helpers may be there
+        (RuntimeError("a mistake"), False, False),
         (HostError("refused"), True, False),
     ],
 )
-def test_an_error_of_the_launcher_leaves_the_job_and_one_of_the_cluster_deletes_it(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    is_there: bool,
-    is_left: bool,
+def test_an_error_of_the_launcher_leaves_a_job_that_exists_and_one_of_the_cluster_deletes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, exists: bool, is_left: bool
 ) -> None:
     removed: list[str] = []
 
     class Created(Objects):
-        is_created = is_there
-
         def create(self) -> None:
-            """Does nothing."""
+            if not exists:
+                raise error
 
         def remove(self, run_id: str) -> None:
             removed.append(run_id)
@@ -260,7 +255,9 @@ def test_an_error_of_the_launcher_leaves_the_job_and_one_of_the_cluster_deletes_
         raise error
 
     monkeypatch.setattr(kubernetes_run, "connect", lambda settings: Kubectl(None, None))
-    monkeypatch.setattr(kubernetes_run, "TFJob", lambda *_: Created())
+    created = Created()
+    created.exists = exists
+    monkeypatch.setattr(kubernetes_run, "TFJob", lambda *_: created)
     monkeypatch.setattr(Runner, "tick", fail)
     job, screen = make_job(small()), io.StringIO()
     folder = RunFolder.create(tmp_path, job)

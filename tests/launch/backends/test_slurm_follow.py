@@ -2,9 +2,7 @@
 
 import io
 import itertools
-import os
 import signal
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +20,7 @@ from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
 from tests.launch.backends.test_slurm import plain
-from tests.launch.launcher import wait_for
+from tests.launch.launcher import signals_once
 
 
 class Controller:
@@ -220,9 +218,12 @@ def tool(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-@pytest.mark.parametrize("is_submitted", [False, True])
+@pytest.mark.parametrize(
+    ("is_submitted", "before"),
+    [(False, []), (True, []), (True, [signal.SIGHUP])],  # SIGHUP does not end sbatch
+)
 def test_a_signal_ends_sbatch_at_once_and_the_job_that_it_may_have_submitted(
-    is_submitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    is_submitted: bool, before: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools, job, cancelled = tmp_path / "tools", tmp_path / "job", tmp_path / "cancelled"
     tool(tools, "sbatch", f"echo '7|PENDING||None' > {job}; exec sleep 600")
@@ -233,26 +234,24 @@ def test_a_signal_ends_sbatch_at_once_and_the_job_that_it_may_have_submitted(
     (tmp_path / "run").mkdir()
     folder, screen = RunFolder(tmp_path / "run"), io.StringIO()
 
-    def stop() -> None:
-        wait_for(job.exists, "sbatch")
+    def is_asked() -> bool:
+        if not job.exists():
+            return False
         if not is_submitted:
             job.unlink()
-        os.kill(os.getpid(), signal.SIGINT)
+        return True
 
-    threading.Thread(target=stop).start()
     display, began = Display(screen, live=False), time.monotonic()
-    outcome = Slurm().run(make_job(plain()), folder, display)
+    with signals_once(is_asked, *before, signal.SIGINT):
+        outcome = Slurm().run(make_job(plain()), folder, display)
     display.close()
     assert time.monotonic() - began < 20
     assert outcome == Outcome(130, "stopped by SIGINT before sbatch answered", cause=Cause.USER)
     assert folder.status()["exit_code"] == 130
     assert cancelled.exists() == is_submitted
-    first, *others = screen.getvalue().splitlines()
-    assert first == (
-        "asking Slurm for up to a minute whether there is a job already; a second signal leaves "
-        "that to clean --run run"
-    )
-    assert others == (["Slurm job 7: cancelled; it was PENDING"] if is_submitted else [])
+    words = "Slurm job 7: cancelled; it was PENDING\n" if is_submitted else ""
+    asked = "asking Slurm whether sbatch has submitted a job; a second signal leaves that to clean"
+    assert screen.getvalue() == f"{asked} --run run\n{words}"
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from launch.backends.tool_errors import last_line
 from launch.cluster.model import Host
 from launch.errors import HostError, LaunchError
 
+CLOSED = "kex_exchange_identification: Connection closed by remote host"
 HOST = Host("node1", "10.0.0.2", (), "/data", user="ann", agent_python="python3.11")
 
 
@@ -132,14 +133,18 @@ def test_the_last_line_is_the_last_one_with_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "errors", "busy"),
+    ("code", "errors", "is_busy"),
     [
-        (255, "kex_exchange_identification: Connection closed by remote host", True),
-        (255, "Welcome\nssh_exchange_identification: read: Connection reset by peer", True),
-        (1, "kex_exchange_identification: Connection closed by remote host", False),
-        (255, "jump: Permission denied (publickey)\nkex_exchange_identification: closed", False),
-        (255, "Connection closed by 10.0.0.1 port 22", False),
+        (255, CLOSED, True),
+        (255, "ssh_exchange_identification: read: Connection reset by peer", True),
+        (1, CLOSED, False),
+        (255, "ann@10.0.0.2: Permission denied (publickey).", False),
+        # The login at a jump host was refused: another try is refused, too.
+        (255, f"ann@jump: Permission denied (publickey).\n{CLOSED}", False),
+        (255, "", False),
     ],
 )
-def test_a_host_with_too_many_logins_is_tried_again(code: int, errors: str, busy: bool) -> None:
-    assert SSH.is_busy(HOST, code, errors) is busy
+def test_a_connection_that_was_closed_before_the_login_may_be_made_a_little_later(
+    code: int, errors: str, is_busy: bool
+) -> None:
+    assert SSH.is_busy(HOST, code, errors) == is_busy

@@ -19,9 +19,8 @@ def make_link(*command: str) -> Link:
     return Link(command, lambda code, _: f"it ended with {code}", lambda *_: None)
 
 
-def test_a_link_that_is_closed_while_it_opens_ends_its_process_and_says_so(tmp_path: Path) -> None:
-    file = tmp_path / "pid"
-    link = make_link("sh", "-c", f"echo $$ >{file}.new; mv {file}.new {file}; exec sleep 300")
+def opening(link: Link) -> "tuple[threading.Thread, list[str]]":
+    """Opens a link in a thread; the list gets the error."""
     errors: list[str] = []
 
     def work() -> None:
@@ -32,6 +31,13 @@ def test_a_link_that_is_closed_while_it_opens_ends_its_process_and_says_so(tmp_p
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
+    return thread, errors
+
+
+def test_a_link_that_is_closed_while_it_opens_ends_its_process_and_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    link = make_link("sh", "-c", f"echo $$ >{file}.new; mv {file}.new {file}; exec sleep 300")
+    thread, errors = opening(link)
     wait_for(file.exists, "the process")
     link.close(0)
     thread.join(30)
@@ -153,22 +159,30 @@ def test_a_link_that_is_closed_between_two_tries_makes_no_other(
     monkeypatch.setattr(tries, "PAUSE_SECS", (300.0, 300.0))
     heard: list[Message] = []
     link = busy_link(tmp_path, 5, heard)
-    errors: list[str] = []
-
-    def work() -> None:
-        try:
-            link.open(300)
-        except HostError as error:
-            errors.append(str(error))
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    wait_for(lambda: link._was_busy, "the first try's end")
+    thread, errors = opening(link)
+    wait_for(lambda: link._tries_again, "the first try's end")
     link.close(0)
     thread.join(30)
     assert errors == ["busy: 255"]
     assert heard == [{"event": "lost"}]
     assert (tmp_path / "tries").read_text().count("\n") == 1
+
+
+def test_a_link_whose_next_try_cannot_be_started_says_that_it_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tries, "PAUSE_SECS", (0.01, 0.02))
+    heard: list[Message] = []
+    link = busy_link(tmp_path, 5, heard)
+
+    def is_busy(code: int, errors: str) -> bool:
+        link._command[0] = "no-such-command"  # as if ssh were removed between the tries
+        return True
+
+    link._is_busy = is_busy
+    with pytest.raises(HostError, match="^no-such-command: No such file or directory"):
+        link.open(60)
+    assert heard == [{"event": "lost"}]
 
 
 @pytest.mark.parametrize(

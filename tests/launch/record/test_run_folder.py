@@ -80,6 +80,14 @@ def test_the_newest_run_is_the_one_that_began_last_when_summer_time_ends(tmp_pat
     assert [run.run_id for run in all_runs(tmp_path)] == [damaged.name, *began]
 
 
+def test_a_run_whose_record_cannot_be_read_is_still_one(tmp_path: Path) -> None:
+    first, second, third = (an_old_run(tmp_path, number, exit_code=0) for number in range(3))
+    (second / "run.json").unlink()
+    (second / "run.json").mkdir()  # a file that nobody can read, root included
+    (tmp_path / "no run").mkdir()
+    assert [run.path for run in all_runs(tmp_path)] == [first, second, third]
+
+
 def test_without_a_home_no_folder_of_that_name_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     for given in (None, "state", "", "~/state"):

@@ -340,6 +340,8 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
     words = "whether its job goes on is not known: kubectl: it failed without an error message"
     assert first.endswith(f"; {words}")
+    last = launcher.verb("attach", exit_code=1).splitlines()[-1]
+    assert last == f"error: {first}"
 
 
 @pytest.mark.parametrize("tfjob", ["", json.dumps({"kind": "TFJob", **SUCCEEDED})])

@@ -36,7 +36,7 @@ from launch.verbs.cli import main
 from launch.verbs.facts import problems
 from launch.verbs.setup_files import code_files, records
 from launch.verbs.setup_steps import HostSetup, Wanted, venv_of
-from tests.launch.launcher import wait_for
+from tests.launch.launcher import has_ended, signals_once, wait_for
 
 
 def transport(before: str = "") -> Transport:
@@ -166,16 +166,6 @@ def test_records_that_differ_or_are_marked_are_replaced(here: Path, tmp_path: Pa
     assert contents == {name: content for name, (_, content) in state(here / "data").items()}
 
 
-def test_records_that_are_whole_lose_their_mark(here: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    shutil.copytree(here / "data", there / "data")
-    (there / "data" / "INCOMPLETE").touch()
-    run = Run(host(there), wanted(here))
-    run.go()
-    assert "records: are there" in run.lines
-    assert not (there / "data" / "INCOMPLETE").exists()
-
-
 def test_records_that_do_not_match_their_manifest_leave_the_folder_marked(
     here: Path, tmp_path: Path
 ) -> None:
@@ -280,15 +270,24 @@ def test_a_host_that_is_busy_is_tried_again(
     assert tries.read_text() == "\n" * 5
 
 
-@pytest.mark.parametrize("pause_secs", [300.0, 0.5])
-def test_a_host_that_is_closed_between_two_tries_is_not_prepared(
+@pytest.mark.parametrize("pause_secs", [300.0, 0.0])
+def test_a_preparation_that_is_closed_between_two_tries_makes_no_other(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause_secs: float
 ) -> None:
     monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (pause_secs, pause_secs))
     tries = tmp_path / "tries"
-    before = f"echo >> {tries}; [ $(wc -l < {tries}) -gt 1 ] || {{ echo busy >&2; exit 255; }}"
-    way = dataclasses.replace(transport(before), is_busy=lambda host, code, errors: code == 255)
     run = Run(host(tmp_path / "there"), wanted(here))
+    asked = threading.Event()
+
+    def is_busy(host: Host, code: int, errors: str) -> bool:
+        asked.set()
+        if not pause_secs:  # else `close` comes during the pause
+            run.setup.close()
+        return (code, errors) == (255, "busy")
+
+    way = dataclasses.replace(
+        transport(f"echo >> {tries}; echo busy >&2; exit 255"), is_busy=is_busy
+    )
     errors: list[str] = []
 
     def work() -> None:
@@ -299,15 +298,21 @@ def test_a_host_that_is_closed_between_two_tries_is_not_prepared(
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    wait_for(lambda: tries.exists() and run.setup._client is not None, "the first try")
-    first = run.setup._client
-    assert first is not None
-    wait_for(first.is_busy, "the end of the first try")
+    assert asked.wait(60)
     run.setup.close()
-    thread.join(60)
-    assert not thread.is_alive()
+    thread.join(30)
     assert errors == ["node1: connection: exit code 255: busy"]
-    assert not (tmp_path / "there" / "cifar10_main.py").exists()
+    assert tries.read_text() == "\n"
+
+
+def test_a_preparation_that_is_closed_before_it_connects_does_nothing(
+    here: Path, tmp_path: Path
+) -> None:
+    run = Run(host(tmp_path / "there"), wanted(here))
+    run.setup.close()
+    with pytest.raises(HostError, match="^node1: connection: stopped$"):
+        run.go()
+    assert not (tmp_path / "there").exists()
 
 
 def test_a_silent_host_is_given_up(
@@ -359,12 +364,11 @@ def test_closing_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     wait_for(pids.exists, "the slow program")
-    assert run.setup._client is not None
-    run.setup._client.close()
+    run.setup.close()
     thread.join()
     assert failed[0].startswith("node1: kernels: ")
     for pid in pids.read_text().split():
-        wait_for(partial(_has_ended, pid), f"the end of {pid}")
+        wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
 def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
@@ -418,23 +422,55 @@ def test_of_hosts_that_share_records_one_copies_them_and_the_others_wait(
     assert not (shared / "INCOMPLETE").exists()
 
 
+def test_the_mark_of_complete_records_stays_while_another_host_holds_the_folder(
+    here: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shutil.copytree(here / "data", shared)
+    (shared / "INCOMPLETE").touch()
+    first = SetupClient(transport(), host(tmp_path / "first"), lambda event: None)
+    first.open()
+    first.ask("enter", workdir=str(tmp_path / "first"))
+    first.ask("hold", folder=str(shared))
+    run = on_hosts_that_share_records(tmp_path, wanted(here))[0]
+    thread = threading.Thread(target=run.go)
+    thread.start()
+    try:
+        wait_for(lambda: len(run.lines) > 3, "the line that it waits")
+        assert run.lines[3].startswith("records: waits for ")
+        assert (shared / "INCOMPLETE").exists()
+    finally:
+        first.close()
+        thread.join()
+    assert run.lines[-1] == "records: are there"
+    assert not (shared / "INCOMPLETE").exists()
+
+
 def test_of_hosts_that_share_records_one_makes_them_and_the_others_wait(
     here: Path, tmp_path: Path
 ) -> None:
-    python = tmp_path / "python"
+    python, others_wait = tmp_path / "python", tmp_path / "others-wait"
+    wait = f"while [ ! -e {others_wait} ]; do sleep 0.02; done"
     make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
-    python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\n{make}\n")
+    python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\n{wait}\n{make}\n")
     python.chmod(0o755)
     runs = on_hosts_that_share_records(tmp_path, wanted(here, "synthetic"), str(python))
     threads = [threading.Thread(target=run.go) for run in runs]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+
+    def waiting() -> list[str]:
+        return [line for run in runs for line in run.lines if "records: waits for " in line]
+
+    try:
+        wait_for(waiting, "the line that one waits")
+    finally:
+        others_wait.touch()
+        for thread in threads:
+            thread.join()
     last = sorted(run.lines[-1] for run in runs)
     assert last == ["records: are there", "records: made from synthetic"]
-    waiting = [line for run in runs for line in run.lines if "records: waits for " in line]
-    assert len(waiting) == 1
+    assert len(waiting()) == 1
 
 
 def test_complete_records_in_a_read_only_folder_need_no_lock(here: Path, tmp_path: Path) -> None:
@@ -486,13 +522,6 @@ def test_closing_in_the_middle_of_a_file_leaves_no_part_of_it(here: Path, tmp_pa
     wait_for(lambda: any(there.glob("big.part-*")), "the beginning of the file")
     client.close()
     assert not any(there.glob("big*"))
-
-
-def _has_ended(pid: str) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.mark.parametrize(
@@ -556,7 +585,7 @@ def test_training_can_be_imported_from_what_a_host_gets(
             copy(part, there / part.name)
     code = "import cifar10.main, cifar10.run.results, data_prep.cli"
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, '.'); {code}"],
+        [sys.executable, "-c", code],
         cwd=there, env={}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -650,23 +679,43 @@ def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    class Silent(AgentBackend):
-        transport = transport('echo \'cifar10-setup {"event": "hello"}\'; exec sleep 600')
+    begun = tmp_path / "begun"
 
+    class Silent(AgentBackend):
+        transport = transport(
+            f'echo \'cifar10-setup {{"event": "hello"}}\'; echo >> {begun}; exec sleep 600'
+        )
+
+    begun.touch()
     monkeypatch.setattr(verb, "backend_named", lambda name: Silent())
     monkeypatch.setattr(setup_client, "_CLOSE_SECS", 0.5)
     names = ",".join(f"node{i}" for i in range(16))
     cluster = from_hosts(names, python="python3", workdir=str(tmp_path / "there"))
-    told: list[float] = []
-
-    def tell() -> None:
-        told.append(time.monotonic())
-        os.kill(os.getpid(), signum)
-
-    threading.Timer(2.0, tell).start()
-    assert verb.setup(cluster, options()) == 128 + signum
+    with signals_once(lambda: begun.read_text() == "\n" * 16, signum) as told:
+        assert verb.setup(cluster, options()) == 128 + signum
     assert time.monotonic() - told[0] < 5.0  # one after the other, they take 8 s
     assert capsys.readouterr().out.endswith("stopped; the same command goes on where it was\n")
+    assert checked == []
+
+
+def test_a_signal_ends_the_hosts_that_wait_to_be_tried_again(
+    checked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = tmp_path / "tries"
+    tries.touch()
+
+    class Busy(AgentBackend):
+        transport = dataclasses.replace(
+            transport(f"echo >> {tries}; echo busy >&2; exit 255"),
+            is_busy=lambda host, code, errors: True,
+        )
+
+    monkeypatch.setattr(verb, "backend_named", lambda name: Busy())
+    monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (60.0, 60.0))
+    with signals_once(lambda: tries.read_text() == "\n" * 2, signal.SIGINT) as told:
+        assert verb.setup(of_two(tmp_path), options()) == 130
+    assert time.monotonic() - told[0] < 30.0  # seconds
+    assert tries.read_text() == "\n" * 2
     assert checked == []
 
 
