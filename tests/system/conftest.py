@@ -1,6 +1,7 @@
 """Fixtures with clean copies of the repository, and with containers."""
 
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,9 +43,9 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
+def docker() -> Iterator[Docker]:
     """A `docker` command that works on this machine; its files are removed at the end."""
-    with Docker(tmp_path_factory.mktemp("containers") / "home") as running:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, Docker(Path(folder) / "c") as running:
         yield running
 
 

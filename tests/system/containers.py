@@ -53,12 +53,17 @@ esac
 class Docker:
     """The wrapper, its storage and its base image, as a context manager that removes them.
 
+    Args:
+      home: a new folder, whose path is short: `podman container cleanup`, which every container
+        calls at its end, refuses a `runroot` of more than 50 characters.
+
     Attributes:
       command: path of the wrapper, which needs no environment variables.
       env: environment variables for a command that calls `docker`.
     """
 
     def __init__(self, home: Path) -> None:
+        assert len(str(home / "run")) <= 50, home
         self._home = home
         (home / "bin").mkdir(parents=True)
         (home / "containers.conf").write_text(_CONTAINERS_CONF)
