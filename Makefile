@@ -116,8 +116,9 @@ format: .venv/.installed-dev
 	$(PY) -m ruff format .
 	$(PY) -m ruff check --fix .
 
+# Three processes on the two cores of CI, since some tests wait.
 test: .venv/.installed-dev kernels
-	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 2 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 3 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
 test-fast: .venv/.installed-dev
 	$(PY) -m pytest --fast -m 'not system and not nfs' --numprocesses 2 --dist loadfile $(ARGS)

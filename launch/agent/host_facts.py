@@ -30,6 +30,7 @@ print(json.dumps({"python": platform.python_version(), **versions}))
 """
 _OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
 _DIAL_SECS = 3.0
+_PAUSE_SECS = 0.1  # after a caller that could not be accepted
 _VERSIONS_SECS = 60
 
 
@@ -153,10 +154,13 @@ def answer(ports: list[int], token: str) -> list[socket.socket]:
 
 def _tell(listening: socket.socket, token: str) -> None:
     while listening.fileno() >= 0:
-        with contextlib.suppress(OSError):  # this caller has gone; others may come
+        try:
             caller, _ = listening.accept()
-            with caller:
-                caller.sendall(token.encode())
+        except OSError:  # the caller has gone, or this process has no file descriptors left
+            time.sleep(_PAUSE_SECS)
+            continue
+        with contextlib.suppress(OSError), caller:
+            caller.sendall(token.encode())
 
 
 def dial(targets: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:

@@ -1,7 +1,9 @@
 """What a check finds out about a host."""
 
+import errno
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +92,27 @@ def test_every_fact_reaches_the_launcher(tmp_path: Path) -> None:
     assert "public" in facts
     message = {"event": "looked", **facts}
     assert read_event(encode(message)) == message
+
+
+class NeverAccepts:
+    """A listening socket of a process that has no file descriptors left."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    def fileno(self) -> int:
+        return 3 if self.tries < 3 else -1
+
+    def accept(self) -> None:
+        self.tries += 1
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_caller_that_cannot_be_accepted_is_no_reason_to_try_without_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    listening: Any = NeverAccepts()
+    host_facts._tell(listening, "token")
+    assert pauses == [host_facts._PAUSE_SECS] * 3
