@@ -64,7 +64,7 @@ def _collect(
     argv: Sequence[str] = process.args  # type: ignore[assignment]  # as `run` has passed it
 
     def left() -> Optional[float]:
-        """Returns the seconds until the limit; None if there is none, or no more."""
+        """Returns the seconds until the limit; None without one, or once the command has ended."""
         secs = None if deadline is None or ended is not None else deadline - time.monotonic()
         if secs is not None and secs <= 0:
             raise subprocess.TimeoutExpired(argv, timeout_secs or 0)

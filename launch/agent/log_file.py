@@ -95,7 +95,7 @@ class LogFile:
         self._try_again = time.monotonic() + _AGAIN_SECS
         if not self._gap:  # else the last attempt has failed, too
             self._error = (
-                f"{self._path}: {error.strerror}; lines are missing in it until that is repaired"
+                f"{self._path}: {error.strerror}; lines are left out until that is repaired"
             )
             self._gap = f"\n[lines are missing here: {error.strerror}]\n".encode()
 

@@ -1,4 +1,4 @@
-"""Writes a task's log in a thread: a disk that does not answer holds up neither task nor agent."""
+"""Writes a task's log in a thread, so that the agent goes on while its disk does not answer."""
 
 import contextlib
 import queue
@@ -7,18 +7,17 @@ from typing import Optional
 
 from launch.agent.log_file import LogFile
 
-_MOST_WAITING = 16 << 20  # bytes
-_CLOSE_SECS = 1.0
-_GAP = b"\n[lines are missing here: the disk did not answer]\n"
+_BEHIND = 4 << 20  # bytes
 
 
 class LogWriter:
-    """A log file whose writes never wait.
-
-    While the disk does not answer, what is written waits in memory, up to 16 MiB.
+    """A log file whose writes never wait; what is still to be written waits in memory.
 
     Args:
       path: the path of the file, as for `LogFile`.
+
+    Raises:
+      OSError: this process cannot start a thread.
     """
 
     def __init__(self, path: str) -> None:
@@ -27,32 +26,38 @@ class LogWriter:
         self._errors: queue.SimpleQueue[str] = queue.SimpleQueue()
         # The first is counted by the caller's thread, and the second by the thread that writes.
         self._queued, self._written = 0, 0
-        self._is_full = False
         self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise OSError(f"{path} cannot be written: {error}") from None
 
     def write(self, data: bytes) -> None:
-        """Queues `data`; drops it if too much is waiting already."""
-        if self._queued - self._written > _MOST_WAITING:
-            if not self._is_full:
-                self._errors.put(f"{self._path}: the disk does not answer; lines are missing in it")
-            self._is_full = True
-            return
-        if self._is_full:
-            data, self._is_full = _GAP + data, False
+        """Queues `data`."""
         self._queued += len(data)
         self._to_write.put(data)
 
-    def new_error(self) -> Optional[str]:
-        """Returns an error that keeps lines from the log, once; None if there is no new error."""
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits in memory that the caller should not write more for now."""
+        return self._queued - self._written > _BEHIND
+
+    def new_errors(self) -> list[str]:
+        """Returns the errors since the last call that keep lines from the log."""
+        found = []
         with contextlib.suppress(queue.Empty):
-            return self._errors.get_nowait()
-        return None
+            while True:
+                found.append(self._errors.get_nowait())
+        return found
 
     def close(self) -> None:
-        """Closes the log once all is written; after a second, leaves that to the thread."""
+        """Closes the log once all is written, without waiting for that."""
         self._to_write.put(None)
-        self._thread.join(_CLOSE_SECS)
+
+    def wait(self, secs: float) -> bool:
+        """Waits at most `secs` until a closed log is written; returns whether it is."""
+        self._thread.join(secs)
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         log = LogFile(self._path)

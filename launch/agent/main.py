@@ -88,13 +88,14 @@ class Agent:
     def has_work(self) -> bool:
         """Returns whether the main loop must continue.
 
-        After `_end`, it continues until all tasks are reaped and all messages are sent, but at most
-        for `_LAST_WORDS_SECS`.
+        After `_end`, it continues until all tasks are reaped, all logs are written and all messages
+        are sent, but at most for `_LAST_WORDS_SECS`.
         """
         if self._over_at is None:
             return True
         left = self._over_at + _LAST_WORDS_SECS - self._machine.now()
-        return left > 0 and (bool(self._tasks.running) or self._outgoing.waiting)
+        has_to_wait = self._tasks.running or self._tasks.has_unwritten_logs
+        return left > 0 and (bool(has_to_wait) or self._outgoing.waiting)
 
     def _asked_to_end(self) -> None:
         """Handles SIGTERM: under Slurm, tells the launcher; otherwise ends this host's tasks."""

@@ -78,7 +78,11 @@ class Running:
         if in_use:
             raise PortTaken(in_use)
         self.log = LogWriter(order["log"])
-        self._popen = _spawn(order["argv"], cwd, _with_gpus(env, order), order["share"])
+        try:
+            self._popen = _spawn(order["argv"], cwd, _with_gpus(env, order), order["share"])
+        except OSError:
+            self.log.close()
+            raise
         self.pid = self._popen.pid
         if self._popen.stdout is None:
             raise OSError("no pipe")

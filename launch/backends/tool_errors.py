@@ -35,7 +35,7 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
             "its host key is not known yet; look at it once by hand: ssh {target}",
         ),
         ("Bad configuration option: RemoteCommand", "ssh here is too old; install OpenSSH 7.6"),
-        ("Permission denied", "login refused; install your key: ssh-copy-id {target}"),
+        (r"Permission denied \([a-z]", "login refused; install your key: ssh-copy-id {target}"),
         ("Could not resolve hostname", "ssh does not know the name; try: ssh {target}"),
         ("Connection refused", "nothing answers at its ssh port; is sshd running?"),
         ("Connection timed out", "it does not answer; is it up, and reachable from here?"),

@@ -190,9 +190,9 @@ class HostSetup:
     def _compare_records(
         self, client: SetupClient, files: dict[str, str]
     ) -> tuple[tuple[str, ...], list[str], bool]:
-        """Returns which records the host lacks, and which it has beside them.
+        """Returns which records the host lacks, which it has beside them, and if it has the mark.
 
-        The last value is whether they are marked as incomplete.
+        The mark is that of an incomplete folder.
         """
         answer = client.ask(
             "compare", folder=self._wanted.folder, files=files, places=["."], ending=".tfrecords"

@@ -221,12 +221,13 @@ def signals_once(condition: Callable[[], object], *signums: int) -> Iterator[lis
     is_over = threading.Event()
 
     def send() -> None:
-        while not is_over.wait(0.02):
-            if condition():
+        try:
+            wait_for(lambda: is_over.is_set() or condition(), "reason to send signals")
+        finally:  # Without them, the code under test would wait for ever.
+            if not is_over.is_set():
                 sent.append(time.monotonic())
                 for signum in signums:
                     os.kill(os.getpid(), signum)
-                return
 
     before = {signum: signal.signal(signum, lambda *_: None) for signum in signums}
     thread = threading.Thread(target=send, daemon=True)

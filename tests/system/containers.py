@@ -75,7 +75,11 @@ class Docker:
         self.env = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}"}
 
     def __enter__(self) -> "Docker":
-        self._import_base_image()
+        try:
+            self._import_base_image()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -129,7 +129,7 @@ def _explain(host: Host, done: "subprocess.CompletedProcess[str]") -> str:
     The first lines of the errors may be a banner of the host, and the last ones rsync's summary.
     """
     errors = done.stderr
-    known = own_error(host, _code_of_ssh(done), errors) or meaning("rsync", errors)
+    known = meaning("rsync", errors) or own_error(host, _code_of_ssh(done), errors)
     lines = [line for line in errors.splitlines() if not _SUMMARY.match(line)]
     last = last_line("\n".join(lines), "") or last_line(errors, "no reason given")
     return known or f"rsync exit code {done.returncode}: {last}"

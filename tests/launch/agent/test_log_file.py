@@ -48,7 +48,7 @@ def test_a_full_disk_is_told_once_and_ends_only_the_log() -> None:
     log.write(b"lost\n")
     assert (
         log.new_error()
-        == "/dev/full: No space left on device; lines are missing in it until that is repaired"
+        == "/dev/full: No space left on device; lines are left out until that is repaired"
     )
     log.write(b"lost, too\n")
     assert log.new_error() is None
@@ -84,9 +84,7 @@ def test_a_log_goes_on_once_the_disk_has_room_again(
 
 def test_a_place_that_cannot_be_written_is_no_exception() -> None:
     error = LogFile("/dev/null/a.log").new_error()
-    assert (
-        error == "/dev/null/a.log: Not a directory; lines are missing in it until that is repaired"
-    )
+    assert error == "/dev/null/a.log: Not a directory; lines are left out until that is repaired"
 
 
 def test_a_log_never_grows_beyond_two_parts(

@@ -112,6 +112,7 @@ def run_to_its_end(tmp_path: Path, code: str, **more: Any) -> "tuple[list[str], 
         lines += some
     os.waitpid(task.pid, 0)
     lines += task.finish(0)
+    assert task.log.wait(60)
     return lines, (tmp_path / "log").read_bytes()
 
 

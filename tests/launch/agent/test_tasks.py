@@ -5,7 +5,9 @@ The engine is a script: what real ones do, tests/system/test_launch_docker.py se
 
 import os
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,12 +153,36 @@ def test_a_silent_container_is_told_of_if_its_engine_does_not_work(
     ]
 
 
+class Log:
+    """A log whose disk is as slow as a test wants."""
+
+    def __init__(self) -> None:
+        self.is_behind, self.is_written = False, True
+        self.errors: list[str] = []
+
+    def wait(self, secs: float) -> bool:
+        return self.is_written
+
+    def new_errors(self) -> list[str]:
+        found, self.errors = self.errors, []
+        return found
+
+
 class Counting(Machine):
     """A machine that starts nothing and notes what is watched."""
 
     def __init__(self) -> None:
         super().__init__()
         self.watched: list[int] = []
+        self.time = 0.0
+        self.ended: list[tuple[int, int]] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def ended_children(self) -> Iterator[tuple[int, int]]:
+        ended, self.ended = self.ended, []
+        return iter(ended)
 
     def watch(self, fd: int, ready: Any) -> None:
         self.watched.append(fd)
@@ -168,8 +194,19 @@ class Counting(Machine):
         return []
 
     def spawn(self, order: Any) -> Any:
-        log = SimpleNamespace(new_error=lambda: None)
-        return SimpleNamespace(name=order["task"], fd=100 + len(self.watched), log=log)
+        fd = 100 + len(self.watched)
+        lines: list[str] = ["one"]
+        return SimpleNamespace(
+            name=order["task"],
+            fd=fd,
+            pid=fd,
+            port=None,
+            log=Log(),
+            dropped=0,
+            signals=[],
+            read=lambda: lines,
+            finish=lambda code: [],
+        )
 
 
 def test_the_output_of_a_task_that_outlived_its_kill_is_not_watched_beside_the_next_one() -> None:
@@ -183,3 +220,96 @@ def test_the_output_of_a_task_that_outlived_its_kill_is_not_watched_beside_the_n
     finally:
         os.close(reading)
         os.close(writing)
+
+
+@dataclass
+class Watched:
+    """The tasks of an agent, of which one, worker/0, has been started.
+
+    Attributes:
+      tasks: the tasks.
+      machine: their machine.
+      task: worker/0.
+      said: what was said since the start, as (event, its fields).
+    """
+
+    tasks: Tasks
+    machine: Counting
+    task: Any
+    said: list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    reading, writing = os.pipe()
+    said: list[tuple[str, dict[str, Any]]] = []
+    machine = Counting()
+
+    def say(event: str, **fields: Any) -> None:
+        said.append((event, fields))
+
+    made = Tasks("watched", machine, Outgoing(writing), say)
+    made.start({"task": "worker/0", "env": {}, "port": None})
+    said.clear()
+    yield Watched(made, machine, made._running["worker/0"], said)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_the_output_of_a_task_is_not_read_while_its_log_is_behind(watched: Watched) -> None:
+    watched.task.read = lambda: pytest.fail("it was read")
+    watched.task.log.is_behind = True
+    watched.tasks._read(watched.task)
+    watched.tasks.turn()
+    assert watched.machine.watched == []
+    watched.task.log.is_behind = False
+    watched.tasks.turn()
+    watched.tasks.turn()
+    assert watched.machine.watched == [watched.task.fd]
+
+
+def test_the_end_of_a_task_is_told_once_its_log_is_written(watched: Watched) -> None:
+    watched.task.log.is_written = False
+    watched.machine.ended = [(watched.task.pid, 3)]
+    watched.tasks.turn()
+    watched.machine.time += tasks._LOG_SECS
+    watched.tasks.turn()
+    assert watched.said == []
+    assert watched.tasks.has_unwritten_logs
+    watched.task.log.is_written = True
+    watched.task.log.errors = ["the disk is full"]
+    watched.tasks.turn()
+    (note, _), (event, fields) = watched.said
+    assert (note, event, fields["code"]) == ("note", "exit", 3)
+    assert not watched.tasks.has_unwritten_logs
+
+
+def test_a_log_that_cannot_be_written_delays_no_end_for_ever(watched: Watched) -> None:
+    watched.task.log.is_written = False
+    watched.machine.ended = [(watched.task.pid, 3)]
+    watched.tasks.turn()
+    watched.machine.time += tasks._LOG_SECS + 0.1
+    watched.tasks.turn()
+    watched.tasks.turn()
+    (note, fields), (event, _) = watched.said
+    assert (note, event) == ("note", "exit")
+    words = "the disk with its log does not answer; its last lines may be missing"
+    assert fields["text"] == f"worker/0: {words}"
+    watched.task.log.errors = ["the disk is full"]  # once it answers
+    watched.task.log.is_written = True
+    watched.tasks.turn()
+    told = {"text": "worker/0: the disk is full, but the job goes on"}
+    assert watched.said[2:] == [("note", told)]
+    assert not watched.tasks.has_unwritten_logs
+
+
+def test_an_agent_answers_while_the_disk_of_a_log_does_not(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")  # opening it waits for a reader
+    with Scene(tmp_path) as scene:
+        scene.order(sys.executable, "-c", "print('one')")
+        scene.wait("lines")
+        time.sleep(0.5)  # the task ends
+        scene.send("ports", count=1)
+        assert scene.wait("ports", "exit")["event"] == "ports"
+        assert (tmp_path / "log").read_bytes() == b"one\n"
+        assert scene.wait("exit")["code"] == 0

@@ -73,6 +73,16 @@ CLOSED = "rsync: connection unexpectedly closed (0 bytes received so far) [sende
             "ssh: connect to host node1 port 22: No route to host\n" + CLOSED,
             "there is no way to it; is it up, and on this network?",
         ),
+        (
+            12,
+            "cat: /etc/motd.d/x: Permission denied\nsh: 1: rsync: not found\n" + CLOSED,
+            "it has no rsync; install it there, or leave sync out",
+        ),
+        (
+            12,
+            "sh: 1: /usr/bin/rsync: Permission denied\n" + CLOSED,
+            "rsync exit code 12: sh: 1: /usr/bin/rsync: Permission denied",
+        ),
         (12, CLOSED, f"rsync exit code 12: {CLOSED.strip()}"),
         (1, "", "rsync exit code 1: no reason given"),
     ],

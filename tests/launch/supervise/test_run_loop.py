@@ -119,7 +119,7 @@ def test_a_log_that_cannot_be_written_is_told_once_and_the_job_goes_on(scene: Sc
     outcome = scene.run(scene.lines("one"), scene.lines("two"))
     assert outcome.exit_code == 0
     assert scene.screen.getvalue() == (
-        f"worker/0: {scene.log}: No space left on device; lines are missing in it until that is "
+        f"worker/0: {scene.log}: No space left on device; lines are left out until that is "
         "repaired, but the job goes on\n"
         "[worker/0 node0] one\n[worker/0 node0] two\n"
     )
