@@ -8,6 +8,7 @@ from typing import Optional
 from launch.agent.log_file import LogFile
 
 _BEHIND = 4 << 20  # bytes
+_threads: dict[str, threading.Thread] = {}  # path -> the thread that has begun to write it last
 
 
 class LogWriter:
@@ -26,11 +27,13 @@ class LogWriter:
         self._errors: queue.SimpleQueue[str] = queue.SimpleQueue()
         # The first is counted by the caller's thread, and the second by the thread that writes.
         self._queued, self._written = 0, 0
-        self._thread = threading.Thread(target=self._work, daemon=True)
+        earlier = _threads.get(path)  # of a task that was started again, perhaps still at work
+        self._thread = threading.Thread(target=self._work, args=(earlier,), daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:
             raise OSError(f"{path} cannot be written: {error}") from None
+        _threads[path] = self._thread
 
     def write(self, data: bytes) -> None:
         """Queues `data`."""
@@ -59,7 +62,9 @@ class LogWriter:
         self._thread.join(secs)
         return not self._thread.is_alive()
 
-    def _work(self) -> None:
+    def _work(self, earlier: Optional[threading.Thread]) -> None:
+        if earlier is not None:
+            earlier.join()
         log = LogFile(self._path)
         self._note_an_error_of(log)
         while (data := self._to_write.get()) is not None:

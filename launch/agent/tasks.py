@@ -3,7 +3,6 @@
 import signal
 import socket
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from launch.agent import free_ports, processes, sockets
@@ -19,22 +18,6 @@ _ENGINE_SECS = 100.0  # more than `Containers` waits for an engine whose process
 _SILENT_SECS = 30.0  # without a line of a container, until its engine is asked whether it works
 _NO_ANSWER = "{} did not answer"
 _MOMENT_SECS = 0.05  # in which the log of a task that has ended is usually written
-_LOG_SECS = 10.0  # how long the report of a task's end waits for its log at most
-
-
-@dataclass
-class _Unwritten:
-    """A task that has ended, but whose log is not written yet.
-
-    Attributes:
-      task: the task.
-      report: reports its end; None if that is done.
-      deadline: when to report it although the log is not written.
-    """
-
-    task: Running
-    report: Optional[Callable[[], None]]
-    deadline: float
 
 
 class Tasks:
@@ -57,7 +40,7 @@ class Tasks:
         self._running: dict[str, Running] = {}
         self._waiting: dict[str, Message] = {}  # task's name -> its start, which waits for removals
         self._held: list[Running] = []  # whose output is not read, since their logs are behind
-        self._unwritten: list[_Unwritten] = []
+        self._unwritten: list[Running] = []  # which have ended, but whose logs are not written yet
         self._asides = Asides(machine)
         self._asked: set[int] = set()  # process ids of silent tasks for which the engine was asked
         self._settled_at = 0.0
@@ -179,7 +162,7 @@ class Tasks:
     def _read(self, task: Running) -> None:
         if self._running.get(task.name) is not task:  # its end was seen a moment ago
             return
-        if task.log.is_behind:
+        if self._is_held(task):
             self._machine.unwatch(task.fd)
             self._held.append(task)
             return
@@ -200,17 +183,30 @@ class Tasks:
 
     def _look_at_the_logs(self) -> None:
         """Tells what is wrong with logs; goes on with tasks whose logs have caught up."""
+        ended, self._unwritten = self._unwritten, []
+        for task in ended:
+            self._close_the_log(task, 0)
         for task in self._running.values():
             self._tell_of_its_log(task)
         held, self._held = self._held, []
         for task in held:
-            if task.log.is_behind:
+            if self._is_held(task):
                 self._held.append(task)
             elif self._running.get(task.name) is task:
                 self._watch(task)
-        unwritten, self._unwritten = self._unwritten, []
-        for one in unwritten:
-            self._report_once_written(one, 0)
+
+    def _is_held(self, task: Running) -> bool:
+        """Returns whether a task must wait with its output until its log has caught up.
+
+        A task that is to end must not wait: it could not save.
+        """
+        return task.log.is_behind and not task.signals
+
+    def _close_the_log(self, task: Running, secs: float) -> None:
+        """Gives the log of a task that has ended a moment; otherwise, looks at it again later."""
+        if not task.log.wait(secs):
+            self._unwritten.append(task)
+        self._tell_of_its_log(task)
 
     def _watch(self, task: Running) -> None:
         self._machine.watch(task.fd, lambda: self._read(task))
@@ -219,20 +215,6 @@ class Tasks:
         """Sends a note if lines are missing in a task's log."""
         for error in task.log.new_errors():
             self._say("note", text=f"{task.name}: {error}, but the job goes on")
-
-    def _report_once_written(self, ended: _Unwritten, secs: float) -> None:
-        """Reports the end of a task if its log is written within `secs`, or after the deadline."""
-        is_written = ended.task.log.wait(secs)
-        self._tell_of_its_log(ended.task)
-        if not is_written:
-            self._unwritten.append(ended)
-        is_late = self._machine.now() > ended.deadline
-        if ended.report is not None and (is_written or is_late):
-            report, ended.report = ended.report, None
-            if not is_written:
-                words = "the disk with its log does not answer; its last lines may be missing"
-                self._say("note", text=f"{ended.task.name}: {words}")
-            report()
 
     def _reap(self) -> None:
         """Reports the tasks that have ended, and reaps orphaned processes."""
@@ -244,22 +226,12 @@ class Tasks:
     def _take_end(self, task: Running, code: int) -> None:
         self._machine.unwatch(task.fd)
         self._forward(task, task.finish(code))
+        self._close_the_log(task, _MOMENT_SECS)
         del self._running[task.name]
         patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
         # With HOST: a successor may have started the same task here.
         marks = self._own_marks() | {processes.TASK: task.name}
         left = len(self._machine.end_marked(patience, **marks))
-        ended = _Unwritten(
-            task,
-            lambda: self._look_for_its_container(task, code, left, marks),
-            self._machine.now() + _LOG_SECS,
-        )
-        self._report_once_written(ended, _MOMENT_SECS)
-
-    def _look_for_its_container(
-        self, task: Running, code: int, left: int, marks: dict[str, str]
-    ) -> None:
-        """Removes the container of a task whose client has ended, and then reports the end."""
         containers = self._containers
         if containers is None or code == 0 or self._is_ending:
             self._report_end(task, code, "", left, has_ended=True)

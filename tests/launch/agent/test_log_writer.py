@@ -8,6 +8,7 @@ import pytest
 
 from launch.agent import log_writer
 from launch.agent.log_writer import LogWriter
+from tests.launch.agent.pipes import lines_of
 from tests.launch.launcher import wait_for
 
 
@@ -41,6 +42,20 @@ def test_a_disk_that_does_not_answer_holds_up_no_call_and_loses_nothing(
     assert log.wait(60)
     assert not log.is_behind
     assert log.new_errors() == []
+
+
+def test_a_log_is_written_once_the_earlier_writer_of_the_same_file_has_ended(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log"
+    os.mkfifo(path)
+    logs = []
+    for text in (b"one\n", b"two\n", b"three\n"):
+        logs.append(LogWriter(str(path)))
+        logs[-1].write(text)
+        logs[-1].close()
+    assert lines_of(path, 3) == b"one\ntwo\nthree\n"
+    assert all(log.wait(60) for log in logs)
 
 
 def test_errors_of_the_disk_are_told_once() -> None:
