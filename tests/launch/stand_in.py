@@ -2,7 +2,7 @@
 
 An argument of the form `worker/0:die=3` is for one task, others are for all tasks:
   steps=N        the master ends after N steps of 0.05 s (default 10)
-  together       the master does not end before each worker has written a step
+  together       the master does not end, and no task dies, before each trainer has written a step
   die=CODE       ends with this exit code at the first step, in every attempt
   die_once=CODE  ends with this exit code at the first step, in the first attempt only
   kill=SIG       sends itself this signal at the first step
@@ -54,8 +54,12 @@ def main() -> int:
     for i in range(int(options.get("flood", 0))):
         print(f"line {i} {'x' * 100}")
     sys.stdout.flush()
-    workers = [f"worker/{number}" for number in range(len(config["cluster"].get("worker", ())))]
-    _train(name, options, workers if "together" in options else [])
+    trainers = [
+        f"{kind}/{number}"
+        for kind in ("master", "chief", "worker")
+        for number in range(len(config["cluster"].get(kind, ())))
+    ]
+    _train(name, options, trainers if "together" in options else [])
     if listening is not None:
         listening.close()
     return 0
@@ -67,7 +71,8 @@ def _train(name: str, options: "dict[str, str]", awaited: "list[str]") -> None:
     step = 0
     is_lead = name.startswith(("master", "chief"))
     while step < steps or not is_lead or not all(_mark("wrote", one).exists() for one in awaited):
-        if "at" not in options or step == int(options["at"]):
+        is_together = all(_mark("wrote", one).exists() for one in awaited)
+        if step >= int(options.get("at", 0)) and is_together:
             _perhaps_die(name, options)
         stays = "stays" in options and name.startswith(("ps", "evaluator"))
         if not is_lead and done.exists() and not stays:

@@ -110,7 +110,8 @@ def test_a_failure_shows_the_last_lines_and_the_log(launcher: Launcher) -> None:
 
 
 def test_a_failure_lets_the_master_save(launcher: Launcher) -> None:
-    output = launcher.up(TWO, "--", "steps=1000", "worker/0:die=3", "worker/0:at=5", exit_code=3)
+    arguments = ("--", "steps=1000", "together", "worker/0:die=3", "worker/0:at=5")
+    output = launcher.up(TWO, *arguments, exit_code=3)
     assert "[master/0 localhost] saved" in output
 
 
