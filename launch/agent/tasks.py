@@ -109,6 +109,7 @@ class Tasks:
         earlier = self._running.get(task.name)
         if earlier is not None:  # it outlived SIGKILL; nobody reads its output any more
             self._machine.unwatch(earlier.fd)
+            earlier.log.close()
         self._running[task.name] = task
         self._watch(task)
         self._say("started", task=task.name)

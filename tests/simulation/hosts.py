@@ -33,6 +33,9 @@ class Process:
             """Returns no errors."""
             return []
 
+        def close(self) -> None:
+            """Does nothing."""
+
         def wait(self, secs: float) -> bool:
             """Returns that all is written."""
             return True

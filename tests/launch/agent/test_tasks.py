@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -159,6 +159,10 @@ class Log:
     def __init__(self) -> None:
         self.is_behind, self.is_written = False, True
         self.errors: list[str] = []
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
 
     def wait(self, secs: float) -> bool:
         return self.is_written
@@ -211,8 +215,11 @@ def test_the_output_of_a_task_that_outlived_its_kill_is_not_watched_beside_the_n
     made = Tasks("watched", machine, Outgoing(writing), lambda *_, **__: None)
     try:
         for _ in range(2):
+            first = made._running.get("worker/0")
             made.start({"task": "worker/0", "env": {}, "port": None})
             assert len(machine.watched) == 1
+        assert first is not None
+        assert cast(Any, first.log).is_closed  # the log of the next one waits for that
     finally:
         os.close(reading)
         os.close(writing)
