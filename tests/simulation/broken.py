@@ -141,6 +141,24 @@ def agents_do_not_ask_the_ps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Agent, "_look_at_the_clock", ends)
 
 
+def agents_hold_who_is_to_end(patch: pytest.MonkeyPatch) -> None:
+    """Does not read the output of a task that is to end while its log is behind."""
+    patch.setattr(Tasks, "_is_held", lambda self, task: task.log.is_behind)
+
+
+def agents_report_an_end_after_its_log(patch: pytest.MonkeyPatch) -> None:
+    """Tells of the end of a task once its log is written."""
+    take_end = Tasks._take_end
+
+    def waits(self: Tasks, task: Any, code: int) -> None:
+        if task.log.wait(0):
+            take_end(self, task, code)
+        else:
+            task.host.later(0.5, task.machine.zombies.append, task)
+
+    patch.setattr(Tasks, "_take_end", waits)
+
+
 def slurm_status_is_replaced(patch: pytest.MonkeyPatch) -> None:
     """Does not look whether the job has written its status since it was known to wait."""
     patch.setattr(Follower, "_has_written", lambda self: False)
@@ -204,5 +222,7 @@ BROKEN: dict[Break, str] = {
     agents_stay: "no task is left after the end",
     agents_kill_orphans: "SIGTERM comes before SIGKILL",
     agents_end_what_others_have_started: "the exit code is the first cause's",
+    agents_hold_who_is_to_end: "a task that is to end can write",
+    agents_report_an_end_after_its_log: "the end of a task is told at once",
     agents_do_not_ask_the_ps: "SIGTERM comes before SIGKILL",
 }

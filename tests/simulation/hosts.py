@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from launch.agent.main import Agent
 from launch.agent.messages import read_event
 from launch.agent.protocol import Message, encode
+from tests.simulation.disks import Disk, Log
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.programs import Program
 
 _TICK_SECS = 0.5
+_PIPE = 2  # lines that a pipe holds
 
 
 class Process:
@@ -22,34 +24,20 @@ class Process:
     Attributes:
       got: the signals that reached the process before its end.
       code: how it ended, -n for signal n; None before.
+      ended_at: when it ended; None before, and if its host crashed.
     """
-
-    class Log:
-        """A log on a disk that never fails and is never slow."""
-
-        is_behind = False
-
-        def new_errors(self) -> list[str]:
-            """Returns no errors."""
-            return []
-
-        def close(self) -> None:
-            """Does nothing."""
-
-        def wait(self, secs: float) -> bool:
-            """Returns that all is written."""
-            return True
 
     def __init__(self, host: "SimHost", machine: "SimMachine", order: Message, pid: int) -> None:
         self.name: str = order["task"]
         self.last: bool = order["last"]
         self.pid = self.fd = pid
         self.port: Optional[int] = None
-        self.log = self.Log()
+        self.log = Log(host.disk)
         self.dropped, self.asked_to_end = 0, False
         self.signals: list[int] = []
         self.got: list[tuple[int, float]] = []
         self.code: Optional[int] = None
+        self.ended_at: Optional[float] = None
         self.host, self.machine = host, machine
         self.lines: list[str] = []
         self.program: Optional[Program] = None
@@ -74,20 +62,25 @@ class Process:
     def end(self, code: int) -> None:
         """Ends, and makes the kernel tell the agent."""
         if self.code is None:
-            self.code = code
+            self.code, self.ended_at = code, self.host.world.now
             self.host.world.say(self.host.name, self.name, "ends", code)
             self.machine.zombies.append(self)
             self.host.later(0.0, self.machine.turn)
-            self.host.on_end(self)
 
     def write(self, line: str) -> None:
-        """Writes a line, which the agent reads at once."""
+        """Writes a line, which the agent reads at once unless the log is behind."""
         self.lines.append(line)
         self.machine.ready(self.fd)
 
+    @property
+    def is_blocked(self) -> bool:
+        """Whether its pipe is full, so that its next line waits for the agent."""
+        return len(self.lines) >= _PIPE
+
     def read(self) -> list[str]:
-        """Returns the lines."""
+        """Returns the lines, which the log takes, too."""
         lines, self.lines = self.lines, []
+        self.log.write(len(lines))
         return lines
 
     def finish(self, code: int) -> list[str]:
@@ -112,12 +105,13 @@ class SimHost:
         self.make_program = program
         self.is_down = False
         self.frozen_until = self.cut_off_until = 0.0
+        self.disk = Disk(world)
         self.clock_offset = world.rng.uniform(0, 1e5)  # monotonic clocks begin with the machine
         self.machines: list[SimMachine] = []
         self.processes: list[Process] = []
         self.refuses_starts = False
         self.on_signal: Callable[[Process, int, str], None] = lambda *_: None
-        self.on_end: Callable[[Process], None] = lambda _: None
+        self.on_told: Callable[[Process], None] = lambda _: None  # its agent tells of its end
 
     def later(self, secs: float, do: Callable[..., object], *arguments: Any) -> None:
         """Makes something happen on this host: not while it hangs, and never once it is down."""
@@ -228,6 +222,10 @@ class SimMachine:
         """Sends a message to the launcher, which reads it as from a real connection."""
         event = read_event(encode(message))
         assert event is not None, message
+        if message["event"] == "exit" and message["code"] is not None:
+            told = (message["task"], message["code"], self)
+            ended = [p for p in self.host.processes if (p.name, p.code, p.machine) == told]
+            self.host.on_told(ended[-1])
         self.link.send_up(event)
         return True
 
@@ -241,8 +239,10 @@ class SimMachine:
         return self.host.world.now + self.host.clock_offset
 
     def watch(self, fd: int, ready: Callable[[], object]) -> None:
-        """Remembers what to call."""
+        """Remembers what to call; what has arrived already is read a moment later."""
         self._watched[fd] = ready
+        if any(process.fd == fd and process.lines for process in self.host.processes):
+            self.host.later(0.0, self.ready, fd)
 
     def unwatch(self, fd: int) -> None:
         """Forgets what to call."""

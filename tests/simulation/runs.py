@@ -108,7 +108,7 @@ class AgentRun:
         }
         self.ledger = Ledger(world, self.limits)
         for host in self.hosts.values():
-            host.on_signal = self.ledger.signalled
+            host.on_signal, host.on_told = self.ledger.signalled, self.ledger.told
         tasks = self._tasks(names)
         self.supervisor = WatchedSupervisor(tasks, self.limits, rng.choice((0, 0, 0, 1, 2)), 0.0)
         self.supervisor.ledger = self.ledger
