@@ -66,6 +66,19 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     return arguments
 
 
+def parse_training_flags(name: str, description: str, argv: Sequence[str]) -> TrainConfig:
+    """Parses the command line of a benchmark that takes the flags of cifar10_main.py alone.
+
+    Raises:
+      ConfigError: a flag is invalid.
+    """
+    if {"-h", "--help"} & set(argv):
+        parser = new_parser(name, description)
+        parser.usage = f"{parser.prog} [flags of cifar10_main.py]"
+        parser.parse_args(["--help"])
+    return flags.parse(argv)
+
+
 def split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Splits a command line into the arguments before `--` and those after it."""
     words = list(argv)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import flags
+from benchmarks import arguments
 from cifar10.config.train_config import TrainConfig
 from cifar10.step.devices import plan_devices, use_devices
 from cifar10.step.model_fn import build_step
@@ -27,7 +27,7 @@ _WARM_UP, _STEPS = 5, 30
 def main(argv: Sequence[str]) -> None:
     """Runs the steps and prints the JSON line."""
     tf.logging.set_verbosity(tf.logging.FATAL)
-    config = flags.parse(argv)
+    config = arguments.parse_training_flags("bare-step", __doc__, argv)
     trainer = Trainer(config)
     times = [trainer.train() for _ in range(_WARM_UP + _STEPS)]
     rate = config.train_batch_size / statistics.median(times[_WARM_UP:])

@@ -19,9 +19,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from benchmarks import arguments
 from benchmarks.table_text import machine_text
 from cifar10 import schema
-from cifar10.config import flags
 from cifar10.input.records import open_records
 from cifar10.run import environment, job
 from cifar10.run.master import train_input
@@ -32,7 +32,7 @@ _WINDOWS, _WINDOW_SECS = 5, 1.0
 def main(argv: Sequence[str]) -> None:
     """Reads batches for some seconds and prints the JSON line."""
     tf.logging.set_verbosity(tf.logging.FATAL)
-    config = flags.parse(argv)
+    config = arguments.parse_training_flags("input", __doc__, argv)
     records = open_records(config.data_dir)
     with tf.Graph().as_default():
         made = job.make_job(config, records)

@@ -275,10 +275,10 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     )
     kernels: str = setting(
         "auto",
-        "convolutions and activations of training and evaluation on a CPU: our own where they are "
-        "compiled and fit, else TensorFlow's (auto); refused without our own, whose products are "
-        "float32 (own), or bfloat16 in training with --precision bf16 (pairs; auto where the CPU "
-        "can); TensorFlow's",
+        "convolutions and activations of training and evaluation on a CPU; auto: our own where "
+        "they are compiled and fit, else TensorFlow's; own: our own with float32 products, or an "
+        "error; pairs: likewise, but training multiplies pairs of bfloat16s (only with --precision "
+        "bf16, where auto does so if the CPU can); tensorflow: TensorFlow's",
         group="devices",
         choices=KERNELS,
     )

@@ -20,7 +20,7 @@ def test_every_benchmark_has_help(name: str, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
     assert ended.value.code == 0
-    assert "usage:" in capsys.readouterr().out
+    assert f"usage: python -m benchmarks {name} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
