@@ -18,14 +18,14 @@ _COLUMNS = (
     ("training loss", "{loss[0]:.3f} ({loss[1]:.3f} to {loss[2]:.3f})"),
     ("validation accuracy", "{validation[0]:.3f} ({validation[1]:.3f} to {validation[2]:.3f})"),
 )
-_MACHINE = ("measured on", "{machine}")
+_CONDITIONS = ("machine", "day")  # of the measurement
 
 
 def curves_table(folder: Path) -> str:
     """Returns a Markdown table with the figures at the end of each curve.
 
     A figure is the mean over the seeds, with the lowest and the highest. The machine and the day of
-    measurement stand below the table if they are the same for all curves, else in each row.
+    measurement each stand below the table if they are the same for all curves, else in each row.
 
     Raises:
       BenchmarkError: the folder has no curves.
@@ -34,10 +34,12 @@ def curves_table(folder: Path) -> str:
     if not curves:
         raise BenchmarkError(f"{folder} has no curves; python -m benchmarks converge --write")
     rows = [_row(curve) for curve in curves]
-    machines = {row["machine"] for row in rows}
-    if len(machines) > 1:
-        return as_markdown((*_COLUMNS, _MACHINE), rows)
-    return f"{as_markdown(_COLUMNS, rows)}\n\nMeasured on {machines.pop()}."
+    shared = [name for name in _CONDITIONS if len({row[name] for row in rows}) == 1]
+    own = [(name, f"{{{name}}}") for name in _CONDITIONS if name not in shared]
+    table = as_markdown((*_COLUMNS, *own), rows)
+    if not shared:
+        return table
+    return f"{table}\n\nMeasured on {'; '.join(rows[0][name] for name in shared)}."
 
 
 def _row(curve: Curve) -> dict[str, Any]:
@@ -53,7 +55,8 @@ def _row(curve: Curve) -> dict[str, Any]:
         "batch_size": curve.batch_size,
         "loss": _spread([one.loss[-1] for one in seeds]),
         "validation": _spread([one.validation_accuracy for one in seeds]),
-        "machine": f"{machine}; {curve.conditions['measured']}",
+        "machine": machine,
+        "day": curve.conditions["measured"],
     }
 
 

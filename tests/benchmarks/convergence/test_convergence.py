@@ -245,14 +245,21 @@ def test_the_table_has_a_row_a_curve(tmp_path: Path) -> None:
         "| synthetic | resnet8 | fp32, own | 3 | 81 x 64 | 1.000 (1.000 to 1.000) | "
         "0.800 (0.800 to 0.800) |"
     )
-    machine = "2 cores of a CPU; Python 3.11.7, TensorFlow 2.15.1; "
+    machine = "2 cores of a CPU; Python 3.11.7, TensorFlow 2.15.1"
     measured = CONDITIONS["measured"]
-    assert curves_table(tmp_path).splitlines()[2:] == [row, "", f"Measured on {machine}{measured}."]
+    measured_on = f"Measured on {machine}"
+    assert curves_table(tmp_path).splitlines()[2:] == [row, "", f"{measured_on}; {measured}."]
     other = dataclasses.replace(COMMITTED, conditions={**CONDITIONS, "measured": "2000-01-01"})
     other.save(tmp_path / "synthetic" / "resnet8-later.json")
     assert curves_table(tmp_path).splitlines()[2:] == [
-        f"{row} {machine}2000-01-01 |",
-        f"{row} {machine}{measured} |",
+        f"{row} 2000-01-01 |",
+        f"{row} {measured} |",
+        "",
+        f"{measured_on}.",
     ]
+    elsewhere = {**CONDITIONS, "hardware": {**CONDITIONS["hardware"], "cpu": "an old CPU"}}
+    dataclasses.replace(other, conditions=elsewhere).save(tmp_path / "synthetic" / "x.json")
+    *_, last = curves_table(tmp_path).splitlines()
+    assert last == f"{row} 2 cores of an old CPU; Python 3.11.7, TensorFlow 2.15.1 | {measured} |"
     with pytest.raises(BenchmarkError, match="has no curves; python -m benchmarks converge"):
         curves_table(tmp_path / "none")
