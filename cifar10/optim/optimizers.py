@@ -43,33 +43,31 @@ def all_finite(gradients: Sequence[Any]) -> Any:
 
 def weight_decay(config: TrainConfig, layout: Layout) -> tf.Tensor:
     """Returns the decay of each weight, float32 [size]; it is 0 for weights that do not decay."""
-    return layout.weights.constant(
-        lambda spec: config.weight_decay if _decays(config, spec) else 0.0
-    )
+    return layout.weights.constant(lambda spec: _decay(config, spec))
 
 
-def _decays(config: TrainConfig, spec: Spec) -> bool:
+def _decay(config: TrainConfig, spec: Spec) -> float:
     if spec.kind == KERNEL:
         # Muon keeps the norm of convolutions' kernels fixed.
-        return config.optimizer != "muon" or len(spec.shape) != 4
-    return config.decay_biases and spec.kind in (BIAS, NORM, OFFSET)
+        decays = config.optimizer != "muon" or len(spec.shape) != 4
+    else:
+        decays = config.decay_biases and spec.kind in (BIAS, NORM, OFFSET)
+    return config.weight_decay if decays else 0.0
 
 
-def rate_factors(config: TrainConfig, layout: Layout) -> tf.Tensor:
-    """Returns the factor of each weight's rate, float32 [size]; it is 1 except for offsets.
+def _rate_factor(config: TrainConfig, spec: Spec) -> float:
+    """Returns the factor of a weight's rate; it is 1 except for offsets.
 
     In momentum and Nesterov, multiplying the gradient by it has the same effect; the decay is added
     afterwards. In Adam it has none, since Adam's steps do not depend on the gradient's scale.
     """
-    return layout.weights.constant(
-        lambda spec: config.norm_bias_rate if spec.kind == OFFSET else 1.0
-    )
+    return config.norm_bias_rate if spec.kind == OFFSET else 1.0
 
 
 def scale_and_decay(
     config: TrainConfig, layout: Layout, gradient: tf.Tensor, weights: Optional[tf.Tensor]
 ) -> tf.Tensor:
-    """Scales each weight's gradient by `rate_factors` and adds `weight_decay * weight` to it.
+    """Scales each weight's gradient by its rate's factor and adds its decay times the weight to it.
 
     The added term is the gradient of an L2 loss. For Adam, see `decoupled_weight_decay`.
 
@@ -82,11 +80,26 @@ def scale_and_decay(
     Returns:
       float32 [size].
     """
-    if config.norm_bias_rate != 1:
-        gradient *= rate_factors(config, layout)
-    if config.weight_decay != 0 and config.optimizer != "adam" and weights is not None:
-        gradient += weight_decay(config, layout) * weights
-    return gradient
+    decaying = None if config.optimizer == "adam" else weights
+
+    def rule(spec: Spec) -> tuple[float, float]:
+        return _rate_factor(config, spec), 0.0 if decaying is None else _decay(config, spec)
+
+    # Slices instead of factors for all weights, which TensorFlow would compute before the first
+    # step and copy from optimizer to optimizer of its graph: three seconds for ten million weights.
+    runs = layout.weights.runs(rule)
+    if all(value == (1.0, 0.0) for value, _ in runs):
+        return gradient
+    parts, end = [], 0
+    for (factor, decay), size in runs:
+        start, end = end, end + size
+        part = gradient[start:end]
+        if factor != 1:
+            part *= factor
+        if decaying is not None and decay != 0:
+            part += decay * decaying[start:end]
+        parts.append(part)
+    return tf.concat(parts, 0)
 
 
 def decoupled_weight_decay(

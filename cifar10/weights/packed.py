@@ -9,11 +9,13 @@ slice under the name of the layer's variable.
 import itertools
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.weights.spec import BIAS, EARLY, FIXED, KERNEL, MEAN, NORM, OFFSET, VARIANCE, Spec
+
+T = TypeVar("T")
 
 
 class Section:
@@ -29,15 +31,17 @@ class Section:
         parts = tf.split(flat, self.sizes)
         return {spec.name: tf.reshape(part, spec.shape) for spec, part in zip(self.specs, parts)}
 
+    def runs(self, value_of: Callable[[Spec], T]) -> list[tuple[T, int]]:
+        """Returns each run of specs of which `value_of` says the same: that, and the run's size."""
+        runs = itertools.groupby(zip(map(value_of, self.specs), self.sizes), lambda pair: pair[0])
+        return [(value, sum(size for _, size in run)) for value, run in runs]
+
     def constant(self, value_of: Callable[[Spec], float]) -> tf.Tensor:
         """Returns float32 [size], in which all values of a spec equal `value_of(spec)`.
 
         The graph's definition stores each run of equal numbers as one number.
         """
-        runs = itertools.groupby(zip(map(value_of, self.specs), self.sizes), lambda pair: pair[0])
-        parts = [
-            tf.constant(value, tf.float32, [sum(size for _, size in run)]) for value, run in runs
-        ]
+        parts = [tf.constant(value, tf.float32, [size]) for value, size in self.runs(value_of)]
         return tf.concat(parts, 0)
 
     def initial_value(self) -> tf.Tensor:

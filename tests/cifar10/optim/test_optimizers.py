@@ -133,7 +133,11 @@ def test_rules_of_their_own_against_numpy_over_several_steps():
 
 def decays(layout: Layout, **settings: Any) -> list[float]:
     config = TrainConfig(weight_decay=0.5, **settings)
-    return optimizers.weight_decay(config, layout).numpy().tolist()
+    ones = tf.ones([layout.weights.size])
+    added = optimizers.scale_and_decay(config, layout, 0.0 * ones, ones)
+    # Adam, whose decay is not a part of the gradient, has the same decays.
+    np.testing.assert_array_equal(optimizers.weight_decay(config, layout), added)
+    return added.numpy().tolist()
 
 
 def test_only_kernels_decay_unless_biases_are_to():
@@ -157,7 +161,8 @@ def test_muons_convolutions_do_not_decay():
 
 def test_offsets_alone_have_a_rate_of_their_own():
     config = TrainConfig(norm_bias_rate=64.0)
-    assert optimizers.rate_factors(config, LAYOUT).numpy().tolist() == [1.0, 1.0, 64.0, 1.0]
+    scaled = optimizers.scale_and_decay(config, LAYOUT, tf.ones([4]), None)
+    assert scaled.numpy().tolist() == [1.0, 1.0, 64.0, 1.0]
 
 
 def test_adams_weights_decay_each_at_its_own_rate():
