@@ -195,21 +195,21 @@ def package(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("right", [True, False])
 def test_a_package_is_installed_only_if_its_hash_is_the_locked_one(
-    package: Path, right: bool
+    package: Path, quick: Mapping[str, str], right: bool
 ) -> None:
     wheel = (package / "sample-1.0-py3-none-any.whl").read_bytes()
     digest = hashlib.sha256(wheel if right else b"another file").hexdigest()
     lock = f"sample==1.0 --hash=sha256:{digest}\n"
     (package / "requirements.lock").write_text(lock, encoding="utf-8")
-    env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(package)}
+    env = {**quick, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(package)}
     done = shell.run("make venv", package, env=env, exit_code=0 if right else 2)
     assert ("THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr) is not right
     assert (package / ".venv" / ".installed").exists() is right
 
 
-def test_a_lock_without_hashes_is_refused(package: Path) -> None:
+def test_a_lock_without_hashes_is_refused(package: Path, quick: Mapping[str, str]) -> None:
     (package / "requirements.lock").write_text("sample==1.0\n", encoding="utf-8")
-    env = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(package)}
+    env = {**quick, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(package)}
     done = shell.run("make venv", package, env=env, exit_code=2)
     assert "Hashes are required in --require-hashes mode" in done.stderr
 

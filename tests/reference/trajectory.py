@@ -40,7 +40,8 @@ class Graph:
       values: weights and moving statistics, by name, for their shapes.
       count: number of images in a batch.
       groups: number of towers, each of which normalises its part of the batch.
-      training: whether batch normalisation uses the batch's statistics, not the moving ones.
+      training: whether there are gradients, and batch normalisation uses statistics of the batch,
+        not the moving ones.
     """
 
     def __init__(
@@ -60,11 +61,12 @@ class Graph:
             made = Pass(self._fed, normalises_by, groups, settings.batch_norm_epsilon)
             self.logits = logits_of(settings.model, made, self._images)
             self.loss = loss_of(self.logits, self._labels, settings.label_smoothing)
-            trained = weights_of(values)
-            found = tf.gradients(self.loss, [self._fed[name] for name in trained])
-            self.gradients = dict(zip(trained, found))
+            self.gradients = self._gradients(weights_of(values)) if training else {}
         self.moments, self.decisions, self.doubts = made.moments, made.decisions, made.doubts
         self._session = tf.Session(graph=self._graph, config=_as_written())
+
+    def _gradients(self, names: Sequence[str]) -> dict[str, Any]:
+        return dict(zip(names, tf.gradients(self.loss, [self._fed[name] for name in names])))
 
     def run(self, fetches: Any, values: Values, batch: Batch, decisions: Sequence[Any] = ()) -> Any:
         """Returns the values of `fetches`.

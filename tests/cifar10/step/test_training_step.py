@@ -19,6 +19,8 @@ from tests.cifar10 import steps
 from tests.cifar10.replica_threads import place
 from tests.cifar10.steps import BATCH, make_batches, make_plan
 
+FP16_BATCH = 4  # images; convolutions in fp16 are slow on CPUs
+
 # One step of plain momentum from rest moves a weight by -rate * gradient, so with a rate of 1 the
 # difference between the weights of two runs is that between their gradients.
 ONE_STEP: dict[str, Any] = {"learning_rate": 1.0, "weight_decay": 0.0, "schedule": "constant"}
@@ -247,7 +249,7 @@ def test_a_step_reports_the_counters_after_it_and_the_rate_before_it():
 )
 def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer, model):
     config = TrainConfig(
-        train_batch_size=BATCH,
+        train_batch_size=FP16_BATCH,
         **model,
         optimizer=optimizer,
         learning_rate=0.01,
@@ -256,7 +258,7 @@ def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer, mode
     plan = dataclasses.replace(make_plan(2), compute_dtype=tf.float16, loss_scaling=True)
     with steps.training(config, plan) as run:
         scale = next(v for v in tf.global_variables() if "current_loss_scale" in v.name)
-        (batch,) = make_batches(1)
+        (batch,) = make_batches(1, FP16_BATCH)
         scale.load(2.0**30, run.session)  # above what fp16 can hold
         before = run.weights
         run.step(batch)
@@ -270,7 +272,7 @@ def test_fp16_scales_the_loss_and_leaves_out_steps_that_overflow(optimizer, mode
 
 def test_a_step_that_fp16_leaves_out_pulls_nothing_to_an_average():
     config = TrainConfig(
-        train_batch_size=BATCH, num_layers=8, learning_rate=0.01, lookahead_steps=1
+        train_batch_size=FP16_BATCH, num_layers=8, learning_rate=0.01, lookahead_steps=1
     )
     plan = dataclasses.replace(make_plan(1), compute_dtype=tf.float16, loss_scaling=True)
     with steps.training(config, plan) as run:
@@ -282,7 +284,7 @@ def test_a_step_that_fp16_leaves_out_pulls_nothing_to_an_average():
             averages = {name: saved[name] for name in saved if name.endswith("/Lookahead")}
             return int(saved["global_step"]), averages
 
-        one, two, three = make_batches(3)
+        one, two, three = make_batches(3, FP16_BATCH)
         scale.load(2.0**7, run.session)
         first, pulled = step_and_averages(one)
         scale.load(2.0**30, run.session)  # above what fp16 can hold
