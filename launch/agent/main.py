@@ -94,7 +94,7 @@ class Agent:
         if self._over_at is None:
             return True
         left = self._over_at + _LAST_WORDS_SECS - self._machine.now()
-        has_to_wait = self._tasks.running or self._tasks.has_unwritten_logs
+        has_to_wait = self._tasks.running or self._tasks.logs.has_unwritten
         return left > 0 and (bool(has_to_wait) or self._outgoing.waiting)
 
     def _asked_to_end(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Optional
 from launch.agent import free_ports, processes, sockets
 from launch.agent.aside import Asides
 from launch.agent.containers import Containers, Removal
+from launch.agent.logs import Logs
 from launch.agent.machine import Machine
 from launch.agent.protocol import Message, Outgoing
 from launch.agent.task_process import Running, portions
@@ -28,6 +29,9 @@ class Tasks:
       machine: carries out what is decided.
       outgoing: the messages to the launcher, for the tasks' lines.
       say: a function of (event, its fields) that sends any other message.
+
+    Attributes:
+      logs: the tasks' logs.
     """
 
     def __init__(
@@ -39,8 +43,7 @@ class Tasks:
         self._containers: Optional[Containers] = None
         self._running: dict[str, Running] = {}
         self._waiting: dict[str, Message] = {}  # task's name -> its start, which waits for removals
-        self._held: list[Running] = []  # whose output is not read, since their logs are behind
-        self._unwritten: list[Running] = []  # which have ended, but whose logs are not written yet
+        self.logs = Logs(lambda text: say("note", text=text))
         self._asides = Asides(machine)
         self._asked: set[int] = set()  # process ids of silent tasks for which the engine was asked
         self._settled_at = 0.0
@@ -58,11 +61,6 @@ class Tasks:
     def running(self) -> Collection[Running]:
         """The tasks that have a process."""
         return self._running.values()
-
-    @property
-    def has_unwritten_logs(self) -> bool:
-        """Whether the log of a task that has ended is still to be written."""
-        return bool(self._unwritten)
 
     def find_ports(self, count: int) -> list[int]:
         """Chooses other ports than before, and holds them until this process ends."""
@@ -129,7 +127,9 @@ class Tasks:
     def turn(self) -> None:
         """Reports the tasks that have ended, and does what is due."""
         self._reap()
-        self._look_at_the_logs()
+        for task in self.logs.turn(self._running.values()):
+            if self._running.get(task.name) is task:
+                self._watch(task)
         self._asides.turn()
         if self._containers is not None and not self._is_ending:
             self._look_for_silence(self._containers)
@@ -163,9 +163,8 @@ class Tasks:
     def _read(self, task: Running) -> None:
         if self._running.get(task.name) is not task:  # its end was seen a moment ago
             return
-        if self._is_held(task):
+        if self.logs.hold(task):
             self._machine.unwatch(task.fd)
-            self._held.append(task)
             return
         lines = task.read()
         if lines is None:  # the task has closed its output, but may still run
@@ -182,40 +181,8 @@ class Tasks:
             else:
                 task.dropped += len(some)
 
-    def _look_at_the_logs(self) -> None:
-        """Tells what is wrong with logs; goes on with tasks whose logs have caught up."""
-        ended, self._unwritten = self._unwritten, []
-        for task in ended:
-            self._close_the_log(task, 0)
-        for task in self._running.values():
-            self._tell_of_its_log(task)
-        held, self._held = self._held, []
-        for task in held:
-            if self._is_held(task):
-                self._held.append(task)
-            elif self._running.get(task.name) is task:
-                self._watch(task)
-
-    def _is_held(self, task: Running) -> bool:
-        """Returns whether a task must wait with its output until its log has caught up.
-
-        A task that is to end must not wait: it could not save.
-        """
-        return task.log.is_behind and not task.signals
-
-    def _close_the_log(self, task: Running, secs: float) -> None:
-        """Gives the log of a task that has ended a moment; otherwise, looks at it again later."""
-        if not task.log.wait(secs):
-            self._unwritten.append(task)
-        self._tell_of_its_log(task)
-
     def _watch(self, task: Running) -> None:
         self._machine.watch(task.fd, lambda: self._read(task))
-
-    def _tell_of_its_log(self, task: Running) -> None:
-        """Sends a note if lines are missing in a task's log."""
-        for error in task.log.new_errors():
-            self._say("note", text=f"{task.name}: {error}, but the job goes on")
 
     def _reap(self) -> None:
         """Reports the tasks that have ended, and reaps orphaned processes."""
@@ -227,7 +194,7 @@ class Tasks:
     def _take_end(self, task: Running, code: int) -> None:
         self._machine.unwatch(task.fd)
         self._forward(task, task.finish(code))
-        self._close_the_log(task, _MOMENT_SECS)
+        self.logs.close(task, _MOMENT_SECS)
         del self._running[task.name]
         patience = 0 if code == -signal.SIGKILL else _STRAGGLER_SECS
         # With HOST: a successor may have started the same task here.

@@ -22,6 +22,7 @@ _MODULES = (
     "free_ports",
     "mask",
     "task_process",
+    "logs",
     "machine",
     "containers",
     "aside",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launch.agent import processes
+from launch.agent import logs, processes
 from launch.agent.main import Agent
 from launch.agent.tasks import Tasks
 from launch.backends.slurm import commands
@@ -143,7 +143,7 @@ def agents_do_not_ask_the_ps(patch: pytest.MonkeyPatch) -> None:
 
 def agents_hold_who_is_to_end(patch: pytest.MonkeyPatch) -> None:
     """Does not read the output of a task that is to end while its log is behind."""
-    patch.setattr(Tasks, "_is_held", lambda self, task: task.log.is_behind)
+    patch.setattr(logs, "_must_wait", lambda task: task.log.is_behind)
 
 
 def agents_report_an_end_after_its_log(patch: pytest.MonkeyPatch) -> None:

@@ -288,13 +288,13 @@ def test_the_errors_of_a_log_that_is_written_after_the_end_are_told(watched: Wat
     watched.tasks.turn()
     ((event, fields),) = watched.said
     assert (event, fields["code"]) == ("exit", 3)
-    assert watched.tasks.has_unwritten_logs
+    assert watched.tasks.logs.has_unwritten
     watched.task.log.errors = ["the disk is full"]  # once it answers
     watched.task.log.is_written = True
     watched.tasks.turn()
     told = {"text": "worker/0: the disk is full, but the job goes on"}
     assert watched.said[1:] == [("note", told)]
-    assert not watched.tasks.has_unwritten_logs
+    assert not watched.tasks.logs.has_unwritten
 
 
 def test_an_agent_answers_while_the_disk_of_a_log_does_not(tmp_path: Path) -> None:
