@@ -146,16 +146,18 @@ def test_photographs_are_decoded_by_processes_in_batches_of_few_megabytes(
     assert set(batches) == {-(-500 // len(file))}
 
 
-def test_many_images_are_decoded_by_processes_in_the_same_order(tmp_path: Path) -> None:
-    files = [(f"{i}.png", made.png(mode="L") if i % 2 else made.png()) for i in range(2_100)]
-    path = tmp_path / "white.png"
-    Image.new("RGB", (32, 32), "white").save(path)
-    files[2_099] = ("white.png", path.read_bytes())
-    images = list(decoder.decode_all(iter(files)))
-    assert len(images) == 2_100
-    assert images[2_099] == b"\xff" * 3072
-    files[2_098] = ("bad.png", b"noise")
-    with pytest.raises(SourceError, match=r"bad\.png: not a sound PNG, JPEG, .* image"):
+def test_many_images_are_decoded_by_processes_in_the_same_order() -> None:
+    here = decoder._WORTH_PROCESSES * decoder._FILES_AT_ONCE
+    # Seven batches are for the processes, so that each of them answers more than once.
+    count = here + 6 * decoder._FILES_AT_ONCE + 50
+    colours = [(i % 256, i // 256, 7) for i in range(count)]
+    files = [(f"{i}.png", made.png(colour=colour)) for i, colour in enumerate(colours)]
+    assert len(files) == 3_634
+    images = decoder.decode_all(iter(files))
+    assert [(image[0], image[1024], image[2048]) for image in images] == colours
+    files[-60] = ("bad.png", b"noise")
+    files[-1] = ("worse.png", b"noise")
+    with pytest.raises(SourceError, match=r"^bad\.png: not a sound PNG, JPEG, .* image"):
         list(decoder.decode_all(iter(files)))
 
 
