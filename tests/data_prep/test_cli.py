@@ -1,5 +1,6 @@
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -199,6 +200,57 @@ def test_a_place_that_cannot_hold_records_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith(f"error: {out}")
     assert error.count("\n") == 1
+
+
+# Runs `python -m data_prep`, but sends this process a signal where a module is imported first.
+_SIGNALLED = """
+import os, runpy, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), int(number))
+
+_, module, number, *sys.argv[1:] = sys.argv
+sys.meta_path.insert(0, Finder())
+runpy.run_module("data_prep", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "data_prep.cli",
+        "argparse",
+        "locale",  # while the flags are parsed
+        "numpy",
+        "datetime",  # by numpy's C code
+        "data_prep.commands.verify",
+    ],
+)
+def test_a_signal_while_modules_are_loaded_is_one_line_and_its_code(
+    module: str, number: int, code: int, built: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED, module, str(number), "verify", str(built)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    what = {130: "interrupted", 143: "terminated"}[code]
+    assert done.stderr == f"error: {what}; run the same command again to go on\n"
+
+
+def test_signals_act_as_before_after_a_command(built: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
+    assert _code("verify", str(built)) == 0
+    assert _code("verify") == 2
+    after = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
+    assert after == before
 
 
 def test_nothing_is_imported_that_takes_seconds() -> None:
