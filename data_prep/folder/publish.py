@@ -77,8 +77,28 @@ def is_incomplete(folder: Path) -> bool:
     return (folder / schema.INCOMPLETE_NAME).exists()
 
 
+def check_replaceable(folder: Path) -> None:
+    """Checks that `publish` can remove what it replaces.
+
+    Raises:
+      OutputError: a folder has the name of a record file, of the manifest or of the marker.
+    """
+    for name in (schema.MANIFEST_NAME, schema.INCOMPLETE_NAME, *record_files(folder)):
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            raise OutputError(
+                f"{path}: is a folder, where a file of this name is to be written; move it away, "
+                "or choose another --out"
+            )
+
+
 def publish(folder: Path) -> None:
-    """Replaces the records and the manifest in `folder` by those of the build in DIR/.building."""
+    """Replaces the records and the manifest in `folder` by those of the build in DIR/.building.
+
+    Raises:
+      OutputError: as for `check_replaceable`; the folder stays as it was.
+    """
+    check_replaceable(folder)
     staging = folder / STAGING_NAME
     for path in staging.iterdir():
         sync(path)

@@ -13,6 +13,7 @@ from PIL import Image
 
 from cifar10 import schema
 from data_prep import cli
+from data_prep.errors import OutputError
 from data_prep.folder import publish, verify
 from tests.data_prep import made
 
@@ -121,13 +122,18 @@ def test_force_rebuilds_the_same_bytes(python_source: Path, built: Path, tmp_pat
     assert (out / "train.tfrecords").read_bytes() == (built / "train.tfrecords").read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["removed", "truncated", "extra", "manifest", "marker"])
+@pytest.mark.parametrize(
+    "damage", ["removed", "truncated", "extra", "manifest", "marker", "link", "ring"]
+)
 def test_a_second_run_notices_what_is_amiss_and_rebuilds(
     damage: str, python_source: Path, built: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(built, tmp_path / "out")
     if damage == "removed":
         (out / "train.tfrecords").unlink()
+    elif damage in ("link", "ring"):
+        (out / "train.tfrecords").unlink()
+        (out / "train.tfrecords").symlink_to("train.tfrecords" if damage == "ring" else "nowhere")
     elif damage == "truncated":
         os.truncate(out / "eval.tfrecords", 3126)
     elif damage == "extra":
@@ -139,6 +145,39 @@ def test_a_second_run_notices_what_is_amiss_and_rebuilds(
     assert _convert(python_source, out) == 0
     assert sorted(p.name for p in out.glob("*")) == sorted(p.name for p in built.glob("*"))
     assert verify.verify(out).damages == []
+
+
+def test_records_that_are_linked_from_elsewhere_are_up_to_date(
+    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in built.glob("[!.]*"):
+        (tmp_path / path.name).symlink_to(path)
+    assert _convert(python_source, tmp_path) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["train.tfrecords", "manifest.json", schema.INCOMPLETE_NAME])
+def test_a_folder_in_place_of_a_file_leaves_the_other_files_as_they_were(
+    name: str,
+    python_source: Path,
+    built: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    (out / name).unlink(missing_ok=True)
+    (out / name).mkdir()
+    before = _snapshot(out)
+    assert _convert(python_source, out, "--force") == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: {out / name}: is a folder, where a file of this name")
+    assert "Reading" not in printed.out  # Nothing was built in vain.
+    assert _snapshot(out) == before
+    staging = publish.start_staging(out)
+    (staging / "eval.tfrecords").write_text("new")
+    with pytest.raises(OutputError, match="move it away, or choose another --out"):
+        publish.publish(out)
+    assert _snapshot(out) == before
 
 
 def test_other_shards_replace_the_old_ones_and_leave_foreign_files(
