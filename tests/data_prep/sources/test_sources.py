@@ -256,6 +256,36 @@ def test_test_and_eval_are_not_merged(tmp_path: Path) -> None:
         _load(tree)
 
 
+@pytest.mark.parametrize("mode", [None, "w"])
+@pytest.mark.parametrize(
+    ("copy", "reason"),
+    [
+        ("backup", "backup/test/airplane/0000.png: a/test and backup/test are two folders of the"),
+        ("a/old", "a/test/airplane/0000.png: a/old/test and a/test are two folders of the same"),
+    ],
+)
+def test_two_trees_are_not_merged(
+    copy: str, reason: str, mode: Optional[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "source"
+    made.image_folder(path / "a")
+    made.image_folder(path / copy)
+    if mode is not None:
+        path = made.tar(tmp_path / "trees.tar", path, mode)
+        reason = "are two folders of the same split; give one of them"  # in the order of the tar
+    with pytest.raises(SourceError, match=reason):
+        _load(path)
+
+
+def test_the_splits_of_a_tree_may_lie_in_different_folders(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    for split in ("train", "test"):
+        (tmp_path / "source" / f"{split}-images").mkdir(parents=True)
+        (tree / split).rename(tmp_path / "source" / f"{split}-images" / split)
+    dataset = _load(tmp_path / "source")
+    assert (len(dataset.train), len(dataset.eval)) == (50, 50)
+
+
 def test_a_class_without_images_is_named(tmp_path: Path) -> None:
     tree = made.image_folder(tmp_path / "images")
     shutil.rmtree(tree / "test" / "cat")
