@@ -39,7 +39,7 @@ convert finds out what --source is:
   an image tree            train/CLASS/* and test/CLASS/* with CIFAR-10's ten class names: PNG,
                            JPEG, WEBP, GIF or BMP files of 32x32 pixels, or of any size with
                            --resize; a folder, a tar (none, gzip, bzip2, xz) or a zip;
-                           validation/CLASS/* is taken as it is when it is there
+                           validation/CLASS/* (or val, valid) is taken as it is when it is there
   synthetic                ten drawn shapes, seeded; not CIFAR-10 (./synthetic for such a folder)
 
 The records are ready when the folder has a manifest.json and no file INCOMPLETE. A second run with

@@ -19,6 +19,8 @@ MAX_RESIZED_BYTES = MAX_READ_BYTES  # of an image of another size
 _FOLDERS = {
     "train": schema.TRAIN,
     "validation": schema.VALIDATION,
+    "valid": schema.VALIDATION,
+    "val": schema.VALIDATION,
     "test": schema.EVAL,
     "eval": schema.EVAL,
 }
@@ -34,8 +36,16 @@ def is_misplaced(parts: tuple[str, ...]) -> bool:
 
     That is an image file directly in SPLIT, or in a folder inside SPLIT/CLASS.
     """
-    is_image = parts[-1].lower().endswith(schema.IMAGE_EXTENSIONS)
-    return is_image and not is_ours(parts) and not _FOLDERS.keys().isdisjoint(parts[:-1])
+    return _is_image(parts) and not is_ours(parts) and not _FOLDERS.keys().isdisjoint(parts[:-1])
+
+
+def is_left_out(parts: tuple[str, ...]) -> bool:
+    """Tells whether the components of a name are those of an image outside of all SPLIT folders."""
+    return _is_image(parts) and _FOLDERS.keys().isdisjoint(parts[:-1])
+
+
+def _is_image(parts: tuple[str, ...]) -> bool:
+    return parts[-1].lower().endswith(schema.IMAGE_EXTENSIONS)
 
 
 def misplaced(member: Member) -> SourceError:

@@ -47,6 +47,19 @@ def test_the_manifest_says_how_images_were_resized(
     assert _manifest(out)["options"]["resize"] == "crop"
 
 
+def test_a_build_says_how_many_images_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, out = made.image_folder(tmp_path / "images"), tmp_path / "out"
+    assert _convert(tree, out) == 0
+    assert "Left out" not in capsys.readouterr().out
+    for name in ("a.png", "b.png"):
+        (tree / name).write_bytes(made.png())
+    assert _convert(tree, out, "--force") == 0
+    line = "\nLeft out, since they are in no folder of a split: 2 image files.\n"
+    assert line in capsys.readouterr().out
+
+
 def test_the_manifest_of_a_version_without_resizing_is_up_to_date(
     python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

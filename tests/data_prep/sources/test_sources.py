@@ -78,6 +78,38 @@ def test_eval_and_validation_folders_of_a_tree_are_taken_as_they_are(tmp_path: P
     assert [len(part) for part in (dataset.train, dataset.validation, dataset.eval)] == [50] * 3
 
 
+@pytest.mark.parametrize("name", ["validation", "valid", "val"])
+def test_the_validation_folder_of_a_tree_has_three_names(name: str, tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    for row in range(4):  # of the five in each class
+        for file in (tree / "train").glob(f"*/{row:04}.png"):
+            (tree / name / file.parent.name).mkdir(parents=True, exist_ok=True)
+            file.rename(tree / name / file.parent.name / file.name)
+    dataset = _load(tree)
+    assert dataset.validation is not None
+    assert (len(dataset.train), len(dataset.validation)) == (10, 40)
+    assert dataset.left_out == 0
+    (tree / "validation" / "cat").mkdir(parents=True, exist_ok=True)
+    (tree / "validation" / "cat" / "x.png").write_bytes(made.png())
+    if name != "validation":
+        with pytest.raises(SourceError, match=f"{name} and validation are two names of the same"):
+            _load(tree)
+
+
+@pytest.mark.parametrize("mode", [None, "w", "zip"])
+def test_images_outside_of_the_splits_are_counted(mode: Optional[str], tmp_path: Path) -> None:
+    path = made.image_folder(tmp_path / "images")
+    for name in ("Train/cat/x.png", "docs/y.JPG", "preview.webp", "notes.txt", "zebra/z.gif"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(made.png())
+    if mode == "zip":
+        path = _zip(tmp_path / "images.zip", path)
+    elif mode is not None:
+        path = made.tar(tmp_path / "images.tar", path, mode)
+    dataset = _load(path)
+    assert (len(dataset.train), len(dataset.eval), dataset.left_out) == (50, 50, 4)
+
+
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "LA"])
 def test_grey_palette_and_alpha_become_rgb(mode: str) -> None:
     assert decoder.decode(made.png(mode=mode), "x.png") == b"\0" * 3072
