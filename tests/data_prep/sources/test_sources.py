@@ -558,6 +558,16 @@ def test_the_fingerprint_follows_the_content_not_the_times(tmp_path: Path) -> No
     assert detect.find(str(tree), seed=0).fingerprint != before
 
 
+def test_hidden_links_to_nowhere_are_skipped_and_others_are_named(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    (tree / "train" / "cat" / ".#0000.png").symlink_to("me@host.1")  # as Emacs locks a file
+    (tree / "train" / "cat" / ".pipe.png").symlink_to("/dev/zero")
+    assert len(_load(tree).train) == 50
+    (tree / "train" / "cat" / "x.png").symlink_to("nowhere")
+    with pytest.raises(SourceError, match=r"^train/cat/x\.png: No such file or directory$"):
+        _load(tree)
+
+
 def test_linked_folders_of_a_tree_are_followed_and_pipes_are_not_waited_for(
     tmp_path: Path,
 ) -> None:
