@@ -50,9 +50,14 @@ def build(source: Source, out: Path, options: Options, force: bool, say: Say) ->
       DataPrepError: the records could not be built. Until all new records are written and checked,
         the old ones stay as they were.
     """
+    if not force and not publish.may_lock(out):
+        present, _ = _examine(source, out, options)
+        if present is not None:
+            return Result(present, None)
     with publish.exclusive(out):
         present, reason = _examine(source, out, options)
         if present is not None and not force:
+            publish.discard_staging(out)
             return Result(present, None)
         if not force:
             _refuse_foreign(out)

@@ -30,6 +30,12 @@ STAGING_NAME = ".building"
 LOCK_NAME = ".lock"
 
 
+def may_lock(folder: Path) -> bool:
+    """Tells whether this process may write the lock, or create it in the folder."""
+    lock = folder / LOCK_NAME
+    return os.access(lock if lock.exists() else folder, os.W_OK, effective_ids=True)
+
+
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Creates `folder` and holds its lock, which the kernel releases if the process is killed.

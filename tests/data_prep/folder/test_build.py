@@ -127,6 +127,16 @@ def test_a_second_run_does_nothing(
     assert "up to date" in capsys.readouterr().out
 
 
+def test_a_second_run_removes_what_a_kill_left(
+    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    publish.start_staging(out)  # The last step of a build is to remove it.
+    assert _convert(python_source, out) == 0
+    assert "up to date" in capsys.readouterr().out
+    assert not (out / publish.STAGING_NAME).exists()
+
+
 def test_force_rebuilds_the_same_bytes(python_source: Path, built: Path, tmp_path: Path) -> None:
     out = shutil.copytree(built, tmp_path / "out")
     before = _snapshot(out)
