@@ -384,6 +384,14 @@ def test_a_bad_binary_batch_is_named(
         _load(folder)
 
 
+def test_a_test_batch_that_was_cut_between_two_images_is_named(tmp_path: Path) -> None:
+    for name in made.BATCHES:
+        with (tmp_path / f"{name}.bin").open("wb") as file:
+            file.truncate((9_999 if name == "test_batch" else 10_000) * 3073)
+    with pytest.raises(SourceError, match="test_batch must hold 10000 images .* holds 9999$"):
+        _load(tmp_path)
+
+
 def test_an_oversized_batch_is_refused_before_it_is_read(tmp_path: Path) -> None:
     folder = made.binary_folder(tmp_path / "batches")
     with (folder / "data_batch_1.bin").open("wb") as file:
