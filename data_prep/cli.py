@@ -5,12 +5,12 @@ import errno
 import io
 import signal
 import sys
-from collections.abc import Sequence
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import NoReturn, Optional
 
 from cifar10 import schema
 from cifar10_program import DATA, TRAIN, add_common, path_of, started_as
+from data_prep import signals
 from data_prep.errors import DataPrepError
 
 COMMANDS = ("convert", "download", "verify", "show")
@@ -39,7 +39,7 @@ convert finds out what --source is:
   an image tree            train/CLASS/* and test/CLASS/* with CIFAR-10's ten class names: PNG,
                            JPEG, WEBP, GIF or BMP files of 32x32 pixels, or of any size with
                            --resize; a folder, a tar (none, gzip, bzip2, xz) or a zip;
-                           validation/CLASS/* is taken as it is when it is there
+                           validation/CLASS/* (or val, valid) is taken as it is when it is there
   synthetic                ten drawn shapes, seeded; not CIFAR-10 (./synthetic for such a folder)
 
 The records are ready when the folder has a manifest.json and no file INCOMPLETE. A second run with
@@ -65,18 +65,17 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-class _Terminated(BaseException):
-    """Raised on SIGTERM, so that temporary files are removed before the process ends."""
-
-
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs one command and returns its exit code; errors are one line on stderr."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names in file systems and manifests need not be text in the terminal's encoding.
         sys.stdout.reconfigure(errors="backslashreplace")
-    arguments = _parse(sys.argv[1:] if argv is None else argv)
-    previous = signal.signal(signal.SIGTERM, _terminate)
+    waited = signals.hold()
+    previous = signal.signal(signal.SIGTERM, signals.terminate)
+    command = ""
     try:
+        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        command = arguments.command
         return _run(arguments)
     except DataPrepError as error:
         return _fail(str(error), error.exit_code)
@@ -84,19 +83,16 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         sys.stderr.close()  # The reader has gone; Python would report that again at exit.
         return 1
     except OSError as error:
-        return _fail(_explain(error, arguments.command), 1)
+        return _fail(_explain(error, command), 1)
     except MemoryError:
-        return _fail(_OUT_OF_MEMORY.get(arguments.command, _OUT_OF_MEMORY_ELSE), 1)
+        return _fail(_OUT_OF_MEMORY.get(command, _OUT_OF_MEMORY_ELSE), 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
-    except _Terminated:
+    except signals.Terminated:
         return _fail("terminated; run the same command again to go on", 143)
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-def _terminate(signum: int, frame: Optional[FrameType]) -> NoReturn:
-    raise _Terminated
+        signals.restore(waited)
 
 
 def _fail(message: str, code: int) -> int:
@@ -114,22 +110,28 @@ def _explain(error: OSError, command: str) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    run = _loaded(arguments.command)
+    signals.heed()
+    return run(arguments)
+
+
+def _loaded(command: str) -> Callable[[argparse.Namespace], int]:
     # Imported here, so that --help and flag errors need neither numpy nor requests.
-    if arguments.command == "download":
+    if command == "download":
         from data_prep.commands import download
 
-        return download.run(arguments)
-    if arguments.command == "verify":
+        return download.run
+    if command == "verify":
         from data_prep.commands import verify
 
-        return verify.run(arguments)
-    if arguments.command == "show":
+        return verify.run
+    if command == "show":
         from data_prep.commands import show
 
-        return show.run(arguments)
+        return show.run
     from data_prep.commands import convert
 
-    return convert.run(arguments)
+    return convert.run
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -101,6 +101,7 @@ _DATA_PREP = (
         "data_prep",
         ("__init__", "the package's name", "", STDLIB),
         ("errors", "what can be wrong with a source", "", STDLIB),
+        ("signals", "Ctrl-C and SIGTERM, and when they act", "", STDLIB),
         ("tfrecord", "images → TFRecords, and back", "", NO_TENSORFLOW),
         ("sources", "archives, folders, synthetic images → a data set", "errors", NO_TENSORFLOW),
         (
@@ -116,8 +117,8 @@ _DATA_PREP = (
             "errors sources tfrecord folder published",
             NO_TENSORFLOW,
         ),
-        ("cli", "command line → exit code", "errors commands", NO_TENSORFLOW),
-        ("__main__", "python -m data_prep", "cli", STDLIB),
+        ("cli", "command line → exit code", "errors signals commands", NO_TENSORFLOW),
+        ("__main__", "python -m data_prep", "signals cli", STDLIB),
     ),
 )
 

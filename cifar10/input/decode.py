@@ -1,6 +1,7 @@
 """Decodes images in the graph of an export, to the pixels that `cifar10.image_file` gives.
 
-TensorFlow has no op for WEBP, for BMP files of fewer than 24 bits per pixel, and for EXIF data.
+TensorFlow has no op for WEBP, for BMP files of fewer than 24 bits per pixel, and for EXIF data. Its
+op for GIF returns the first picture without the canvas around it.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.schema import CHANNELS, CROP, HEIGHT, PAD, STRETCH, WIDTH
 
 _BMP_DEPTH = 28  # place of the bits per pixel in a BMP file
+_GIF_CANVAS = 6  # place of the canvas's width and height in a GIF, two bytes each
 
 
 @tf.autograph.experimental.do_not_convert
@@ -34,10 +36,14 @@ def decode(encoded: Any, resize: str = STRETCH) -> Any:
     Args:
       encoded: the content, a string scalar.
       resize: how an image of another size is brought to 32x32, a value of `schema.RESIZES`.
+
+    Raises:
+      tf.errors.InvalidArgumentError: the content is damaged or of another format, or the first
+        picture of a GIF does not fill its canvas.
     """
     image = tf.cond(
         _is_gif_or_bmp(encoded),
-        lambda: tf.io.decode_image(encoded, CHANNELS, expand_animations=False),
+        lambda: _decode_gif_or_bmp(encoded),
         # This op decodes PNGs, too, and refuses what is left. decode_image has no dct_method.
         lambda: tf.io.decode_jpeg(
             encoded, CHANNELS, fancy_upscaling=True, dct_method="INTEGER_ACCURATE"
@@ -58,8 +64,23 @@ def _is_gif_or_bmp(encoded: Any) -> Any:
     depth = tf.strings.substr(head, _BMP_DEPTH, 1)
     has_colours = tf.logical_or(tf.equal(depth, bytes([24])), tf.equal(depth, bytes([32])))
     is_bmp = tf.equal(tf.strings.substr(head, 0, 2), b"BM")
-    is_gif = tf.equal(tf.strings.substr(head, 0, 3), b"GIF")
-    return tf.logical_or(is_gif, tf.logical_and(is_bmp, has_colours))
+    return tf.logical_or(_is_gif(head), tf.logical_and(is_bmp, has_colours))
+
+
+def _decode_gif_or_bmp(encoded: Any) -> Any:
+    """Returns uint8 [height, width, 3]: the first picture of a GIF, or a BMP."""
+    image = tf.io.decode_image(encoded, CHANNELS, expand_animations=False)
+    sides = tf.shape(image)[:2]
+    width_and_height = tf.io.decode_raw(tf.strings.substr(encoded, _GIF_CANVAS, 4), tf.uint16)
+    # A picture that is larger than its canvas is whole, in Pillow, too.
+    canvas = tf.where(_is_gif(encoded), tf.cast(width_and_height, tf.int32)[::-1], sides)
+    rule = "the first picture of a GIF must fill its canvas"
+    with tf.control_dependencies([tf.debugging.assert_less_equal(canvas, sides, message=rule)]):
+        return tf.identity(image)
+
+
+def _is_gif(encoded: Any) -> Any:
+    return tf.equal(tf.strings.substr(encoded, 0, 3), b"GIF")
 
 
 def _fit(image: Any, resize: str) -> Any:

@@ -3,6 +3,7 @@
 import glob
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Callable
 
 import tensorflow.compat.v1 as tf
@@ -25,8 +26,8 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
       report: a function that gets a line about each folder that cannot be read, and so is left out.
 
     Raises:
-      UserError: no file matches the pattern, or no image file is in the folder, although all of it
-        could be read.
+      UserError: no file matches the pattern, its file system cannot be used, or no image file is in
+        the folder, although all of it could be read.
     """
     unreadable: list[str] = []
 
@@ -41,7 +42,7 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
         if not paths and not unreadable:
             raise UserError(f"{place} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
         return paths
-    if _PATTERN_CHARACTERS.isdisjoint(place) or tf.io.gfile.exists(place):
+    if _PATTERN_CHARACTERS.isdisjoint(place) or _exists(place):
         return [place]
     matches = _matches(place)
     if not matches:
@@ -54,11 +55,22 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
     return list(dict.fromkeys(path for paths in lists for path in paths))
 
 
+def _exists(place: str) -> bool:
+    with _searching(place):
+        return bool(tf.io.gfile.exists(place))
+
+
 def _matches(pattern: str) -> list[str]:
-    try:
+    with _searching(pattern):
         if "://" in pattern:
             return sorted(tf.io.gfile.glob(pattern))
         return sorted(glob.glob(pattern, recursive=True))
+
+
+@contextmanager
+def _searching(pattern: str) -> Iterator[None]:
+    try:
+        yield
     except tf.errors.OpError as error:
         raise UserError(f"{pattern} cannot be searched: {error.message}") from error
 

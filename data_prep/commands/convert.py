@@ -1,6 +1,7 @@
 """`convert`: builds a folder of checked records from a source."""
 
 import argparse
+import shlex
 import time
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     _describe_source(result.manifest)
     print_counts(result.manifest.class_names, result.label_counts)
     print(f"\nWritten and verified in {time.monotonic() - started:.1f} s: {out}")
-    print(f"Next: {started_as(TRAIN)} --data-dir {out} --train-batch-size=128")
+    place = shlex.quote(str(out))
+    print(f"Next: {started_as(TRAIN)} --data-dir {place} --train-batch-size=128")
     return 0
 
 

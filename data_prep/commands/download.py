@@ -1,6 +1,7 @@
 """`download`: fetches a published archive."""
 
 import argparse
+import shlex
 from pathlib import Path
 
 from cifar10 import schema
@@ -14,5 +15,6 @@ def run(arguments: argparse.Namespace) -> int:
     archive = ARCHIVES[arguments.archive]
     path = fetch(archive, Path(arguments.out), arguments.url)
     print(f"{path}: {archive.bytes:,} bytes, SHA-256 as published.")
-    print(f"Next: {started_as(DATA)} --source {path} --out {schema.DEFAULT_DATA_DIR}")
+    source = shlex.quote(str(path))
+    print(f"Next: {started_as(DATA)} --source {source} --out {schema.DEFAULT_DATA_DIR}")
     return 0

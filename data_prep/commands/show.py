@@ -41,11 +41,13 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     """Writes a PNG with up to `count` images of each class, drawn at random from `split`.
 
     Raises:
-      UsageError: no such folder or split, or `count` is too large for a picture.
+      UsageError: no such folder or split, `count` is too large for a picture, or `path` is a folder
+        or has the name of a file of records.
       DamageError: the folder is incomplete or a record is damaged.
     """
     if count > MAX_COUNT:
         raise UsageError(f"--count must be 1 to {MAX_COUNT}, got {count}")
+    _check_place(path)
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     if publish.is_incomplete(folder):
@@ -63,6 +65,16 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _check_place(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; --out must be a file, such as {path / 'grid.png'}")
+    if publish.is_read(path.name):
+        raise UsageError(
+            f"{path}: folders of records have files of this name; give --out another, such as "
+            f"{path.with_name('grid.png')}"
+        )
 
 
 def _sample(paths: list[Path], count: int, seed: int) -> tuple[Samples, int]:

@@ -1,5 +1,6 @@
 """Builds a folder of checked records from a source."""
 
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,12 +50,18 @@ def build(source: Source, out: Path, options: Options, force: bool, say: Say) ->
       DataPrepError: the records could not be built. Until all new records are written and checked,
         the old ones stay as they were.
     """
+    if not force and not publish.may_lock(out):
+        present, _ = _examine(source, out, options)
+        if present is not None:
+            return Result(present, None)
     with publish.exclusive(out):
         present, reason = _examine(source, out, options)
         if present is not None and not force:
+            publish.discard_staging(out)
             return Result(present, None)
         if not force:
             _refuse_foreign(out)
+        publish.check_replaceable(out)
         if reason:
             say(reason)
         try:
@@ -82,14 +89,24 @@ def _examine(
     if manifest.options != options:
         return None, "Rebuilding: the options changed."
     expected = {file.name: file.bytes for file in manifest.files()}
-    found = {name: (out / name).stat().st_size for name in publish.record_files(out)}
+    found = {name: _size(out / name) for name in publish.record_files(out)}
     if found != expected:
-        differing = sorted(set(found.items()) ^ set(expected.items()))
+        names = found.keys() | expected.keys()
+        differing = min(name for name in names if found.get(name) != expected.get(name))
         return (
             None,
-            f"Rebuilding: {differing[0][0]} is missing, not in the manifest, or of another size.",
+            f"Rebuilding: {differing} is missing, not in the manifest, or of another size.",
         )
     return manifest, None
+
+
+def _size(path: Path) -> Optional[int]:
+    """Returns the bytes of a file; None if this is no file, or a link to none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _refuse_foreign(out: Path) -> None:
@@ -112,6 +129,8 @@ def _stage(source: Source, staging: Path, options: Options, say: Say) -> Result:
     """Writes the records and the manifest into `staging`, and reads the records back."""
     say(f"Reading {source.name} ...")
     dataset = source.load()
+    if dataset.left_out:
+        say(f"Left out, since they are in no folder of a split: {dataset.left_out:,} image files.")
     parts = _split(dataset, options)
     total = sum(len(indices) for _, indices in parts.values())
     say(f"Writing {total:,} records ...")

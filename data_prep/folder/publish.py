@@ -30,6 +30,12 @@ STAGING_NAME = ".building"
 LOCK_NAME = ".lock"
 
 
+def may_lock(folder: Path) -> bool:
+    """Tells whether this process may write the lock, or create it in the folder."""
+    lock = folder / LOCK_NAME
+    return os.access(lock if lock.exists() else folder, os.W_OK, effective_ids=True)
+
+
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Creates `folder` and holds its lock, which the kernel releases if the process is killed.
@@ -72,13 +78,39 @@ def record_files(folder: Path) -> list[str]:
     )
 
 
+def is_read(name: str) -> bool:
+    """Tells whether readers of a folder use a file of this name: a record file or one beside it."""
+    others = (schema.MANIFEST_NAME, schema.INCOMPLETE_NAME)
+    return name in others or schema.parse_file_name(name) is not None
+
+
 def is_incomplete(folder: Path) -> bool:
     """Tells whether a run was interrupted while it published a build."""
     return (folder / schema.INCOMPLETE_NAME).exists()
 
 
+def check_replaceable(folder: Path) -> None:
+    """Checks that `publish` can remove what it replaces.
+
+    Raises:
+      OutputError: a folder has the name of a record file, of the manifest or of the marker.
+    """
+    for name in (schema.MANIFEST_NAME, schema.INCOMPLETE_NAME, *record_files(folder)):
+        path = folder / name
+        if path.is_dir() and not path.is_symlink():
+            raise OutputError(
+                f"{path}: is a folder, where a file of this name is to be written; move it away, "
+                "or choose another --out"
+            )
+
+
 def publish(folder: Path) -> None:
-    """Replaces the records and the manifest in `folder` by those of the build in DIR/.building."""
+    """Replaces the records and the manifest in `folder` by those of the build in DIR/.building.
+
+    Raises:
+      OutputError: as for `check_replaceable`; the folder stays as it was.
+    """
+    check_replaceable(folder)
     staging = folder / STAGING_NAME
     for path in staging.iterdir():
         sync(path)

@@ -42,6 +42,7 @@ class Dataset:
       train: training images.
       eval: evaluation images.
       validation: validation images; None if the source does not have any of its own.
+      left_out: number of image files in the source that are in no folder of a split.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Dataset:
     train: Images
     eval: Images
     validation: Optional[Images] = None
+    left_out: int = 0
 
 
 def check_classes(dataset: Dataset) -> None:

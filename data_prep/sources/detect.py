@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
@@ -145,7 +145,8 @@ def _kind_of(member: Member) -> Optional[str]:
 
 def _load(path: Path, resize: Optional[str]) -> Dataset:
     """Loads a path; the first file with a known name decides how all files are read."""
-    walked = members.walk(path, resize is not None)
+    left_out = _LeftOut()
+    walked = left_out.counted(members.walk(path, resize is not None))
     misplaced: list[Member] = []  # The first one; its content is not read.
     for member in walked:
         kind = _kind_of(member)
@@ -157,7 +158,8 @@ def _load(path: Path, resize: Optional[str]) -> Dataset:
             break
         rest: Iterator[Member] = itertools.chain([member], walked)
         if kind == image_tree.KIND:
-            return image_tree.load(rest, resize)
+            dataset = image_tree.load(rest, resize)
+            return replace(dataset, left_out=left_out.images)
         if resize is not None:
             raise _no_images_to_resize(kind, path)
         return batches.load(rest, python_archive if kind == python_archive.KIND else binary_archive)
@@ -167,3 +169,19 @@ def _load(path: Path, resize: Optional[str]) -> Dataset:
         f"{path}: holds neither data_batch_1 (CIFAR-10, Python), nor data_batch_1.bin (binary), "
         "nor train/CLASS/* and test/CLASS/* with image files"
     )
+
+
+class _LeftOut:
+    """Counts the images that are in no folder of a split.
+
+    Attributes:
+      images: their number.
+    """
+
+    def __init__(self) -> None:
+        self.images = 0
+
+    def counted(self, walked: Iterator[Member]) -> Iterator[Member]:
+        for member in walked:
+            self.images += image_tree.is_left_out(member.parts)
+            yield member

@@ -19,6 +19,8 @@ MAX_RESIZED_BYTES = MAX_READ_BYTES  # of an image of another size
 _FOLDERS = {
     "train": schema.TRAIN,
     "validation": schema.VALIDATION,
+    "valid": schema.VALIDATION,
+    "val": schema.VALIDATION,
     "test": schema.EVAL,
     "eval": schema.EVAL,
 }
@@ -34,8 +36,16 @@ def is_misplaced(parts: tuple[str, ...]) -> bool:
 
     That is an image file directly in SPLIT, or in a folder inside SPLIT/CLASS.
     """
-    is_image = parts[-1].lower().endswith(schema.IMAGE_EXTENSIONS)
-    return is_image and not is_ours(parts) and not _FOLDERS.keys().isdisjoint(parts[:-1])
+    return _is_image(parts) and not is_ours(parts) and not _FOLDERS.keys().isdisjoint(parts[:-1])
+
+
+def is_left_out(parts: tuple[str, ...]) -> bool:
+    """Tells whether the components of a name are those of an image outside of all SPLIT folders."""
+    return _is_image(parts) and _FOLDERS.keys().isdisjoint(parts[:-1])
+
+
+def _is_image(parts: tuple[str, ...]) -> bool:
+    return parts[-1].lower().endswith(schema.IMAGE_EXTENSIONS)
 
 
 def misplaced(member: Member) -> SourceError:
@@ -56,7 +66,7 @@ def load(members: Iterable[Member], resize: Optional[str] = None) -> Dataset:
 
     Raises:
       SourceError: a file is not an image, or not of 32x32 pixels without `resize`, an image is not
-        in a class folder, a class folder has an unknown name, or there are both test and eval.
+        in a class folder, a class folder has an unknown name, or a split has two folders.
     """
     # Byte arrays grow in place, so that the images are in memory only once.
     pixels = {split: bytearray() for split in schema.SPLITS}
@@ -82,7 +92,7 @@ def _files(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields (name, content) of each image, and appends its split and label to `places`."""
     seen: set[str] = set()
-    splits: dict[str, str] = {}
+    folders: dict[str, tuple[str, ...]] = {}
     for member in members:
         if is_misplaced(member.parts):
             raise misplaced(member)
@@ -92,7 +102,7 @@ def _files(
             raise SourceError(f"{member.name}: there is more than one file of this name")
         seen.add(member.name)
         places.append(_place(member))
-        _check_split(member, splits)
+        _check_folder(member, folders)
         if resize is None and MAX_IMAGE_BYTES < member.size <= MAX_RESIZED_BYTES:
             raise SourceError(
                 f"{member.name}: oversized: {member.size} bytes, where an image of 32x32 pixels "
@@ -101,17 +111,20 @@ def _files(
         yield member.name, member.read(MAX_RESIZED_BYTES)
 
 
-def _check_split(member: Member, splits: dict[str, str]) -> None:
-    """Adds the folder of a file to `splits`, the folders by split.
+def _check_folder(member: Member, folders: dict[str, tuple[str, ...]]) -> None:
+    """Adds the folder of a file's split to `folders`, the folders by split.
 
     Raises:
-      SourceError: another folder has images of the same split.
+      SourceError: another folder has images of the same split. Those of a copy would come into
+        training and validation.
     """
-    folder = member.parts[-3]
-    other = splits.setdefault(_FOLDERS[folder], folder)
+    folder = member.parts[:-2]
+    other = folders.setdefault(_FOLDERS[folder[-1]], folder)
     if other != folder:
+        kind = "names" if other[:-1] == folder[:-1] else "folders"
         raise SourceError(
-            f"{member.name}: {other} and {folder} are two names of the same split; give one of them"
+            f"{member.name}: {'/'.join(other)} and {'/'.join(folder)} are two {kind} of the same "
+            "split; give one of them"
         )
 
 

@@ -40,7 +40,7 @@ class Member:
     @property
     def is_hidden(self) -> bool:
         """Whether this is a hidden file, or in a folder that operating systems leave behind."""
-        return any(part.startswith(".") or part == "__MACOSX" for part in self.parts)
+        return any(map(is_hidden, self.parts))
 
     def read(self, limit: int) -> bytes:
         """Returns the whole content.
@@ -63,6 +63,11 @@ class Member:
         if len(data) != self.size:
             raise SourceError(f"{self.name}: truncated: {len(data)} of {self.size} bytes")
         return data
+
+
+def is_hidden(part: str) -> bool:
+    """Tells whether a component of a name is that of a hidden file, or of what systems leave."""
+    return part.startswith(".") or part == "__MACOSX"
 
 
 def inside(name: str, path: Path) -> str:

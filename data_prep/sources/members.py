@@ -52,20 +52,25 @@ def walk(path: Path, of_any_size: bool = False) -> Iterator[Member]:
 
 
 def _walk_folder(root: Path) -> Iterator[Optional[Member]]:
-    """Yields the files of a folder, and None for each folder inside it."""
+    """Yields the files of a folder, and None for each folder inside it and each hidden file."""
 
     def fail(error: OSError) -> None:
         raise SourceError(f"{error.filename}: {error.strerror}") from error
 
     for folder, subfolders, names in os.walk(root, onerror=fail, followlinks=True):
         # Sort, so that the same folder always gives the same records.
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        subfolders[:] = sorted(name for name in subfolders if not member.is_hidden(name))
         relative = os.path.relpath(folder, root).replace(os.sep, "/")
         prefix = "" if relative == "." else f"{relative}/"
         if prefix:
             yield None
         for name in sorted(names):
-            yield _folder_member(os.path.join(folder, name), prefix + name)
+            # Hidden files count, but are not looked at: Emacs locks a file by a link to nowhere.
+            yield (
+                None
+                if member.is_hidden(name)
+                else _folder_member(os.path.join(folder, name), prefix + name)
+            )
 
 
 def _folder_member(path: str, name: str) -> Member:

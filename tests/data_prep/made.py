@@ -4,7 +4,7 @@ import io
 import struct
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -100,9 +100,11 @@ def image_folder(folder: Path, per_class: int = 5, extension: str = "png") -> Pa
     return folder
 
 
-def png(size: tuple[int, int] = (32, 32), mode: str = "RGB") -> bytes:
+def png(
+    size: tuple[int, int] = (32, 32), mode: str = "RGB", colour: Union[int, tuple[int, ...]] = 0
+) -> bytes:
     file = io.BytesIO()
-    Image.new(mode, size).save(file, format="PNG")
+    Image.new(mode, size, colour).save(file, format="PNG")
     return file.getvalue()
 
 

@@ -1,8 +1,10 @@
+import hashlib
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,10 @@ import pytest
 from cifar10 import schema
 from data_prep import cli
 from data_prep.folder import publish
+from data_prep.published import archives
 from data_prep.tfrecord import write
 from tests.data_prep import made
+from tests.unprivileged import open_folder, unprivileged
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--source", "synthetic", "--synthetic-size", "100"]
@@ -50,6 +54,29 @@ def test_a_run_ends_with_counts_balance_time_and_what_comes_next(
     assert output.endswith(
         f"Next: python cifar10_main.py --data-dir {tmp_path} --train-batch-size=128\n"
     )
+
+
+def test_what_comes_next_is_a_command_for_any_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "it's my data"
+    assert _code(*SMALL, "--out", str(out)) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert shlex.split(last)[-3:] == ["--data-dir", str(out), "--train-batch-size=128"]
+
+
+def test_what_comes_next_is_a_command_for_any_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "my archives" / "cifar-10-python.tar.gz"
+    path.parent.mkdir()
+    path.write_bytes(b"there already")
+    sha256 = hashlib.sha256(b"there already").hexdigest()
+    archive = archives.Archive("cifar-10-python", f"http://127.0.0.1/{path.name}", 13, sha256)
+    monkeypatch.setitem(archives.ARCHIVES, "python", archive)
+    assert _code("download", "--out", str(path.parent)) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert shlex.split(last)[-4:] == ["--source", str(path), "--out", "data"]
 
 
 def test_the_synthetic_set_is_never_passed_off_as_cifar10(tmp_path: Path) -> None:
@@ -181,14 +208,33 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     assert [p.name for p in tmp_path.iterdir()] == [publish.LOCK_NAME]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_is_not_writable_is_one_line(
-    python_source: Path, capsys: pytest.CaptureFixture[str]
+def test_a_folder_that_is_not_writable_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _code("verify", "/nowhere") == 2  # Loads modules, which not every user may read.
+    with open_folder() as folder:
+        os.chmod(folder, 0o555)
+        capsys.readouterr()
+        with unprivileged():
+            assert _code(*SMALL, "--out", str(folder)) == 1
+    assert capsys.readouterr().err == f"error: {folder}/.lock: Permission denied\n"
+
+
+@pytest.mark.parametrize("has_lock", [False, True])
+def test_records_that_are_up_to_date_may_lie_in_a_folder_that_is_not_writable(
+    has_lock: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o500)
-        assert _code("--source", str(python_source), "--out", folder) == 1
-        assert "Permission denied" in capsys.readouterr().err
+    with open_folder() as folder:
+        assert _code(*SMALL, "--out", str(folder)) == 0
+        if not has_lock:
+            (folder / publish.LOCK_NAME).unlink()
+        os.chmod(folder, 0o555)
+        capsys.readouterr()
+        with unprivileged():
+            assert _code(*SMALL, "--out", str(folder)) == 0
+            assert "up to date" in capsys.readouterr().out
+            for flags in (["--seed", "1"], ["--force"]):
+                assert _code(*SMALL, *flags, "--out", str(folder)) == 1
+                assert "Permission denied" in capsys.readouterr().err
+        assert _code("verify", str(folder)) == 0
 
 
 @pytest.mark.parametrize("out", ["/proc/nowhere", "/dev/null", "/dev/null/x"])
@@ -199,6 +245,57 @@ def test_a_place_that_cannot_hold_records_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith(f"error: {out}")
     assert error.count("\n") == 1
+
+
+# Runs `python -m data_prep`, but sends this process a signal where a module is imported first.
+_SIGNALLED = """
+import os, runpy, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), int(number))
+
+_, module, number, *sys.argv[1:] = sys.argv
+sys.meta_path.insert(0, Finder())
+runpy.run_module("data_prep", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "data_prep.cli",
+        "argparse",
+        "locale",  # while the flags are parsed
+        "numpy",
+        "datetime",  # by numpy's C code
+        "data_prep.commands.verify",
+    ],
+)
+def test_a_signal_while_modules_are_loaded_is_one_line_and_its_code(
+    module: str, number: int, code: int, built: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SIGNALLED, module, str(number), "verify", str(built)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    what = {130: "interrupted", 143: "terminated"}[code]
+    assert done.stderr == f"error: {what}; run the same command again to go on\n"
+
+
+def test_signals_act_as_before_after_a_command(built: Path) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
+    assert _code("verify", str(built)) == 0
+    assert _code("verify") == 2
+    after = signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGTERM)
+    assert after == before
 
 
 def test_nothing_is_imported_that_takes_seconds() -> None:

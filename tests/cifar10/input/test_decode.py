@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
-from PIL import Image
+from PIL import ExifTags, Image
 
 from cifar10 import image_file
 from cifar10.input.decode import decode, decode_batch
@@ -91,6 +91,13 @@ def test_an_image_is_resized_as_prediction_and_data_prep_do(size, resize):
         assert difference <= (0 if size == (32, 32) else 1), kind
 
 
+def on_canvas(width: int, height: int) -> bytes:
+    """Returns a GIF with a picture of 32x32 pixels, in the corner of a canvas of another size."""
+    data = bytearray(encode(Image.fromarray(PIXELS), "GIF"))
+    data[6:10] = np.array([width, height], "<u2").tobytes()
+    return bytes(data)
+
+
 ALIKE = {
     "16 bits": encode(Image.fromarray(np.arange(1024, dtype=np.uint16).reshape(32, 32) * 63)),
     "grey with alpha": encode(Image.fromarray(PIXELS).convert("LA")),
@@ -98,6 +105,7 @@ ALIKE = {
         Image.fromarray(PIXELS).quantize(16), transparency=bytes([0, 128] + [255] * 14)
     ),
     "GIF with transparency": encode(Image.fromarray(PIXELS).quantize(16), "GIF", transparency=3),
+    "GIF with too small a canvas": on_canvas(16, 20),
     "BMP with alpha": encode(Image.fromarray(PIXELS).convert("RGBA"), "BMP"),
     **{
         f"animated {kind}": encode(
@@ -123,6 +131,26 @@ def test_an_unusual_file_gives_the_pixels_of_prediction_and_data_prep(name):
 def test_what_tensorflow_does_not_decode_is_refused_not_misread(data):
     with pytest.raises(tf.errors.InvalidArgumentError):
         decode(tf.constant(data))
+
+
+@pytest.mark.parametrize("resize", RESIZES)
+@pytest.mark.parametrize("sides", [(33, 32), (32, 33), (40, 40), (16, 300)])
+def test_a_gif_whose_first_picture_does_not_fill_its_canvas_is_refused(sides, resize):
+    data = on_canvas(*sides)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="GIF must fill its canvas"):
+        decode(tf.constant(data), resize)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="GIF must fill its canvas"):
+        tf.function(decode_batch)(tf.constant([data]), resize)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_an_export_takes_an_image_as_it_is_stored_and_prediction_turns_it(kind):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 3  # turned by 180 degrees
+    data = encode(Image.fromarray(PIXELS), kind, exif=exif)
+    stored = image_file.decode(encode(Image.fromarray(PIXELS), kind)).pixels
+    np.testing.assert_array_equal(decoded(data), stored)
+    np.testing.assert_array_equal(image_file.decode(data).pixels, stored[::-1, ::-1])
 
 
 def test_a_fine_pattern_becomes_gray_not_noise():

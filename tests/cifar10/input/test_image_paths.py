@@ -1,12 +1,12 @@
 import os
 import pathlib
-import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from cifar10.errors import UserError
 from cifar10.input.image_paths import expand
+from tests.unprivileged import open_folder, unprivileged
 
 
 def _make(folder: pathlib.Path, *names: str) -> None:
@@ -45,30 +45,30 @@ def test_links_in_a_circle_end_and_each_folder_is_taken_once(tmp_path: pathlib.P
     ]
 
 
+def test_a_pattern_on_a_file_system_that_tensorflow_does_not_have_is_an_error_of_the_user() -> None:
+    with pytest.raises(UserError, match=r"^foo://x/\*\.png cannot be searched: .*scheme 'foo' not"):
+        expand("foo://x/*.png", print)
+
+
 @pytest.fixture
-def open_folder() -> Iterator[pathlib.Path]:
+def shared() -> Iterator[pathlib.Path]:
     """A folder that every user may read."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield pathlib.Path(folder)
+    with open_folder() as folder:
+        yield folder
 
 
-def test_a_folder_that_cannot_be_read_is_named_and_left_out(open_folder: pathlib.Path) -> None:
-    _make(open_folder, "a.png", "locked/b.png", "none/locked")
-    locked = str(open_folder / "locked")
+def test_a_folder_that_cannot_be_read_is_named_and_left_out(shared: pathlib.Path) -> None:
+    _make(shared, "a.png", "locked/b.png", "none/locked")
+    locked = str(shared / "locked")
     os.chmod(locked, 0)
     errors: list[str] = []
-    was_root = os.geteuid() == 0
-    if was_root:
-        os.seteuid(65534)  # Root may read every folder.
     try:
-        assert expand(str(open_folder), errors.append) == [str(open_folder / "a.png")]
-        assert errors == [f"{locked} cannot be read: Permission denied"]
-        assert expand(locked, errors.append) == []
-        assert errors[1:] == errors[:1]
-        with pytest.raises(UserError, match="/none holds no image files"):
-            expand(str(open_folder / "none"), errors.append)
+        with unprivileged():
+            assert expand(str(shared), errors.append) == [str(shared / "a.png")]
+            assert errors == [f"{locked} cannot be read: Permission denied"]
+            assert expand(locked, errors.append) == []
+            assert errors[1:] == errors[:1]
+            with pytest.raises(UserError, match="/none holds no image files"):
+                expand(str(shared / "none"), errors.append)
     finally:
-        if was_root:
-            os.seteuid(0)
         os.chmod(locked, 0o755)

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,38 @@ def test_what_cannot_be_drawn_says_why(
 ) -> None:
     assert cli.main(["show", str(built), *flags]) == code
     assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["train.tfrecords", "eval-00000-of-00002.tfrecords", "manifest.json", "INCOMPLETE"]
+)
+def test_a_sheet_does_not_take_the_place_of_records(
+    name: str, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    assert cli.main(["show", str(out), "--out", str(out / name)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {out / name}: folders of records have files of this name; give --out another, "
+        f"such as {out / 'grid.png'}\n"
+    )
+    assert cli.main(["verify", str(out)]) == 0
+
+
+@pytest.mark.parametrize("place", [".", "/", "a folder", ".."])
+def test_a_sheet_is_no_folder(
+    place: str,
+    built: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a folder").mkdir()
+    assert cli.main(["show", str(built), "--out", place]) == 2
+    grid = str(Path(place) / "grid.png")
+    assert capsys.readouterr().err == (
+        f"error: {place}: is a folder; --out must be a file, such as {grid}\n"
+    )
 
 
 def test_show_names_a_damaged_record(

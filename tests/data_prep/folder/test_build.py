@@ -1,10 +1,13 @@
+import functools
 import json
+import operator
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from PIL import Image
 
 from cifar10 import schema
 from data_prep import cli
+from data_prep.errors import OutputError
 from data_prep.folder import publish, verify
 from tests.data_prep import made
 
@@ -44,6 +48,19 @@ def test_the_manifest_says_how_images_were_resized(
     assert _convert(tree, out, "--resize", "crop") == 0
     assert "the options changed" in capsys.readouterr().out
     assert _manifest(out)["options"]["resize"] == "crop"
+
+
+def test_a_build_says_how_many_images_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, out = made.image_folder(tmp_path / "images"), tmp_path / "out"
+    assert _convert(tree, out) == 0
+    assert "Left out" not in capsys.readouterr().out
+    for name in ("a.png", "b.png"):
+        (tree / name).write_bytes(made.png())
+    assert _convert(tree, out, "--force") == 0
+    line = "\nLeft out, since they are in no folder of a split: 2 image files.\n"
+    assert line in capsys.readouterr().out
 
 
 def test_the_manifest_of_a_version_without_resizing_is_up_to_date(
@@ -113,6 +130,16 @@ def test_a_second_run_does_nothing(
     assert "up to date" in capsys.readouterr().out
 
 
+def test_a_second_run_removes_what_a_kill_left(
+    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    publish.start_staging(out)  # The last step of a build is to remove it.
+    assert _convert(python_source, out) == 0
+    assert "up to date" in capsys.readouterr().out
+    assert not (out / publish.STAGING_NAME).exists()
+
+
 def test_force_rebuilds_the_same_bytes(python_source: Path, built: Path, tmp_path: Path) -> None:
     out = shutil.copytree(built, tmp_path / "out")
     before = _snapshot(out)
@@ -121,13 +148,18 @@ def test_force_rebuilds_the_same_bytes(python_source: Path, built: Path, tmp_pat
     assert (out / "train.tfrecords").read_bytes() == (built / "train.tfrecords").read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["removed", "truncated", "extra", "manifest", "marker"])
+@pytest.mark.parametrize(
+    "damage", ["removed", "truncated", "extra", "manifest", "marker", "link", "ring"]
+)
 def test_a_second_run_notices_what_is_amiss_and_rebuilds(
     damage: str, python_source: Path, built: Path, tmp_path: Path
 ) -> None:
     out = shutil.copytree(built, tmp_path / "out")
     if damage == "removed":
         (out / "train.tfrecords").unlink()
+    elif damage in ("link", "ring"):
+        (out / "train.tfrecords").unlink()
+        (out / "train.tfrecords").symlink_to("train.tfrecords" if damage == "ring" else "nowhere")
     elif damage == "truncated":
         os.truncate(out / "eval.tfrecords", 3126)
     elif damage == "extra":
@@ -139,6 +171,39 @@ def test_a_second_run_notices_what_is_amiss_and_rebuilds(
     assert _convert(python_source, out) == 0
     assert sorted(p.name for p in out.glob("*")) == sorted(p.name for p in built.glob("*"))
     assert verify.verify(out).damages == []
+
+
+def test_records_that_are_linked_from_elsewhere_are_up_to_date(
+    python_source: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in built.glob("[!.]*"):
+        (tmp_path / path.name).symlink_to(path)
+    assert _convert(python_source, tmp_path) == 0
+    assert "up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["train.tfrecords", "manifest.json", schema.INCOMPLETE_NAME])
+def test_a_folder_in_place_of_a_file_leaves_the_other_files_as_they_were(
+    name: str,
+    python_source: Path,
+    built: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    (out / name).unlink(missing_ok=True)
+    (out / name).mkdir()
+    before = _snapshot(out)
+    assert _convert(python_source, out, "--force") == 1
+    printed = capsys.readouterr()
+    assert printed.err.startswith(f"error: {out / name}: is a folder, where a file of this name")
+    assert "Reading" not in printed.out  # Nothing was built in vain.
+    assert _snapshot(out) == before
+    staging = publish.start_staging(out)
+    (staging / "eval.tfrecords").write_text("new")
+    with pytest.raises(OutputError, match="move it away, or choose another --out"):
+        publish.publish(out)
+    assert _snapshot(out) == before
 
 
 def test_other_shards_replace_the_old_ones_and_leave_foreign_files(
@@ -246,22 +311,65 @@ def _publish_until(step: int, out: Path, source: Path, monkeypatch: pytest.Monke
     return True
 
 
-def test_a_process_killed_at_any_moment_leaves_nothing_that_looks_done(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "data_prep", "--source", "synthetic", "--out", str(out)]
-    command += ["--synthetic-size", "2000", "--force"]
-    for delay in (0.1, 0.3, 0.45, 0.55, 0.65, 0.75, 0.85):
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-        time.sleep(delay)
+def _command(out: Path) -> list[str]:
+    source = ["--source", "synthetic", "--synthetic-size", "2000"]
+    return [sys.executable, "-m", "data_prep", *source, "--out", str(out), "--force"]
+
+
+def _kill(out: Path, is_time: Callable[[float], bool]) -> None:
+    """Rebuilds a folder in a process, and kills it.
+
+    Args:
+      out: the folder.
+      is_time: a function of the seconds since the start that returns whether to kill it.
+    """
+    started = time.monotonic()
+    with subprocess.Popen(_command(out), cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not is_time(time.monotonic() - started):
+            time.sleep(0.0002)
         process.kill()
-        process.wait()
-        if (out / "manifest.json").exists() and not (out / schema.INCOMPLETE_NAME).exists():
-            assert verify.verify(out).damages == []
-        else:
-            assert (out / schema.INCOMPLETE_NAME).exists() or not list(out.glob("*.tfrecords"))
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def _build(out: Path) -> None:
+    subprocess.run(_command(out), cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     assert verify.verify(out).damages == []
     assert not (out / publish.STAGING_NAME).exists()
+
+
+def _assert_nothing_looks_done_that_is_not(out: Path) -> None:
+    if (out / "manifest.json").exists() and not (out / schema.INCOMPLETE_NAME).exists():
+        assert verify.verify(out).damages == []
+    else:
+        assert (out / schema.INCOMPLETE_NAME).exists() or not list(out.glob("*.tfrecords"))
+
+
+def test_a_process_killed_at_any_moment_leaves_nothing_that_looks_done(tmp_path: Path) -> None:
+    started = time.monotonic()
+    _build(tmp_path / "measured")
+    whole = time.monotonic() - started
+    out = tmp_path / "out"
+    for delay in (0.1, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95):
+        _kill(out, functools.partial(operator.lt, delay * whole))
+        _assert_nothing_looks_done_that_is_not(out)
+    _build(out)
+
+
+@pytest.mark.parametrize("name", ["the marker", "the manifest"])
+def test_a_process_killed_while_it_publishes_leaves_the_marker(name: str, tmp_path: Path) -> None:
+    def is_time(_: float) -> bool:
+        if name == "the marker":
+            return (tmp_path / schema.INCOMPLETE_NAME).exists()
+        return not (tmp_path / "manifest.json").exists()
+
+    # Publishing takes 10 ms or more; a busy machine may look too late.
+    for _ in range(10):
+        _build(tmp_path)
+        _kill(tmp_path, is_time)
+        _assert_nothing_looks_done_that_is_not(tmp_path)
+        if publish.is_incomplete(tmp_path):
+            break
+    assert publish.is_incomplete(tmp_path)
+    _build(tmp_path)
 
 
 def heed_interrupts() -> None:

@@ -78,6 +78,38 @@ def test_eval_and_validation_folders_of_a_tree_are_taken_as_they_are(tmp_path: P
     assert [len(part) for part in (dataset.train, dataset.validation, dataset.eval)] == [50] * 3
 
 
+@pytest.mark.parametrize("name", ["validation", "valid", "val"])
+def test_the_validation_folder_of_a_tree_has_three_names(name: str, tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    for row in range(4):  # of the five in each class
+        for file in (tree / "train").glob(f"*/{row:04}.png"):
+            (tree / name / file.parent.name).mkdir(parents=True, exist_ok=True)
+            file.rename(tree / name / file.parent.name / file.name)
+    dataset = _load(tree)
+    assert dataset.validation is not None
+    assert (len(dataset.train), len(dataset.validation)) == (10, 40)
+    assert dataset.left_out == 0
+    (tree / "validation" / "cat").mkdir(parents=True, exist_ok=True)
+    (tree / "validation" / "cat" / "x.png").write_bytes(made.png())
+    if name != "validation":
+        with pytest.raises(SourceError, match=f"{name} and validation are two names of the same"):
+            _load(tree)
+
+
+@pytest.mark.parametrize("mode", [None, "w", "zip"])
+def test_images_outside_of_the_splits_are_counted(mode: Optional[str], tmp_path: Path) -> None:
+    path = made.image_folder(tmp_path / "images")
+    for name in ("Train/cat/x.png", "docs/y.JPG", "preview.webp", "notes.txt", "zebra/z.gif"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(made.png())
+    if mode == "zip":
+        path = _zip(tmp_path / "images.zip", path)
+    elif mode is not None:
+        path = made.tar(tmp_path / "images.tar", path, mode)
+    dataset = _load(path)
+    assert (len(dataset.train), len(dataset.eval), dataset.left_out) == (50, 50, 4)
+
+
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "LA"])
 def test_grey_palette_and_alpha_become_rgb(mode: str) -> None:
     assert decoder.decode(made.png(mode=mode), "x.png") == b"\0" * 3072
@@ -146,16 +178,18 @@ def test_photographs_are_decoded_by_processes_in_batches_of_few_megabytes(
     assert set(batches) == {-(-500 // len(file))}
 
 
-def test_many_images_are_decoded_by_processes_in_the_same_order(tmp_path: Path) -> None:
-    files = [(f"{i}.png", made.png(mode="L") if i % 2 else made.png()) for i in range(2_100)]
-    path = tmp_path / "white.png"
-    Image.new("RGB", (32, 32), "white").save(path)
-    files[2_099] = ("white.png", path.read_bytes())
-    images = list(decoder.decode_all(iter(files)))
-    assert len(images) == 2_100
-    assert images[2_099] == b"\xff" * 3072
-    files[2_098] = ("bad.png", b"noise")
-    with pytest.raises(SourceError, match=r"bad\.png: not a sound PNG, JPEG, .* image"):
+def test_many_images_are_decoded_by_processes_in_the_same_order() -> None:
+    here = decoder._WORTH_PROCESSES * decoder._FILES_AT_ONCE
+    # Seven batches are for the processes, so that each of them answers more than once.
+    count = here + 6 * decoder._FILES_AT_ONCE + 50
+    colours = [(i % 256, i // 256, 7) for i in range(count)]
+    files = [(f"{i}.png", made.png(colour=colour)) for i, colour in enumerate(colours)]
+    assert len(files) == 3_634
+    images = decoder.decode_all(iter(files))
+    assert [(image[0], image[1024], image[2048]) for image in images] == colours
+    files[-60] = ("bad.png", b"noise")
+    files[-1] = ("worse.png", b"noise")
+    with pytest.raises(SourceError, match=r"^bad\.png: not a sound PNG, JPEG, .* image"):
         list(decoder.decode_all(iter(files)))
 
 
@@ -254,6 +288,36 @@ def test_test_and_eval_are_not_merged(tmp_path: Path) -> None:
         _load(tree)
 
 
+@pytest.mark.parametrize("mode", [None, "w"])
+@pytest.mark.parametrize(
+    ("copy", "reason"),
+    [
+        ("backup", "backup/test/airplane/0000.png: a/test and backup/test are two folders of the"),
+        ("a/old", "a/test/airplane/0000.png: a/old/test and a/test are two folders of the same"),
+    ],
+)
+def test_two_trees_are_not_merged(
+    copy: str, reason: str, mode: Optional[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "source"
+    made.image_folder(path / "a")
+    made.image_folder(path / copy)
+    if mode is not None:
+        path = made.tar(tmp_path / "trees.tar", path, mode)
+        reason = "are two folders of the same split; give one of them"  # in the order of the tar
+    with pytest.raises(SourceError, match=reason):
+        _load(path)
+
+
+def test_the_splits_of_a_tree_may_lie_in_different_folders(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    for split in ("train", "test"):
+        (tmp_path / "source" / f"{split}-images").mkdir(parents=True)
+        (tree / split).rename(tmp_path / "source" / f"{split}-images" / split)
+    dataset = _load(tmp_path / "source")
+    assert (len(dataset.train), len(dataset.eval)) == (50, 50)
+
+
 def test_a_class_without_images_is_named(tmp_path: Path) -> None:
     tree = made.image_folder(tmp_path / "images")
     shutil.rmtree(tree / "test" / "cat")
@@ -318,6 +382,14 @@ def test_a_bad_binary_batch_is_named(
     (folder / name).write_bytes(content)
     with pytest.raises(SourceError, match=reason):
         _load(folder)
+
+
+def test_a_test_batch_that_was_cut_between_two_images_is_named(tmp_path: Path) -> None:
+    for name in made.BATCHES:
+        with (tmp_path / f"{name}.bin").open("wb") as file:
+            file.truncate((9_999 if name == "test_batch" else 10_000) * 3073)
+    with pytest.raises(SourceError, match="test_batch must hold 10000 images .* holds 9999$"):
+        _load(tmp_path)
 
 
 def test_an_oversized_batch_is_refused_before_it_is_read(tmp_path: Path) -> None:
@@ -492,6 +564,16 @@ def test_the_fingerprint_follows_the_content_not_the_times(tmp_path: Path) -> No
     assert detect.find(str(tree), seed=0).fingerprint == before
     (tree / "train" / "cat" / "0000.png").write_bytes(made.png())
     assert detect.find(str(tree), seed=0).fingerprint != before
+
+
+def test_hidden_links_to_nowhere_are_skipped_and_others_are_named(tmp_path: Path) -> None:
+    tree = made.image_folder(tmp_path / "images")
+    (tree / "train" / "cat" / ".#0000.png").symlink_to("me@host.1")  # as Emacs locks a file
+    (tree / "train" / "cat" / ".pipe.png").symlink_to("/dev/zero")
+    assert len(_load(tree).train) == 50
+    (tree / "train" / "cat" / "x.png").symlink_to("nowhere")
+    with pytest.raises(SourceError, match=r"^train/cat/x\.png: No such file or directory$"):
+        _load(tree)
 
 
 def test_linked_folders_of_a_tree_are_followed_and_pipes_are_not_waited_for(
