@@ -37,7 +37,8 @@ class Patience:
     """How long a download keeps trying.
 
     Attributes:
-      attempts: number of attempts in a row without a new byte after which the download fails.
+      attempts: number of attempts in a row without a new byte after which the download fails, and
+        number of attempts, in a row or not, that lose bytes.
       first_delay_secs: delay after the first failed attempt, in seconds.
       longest_delay_secs: upper limit of the delay, in seconds, before the jitter.
       timeout_secs: seconds to wait for the connection, and for the next bytes.
@@ -144,10 +145,10 @@ class _Fetcher:
         """Fills the part file with the bytes of the archive.
 
         Raises:
-          DownloadError: there were too many attempts without a new byte, or a final error, or the
-            server has another file.
+          DownloadError: there were too many attempts without a new byte, too many that lost bytes,
+            or a final error, or the server has another file.
         """
-        failures = wrong_files = 0
+        failures = losses = wrong_files = 0
         meter = Meter(self._archive.name, self._archive.bytes)
         with meter, requests.Session() as session:
             while True:
@@ -158,6 +159,8 @@ class _Fetcher:
                     wrong = self._wrong_digest()
                 except _Retry as error:
                     failures = 0 if self._size() > before else failures + 1
+                    losses += self._size() < before
+                    self._check_losses(error, losses)
                     self._wait(error, failures, meter)
                     continue
                 if wrong is None:
@@ -170,6 +173,14 @@ class _Fetcher:
                         f"{self._archive.sha256}, is {wrong}; try another --url"
                     )
                 meter.say("the SHA-256 is wrong; starting again from the first byte")
+
+    def _check_losses(self, error: _Retry, losses: int) -> None:
+        # A page in place of the file arrives and is thrown away in turn, each time with new bytes.
+        if losses >= self._patience.attempts:
+            raise DownloadError(
+                f"{self._url}: {error}; gave up after {losses} attempts that lost what was "
+                "fetched; try another --url"
+            )
 
     def _wait(self, error: _Retry, failures: int, meter: Meter) -> None:
         if failures >= self._patience.attempts:

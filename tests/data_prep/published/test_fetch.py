@@ -123,6 +123,15 @@ def login_page(handler: Handler) -> None:
     handler.reply(200, b"<html>Please accept the terms of this network</html>", {})
 
 
+def page_with_ranges(handler: Handler) -> None:
+    """Serves a page as a static server does: with an ETag, and no bytes after its end."""
+    page = b"<html>Index of /mirror</html>"
+    if handler.headers.get("Range") == f"bytes={len(page)}-":
+        handler.reply(416, b"", {"Content-Range": f"bytes */{len(page)}"})
+    else:
+        handler.reply(200, page, {"ETag": '"page"', "Accept-Ranges": "bytes"})
+
+
 def ignores_range(handler: Handler) -> None:
     handler.reply(200, CONTENT, {})
 
@@ -248,6 +257,13 @@ def test_a_page_instead_of_the_file_is_refused(server: Server, tmp_path: Path) -
     with pytest.raises(DownloadError):
         _fetch(server, tmp_path)
     assert not (tmp_path / "cifar-10-python.tar.gz").exists()
+
+
+def test_a_page_of_a_server_that_knows_ranges_is_refused(server: Server, tmp_path: Path) -> None:
+    server.script = [page_with_ranges] * 20
+    with pytest.raises(DownloadError, match="after 3 attempts that lost .*; try another --url"):
+        _fetch(server, tmp_path)
+    assert [asked for _, asked in server.seen] == [None, "bytes=29-"] * 3
 
 
 @pytest.mark.parametrize("code", [403, 404, 410])
