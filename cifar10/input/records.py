@@ -34,6 +34,7 @@ class RecordSet:
       channel_mean: the means of the training images' channels R, G, B, in [0, 255].
       channel_deviation: the standard deviations of these channels.
       manifest: the manifest that data_prep wrote, or a substitute for records without one.
+      manifest_content: the content of the file that it was read from; None: there is none.
     """
 
     data_dir: str
@@ -42,6 +43,12 @@ class RecordSet:
     channel_mean: tuple[float, ...]
     channel_deviation: tuple[float, ...]
     manifest: dict[str, Any]
+    manifest_content: Optional[bytes] = None
+
+    @property
+    def manifest_path(self) -> str:
+        """The path of the manifest."""
+        return _manifest_path(self.data_dir)
 
     @property
     def resize(self) -> Optional[str]:
@@ -109,8 +116,9 @@ def open_records(data_dir: str) -> RecordSet:
             f"the records in {data_dir} are half-written; run the same data_prep command again"
         )
     files = _split_files(data_dir, names)
+    content = None
     if schema.MANIFEST_NAME in names:
-        manifest = _read_manifest(data_dir)
+        content, manifest = _read_manifest(data_dir)
         counts = _check_against_manifest(data_dir, files, manifest)
     else:
         counts = {split: sum(map(count_records, paths)) for split, paths in files.items()}
@@ -129,6 +137,7 @@ def open_records(data_dir: str) -> RecordSet:
         channel_mean=tuple(manifest["channel_mean"]),
         channel_deviation=tuple(manifest["channel_deviation"]),
         manifest=manifest,
+        manifest_content=content,
     )
 
 
@@ -158,11 +167,17 @@ def _split_files(data_dir: str, names: list[str]) -> dict[str, tuple[str, ...]]:
     return files
 
 
-def _read_manifest(data_dir: str) -> dict[str, Any]:
-    path = tf.io.gfile.join(data_dir, schema.MANIFEST_NAME)
+def _manifest_path(data_dir: str) -> str:
+    return str(tf.io.gfile.join(data_dir, schema.MANIFEST_NAME))
+
+
+def _read_manifest(data_dir: str) -> tuple[bytes, dict[str, Any]]:
+    """Returns the content of the manifest's file, and the manifest."""
+    path = _manifest_path(data_dir)
     try:
-        with tf.io.gfile.GFile(path) as file:
-            manifest = json.load(file)
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = bytes(file.read())
+        manifest = json.loads(content)
         version = manifest["format_version"]
         if version == schema.FORMAT_VERSION:
             _check_manifest(manifest)
@@ -184,7 +199,7 @@ def _read_manifest(data_dir: str) -> dict[str, Any]:
             f"{path} has format version {version!r}, this code reads {schema.FORMAT_VERSION}; "
             "run data_prep with --force"
         )
-    return dict(manifest)
+    return content, dict(manifest)
 
 
 def _check_manifest(manifest: Any) -> None:

@@ -14,9 +14,21 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError
-from cifar10.input.pipeline import evaluation_batches
-from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN, count_records, open_records
+from cifar10.input.pipeline import (
+    TrainInput,
+    evaluation_batches,
+    load_split,
+    training_batches,
+)
+from cifar10.input.records import (
+    CIFAR10_DEVIATION,
+    CIFAR10_MEAN,
+    RecordSet,
+    count_records,
+    open_records,
+)
 from cifar10.run import tf_errors
+from data_prep import cli
 from tests.cifar10 import record_files
 
 IMAGE = bytes(3072)
@@ -369,12 +381,64 @@ def test_a_flipped_bit_is_one_clear_line(tmp_path):
 
 
 def error_while_reading(folder: pathlib.Path) -> str:
-    records = open_records(str(folder))
-    config = TrainConfig(data_dir=str(folder))
+    return error_of(
+        open_records(str(folder)), lambda records: evaluation_batches(records, "eval", 2)
+    )
+
+
+def error_of(records: RecordSet, reading: Callable[[RecordSet], Any]) -> str:
+    config = TrainConfig(data_dir=records.data_dir)
     with tf.Graph().as_default(), tf.Session() as session:
-        data = tf.data.make_initializable_iterator(evaluation_batches(records, "eval", 2))
+        data = tf.data.make_initializable_iterator(reading(records))
         batch = data.get_next()
         session.run(data.initializer)
         with pytest.raises(DataError) as refused, tf_errors.clear_errors(config):
-            session.run(batch)
+            run_to_end(session, batch)
     return str(refused.value)
+
+
+def run_to_end(session: tf.Session, batch: Any) -> None:
+    for _ in range(600):  # Training has no end.
+        session.run(batch)
+
+
+READINGS = {
+    "load": lambda records: load_split(records, "train"),
+    "train": lambda records: training_batches(records, TrainInput(5, seed=1)),
+    "evaluate": lambda records: evaluation_batches(records, "train", 30),
+}
+
+
+def replaced(folder: pathlib.Path) -> str:
+    return (
+        f"the records in {folder} were replaced while they were read; when data_prep has ended, "
+        "run the same command again"
+    )
+
+
+@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())
+def test_records_of_a_conversion_that_ends_meanwhile_are_refused(prepared_data, copy, reading):
+    records = open_records(str(copy))
+    words = ["--source", str(prepared_data.parent / "cifar-10-batches-py"), "--out", str(copy)]
+    assert cli.main([*words, "--shards", "2", "--seed", "1"]) == 0
+    assert open_records(str(copy)).counts == records.counts
+    assert error_of(records, reading) == replaced(copy)
+
+
+@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())
+def test_records_that_a_conversion_replaces_meanwhile_are_refused(copy, reading):
+    records = open_records(str(copy))
+    (copy / "manifest.json").unlink()
+    assert error_of(records, reading) == replaced(copy)
+    (copy / "train-00001-of-00002.tfrecords").unlink()
+    assert error_of(records, reading) == replaced(copy)
+
+
+# As many records as are parsed at once, and then some; a batch of these ends where the file did.
+@pytest.mark.parametrize("number", [2048, 2047, 1])
+@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())
+def test_another_number_of_records_than_before_is_refused(tmp_path, number, reading):
+    record_files.write_numbered(tmp_path, "train", 1024)
+    records = open_records(str(tmp_path))
+    record_files.write_numbered(tmp_path, "train", number)
+    assert error_of(records, reading) == replaced(tmp_path)
