@@ -65,31 +65,60 @@ def verify(folder: Path) -> Report:
         report.damages.append(str(error))
     sums = _scan_all(folder, names, report)
     report.damages += _mixed_shards(folder, names)
-    if report.manifest is not None:
+    if report.manifest is not None and sums is not None:
         report.damages += _statistics_damage(folder, report.manifest, sums)
     return report
 
 
-def _scan_all(folder: Path, names: list[str], report: Report) -> records.ChannelSums:
-    """Adds the content of every file to `report`; returns the channel sums of the train split."""
-    sums = records.ChannelSums()
+def _scan_all(folder: Path, names: list[str], report: Report) -> Optional[records.ChannelSums]:
+    """Adds the content of every file to `report`.
+
+    Returns:
+      The channel sums of the train split; None if a file of it is damaged.
+    """
+    sums, train_is_sound = records.ChannelSums(), True
     expected = {} if report.manifest is None else {f.name: f for f in report.manifest.files()}
     for name in sorted(set(names) | set(expected)):
-        if name not in names:
-            report.damages.append(f"{folder / name}: is in the manifest but not in the folder")
-            continue
         split, _, _ = schema.parse_file_name(name) or ("", 0, 0)
-        collector = _Collector(sums) if split == schema.TRAIN else None
-        scan = read.scan(folder / name, collector)
-        if collector is not None:
-            collector.flush()
-        report.records += scan.records
-        counts = report.label_counts.setdefault(split, [0] * schema.NUM_CLASSES)
-        report.label_counts[split] = [a + b for a, b in zip(counts, scan.label_counts)]
-        report.damages += scan.damages
-        if report.manifest is not None and not scan.damages:
-            report.damages += _differences(folder / name, scan, expected.get(name))
-    return sums
+        if name in names:
+            damages = _scan_file(folder / name, split, expected.get(name), report, sums)
+        else:
+            damages = [f"{folder / name}: is in the manifest but not in the folder"]
+        report.damages += damages
+        if damages and split == schema.TRAIN:
+            train_is_sound = False
+    return sums if train_is_sound else None
+
+
+def _scan_file(
+    path: Path,
+    split: str,
+    expected: Optional[Written],
+    report: Report,
+    sums: records.ChannelSums,
+) -> list[str]:
+    """Adds the records of a file to `report`, and those of the train split to `sums`.
+
+    Args:
+      path: path of the file.
+      split: its split.
+      expected: its entry in the manifest; None if there is none.
+      report: the report of its folder.
+      sums: the channel sums of the train split.
+
+    Returns:
+      Descriptions of the damage.
+    """
+    collector = _Collector(sums) if split == schema.TRAIN else None
+    scan = read.scan(path, collector)
+    if collector is not None:
+        collector.flush()
+    report.records += scan.records
+    counts = report.label_counts.setdefault(split, [0] * schema.NUM_CLASSES)
+    report.label_counts[split] = [a + b for a, b in zip(counts, scan.label_counts)]
+    if report.manifest is None or scan.damages:
+        return scan.damages
+    return _differences(path, scan, expected)
 
 
 class _Collector:

@@ -46,6 +46,22 @@ def test_verify_names_the_record_with_a_wrong_crc(
     assert "train.tfrecords: record 60 (byte 187560): the CRC of its content is wrong" in output
 
 
+@pytest.mark.parametrize("change", ["flip", "cut", "remove"])
+def test_verify_does_not_blame_the_manifest_for_damaged_records(
+    change: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = out / "train.tfrecords"
+    if change == "flip":
+        _flip(path, 17 * RECORD + 500)
+    elif change == "cut":
+        os.truncate(path, 80 * RECORD)
+    else:
+        path.unlink()
+    output = _verify(out, capsys)
+    assert f"{out}: 1 faults." in output
+    assert "channel_mean" not in output
+
+
 def test_verify_names_the_record_with_a_wrong_length(
     out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
