@@ -53,7 +53,8 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
     """Reads every record of a file and checks framing, CRCs, features and label.
 
     Damage is listed in the result, not raised. After a record with damaged content, reading goes on
-    with the next one; after a damaged length it ends, since no further record can be found.
+    with the next one; after a damaged length it ends, since no further record can be found. It also
+    ends after `MAX_DAMAGES` damaged records; the last description says so.
 
     Args:
       path: path of the file.
@@ -83,6 +84,11 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
                 result.damages.append(f"{where}: {error}")
             result.records += 1
             result.bytes += len(header) + len(payload) + len(footer)
+    if result.bytes < size and len(result.damages) >= MAX_DAMAGES:
+        result.damages.append(
+            f"{path}: gave up after {MAX_DAMAGES} damaged records; the rest was neither read nor "
+            "counted"
+        )
     if result.bytes == size:
         result.sha256 = digest.hexdigest()
     return result

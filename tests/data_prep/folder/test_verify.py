@@ -190,3 +190,20 @@ def test_damage_is_listed_file_by_file_up_to_a_bound(tmp_path: Path) -> None:
     report = verify.verify(tmp_path)
     assert len(report.damages) == 1
     assert "what follows cannot be read" in report.damages[0]
+
+
+def test_verify_says_that_it_gives_up_on_a_file(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = out / "train.tfrecords"
+    for record in range(21):
+        _flip(path, record * RECORD + 500)
+    output = _verify(out, capsys)
+    given_up = (
+        f"DAMAGE {path}: gave up after 20 damaged records; the rest was neither read nor counted\n"
+    )
+    assert f"{path}: record 19 (" in output
+    assert f"{path}: record 20 (" not in output
+    assert given_up in output
+    os.truncate(path, 20 * RECORD)
+    assert given_up not in _verify(out, capsys)
