@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import posixpath
 import struct
 from collections.abc import Iterator
@@ -106,11 +107,7 @@ def open_records(data_dir: str) -> RecordSet:
       DataError: there are no records, files are missing, unreadable or of another size or format,
         the records are half-written, or a channel has the same value in all training images.
     """
-    try:
-        names = sorted(tf.io.gfile.listdir(data_dir))
-    except (tf.errors.OpError, OSError) as error:
-        raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
-    names = [name.rstrip("/") for name in names]
+    names = _names(data_dir)
     if schema.INCOMPLETE_NAME in names:
         raise DataError(
             f"the records in {data_dir} are half-written; run the same data_prep command again"
@@ -139,6 +136,25 @@ def open_records(data_dir: str) -> RecordSet:
         manifest=manifest,
         manifest_content=content,
     )
+
+
+def _names(data_dir: str) -> list[str]:
+    """Returns the sorted names of a folder's entries.
+
+    Raises:
+      DataError: it is not there, or cannot be read.
+    """
+    with _readable(data_dir, "folder"):
+        try:
+            return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(data_dir))
+        except UnicodeDecodeError:
+            # TensorFlow fails at a name that is no UTF-8, though no file of records has one.
+            return sorted(os.listdir(data_dir.removeprefix("file://")))
+        except tf.errors.NotFoundError as error:
+            # TensorFlow says that also of a folder inside one that may not be entered.
+            with contextlib.suppress(tf.errors.NotFoundError):
+                tf.io.gfile.stat(data_dir)
+            raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
 
 
 def _split_files(data_dir: str, names: list[str]) -> dict[str, tuple[str, ...]]:
@@ -255,14 +271,14 @@ def _size(path: str) -> int:
 
 
 @contextlib.contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """Raises DataError for what TensorFlow says of a file that cannot be read."""
+def _readable(path: str, kind: str = "file") -> Iterator[None]:
+    """Raises DataError for what TensorFlow says of a file or folder that cannot be read."""
     try:
         yield
     except tf.errors.OpError as error:
         reason = error.message.rpartition("; ")[2]
         raise DataError(
-            f"{path} cannot be read: {reason}; make it a readable file, or run the data_prep "
+            f"{path} cannot be read: {reason}; make it a readable {kind}, or run the data_prep "
             "command again"
         ) from error
 

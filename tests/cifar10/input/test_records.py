@@ -151,6 +151,21 @@ def test_a_file_in_place_of_the_folder_is_refused(tutorial_data):
     assert refusal(path).startswith(f"no records in {path}; ")
 
 
+def test_a_folder_of_an_unknown_scheme_is_refused():
+    assert refusal("nothing://folder") == (
+        "nothing://folder cannot be read: File system scheme 'nothing' not implemented (file: "
+        "'nothing://folder'); make it a readable folder, or run the data_prep command again"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_file_whose_name_is_no_utf8_does_no_harm(copy, scheme):
+    (copy / os.fsdecode(b"a\xff")).touch()
+    assert open_records(f"{scheme}{copy}").counts == {"train": 90, "validation": 10, "eval": 20}
+    (copy / "INCOMPLETE").touch()
+    assert "are half-written" in refusal(f"{scheme}{copy}")
+
+
 def test_a_half_written_folder_is_refused(copy):
     (copy / "INCOMPLETE").touch()
     assert refusal(copy) == (
@@ -312,12 +327,32 @@ def test_a_file_without_permission_is_named(prepared_data, root, with_manifest):
             (copy / "manifest.json").unlink()
         path = copy / "validation.tfrecords"
         path.chmod(0)
-        words = [sys.executable, "-c", AS_NOBODY, str(copy)]
-        done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout == (
+        message = refusal_of_nobody(copy, root)
+    assert message == (
         f"{path} cannot be read: Permission denied; make it a readable file, or run the data_prep "
         "command again\n"
     )
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["itself", "the folder above it"])
+def test_a_folder_without_permission_is_not_taken_for_an_empty_one(prepared_data, root, inside):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become a user who may not read the folder")
+    with tempfile.TemporaryDirectory() as locked:  # Only its owner may enter it.
+        folder = pathlib.Path(locked, "data") if inside else pathlib.Path(locked)
+        shutil.copytree(prepared_data, folder, dirs_exist_ok=True)
+        pathlib.Path(locked).chmod(0o700)
+        message = refusal_of_nobody(folder, root)
+    assert message == (
+        f"{folder} cannot be read: Permission denied; make it a readable folder, or run the "
+        "data_prep command again\n"
+    )
+
+
+def refusal_of_nobody(folder: pathlib.Path, root: pathlib.Path) -> str:
+    words = [sys.executable, "-c", AS_NOBODY, str(folder)]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 def two_labels() -> bytes:
