@@ -30,7 +30,8 @@ class RecordSet:
 
     Attributes:
       data_dir: the folder.
-      files: paths of each split's files, in order; splits without records are absent.
+      files: paths of each split's files, in order; splits that the manifest leaves empty are
+        absent.
       counts: the number of records of each split.
       channel_mean: the means of the training images' channels R, G, B, in [0, 255].
       channel_deviation: the standard deviations of these channels.
@@ -117,6 +118,8 @@ def open_records(data_dir: str) -> RecordSet:
     if schema.MANIFEST_NAME in names:
         content, manifest = _read_manifest(data_dir)
         counts = _check_against_manifest(data_dir, files, manifest)
+        # What another program put beside these records is none of them.
+        files = {split: paths for split, paths in files.items() if counts.get(split)}
     else:
         counts = {split: sum(map(count_records, paths)) for split, paths in files.items()}
         manifest = _stand_in(counts)

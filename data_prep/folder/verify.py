@@ -142,7 +142,7 @@ class _Collector:
 def _differences(path: Path, scan: read.Scan, expected: Optional[Written]) -> list[str]:
     """Returns how an undamaged file differs from its entry in the manifest; empty if it agrees."""
     if expected is None:
-        return [f"{path}: is not in the manifest; training would read it too"]
+        return [f"{path}: is not in the manifest; training leaves it out or refuses the folder"]
     if scan.records != expected.records:
         return [f"{path}: holds {scan.records} records, the manifest says {expected.records}"]
     if scan.sha256 != expected.sha256:

@@ -101,6 +101,16 @@ def test_records_are_known_by_their_files(prepared_data, tutorial_data):
     ]
 
 
+def test_a_file_that_the_manifest_does_not_list_is_left_out(prepared_data, tmp_path):
+    source = prepared_data.parent / "cifar-10-batches-py"
+    words = ["--source", str(source), "--out", str(tmp_path), "--validation-size", "0"]
+    assert cli.main(words) == 0
+    alone = open_records(str(tmp_path))
+    assert sorted(alone.fingerprints()) == ["train"]
+    shutil.copy(tmp_path / "eval.tfrecords", tmp_path / "validation.tfrecords")
+    assert open_records(str(tmp_path)) == alone
+
+
 def test_the_records_there_are_count_not_the_published_number(tmp_path):
     # The tutorial wrote 40,000 training records and believed in 45,000.
     record_files.write_numbered(tmp_path, "train", 40)
