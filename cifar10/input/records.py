@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import posixpath
 import struct
@@ -14,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import schema
 from cifar10.errors import DataError
+from cifar10_program import is_utf8
 
 # Channel means and standard deviations of CIFAR-10's 50,000 training images, for records without a
 # manifest.
@@ -226,17 +226,47 @@ def _check_manifest(manifest: Any) -> None:
 
     It may be any of the errors that `_read_manifest` catches, such as KeyError or ValueError.
     """
-    manifest["source"]["kind"]
+    if not _is_text(manifest["source"]["kind"]):
+        raise ValueError(f"source.kind must be text, got {manifest['source']['kind']!r}")
     for split, entry in manifest["splits"].items():
+        _check_files(split, entry["files"])
         if entry["records"] != sum(file["records"] for file in entry["files"]):
             raise ValueError(f"{split} counts {entry['records']!r} records, its files do not")
-        for file in entry["files"]:
-            file["name"], file["bytes"]
-    if len(manifest["class_names"]) != schema.NUM_CLASSES:
-        raise ValueError(f"{len(manifest['class_names'])} class names")
+    names = manifest["class_names"]
+    if len(names) != schema.NUM_CLASSES or not all(map(_is_text, names)):
+        raise ValueError(f"class_names must be {schema.NUM_CLASSES} names, got {names!r}")
     for key in ("channel_mean", "channel_deviation"):
-        if len(manifest[key]) != schema.CHANNELS or not all(map(math.isfinite, manifest[key])):
-            raise ValueError(f"{key} must be {schema.CHANNELS} numbers, got {manifest[key]}")
+        numbers = manifest[key]
+        if len(numbers) != schema.CHANNELS or not all(map(_is_pixel_value, numbers)):
+            raise ValueError(
+                f"{key} must be {schema.CHANNELS} numbers from 0 to 255, got {numbers!r}"
+            )
+
+
+def _check_files(split: str, files: Any) -> None:
+    """Raises an error, as `_check_manifest` does, if the entries of a split's files are wrong."""
+    for file in files:
+        name = file["name"]
+        parsed = schema.parse_file_name(name)
+        if parsed is None or parsed[0] != split:
+            raise ValueError(f"{name!r} is no {split} file")
+        for key in ("records", "bytes"):
+            if not _is_count(file[key]):
+                raise ValueError(f"{key} of {name} must be a whole number, got {file[key]!r}")
+    if len({file["name"] for file in files}) != len(files):
+        raise ValueError(f"{split} names a file twice")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and is_utf8(value)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0  # True is an int, too.
+
+
+def _is_pixel_value(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 255
 
 
 def _check_against_manifest(

@@ -1,14 +1,18 @@
 """A data folder is understood, or refused in one line that names file, rule and way out."""
 
+import functools
 import json
+import operator
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any, Callable
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -270,6 +274,42 @@ def test_a_manifest_that_data_prep_did_not_write_is_refused(copy, damage):
     message = refusal(copy)
     assert message.startswith(f"{path} is no manifest of data_prep (")
     assert message.endswith("); run data_prep with --force")
+
+
+ODD_VALUES = [
+    None, True, 0, -1, 1.5, float("inf"), float("nan"), 10**400, "", "x", "\ud800", [], ["x"], {},
+    {"x": 1},
+]  # fmt: skip
+
+
+def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
+    """Yields the keys and indices that lead to each value in a JSON document."""
+    yield before
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], *before, key)
+
+
+def test_odd_values_anywhere_in_a_manifest_are_read_or_refused_in_one_line(copy):
+    path = copy / "manifest.json"
+    text, messages = path.read_text(), []
+    for place in places(json.loads(text)):
+        for value in ODD_VALUES:
+            holder = {"manifest": json.loads(text)}
+            parent = functools.reduce(operator.getitem, ("manifest", *place)[:-1], holder)
+            parent[("manifest", *place)[-1]] = value
+            path.write_text(json.dumps(holder["manifest"]))
+            try:
+                records = open_records(str(copy))
+            except DataError as error:
+                messages.append(str(error))
+                continue
+            assert records.counts == {"train": 90, "validation": 10, "eval": 20}, (place, value)
+            assert len(records.fingerprints()["train"]) == 2
+            assert len([name.encode() for name in records.manifest["class_names"]]) == 10
+            assert np.isfinite([records.channel_mean, records.channel_deviation]).all()
+    assert len(messages) > 500
+    assert [message for message in messages if "\n" in message] == []
 
 
 def test_a_manifest_of_a_later_format_is_refused_whatever_else_it_holds(copy):
