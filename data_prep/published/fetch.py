@@ -9,6 +9,7 @@ decides.
 import fcntl
 import os
 import random
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from data_prep.sources.detect import file_sha256
 
 _BLOCK = 1 << 18
 _MAX_WRONG_FILES = 2
+# RFC 9110, section 8.8.3, in ASCII. A weak ETag, W/"...", does not promise the same bytes.
+_STRONG_ETAG = re.compile(r'"[!#-~]*"')
 # Status codes of temporary errors, after which the download is tried again.
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
@@ -105,10 +108,18 @@ def fetch(
 def _address(archive: Archive, mirror: Optional[str]) -> str:
     if mirror is None:
         return archive.url
-    parts = urlsplit(mirror)
-    if parts.scheme not in ("https", "http") or not parts.netloc:
+    if not _is_http_url(mirror):
         raise UsageError(f"--url must be https://HOST/... or http://HOST/..., got {mirror!r}")
     return mirror + archive.name if mirror.endswith("/") else mirror
+
+
+def _is_http_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:  # It has a bracket too few, or a port that is no number up to 65535.
+        return False
+    return parts.scheme in ("https", "http") and bool(parts.hostname) and port != 0
 
 
 def _check_present(target: Path, archive: Archive) -> None:
@@ -236,8 +247,9 @@ class _Fetcher:
         size, etag_path = self._size(), _etag_path(self._part)
         if size:
             headers["Range"] = f"bytes={size}-"
-            if etag_path.exists():
-                headers["If-Range"] = etag_path.read_text()
+            etag = etag_path.read_text("latin-1") if etag_path.exists() else ""
+            if _STRONG_ETAG.fullmatch(etag):  # What a disk or a person damaged is left out.
+                headers["If-Range"] = etag
         return headers
 
     def _check_status(self, response: requests.Response) -> None:
@@ -247,7 +259,7 @@ class _Fetcher:
             raise _Retry("the server has no such range; starting again from the first byte")
         if status in _PASSING:
             asked = response.headers.get("Retry-After", "")
-            wait = min(float(asked), 60.0) if asked.isdigit() else 0.0
+            wait = min(float(asked), 60.0) if asked.isdecimal() else 0.0
             raise _Retry(f"the server answers {status} {response.reason}", wait)
         if status not in (200, 206):
             raise DownloadError(
@@ -257,7 +269,7 @@ class _Fetcher:
     def _start(self, response: requests.Response) -> int:
         """Returns the position in the file at which the answer begins, and keeps its ETag."""
         etag = response.headers.get("ETag", "")
-        if etag and not etag.startswith("W/"):  # A weak ETag does not promise the same bytes.
+        if _STRONG_ETAG.fullmatch(etag):
             _etag_path(self._part).write_text(etag)
         else:
             _etag_path(self._part).unlink(missing_ok=True)
