@@ -92,15 +92,17 @@ def fetch(
     target = folder / archive.name
     url = _address(archive, mirror)
     folder.mkdir(parents=True, exist_ok=True)
+    if target.exists():  # The folder may be one that this user only reads.
+        _check_present(target, archive)
+        if not any(leftover.exists() for leftover in _leftovers(target)):
+            return target
     with _locked_part(target) as part:
-        if target.exists():
-            _check_present(target, archive)
-        else:
+        if not target.exists():
             _Fetcher(archive, url, part, patience or Patience()).run()
             publish.sync(part)
             os.replace(part, target)
             publish.sync(folder)
-        for leftover in (part, _etag_path(part)):
+        for leftover in _leftovers(target):
             leftover.unlink(missing_ok=True)
     return target
 
@@ -131,13 +133,22 @@ def _check_present(target: Path, archive: Archive) -> None:
         )
 
 
+def _part_path(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
+
+
 def _etag_path(part: Path) -> Path:
     return part.with_name(part.name + ".etag")
 
 
+def _leftovers(target: Path) -> tuple[Path, Path]:
+    part = _part_path(target)
+    return part, _etag_path(part)
+
+
 @contextmanager
 def _locked_part(target: Path) -> Iterator[Path]:
-    part = target.with_name(target.name + ".part")
+    part = _part_path(target)
     with part.open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

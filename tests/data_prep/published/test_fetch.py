@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -356,6 +357,29 @@ def test_another_file_of_that_name_is_kept(server: Server, tmp_path: Path) -> No
     with pytest.raises(DownloadError, match="is there, but is not the published archive"):
         _fetch(server, tmp_path)
     assert path.read_bytes() == b"mine"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_archive_in_a_folder_that_cannot_be_written_to_is_taken(
+    server: Server, small_disk: Path
+) -> None:
+    archive = dataclasses.replace(
+        server.archive, bytes=5, sha256=hashlib.sha256(b"whole").hexdigest()
+    )
+    (small_disk / archive.name).write_bytes(b"whole")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert fetch.fetch(archive, small_disk) == small_disk / archive.name
+    assert server.seen == []
+
+
+def test_what_a_killed_run_left_beside_the_archive_is_removed(
+    server: Server, tmp_path: Path
+) -> None:
+    path = _fetch(server, tmp_path)
+    (tmp_path / "cifar-10-python.tar.gz.part.etag").write_text(ETAG)
+    _assert_whole(_fetch(server, tmp_path))
+    assert len(server.seen) == 1
+    assert path.exists()
 
 
 def test_two_downloads_of_one_file_are_one_too_many(server: Server, tmp_path: Path) -> None:
