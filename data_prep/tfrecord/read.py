@@ -62,6 +62,9 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
         undamaged record.
     """
     result = Scan(path)
+    if not path.is_file():  # To open a named pipe would wait for its other end.
+        result.damages.append(f"{path}: must be a regular file, or a link to one")
+        return result
     digest = hashlib.sha256()
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size

@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,42 @@ def test_verify_names_missing_and_extra_files(
         "the folder\n"
     ) in output
     assert "eval has 1 of 2 shards" in output
+
+
+def _make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _make_dangling_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/nowhere/file")
+
+
+@pytest.mark.parametrize("change", [_make_pipe, _make_folder])
+@pytest.mark.parametrize("name", ["eval.tfrecords", "manifest.json"])
+def test_what_is_no_regular_file_is_damage_and_not_waited_for(
+    name: str, change: Callable[[Path], None], out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(out / name)
+    output = _verify(out, capsys)
+    assert f"DAMAGE {out / name}: must be a regular file, or a link to one" in output
+    assert f"{out}: 1 faults." in output
+
+
+def test_a_link_to_a_file_of_records_is_read_and_one_to_nothing_is_damage(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = (out / "eval.tfrecords").rename(tmp_path / "elsewhere")
+    (out / "eval.tfrecords").symlink_to(path)
+    assert cli.main(["verify", str(out)]) == 0
+    _make_dangling_link(out / "eval.tfrecords")
+    assert "eval.tfrecords: must be a regular file, or a link to one" in _verify(out, capsys)
 
 
 def _edit(out: Path, key: str, value: Any) -> None:
