@@ -9,7 +9,7 @@ import numpy as np
 
 from cifar10 import schema
 from cifar10_program import DATA, started_as
-from data_prep.errors import DamageError, UsageError
+from data_prep.errors import DamageError, OutputError, UsageError
 from data_prep.folder import manifest as manifests
 from data_prep.folder import publish
 from data_prep.folder.manifest import Manifest
@@ -47,9 +47,26 @@ def verify(folder: Path) -> Report:
 
     Raises:
       UsageError: there is no such folder, or it has neither records nor a manifest.
+      OutputError: a conversion is replacing the records.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
+    _refuse_replaced(folder)
+    report = _examine(folder)
+    if report.damages:
+        _refuse_replaced(folder)
+    return report
+
+
+def _refuse_replaced(folder: Path) -> None:
+    # The marker comes first: to look at the lock could keep a conversion that starts from it.
+    if publish.is_incomplete(folder) and publish.is_held(folder):
+        raise OutputError(
+            f"{folder}: a conversion is replacing these records; wait for it, then verify again"
+        )
+
+
+def _examine(folder: Path) -> Report:
     names = publish.record_files(folder)
     if not names and not (folder / schema.MANIFEST_NAME).exists():
         raise UsageError(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from data_prep import cli
-from data_prep.folder import verify
+from data_prep.folder import publish, verify
 from data_prep.tfrecord import write
 
 RECORD = 3126
@@ -192,6 +192,40 @@ def test_verify_refuses_a_folder_that_was_cut_off(
 ) -> None:
     (out / "INCOMPLETE").touch()
     assert "INCOMPLETE: a build did not finish" in _verify(out, capsys)
+
+
+def test_verify_does_not_take_a_conversion_at_work_for_one_that_was_cut_off(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (out / "INCOMPLETE").touch()
+    with publish.exclusive(out):
+        assert cli.main(["verify", str(out)]) == 1
+        assert capsys.readouterr() == (
+            "",
+            f"error: {out}: a conversion is replacing these records; wait for it, then verify "
+            "again\n",
+        )
+    assert "INCOMPLETE: a build did not finish" in _verify(out, capsys)
+    (out / "INCOMPLETE").unlink()
+    with publish.exclusive(out):  # While it reads its source, the old records are whole.
+        assert cli.main(["verify", str(out)]) == 0
+
+
+def test_verify_notices_a_conversion_that_begins_to_replace_the_records_meanwhile(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list_files = publish.record_files
+
+    def list_then_replace(folder: Path) -> list[str]:
+        names = list_files(folder)
+        (folder / "INCOMPLETE").touch()
+        (folder / "eval.tfrecords").unlink()
+        return names
+
+    monkeypatch.setattr(publish, "record_files", list_then_replace)
+    with publish.exclusive(out):
+        assert cli.main(["verify", str(out)]) == 1
+    assert "a conversion is replacing these records" in capsys.readouterr().err
 
 
 @pytest.mark.slow
