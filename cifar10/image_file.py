@@ -76,6 +76,7 @@ def decode(data: bytes, resize: Optional[str] = None) -> Decoded:
       ImageSizeError: the image has another size, and `resize` is None.
       ImageFileError: the content is no sound image of these formats, has too many pixels or too
         long a side, or more than 16 bits per channel.
+      MemoryError: there is too little memory to decode it.
     """
     try:
         with warnings.catch_warnings():
@@ -89,7 +90,7 @@ def decode(data: bytes, resize: Optional[str] = None) -> Decoded:
                 rgb, turn = _rgb(image), _turn(image)
                 upright = rgb if turn is None else rgb.transpose(turn)
                 return Decoded(np.asarray(_fit(upright, resize)), upright.size)
-    except ImageFileError:
+    except (ImageFileError, MemoryError):
         raise
     except Exception as error:  # Pillow's decoders raise many types on damaged files.
         reason = " ".join(str(error).split("<")[0].split()) or type(error).__name__

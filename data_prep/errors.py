@@ -3,7 +3,7 @@
 DataPrepError
 +-- UsageError      (2) an option has an invalid value
 +-- SourceError     (2) the input is not what it should be
-+-- OutputError     (1) the output folder must not be written to
++-- OutputError     (1) the output folder must not be written to, or is being written to
 +-- DamageError     (1) records or a manifest fail their checks
 +-- DownloadError   (1) an archive could not be fetched
 """

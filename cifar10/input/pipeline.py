@@ -20,7 +20,9 @@ from cifar10.input import augment
 from cifar10.input.random_words import words
 from cifar10.input.records import RecordSet
 
-BAD_RECORD = "bad record"  # marks errors of the data in TensorFlow's messages
+# These mark errors of the data in TensorFlow's messages.
+BAD_RECORD = "bad record"
+REPLACED = "replaced records"
 _READ_BATCH = 1024  # records parsed at once
 _PREFETCH = 2  # batches that are prepared in advance
 # Rounds of the cipher that permutes an epoch. With TensorFlow's default, 4, neighbours stay
@@ -73,15 +75,40 @@ def load_split(records: RecordSet, split: str) -> tf.data.Dataset:
     Raises:
       DataError: the split has no records.
     """
-    # One tensor each for images and labels, so that a batch is one gather.
-    return _read(records, split).rebatch(records.counts.get(split, 0))
+    # One tensor each for images and labels, so that a batch is one gather. The batch is full only
+    # with one record more, so it is read to the end, where the data set is checked.
+    return _read(records, split).rebatch(records.counts.get(split, 0) + 1)
 
 
 def _read(records: RecordSet, split: str) -> tf.data.Dataset:
-    """Reads a split's images, uint8 [n, 32, 32, 3], and labels, int64 [n], in batches."""
+    """Reads a split's images, uint8 [n, 32, 32, 3], and labels, int64 [n], in batches.
+
+    At the end, an error is raised if these are not the records that `records` describes.
+    """
     records.require(split)
     data = tf.data.TFRecordDataset(list(records.files[split]))
+    data = data.apply(tf.data.experimental.assert_cardinality(records.counts[split]))
+    if records.manifest_content is not None:
+        data = data.concatenate(_unchanged(records.manifest_path, records.manifest_content))
     return data.batch(_READ_BATCH).map(_parse)
+
+
+def _unchanged(path: str, content: bytes) -> tf.data.Dataset:
+    """Makes a data set of no strings, whose end is an error if a file has another content by then.
+
+    A conversion removes the manifest before it replaces the first file of records. So if the
+    manifest is the same afterwards, the records that were read are those that it describes.
+    """
+
+    @_graph_code
+    def keep(name: Any) -> Any:
+        message = f"{REPLACED}: the manifest is another one"
+        same = tf.debugging.assert_equal(tf.io.read_file(name), content, message=message)
+        with tf.control_dependencies([same]):
+            return tf.identity(False)
+
+    # The name is an element, not a constant, or TensorFlow would read the file in advance.
+    return tf.data.Dataset.from_tensors(path).filter(keep)
 
 
 @_graph_code

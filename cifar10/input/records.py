@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import json
-import math
+import os
 import posixpath
 import struct
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import schema
 from cifar10.errors import DataError
+from cifar10_program import is_utf8
 
 # Channel means and standard deviations of CIFAR-10's 50,000 training images, for records without a
 # manifest.
@@ -29,11 +30,13 @@ class RecordSet:
 
     Attributes:
       data_dir: the folder.
-      files: paths of each split's files, in order; splits without records are absent.
+      files: paths of each split's files, in order; splits that the manifest leaves empty are
+        absent.
       counts: the number of records of each split.
       channel_mean: the means of the training images' channels R, G, B, in [0, 255].
       channel_deviation: the standard deviations of these channels.
       manifest: the manifest that data_prep wrote, or a substitute for records without one.
+      manifest_content: the content of the file that it was read from; None: there is none.
     """
 
     data_dir: str
@@ -42,6 +45,12 @@ class RecordSet:
     channel_mean: tuple[float, ...]
     channel_deviation: tuple[float, ...]
     manifest: dict[str, Any]
+    manifest_content: Optional[bytes] = None
+
+    @property
+    def manifest_path(self) -> str:
+        """The path of the manifest."""
+        return _manifest_path(self.data_dir)
 
     @property
     def resize(self) -> Optional[str]:
@@ -99,19 +108,18 @@ def open_records(data_dir: str) -> RecordSet:
       DataError: there are no records, files are missing, unreadable or of another size or format,
         the records are half-written, or a channel has the same value in all training images.
     """
-    try:
-        names = sorted(tf.io.gfile.listdir(data_dir))
-    except (tf.errors.OpError, OSError) as error:
-        raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
-    names = [name.rstrip("/") for name in names]
+    names = _names(data_dir)
     if schema.INCOMPLETE_NAME in names:
         raise DataError(
             f"the records in {data_dir} are half-written; run the same data_prep command again"
         )
     files = _split_files(data_dir, names)
+    content = None
     if schema.MANIFEST_NAME in names:
-        manifest = _read_manifest(data_dir)
+        content, manifest = _read_manifest(data_dir)
         counts = _check_against_manifest(data_dir, files, manifest)
+        # What another program put beside these records is none of them.
+        files = {split: paths for split, paths in files.items() if counts.get(split)}
     else:
         counts = {split: sum(map(count_records, paths)) for split, paths in files.items()}
         manifest = _stand_in(counts)
@@ -129,7 +137,27 @@ def open_records(data_dir: str) -> RecordSet:
         channel_mean=tuple(manifest["channel_mean"]),
         channel_deviation=tuple(manifest["channel_deviation"]),
         manifest=manifest,
+        manifest_content=content,
     )
+
+
+def _names(data_dir: str) -> list[str]:
+    """Returns the sorted names of a folder's entries.
+
+    Raises:
+      DataError: it is not there, or cannot be read.
+    """
+    with _readable(data_dir, "folder"):
+        try:
+            return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(data_dir))
+        except UnicodeDecodeError:
+            # TensorFlow fails at a name that is no UTF-8, though no file of records has one.
+            return sorted(os.listdir(data_dir.removeprefix("file://")))
+        except tf.errors.NotFoundError as error:
+            # TensorFlow says that also of a folder inside one that may not be entered.
+            with contextlib.suppress(tf.errors.NotFoundError):
+                tf.io.gfile.stat(data_dir)
+            raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
 
 
 def _split_files(data_dir: str, names: list[str]) -> dict[str, tuple[str, ...]]:
@@ -158,11 +186,17 @@ def _split_files(data_dir: str, names: list[str]) -> dict[str, tuple[str, ...]]:
     return files
 
 
-def _read_manifest(data_dir: str) -> dict[str, Any]:
-    path = tf.io.gfile.join(data_dir, schema.MANIFEST_NAME)
+def _manifest_path(data_dir: str) -> str:
+    return str(tf.io.gfile.join(data_dir, schema.MANIFEST_NAME))
+
+
+def _read_manifest(data_dir: str) -> tuple[bytes, dict[str, Any]]:
+    """Returns the content of the manifest's file, and the manifest."""
+    path = _manifest_path(data_dir)
     try:
-        with tf.io.gfile.GFile(path) as file:
-            manifest = json.load(file)
+        with tf.io.gfile.GFile(path, "rb") as file:
+            content = bytes(file.read())
+        manifest = json.loads(content)
         version = manifest["format_version"]
         if version == schema.FORMAT_VERSION:
             _check_manifest(manifest)
@@ -184,7 +218,7 @@ def _read_manifest(data_dir: str) -> dict[str, Any]:
             f"{path} has format version {version!r}, this code reads {schema.FORMAT_VERSION}; "
             "run data_prep with --force"
         )
-    return dict(manifest)
+    return content, dict(manifest)
 
 
 def _check_manifest(manifest: Any) -> None:
@@ -192,17 +226,47 @@ def _check_manifest(manifest: Any) -> None:
 
     It may be any of the errors that `_read_manifest` catches, such as KeyError or ValueError.
     """
-    manifest["source"]["kind"]
+    if not _is_text(manifest["source"]["kind"]):
+        raise ValueError(f"source.kind must be text, got {manifest['source']['kind']!r}")
     for split, entry in manifest["splits"].items():
+        _check_files(split, entry["files"])
         if entry["records"] != sum(file["records"] for file in entry["files"]):
             raise ValueError(f"{split} counts {entry['records']!r} records, its files do not")
-        for file in entry["files"]:
-            file["name"], file["bytes"]
-    if len(manifest["class_names"]) != schema.NUM_CLASSES:
-        raise ValueError(f"{len(manifest['class_names'])} class names")
+    names = manifest["class_names"]
+    if len(names) != schema.NUM_CLASSES or not all(map(_is_text, names)):
+        raise ValueError(f"class_names must be {schema.NUM_CLASSES} names, got {names!r}")
     for key in ("channel_mean", "channel_deviation"):
-        if len(manifest[key]) != schema.CHANNELS or not all(map(math.isfinite, manifest[key])):
-            raise ValueError(f"{key} must be {schema.CHANNELS} numbers, got {manifest[key]}")
+        numbers = manifest[key]
+        if len(numbers) != schema.CHANNELS or not all(map(_is_pixel_value, numbers)):
+            raise ValueError(
+                f"{key} must be {schema.CHANNELS} numbers from 0 to 255, got {numbers!r}"
+            )
+
+
+def _check_files(split: str, files: Any) -> None:
+    """Raises an error, as `_check_manifest` does, if the entries of a split's files are wrong."""
+    for file in files:
+        name = file["name"]
+        parsed = schema.parse_file_name(name)
+        if parsed is None or parsed[0] != split:
+            raise ValueError(f"{name!r} is no {split} file")
+        for key in ("records", "bytes"):
+            if not _is_count(file[key]):
+                raise ValueError(f"{key} of {name} must be a whole number, got {file[key]!r}")
+    if len({file["name"] for file in files}) != len(files):
+        raise ValueError(f"{split} names a file twice")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and is_utf8(value)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0  # True is an int, too.
+
+
+def _is_pixel_value(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value <= 255
 
 
 def _check_against_manifest(
@@ -240,14 +304,14 @@ def _size(path: str) -> int:
 
 
 @contextlib.contextmanager
-def _readable(path: str) -> Iterator[None]:
-    """Raises DataError for what TensorFlow says of a file that cannot be read."""
+def _readable(path: str, kind: str = "file") -> Iterator[None]:
+    """Raises DataError for what TensorFlow says of a file or folder that cannot be read."""
     try:
         yield
     except tf.errors.OpError as error:
         reason = error.message.rpartition("; ")[2]
         raise DataError(
-            f"{path} cannot be read: {reason}; make it a readable file, or run the data_prep "
+            f"{path} cannot be read: {reason}; make it a readable {kind}, or run the data_prep "
             "command again"
         ) from error
 

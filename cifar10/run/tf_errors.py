@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, TrainingError, UserError
-from cifar10.input.pipeline import BAD_RECORD
+from cifar10.input.pipeline import BAD_RECORD, REPLACED
 from cifar10.tf_internals import error_messages
 
 _DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -20,7 +20,7 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
     """Translates what a session or the writing of a file raises.
 
     Raises:
-      DataError: a record is damaged or does not follow the schema.
+      DataError: a record is damaged or does not follow the schema, or the records were replaced.
       UserError: disk space or memory is exhausted, a disk is read-only, or a checkpoint is damaged
         or of another model.
       TrainingError: the master does not begin a session.
@@ -57,12 +57,25 @@ def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
         )
     if error_messages.is_read_only_disk(message):
         return _disk_error(error_messages.reason(message))
+    if _were_replaced(message, config.data_place):
+        return DataError(
+            f"the records in {config.data_place} were replaced while they were read; when "
+            "data_prep has ended, run the same command again"
+        )
     broken_rule = error_messages.failed_assertion(message, BAD_RECORD)
     if broken_rule:
         return _data_error(config, broken_rule)
     if error_messages.is_not_an_example(message):
         return _data_error(config, "a record is not an image with a label")
     return None
+
+
+def _were_replaced(message: str, data_place: str) -> bool:
+    return (
+        REPLACED in message
+        or error_messages.is_other_number(message)
+        or error_messages.is_missing_file(message, data_place)
+    )
 
 
 def _disk_error(reason: str) -> UserError:

@@ -13,6 +13,7 @@ from typing import Optional
 _NOT_AN_EXAMPLE = re.compile(r"Could not parse example|Feature: \w+ \(data type|Key: \w+[.,]")
 _RESTORE_FAILED = re.compile(r"RestoreV2|Restoring from checkpoint failed")
 _MISSING_VARIABLE = re.compile(r"Key \S+ not found in checkpoint")
+_OTHER_NUMBER = re.compile(r"dataset was expected to contain \d+ elements but contained")
 _NO_SESSION = "Session was not ready after waiting"
 _FROM_SERVER = re.compile(r"From /job:\S+:")
 _AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
@@ -49,6 +50,17 @@ def failed_assertion(message: str, start: str) -> Optional[str]:
     if start not in message:
         return None
     return message[message.index(start) :].splitlines()[0].split("]")[0].strip()
+
+
+def is_other_number(message: str) -> bool:
+    """Returns whether a data set had more or fewer elements than it was said to have."""
+    return bool(_OTHER_NUMBER.search(message))
+
+
+def is_missing_file(message: str, folder: str) -> bool:
+    """Returns whether a file of this folder was to be read that is not there."""
+    start = re.escape(folder.rstrip("/"))
+    return bool(re.search(rf"(^|[\s}}]){start}/[^/;]+; No such file or directory", message))
 
 
 def reason(message: str) -> str:

@@ -95,6 +95,10 @@ def read(folder: Path) -> Optional[Manifest]:
     """
     path = folder / schema.MANIFEST_NAME
     try:
+        if path.exists() and not path.is_file():  # To open a named pipe would wait.
+            raise DamageError(
+                f"{path}: must be a regular file, or a link to one; rebuild with --force"
+            )
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None

@@ -56,6 +56,18 @@ def exclusive(folder: Path) -> Iterator[None]:
         yield
 
 
+def is_held(folder: Path) -> bool:
+    """Tells whether another process holds the lock of `folder` at this moment."""
+    try:
+        with (folder / LOCK_NAME).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # There is none, or this user may not read it.
+        return False
+    return False
+
+
 def start_staging(folder: Path) -> Path:
     """Returns an empty DIR/.building; removes what a killed run left in it."""
     staging = folder / STAGING_NAME

@@ -9,7 +9,7 @@ import numpy as np
 
 from cifar10 import schema
 from cifar10_program import DATA, started_as
-from data_prep.errors import DamageError, UsageError
+from data_prep.errors import DamageError, OutputError, UsageError
 from data_prep.folder import manifest as manifests
 from data_prep.folder import publish
 from data_prep.folder.manifest import Manifest
@@ -47,9 +47,26 @@ def verify(folder: Path) -> Report:
 
     Raises:
       UsageError: there is no such folder, or it has neither records nor a manifest.
+      OutputError: a conversion is replacing the records.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
+    _refuse_replaced(folder)
+    report = _examine(folder)
+    if report.damages:
+        _refuse_replaced(folder)
+    return report
+
+
+def _refuse_replaced(folder: Path) -> None:
+    # The marker comes first: to look at the lock could keep a conversion that starts from it.
+    if publish.is_incomplete(folder) and publish.is_held(folder):
+        raise OutputError(
+            f"{folder}: a conversion is replacing these records; wait for it, then verify again"
+        )
+
+
+def _examine(folder: Path) -> Report:
     names = publish.record_files(folder)
     if not names and not (folder / schema.MANIFEST_NAME).exists():
         raise UsageError(
@@ -65,31 +82,60 @@ def verify(folder: Path) -> Report:
         report.damages.append(str(error))
     sums = _scan_all(folder, names, report)
     report.damages += _mixed_shards(folder, names)
-    if report.manifest is not None:
+    if report.manifest is not None and sums is not None:
         report.damages += _statistics_damage(folder, report.manifest, sums)
     return report
 
 
-def _scan_all(folder: Path, names: list[str], report: Report) -> records.ChannelSums:
-    """Adds the content of every file to `report`; returns the channel sums of the train split."""
-    sums = records.ChannelSums()
+def _scan_all(folder: Path, names: list[str], report: Report) -> Optional[records.ChannelSums]:
+    """Adds the content of every file to `report`.
+
+    Returns:
+      The channel sums of the train split; None if a file of it is damaged.
+    """
+    sums, train_is_sound = records.ChannelSums(), True
     expected = {} if report.manifest is None else {f.name: f for f in report.manifest.files()}
     for name in sorted(set(names) | set(expected)):
-        if name not in names:
-            report.damages.append(f"{folder / name}: is in the manifest but not in the folder")
-            continue
         split, _, _ = schema.parse_file_name(name) or ("", 0, 0)
-        collector = _Collector(sums) if split == schema.TRAIN else None
-        scan = read.scan(folder / name, collector)
-        if collector is not None:
-            collector.flush()
-        report.records += scan.records
-        counts = report.label_counts.setdefault(split, [0] * schema.NUM_CLASSES)
-        report.label_counts[split] = [a + b for a, b in zip(counts, scan.label_counts)]
-        report.damages += scan.damages
-        if report.manifest is not None and not scan.damages:
-            report.damages += _differences(folder / name, scan, expected.get(name))
-    return sums
+        if name in names:
+            damages = _scan_file(folder / name, split, expected.get(name), report, sums)
+        else:
+            damages = [f"{folder / name}: is in the manifest but not in the folder"]
+        report.damages += damages
+        if damages and split == schema.TRAIN:
+            train_is_sound = False
+    return sums if train_is_sound else None
+
+
+def _scan_file(
+    path: Path,
+    split: str,
+    expected: Optional[Written],
+    report: Report,
+    sums: records.ChannelSums,
+) -> list[str]:
+    """Adds the records of a file to `report`, and those of the train split to `sums`.
+
+    Args:
+      path: path of the file.
+      split: its split.
+      expected: its entry in the manifest; None if there is none.
+      report: the report of its folder.
+      sums: the channel sums of the train split.
+
+    Returns:
+      Descriptions of the damage.
+    """
+    collector = _Collector(sums) if split == schema.TRAIN else None
+    scan = read.scan(path, collector)
+    if collector is not None:
+        collector.flush()
+    report.records += scan.records
+    counts = report.label_counts.setdefault(split, [0] * schema.NUM_CLASSES)
+    report.label_counts[split] = [a + b for a, b in zip(counts, scan.label_counts)]
+    if report.manifest is None or scan.damages:
+        return scan.damages
+    return _differences(path, scan, expected)
 
 
 class _Collector:
@@ -113,7 +159,7 @@ class _Collector:
 def _differences(path: Path, scan: read.Scan, expected: Optional[Written]) -> list[str]:
     """Returns how an undamaged file differs from its entry in the manifest; empty if it agrees."""
     if expected is None:
-        return [f"{path}: is not in the manifest; training would read it too"]
+        return [f"{path}: is not in the manifest; training leaves it out or refuses the folder"]
     if scan.records != expected.records:
         return [f"{path}: holds {scan.records} records, the manifest says {expected.records}"]
     if scan.sha256 != expected.sha256:

@@ -9,6 +9,7 @@ decides.
 import fcntl
 import os
 import random
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ from data_prep.sources.detect import file_sha256
 
 _BLOCK = 1 << 18
 _MAX_WRONG_FILES = 2
+# RFC 9110, section 8.8.3, in ASCII. A weak ETag, W/"...", does not promise the same bytes.
+_STRONG_ETAG = re.compile(r'"[!#-~]*"')
 # Status codes of temporary errors, after which the download is tried again.
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
@@ -37,7 +40,8 @@ class Patience:
     """How long a download keeps trying.
 
     Attributes:
-      attempts: number of attempts in a row without a new byte after which the download fails.
+      attempts: number of attempts in a row without a new byte after which the download fails, and
+        number of attempts, in a row or not, that lose bytes.
       first_delay_secs: delay after the first failed attempt, in seconds.
       longest_delay_secs: upper limit of the delay, in seconds, before the jitter.
       timeout_secs: seconds to wait for the connection, and for the next bytes.
@@ -88,15 +92,17 @@ def fetch(
     target = folder / archive.name
     url = _address(archive, mirror)
     folder.mkdir(parents=True, exist_ok=True)
+    if target.exists():  # The folder may be one that this user only reads.
+        _check_present(target, archive)
+        if not any(leftover.exists() for leftover in _leftovers(target)):
+            return target
     with _locked_part(target) as part:
-        if target.exists():
-            _check_present(target, archive)
-        else:
+        if not target.exists():
             _Fetcher(archive, url, part, patience or Patience()).run()
             publish.sync(part)
             os.replace(part, target)
             publish.sync(folder)
-        for leftover in (part, _etag_path(part)):
+        for leftover in _leftovers(target):
             leftover.unlink(missing_ok=True)
     return target
 
@@ -104,10 +110,18 @@ def fetch(
 def _address(archive: Archive, mirror: Optional[str]) -> str:
     if mirror is None:
         return archive.url
-    parts = urlsplit(mirror)
-    if parts.scheme not in ("https", "http") or not parts.netloc:
+    if not _is_http_url(mirror):
         raise UsageError(f"--url must be https://HOST/... or http://HOST/..., got {mirror!r}")
     return mirror + archive.name if mirror.endswith("/") else mirror
+
+
+def _is_http_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:  # It has a bracket too few, or a port that is no number up to 65535.
+        return False
+    return parts.scheme in ("https", "http") and bool(parts.hostname) and port != 0
 
 
 def _check_present(target: Path, archive: Archive) -> None:
@@ -119,13 +133,22 @@ def _check_present(target: Path, archive: Archive) -> None:
         )
 
 
+def _part_path(target: Path) -> Path:
+    return target.with_name(target.name + ".part")
+
+
 def _etag_path(part: Path) -> Path:
     return part.with_name(part.name + ".etag")
 
 
+def _leftovers(target: Path) -> tuple[Path, Path]:
+    part = _part_path(target)
+    return part, _etag_path(part)
+
+
 @contextmanager
 def _locked_part(target: Path) -> Iterator[Path]:
-    part = target.with_name(target.name + ".part")
+    part = _part_path(target)
     with part.open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,10 +167,10 @@ class _Fetcher:
         """Fills the part file with the bytes of the archive.
 
         Raises:
-          DownloadError: there were too many attempts without a new byte, or a final error, or the
-            server has another file.
+          DownloadError: there were too many attempts without a new byte, too many that lost bytes,
+            or a final error, or the server has another file.
         """
-        failures = wrong_files = 0
+        failures = losses = wrong_files = 0
         meter = Meter(self._archive.name, self._archive.bytes)
         with meter, requests.Session() as session:
             while True:
@@ -158,6 +181,8 @@ class _Fetcher:
                     wrong = self._wrong_digest()
                 except _Retry as error:
                     failures = 0 if self._size() > before else failures + 1
+                    losses += self._size() < before
+                    self._check_losses(error, losses)
                     self._wait(error, failures, meter)
                     continue
                 if wrong is None:
@@ -170,6 +195,14 @@ class _Fetcher:
                         f"{self._archive.sha256}, is {wrong}; try another --url"
                     )
                 meter.say("the SHA-256 is wrong; starting again from the first byte")
+
+    def _check_losses(self, error: _Retry, losses: int) -> None:
+        # A page in place of the file arrives and is thrown away in turn, each time with new bytes.
+        if losses >= self._patience.attempts:
+            raise DownloadError(
+                f"{self._url}: {error}; gave up after {losses} attempts that lost what was "
+                "fetched; try another --url"
+            )
 
     def _wait(self, error: _Retry, failures: int, meter: Meter) -> None:
         if failures >= self._patience.attempts:
@@ -225,8 +258,9 @@ class _Fetcher:
         size, etag_path = self._size(), _etag_path(self._part)
         if size:
             headers["Range"] = f"bytes={size}-"
-            if etag_path.exists():
-                headers["If-Range"] = etag_path.read_text()
+            etag = etag_path.read_text("latin-1") if etag_path.exists() else ""
+            if _STRONG_ETAG.fullmatch(etag):  # What a disk or a person damaged is left out.
+                headers["If-Range"] = etag
         return headers
 
     def _check_status(self, response: requests.Response) -> None:
@@ -236,7 +270,7 @@ class _Fetcher:
             raise _Retry("the server has no such range; starting again from the first byte")
         if status in _PASSING:
             asked = response.headers.get("Retry-After", "")
-            wait = min(float(asked), 60.0) if asked.isdigit() else 0.0
+            wait = min(float(asked), 60.0) if asked.isdecimal() else 0.0
             raise _Retry(f"the server answers {status} {response.reason}", wait)
         if status not in (200, 206):
             raise DownloadError(
@@ -246,7 +280,7 @@ class _Fetcher:
     def _start(self, response: requests.Response) -> int:
         """Returns the position in the file at which the answer begins, and keeps its ETag."""
         etag = response.headers.get("ETag", "")
-        if etag and not etag.startswith("W/"):  # A weak ETag does not promise the same bytes.
+        if _STRONG_ETAG.fullmatch(etag):
             _etag_path(self._part).write_text(etag)
         else:
             _etag_path(self._part).unlink(missing_ok=True)

@@ -25,7 +25,7 @@ _WORTH_PROCESSES = 8
 RESIZE_ADVICE = f"--resize {'|'.join(schema.RESIZES)} takes images of any size"
 
 _Batch = list[tuple[str, bytes]]
-_Answer = Union[bytes, SourceError]
+_Answer = Union[bytes, SourceError, MemoryError]
 
 
 def decode_all(files: Iterator[tuple[str, bytes]], resize: Optional[str] = None) -> Iterator[bytes]:
@@ -91,7 +91,7 @@ def _batches(files: Iterator[tuple[str, bytes]]) -> Iterator[_Batch]:
 
 
 def _images(answer: _Answer) -> Iterator[bytes]:
-    if isinstance(answer, SourceError):
+    if isinstance(answer, (SourceError, MemoryError)):
         raise answer
     for start in range(0, len(answer), schema.IMAGE_BYTES):
         yield answer[start : start + schema.IMAGE_BYTES]
@@ -110,7 +110,7 @@ def _serve(connection: Connection, resize: Optional[str]) -> None:
 
 
 def decode_batch(batch: _Batch, resize: Optional[str] = None) -> _Answer:
-    """Decodes a batch; returns the images' bytes, concatenated, or the error of the first bad file.
+    """Decodes a batch; returns the images' bytes, concatenated, or the first error.
 
     Args:
       batch: (name, content) of each file.
@@ -118,7 +118,7 @@ def decode_batch(batch: _Batch, resize: Optional[str] = None) -> _Answer:
     """
     try:
         return b"".join(decode(data, name, resize) for name, data in batch)
-    except SourceError as error:
+    except (SourceError, MemoryError) as error:
         return error
 
 

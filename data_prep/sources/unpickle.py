@@ -89,6 +89,8 @@ def load(data: bytes, name: str) -> dict[bytes, Any]:
     try:
         _refuse_excess(data)
         value = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+    except MemoryError:
+        raise
     except Exception as error:  # A damaged pickle can raise almost any exception.
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise SourceError(f"{name}: not a readable CIFAR-10 batch: {reason}") from error

@@ -53,7 +53,8 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
     """Reads every record of a file and checks framing, CRCs, features and label.
 
     Damage is listed in the result, not raised. After a record with damaged content, reading goes on
-    with the next one; after a damaged length it ends, since no further record can be found.
+    with the next one; after a damaged length it ends, since no further record can be found. It also
+    ends after `MAX_DAMAGES` damaged records; the last description says so.
 
     Args:
       path: path of the file.
@@ -61,6 +62,9 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
         undamaged record.
     """
     result = Scan(path)
+    if not path.is_file():  # To open a named pipe would wait for its other end.
+        result.damages.append(f"{path}: must be a regular file, or a link to one")
+        return result
     digest = hashlib.sha256()
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -83,6 +87,11 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
                 result.damages.append(f"{where}: {error}")
             result.records += 1
             result.bytes += len(header) + len(payload) + len(footer)
+    if result.bytes < size and len(result.damages) >= MAX_DAMAGES:
+        result.damages.append(
+            f"{path}: gave up after {MAX_DAMAGES} damaged records; the rest was neither read nor "
+            "counted"
+        )
     if result.bytes == size:
         result.sha256 = digest.hexdigest()
     return result

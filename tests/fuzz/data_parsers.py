@@ -103,8 +103,8 @@ def _decode_and_resize(data: bytes, _: Path) -> None:
         _check_answer(decoder.decode_batch([("x.png", data)], resize))
 
 
-def _check_answer(answer: Union[bytes, SourceError]) -> None:
-    if isinstance(answer, SourceError):
+def _check_answer(answer: Union[bytes, SourceError, MemoryError]) -> None:
+    if isinstance(answer, (SourceError, MemoryError)):
         raise answer
     assert len(answer) == 3072
 

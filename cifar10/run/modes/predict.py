@@ -100,7 +100,8 @@ def read_image(path: str, resize: str) -> image_file.Decoded:
       resize: how an image of another size is brought to 32x32, a value of `schema.RESIZES`.
 
     Raises:
-      UserError: the file cannot be read, is larger than 64 MiB, or is no image that can be used.
+      UserError: the file cannot be read, is larger than 64 MiB, is no image that can be used, or
+        there is too little memory to decode it.
     """
     if not is_utf8(path):
         raise UserError(f"{path} cannot be read: its name is no UTF-8; rename it")
@@ -115,6 +116,8 @@ def read_image(path: str, resize: str) -> image_file.Decoded:
         return image_file.decode(data, resize)
     except image_file.ImageFileError as error:
         raise UserError(f"{path}: {error}") from error
+    except MemoryError as error:
+        raise UserError(f"{path}: out of memory; free some, or make the image smaller") from error
 
 
 class _Reading:

@@ -1,22 +1,38 @@
 """A data folder is understood, or refused in one line that names file, rule and way out."""
 
+import functools
 import json
+import operator
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any, Callable
 
+import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError
-from cifar10.input.pipeline import evaluation_batches
-from cifar10.input.records import CIFAR10_DEVIATION, CIFAR10_MEAN, count_records, open_records
+from cifar10.input.pipeline import (
+    TrainInput,
+    evaluation_batches,
+    load_split,
+    training_batches,
+)
+from cifar10.input.records import (
+    CIFAR10_DEVIATION,
+    CIFAR10_MEAN,
+    RecordSet,
+    count_records,
+    open_records,
+)
 from cifar10.run import tf_errors
+from data_prep import cli
 from tests.cifar10 import record_files
 
 IMAGE = bytes(3072)
@@ -89,6 +105,16 @@ def test_records_are_known_by_their_files(prepared_data, tutorial_data):
     ]
 
 
+def test_a_file_that_the_manifest_does_not_list_is_left_out(prepared_data, tmp_path):
+    source = prepared_data.parent / "cifar-10-batches-py"
+    words = ["--source", str(source), "--out", str(tmp_path), "--validation-size", "0"]
+    assert cli.main(words) == 0
+    alone = open_records(str(tmp_path))
+    assert sorted(alone.fingerprints()) == ["train"]
+    shutil.copy(tmp_path / "eval.tfrecords", tmp_path / "validation.tfrecords")
+    assert open_records(str(tmp_path)) == alone
+
+
 def test_the_records_there_are_count_not_the_published_number(tmp_path):
     # The tutorial wrote 40,000 training records and believed in 45,000.
     record_files.write_numbered(tmp_path, "train", 40)
@@ -137,6 +163,21 @@ def test_a_folder_without_records_is_refused(tmp_path):
 def test_a_file_in_place_of_the_folder_is_refused(tutorial_data):
     path = tutorial_data / "train.tfrecords"
     assert refusal(path).startswith(f"no records in {path}; ")
+
+
+def test_a_folder_of_an_unknown_scheme_is_refused():
+    assert refusal("nothing://folder") == (
+        "nothing://folder cannot be read: File system scheme 'nothing' not implemented (file: "
+        "'nothing://folder'); make it a readable folder, or run the data_prep command again"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_file_whose_name_is_no_utf8_does_no_harm(copy, scheme):
+    (copy / os.fsdecode(b"a\xff")).touch()
+    assert open_records(f"{scheme}{copy}").counts == {"train": 90, "validation": 10, "eval": 20}
+    (copy / "INCOMPLETE").touch()
+    assert "are half-written" in refusal(f"{scheme}{copy}")
 
 
 def test_a_half_written_folder_is_refused(copy):
@@ -235,6 +276,42 @@ def test_a_manifest_that_data_prep_did_not_write_is_refused(copy, damage):
     assert message.endswith("); run data_prep with --force")
 
 
+ODD_VALUES = [
+    None, True, 0, -1, 1.5, float("inf"), float("nan"), 10**400, "", "x", "\ud800", [], ["x"], {},
+    {"x": 1},
+]  # fmt: skip
+
+
+def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
+    """Yields the keys and indices that lead to each value in a JSON document."""
+    yield before
+    if isinstance(value, (dict, list)):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], *before, key)
+
+
+def test_odd_values_anywhere_in_a_manifest_are_read_or_refused_in_one_line(copy):
+    path = copy / "manifest.json"
+    text, messages = path.read_text(), []
+    for place in places(json.loads(text)):
+        for value in ODD_VALUES:
+            holder = {"manifest": json.loads(text)}
+            parent = functools.reduce(operator.getitem, ("manifest", *place)[:-1], holder)
+            parent[("manifest", *place)[-1]] = value
+            path.write_text(json.dumps(holder["manifest"]))
+            try:
+                records = open_records(str(copy))
+            except DataError as error:
+                messages.append(str(error))
+                continue
+            assert records.counts == {"train": 90, "validation": 10, "eval": 20}, (place, value)
+            assert len(records.fingerprints()["train"]) == 2
+            assert len([name.encode() for name in records.manifest["class_names"]]) == 10
+            assert np.isfinite([records.channel_mean, records.channel_deviation]).all()
+    assert len(messages) > 500
+    assert [message for message in messages if "\n" in message] == []
+
+
 def test_a_manifest_of_a_later_format_is_refused_whatever_else_it_holds(copy):
     path = copy / "manifest.json"
     path.write_text('{"format_version": 2, "shards": {}}')
@@ -300,12 +377,32 @@ def test_a_file_without_permission_is_named(prepared_data, root, with_manifest):
             (copy / "manifest.json").unlink()
         path = copy / "validation.tfrecords"
         path.chmod(0)
-        words = [sys.executable, "-c", AS_NOBODY, str(copy)]
-        done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
-    assert done.stdout == (
+        message = refusal_of_nobody(copy, root)
+    assert message == (
         f"{path} cannot be read: Permission denied; make it a readable file, or run the data_prep "
         "command again\n"
     )
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["itself", "the folder above it"])
+def test_a_folder_without_permission_is_not_taken_for_an_empty_one(prepared_data, root, inside):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become a user who may not read the folder")
+    with tempfile.TemporaryDirectory() as locked:  # Only its owner may enter it.
+        folder = pathlib.Path(locked, "data") if inside else pathlib.Path(locked)
+        shutil.copytree(prepared_data, folder, dirs_exist_ok=True)
+        pathlib.Path(locked).chmod(0o700)
+        message = refusal_of_nobody(folder, root)
+    assert message == (
+        f"{folder} cannot be read: Permission denied; make it a readable folder, or run the "
+        "data_prep command again\n"
+    )
+
+
+def refusal_of_nobody(folder: pathlib.Path, root: pathlib.Path) -> str:
+    words = [sys.executable, "-c", AS_NOBODY, str(folder)]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout
 
 
 def two_labels() -> bytes:
@@ -369,12 +466,64 @@ def test_a_flipped_bit_is_one_clear_line(tmp_path):
 
 
 def error_while_reading(folder: pathlib.Path) -> str:
-    records = open_records(str(folder))
-    config = TrainConfig(data_dir=str(folder))
+    return error_of(
+        open_records(str(folder)), lambda records: evaluation_batches(records, "eval", 2)
+    )
+
+
+def error_of(records: RecordSet, reading: Callable[[RecordSet], Any]) -> str:
+    config = TrainConfig(data_dir=records.data_dir)
     with tf.Graph().as_default(), tf.Session() as session:
-        data = tf.data.make_initializable_iterator(evaluation_batches(records, "eval", 2))
+        data = tf.data.make_initializable_iterator(reading(records))
         batch = data.get_next()
         session.run(data.initializer)
         with pytest.raises(DataError) as refused, tf_errors.clear_errors(config):
-            session.run(batch)
+            run_to_end(session, batch)
     return str(refused.value)
+
+
+def run_to_end(session: tf.Session, batch: Any) -> None:
+    for _ in range(600):  # Training has no end.
+        session.run(batch)
+
+
+READINGS = {
+    "load": lambda records: load_split(records, "train"),
+    "train": lambda records: training_batches(records, TrainInput(5, seed=1)),
+    "evaluate": lambda records: evaluation_batches(records, "train", 30),
+}
+
+
+def replaced(folder: pathlib.Path) -> str:
+    return (
+        f"the records in {folder} were replaced while they were read; when data_prep has ended, "
+        "run the same command again"
+    )
+
+
+@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())
+def test_records_of_a_conversion_that_ends_meanwhile_are_refused(prepared_data, copy, reading):
+    records = open_records(str(copy))
+    words = ["--source", str(prepared_data.parent / "cifar-10-batches-py"), "--out", str(copy)]
+    assert cli.main([*words, "--shards", "2", "--seed", "1"]) == 0
+    assert open_records(str(copy)).counts == records.counts
+    assert error_of(records, reading) == replaced(copy)
+
+
+@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())
+def test_records_that_a_conversion_replaces_meanwhile_are_refused(copy, reading):
+    records = open_records(str(copy))
+    (copy / "manifest.json").unlink()
+    assert error_of(records, reading) == replaced(copy)
+    (copy / "train-00001-of-00002.tfrecords").unlink()
+    assert error_of(records, reading) == replaced(copy)
+
+
+# As many records as are parsed at once, and then some; a batch of these ends where the file did.
+@pytest.mark.parametrize("number", [2048, 2047, 1])
+@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())
+def test_another_number_of_records_than_before_is_refused(tmp_path, number, reading):
+    record_files.write_numbered(tmp_path, "train", 1024)
+    records = open_records(str(tmp_path))
+    record_files.write_numbered(tmp_path, "train", number)
+    assert error_of(records, reading) == replaced(tmp_path)

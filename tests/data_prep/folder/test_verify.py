@@ -1,13 +1,14 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from data_prep import cli
-from data_prep.folder import verify
+from data_prep.folder import publish, verify
 from data_prep.tfrecord import write
 
 RECORD = 3126
@@ -44,6 +45,22 @@ def test_verify_names_the_record_with_a_wrong_crc(
     output = _verify(out, capsys)
     assert "train.tfrecords: record 17 (byte 53142): the CRC of its content is wrong" in output
     assert "train.tfrecords: record 60 (byte 187560): the CRC of its content is wrong" in output
+
+
+@pytest.mark.parametrize("change", ["flip", "cut", "remove"])
+def test_verify_does_not_blame_the_manifest_for_damaged_records(
+    change: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = out / "train.tfrecords"
+    if change == "flip":
+        _flip(path, 17 * RECORD + 500)
+    elif change == "cut":
+        os.truncate(path, 80 * RECORD)
+    else:
+        path.unlink()
+    output = _verify(out, capsys)
+    assert f"{out}: 1 faults." in output
+    assert "channel_mean" not in output
 
 
 def test_verify_names_the_record_with_a_wrong_length(
@@ -96,8 +113,47 @@ def test_verify_names_missing_and_extra_files(
     (out / "eval.tfrecords").rename(out / "eval-00000-of-00002.tfrecords")
     output = _verify(out, capsys)
     assert "eval.tfrecords: is in the manifest but not in the folder" in output
-    assert "eval-00000-of-00002.tfrecords: is not in the manifest" in output
+    assert (
+        "eval-00000-of-00002.tfrecords: is not in the manifest; training leaves it out or refuses "
+        "the folder\n"
+    ) in output
     assert "eval has 1 of 2 shards" in output
+
+
+def _make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _make_dangling_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/nowhere/file")
+
+
+@pytest.mark.parametrize("change", [_make_pipe, _make_folder])
+@pytest.mark.parametrize("name", ["eval.tfrecords", "manifest.json"])
+def test_what_is_no_regular_file_is_damage_and_not_waited_for(
+    name: str, change: Callable[[Path], None], out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(out / name)
+    output = _verify(out, capsys)
+    assert f"DAMAGE {out / name}: must be a regular file, or a link to one" in output
+    assert f"{out}: 1 faults." in output
+
+
+def test_a_link_to_a_file_of_records_is_read_and_one_to_nothing_is_damage(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = (out / "eval.tfrecords").rename(tmp_path / "elsewhere")
+    (out / "eval.tfrecords").symlink_to(path)
+    assert cli.main(["verify", str(out)]) == 0
+    _make_dangling_link(out / "eval.tfrecords")
+    assert "eval.tfrecords: must be a regular file, or a link to one" in _verify(out, capsys)
 
 
 def _edit(out: Path, key: str, value: Any) -> None:
@@ -138,6 +194,40 @@ def test_verify_refuses_a_folder_that_was_cut_off(
     assert "INCOMPLETE: a build did not finish" in _verify(out, capsys)
 
 
+def test_verify_does_not_take_a_conversion_at_work_for_one_that_was_cut_off(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (out / "INCOMPLETE").touch()
+    with publish.exclusive(out):
+        assert cli.main(["verify", str(out)]) == 1
+        assert capsys.readouterr() == (
+            "",
+            f"error: {out}: a conversion is replacing these records; wait for it, then verify "
+            "again\n",
+        )
+    assert "INCOMPLETE: a build did not finish" in _verify(out, capsys)
+    (out / "INCOMPLETE").unlink()
+    with publish.exclusive(out):  # While it reads its source, the old records are whole.
+        assert cli.main(["verify", str(out)]) == 0
+
+
+def test_verify_notices_a_conversion_that_begins_to_replace_the_records_meanwhile(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list_files = publish.record_files
+
+    def list_then_replace(folder: Path) -> list[str]:
+        names = list_files(folder)
+        (folder / "INCOMPLETE").touch()
+        (folder / "eval.tfrecords").unlink()
+        return names
+
+    monkeypatch.setattr(publish, "record_files", list_then_replace)
+    with publish.exclusive(out):
+        assert cli.main(["verify", str(out)]) == 1
+    assert "a conversion is replacing these records" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_verify_checks_tensorflows_files_without_a_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -174,3 +264,20 @@ def test_damage_is_listed_file_by_file_up_to_a_bound(tmp_path: Path) -> None:
     report = verify.verify(tmp_path)
     assert len(report.damages) == 1
     assert "what follows cannot be read" in report.damages[0]
+
+
+def test_verify_says_that_it_gives_up_on_a_file(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = out / "train.tfrecords"
+    for record in range(21):
+        _flip(path, record * RECORD + 500)
+    output = _verify(out, capsys)
+    given_up = (
+        f"DAMAGE {path}: gave up after 20 damaged records; the rest was neither read nor counted\n"
+    )
+    assert f"{path}: record 19 (" in output
+    assert f"{path}: record 20 (" not in output
+    assert given_up in output
+    os.truncate(path, 20 * RECORD)
+    assert given_up not in _verify(out, capsys)

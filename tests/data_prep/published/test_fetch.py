@@ -3,7 +3,9 @@
 import dataclasses
 import hashlib
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,6 +36,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:  # noqa: N802
         self.server.seen.append((self.path, self.headers.get("Range")))
+        self.server.times.append(time.monotonic())
+        self.server.conditions.append(self.headers.get("If-Range"))
         behaviour = self.server.script.pop(0) if self.server.script else honest
         behaviour(self)
 
@@ -64,6 +68,8 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.seen: list[tuple[str, Optional[str]]] = []
+        self.conditions: list[Optional[str]] = []
+        self.times: list[float] = []
         self.script: list[Behaviour] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}/"
         self.archive = Archive(
@@ -74,10 +80,12 @@ class Server(ThreadingHTTPServer):
         )
 
 
-def _range(handler: Handler, length: Optional[int] = None, cut: Optional[int] = None) -> None:
+def _range(
+    handler: Handler, length: Optional[int] = None, cut: Optional[int] = None, etag: str = ETAG
+) -> None:
     start = handler.start()
     body = CONTENT[start:]
-    fields = {"ETag": ETAG}
+    fields = {"ETag": etag}
     if start:
         fields["Content-Range"] = f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}"
     declared = len(body) if length is None else length
@@ -89,8 +97,8 @@ def honest(handler: Handler) -> None:
     _range(handler)
 
 
-def drop(handler: Handler) -> None:
-    _range(handler, cut=300_000)
+def drop(handler: Handler, etag: str = ETAG) -> None:
+    _range(handler, cut=300_000, etag=etag)
     handler.close_connection = True
     handler.wfile.flush()
     handler.connection.shutdown(socket.SHUT_RDWR)
@@ -121,6 +129,15 @@ def wrong_file(handler: Handler) -> None:
 
 def login_page(handler: Handler) -> None:
     handler.reply(200, b"<html>Please accept the terms of this network</html>", {})
+
+
+def page_with_ranges(handler: Handler) -> None:
+    """Serves a page as a static server does: with an ETag, and no bytes after its end."""
+    page = b"<html>Index of /mirror</html>"
+    if handler.headers.get("Range") == f"bytes={len(page)}-":
+        handler.reply(416, b"", {"Content-Range": f"bytes */{len(page)}"})
+    else:
+        handler.reply(200, page, {"ETag": '"page"', "Accept-Ranges": "bytes"})
 
 
 def ignores_range(handler: Handler) -> None:
@@ -199,6 +216,7 @@ def test_attempts_are_counted_in_a_row_without_progress(server: Server, tmp_path
         wrong_file,
         calls_it_an_encoding,
         status(429, **{"Retry-After": "0"}),
+        status(429, **{"Retry-After": "\xb2"}),
         status(500),
         status(301, Location="/moved"),
     ],
@@ -230,6 +248,29 @@ def test_a_killed_download_goes_on_where_it_stopped(server: Server, tmp_path: Pa
     assert server.seen == [("/cifar-10-python.tar.gz", "bytes=700000-")]
 
 
+@pytest.mark.parametrize(
+    "damage", [b"", b"\xff\xfe", b'\n"one"', b'"one"\r\nX: 1', b"one", b'W/"one"', b'"\xe9"']
+)
+def test_an_etag_that_is_damaged_on_the_disk_is_left_out(
+    damage: bytes, server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "cifar-10-python.tar.gz.part").write_bytes(CONTENT[:700_000])
+    (tmp_path / "cifar-10-python.tar.gz.part.etag").write_bytes(damage)
+    _assert_whole(_fetch(server, tmp_path))
+    assert server.seen == [("/cifar-10-python.tar.gz", "bytes=700000-")]
+    assert server.conditions == [None]
+
+
+@pytest.mark.parametrize("etag", ['W/"one"', "one", '"\xe9"'])
+def test_only_a_strong_etag_of_the_server_is_a_condition(
+    etag: str, server: Server, tmp_path: Path
+) -> None:
+    server.script = [lambda handler: drop(handler, etag), drop]
+    _assert_whole(_fetch(server, tmp_path))
+    assert [asked for _, asked in server.seen] == [None, "bytes=300000-", "bytes=600000-"]
+    assert server.conditions == [None, None, ETAG]
+
+
 def test_a_part_that_is_not_of_this_file_is_thrown_away(server: Server, tmp_path: Path) -> None:
     (tmp_path / "cifar-10-python.tar.gz.part").write_bytes(b"\0" * 2_000_000)
     _assert_whole(_fetch(server, tmp_path))
@@ -248,6 +289,19 @@ def test_a_page_instead_of_the_file_is_refused(server: Server, tmp_path: Path) -
     with pytest.raises(DownloadError):
         _fetch(server, tmp_path)
     assert not (tmp_path / "cifar-10-python.tar.gz").exists()
+
+
+def test_a_page_of_a_server_that_knows_ranges_is_refused(server: Server, tmp_path: Path) -> None:
+    server.script = [page_with_ranges] * 20
+    with pytest.raises(DownloadError, match="after 3 attempts that lost .*; try another --url"):
+        _fetch(server, tmp_path)
+    assert [asked for _, asked in server.seen] == [None, "bytes=29-"] * 3
+
+
+def test_the_client_waits_as_long_as_the_server_asks(server: Server, tmp_path: Path) -> None:
+    server.script = [status(503, **{"Retry-After": "1"}), status(429, **{"Retry-After": "soon"})]
+    _assert_whole(_fetch(server, tmp_path))
+    assert server.times[1] - server.times[0] >= 1.0
 
 
 @pytest.mark.parametrize("code", [403, 404, 410])
@@ -279,7 +333,19 @@ def test_a_mirror_is_a_folder_or_a_file(path: str, server: Server, tmp_path: Pat
     assert server.seen[0][0] == f"/{wanted}"
 
 
-@pytest.mark.parametrize("mirror", ["ftp://host/", "/some/file", "http://"])
+@pytest.mark.parametrize(
+    "mirror",
+    [
+        "ftp://host/",
+        "/some/file",
+        "http://",
+        "http://:80/",
+        "http://[::1/",
+        "http://host:99999/",
+        "http://host:0/",
+        "http://host:port/",
+    ],
+)
 def test_a_mirror_must_be_a_url(mirror: str, server: Server, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--url must be https://HOST/"):
         _fetch(server, tmp_path, mirror)
@@ -291,6 +357,29 @@ def test_another_file_of_that_name_is_kept(server: Server, tmp_path: Path) -> No
     with pytest.raises(DownloadError, match="is there, but is not the published archive"):
         _fetch(server, tmp_path)
     assert path.read_bytes() == b"mine"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_archive_in_a_folder_that_cannot_be_written_to_is_taken(
+    server: Server, small_disk: Path
+) -> None:
+    archive = dataclasses.replace(
+        server.archive, bytes=5, sha256=hashlib.sha256(b"whole").hexdigest()
+    )
+    (small_disk / archive.name).write_bytes(b"whole")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert fetch.fetch(archive, small_disk) == small_disk / archive.name
+    assert server.seen == []
+
+
+def test_what_a_killed_run_left_beside_the_archive_is_removed(
+    server: Server, tmp_path: Path
+) -> None:
+    path = _fetch(server, tmp_path)
+    (tmp_path / "cifar-10-python.tar.gz.part.etag").write_text(ETAG)
+    _assert_whole(_fetch(server, tmp_path))
+    assert len(server.seen) == 1
+    assert path.exists()
 
 
 def test_two_downloads_of_one_file_are_one_too_many(server: Server, tmp_path: Path) -> None:
