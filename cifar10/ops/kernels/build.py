@@ -4,7 +4,8 @@
 
 The library contains code for AVX2, AVX-512 and AVX512-BF16 and chooses when it runs, so that all
 x86-64 machines that share this folder can use it. The file is replaced atomically, so several
-processes may build at the same time. CXX names a compiler; the default is the first of c++, g++ and
+processes may build at the same time. A library that was cut off, as by a full disk, is compiled
+anew. CXX names a compiler; the default is the first of c++, g++ and
 clang++ on PATH.
 """
 
@@ -57,7 +58,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("--anew", action="store_true", help="even if the library is there")
     anew = parser.parse_args(argv).anew
-    if library.path().exists() and not anew:
+    if not anew and library.is_whole():
         return 0
     impossible = library.why_impossible(cpu_flags())
     if impossible:
@@ -105,6 +106,8 @@ def _build(compiler: str, path: pathlib.Path) -> None:
     native_log.silence()
     import tensorflow as tf2  # Imported here because it takes seconds to load.
 
+    from cifar10.host import files
+
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_PART, dir=path.parent) as folder:
         headers = [f"-I{library.SOURCE_DIR}", *tf2.sysconfig.get_compile_flags()]
@@ -114,7 +117,9 @@ def _build(compiler: str, path: pathlib.Path) -> None:
             _run([compiler, *headers, *flags, *_FLAGS, "-c", source, "-o", objects[-1]])
         linked = os.path.join(folder, path.name)
         _run([compiler, "-shared", *objects, *tf2.sysconfig.get_link_flags(), "-o", linked])
+        files.sync(linked)
         os.replace(linked, path)
+        files.sync(str(path.parent))
     _remove_old(path)
 
 

@@ -19,11 +19,13 @@ from cifar10.ops import convolution
 from cifar10.ops.kernels import build, library
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
+from tests import failing_disk
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 
 SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
 RANDOM = np.random.default_rng(7)
+COMPILED = library.path()
 ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 needs_pairs = pytest.mark.skipif(
     "avx512_bf16" not in cpu_flags() or "ONEDNN_MAX_CPU_ISA" in os.environ,
@@ -624,6 +626,53 @@ def test_a_damaged_library_says_how_to_mend_it(elsewhere, monkeypatch):
     assert reason.endswith("(python -m cifar10.ops.kernels.build --anew)")
 
 
+_WHY_NOT = """
+import pathlib, sys
+from cifar10.ops.kernels import library
+library.why_impossible = lambda flags: None
+library.path = lambda: pathlib.Path(sys.argv[1])
+print(library.why_not(frozenset()))
+"""
+
+
+def why_not_in_a_process(root: pathlib.Path, path: pathlib.Path) -> str:
+    """What `why_not` says of a library at a path to a process of its own."""
+    words = [sys.executable, "-c", _WHY_NOT, str(path)]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    return done.stdout.strip()
+
+
+# A part of the header, the header alone, and parts of all sizes of what the header promises.
+@pytest.mark.parametrize("share", [0.0, 5e-5, 1e-4, 1.7e-3, 0.3, 0.65, 0.99, "all but a byte"])
+def test_a_library_that_was_cut_off_is_refused_and_compiled_anew(
+    compiled, root, elsewhere, monkeypatch, share
+):
+    content = COMPILED.read_bytes()
+    size = len(content) - 1 if isinstance(share, str) else int(len(content) * share)
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(content[:size])
+    assert why_not_in_a_process(root, elsewhere) == (
+        f"{elsewhere} cannot be loaded: the file is cut off or is no library "
+        "(python -m cifar10.ops.kernels.build --anew)"
+    )
+    monkeypatch.setenv("CXX", "false")
+    assert build.main([]) == 1  # It compiles.
+
+
+def test_a_whole_library_is_loaded_from_wherever_it_lies(compiled, root, elsewhere):
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(COMPILED.read_bytes())
+    assert why_not_in_a_process(root, elsewhere) == "None"
+
+
+def test_a_new_library_reaches_the_disk_before_its_name_does(elsewhere, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path))
+    with failing_disk.every_rename_is_synced() as renamed:
+        assert build.main([]) == 0
+    assert renamed == [str(elsewhere)]
+
+
 def test_other_sources_make_another_library(tmp_path, monkeypatch):
     for source in library.SOURCE_DIR.glob("*.*"):
         (tmp_path / source.name).write_bytes(source.read_bytes())
@@ -685,11 +734,16 @@ def test_other_errors_are_not_blamed_on_permissions(elsewhere, monkeypatch, caps
     )
 
 
-def test_a_build_removes_what_is_older_than_a_day(elsewhere, tmp_path, monkeypatch):
-    compiler = tmp_path / "fake"
+def fake_compiler(folder: pathlib.Path) -> str:
+    """The path of a compiler whose output is a word."""
+    compiler = folder / "fake"
     compiler.write_text('#!/bin/sh\nfor output; do :; done\necho compiled > "$output"\n')
     compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+    return str(compiler)
+
+
+def test_a_build_removes_what_is_older_than_a_day(elsewhere, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path))
     folder = elsewhere.parent
     for name in ("kernels-1.so", "kernels-2.so", "part-1/0.o", "part-2/0.o", "notes.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -703,12 +757,13 @@ def test_a_build_removes_what_is_older_than_a_day(elsewhere, tmp_path, monkeypat
 
 
 def test_what_is_there_is_not_compiled_again_unless_asked(elsewhere, monkeypatch, capsys):
+    built_before = pathlib.Path(sys.executable).read_bytes()  # A whole ELF file.
     elsewhere.parent.mkdir()
-    elsewhere.write_bytes(b"built before")
+    elsewhere.write_bytes(built_before)
     assert build.main([]) == 0
     monkeypatch.setenv("CXX", "false")
     assert build.main(["--anew"]) == 1
-    assert elsewhere.read_bytes() == b"built before"
+    assert elsewhere.read_bytes() == built_before
 
 
 def test_a_machine_that_cannot_use_them_does_not_compile_them(elsewhere, monkeypatch, capsys):
