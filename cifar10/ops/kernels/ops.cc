@@ -144,14 +144,23 @@ tensorflow::thread::ThreadPool* PoolOf(OpKernelContext* context) {
   return context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
-// Tile rows, in as many parts as there are threads, and memory for each part.
+// Calls function(begin, end) for parts of the filters: those of inputs from kInputs * `begin` to
+// kInputs * `end`, at all points, of which each takes so many cycles.
+template <typename Function>
+void ShareInputs(OpKernelContext* context, const Shape& shape, int64_t cycles,
+                 const Function& function) noexcept {
+  PoolOf(context)->ParallelFor(shape.inputs / kInputs,
+                               kInputs * shape.filters * shape.Points() * cycles, function);
+}
+
+// Tile rows, in as many parts as there are threads, but at most so many, and memory for each part.
 class Parts {
  public:
-  Status Make(OpKernelContext* context, const Shape& shape, int64_t floats) {
+  Status Make(OpKernelContext* context, const Shape& shape, int64_t most, int64_t floats) {
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
     pool_ = workers.workers;
     rows_ = shape.TileRows();
-    count_ = std::max<int64_t>(1, std::min<int64_t>(workers.num_threads, rows_));
+    count_ = std::max<int64_t>(1, std::min<int64_t>(workers.num_threads, most));
     each_ = (floats + 15) / 16 * 16;
     return context->allocate_temp(tensorflow::DT_FLOAT, {count_, each_}, &memory_);
   }
@@ -235,14 +244,10 @@ void Convolve(OpKernelContext* context, Shape shape, bool transposes, bool pairs
       context, context->allocate_temp(tensorflow::DT_FLOAT,
                                       {shape.Points() * shape.inputs * shape.filters}, &evaluated));
   Parts parts;
-  OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
+  OP_REQUIRES_OK(context, parts.Make(context, shape, shape.TileRows(), functions.scratch(shape)));
   std::vector<Bits> transposed(transposes ? weights.NumElements() : 0);
   float* const filled = evaluated.flat<float>().data();
-  const auto share = [&](const auto& function) noexcept {
-    PoolOf(context)->ParallelFor(shape.inputs / kInputs, kInputs * shape.filters * shape.Points(),
-                                 function);
-  };
-  share([&](int64_t begin, int64_t end) {
+  ShareInputs(context, shape, 1, [&](int64_t begin, int64_t end) {
     if (transposes) Transpose(shape, begin, end, Read<T>(weights), transposed.data());
     functions.evaluate(shape, begin, end, transposes ? transposed.data() : Read<T>(weights),
                        filled);
@@ -319,6 +324,19 @@ class Conv3x3NormRelu : public Op {
   float epsilon_;
 };
 
+// How many threads have sums of their own, of `size` floats, at most: as many as have 64 tiles
+// each, so that clearing and adding their sums takes less time than computing them, and as have no
+// more than 256 MB of sums together.
+int64_t MostSums(const Shape& shape, int64_t size) {
+  constexpr int64_t kMost = (256 << 20) / sizeof(float);
+  const int64_t rows = 4 * shape.RowsTogether();
+  return std::min((shape.TileRows() + rows - 1) / rows, kMost / size);
+}
+
+void Add(int64_t count, const float* numbers, float* sums) {
+  for (int64_t at = 0; at < count; ++at) sums[at] += numbers[at];
+}
+
 template <typename T>
 class Conv3x3BackpropFilter : public Op {
  public:
@@ -349,20 +367,31 @@ class Conv3x3BackpropFilter : public Op {
     const auto& functions = FunctionsOf<Bits>(shape, MultipliesPairs<T>(pairs_));
     shape.tile = functions.tile;
     // Each part has sums of its own, so that they are added in the same order in each run.
-    const int64_t size = shape.Points() * shape.inputs * shape.filters;
+    const int64_t plane = shape.inputs * shape.filters, size = shape.Points() * plane;
     Parts parts;
-    OP_REQUIRES_OK(context, parts.Make(context, shape, size + functions.scratch(shape)));
+    OP_REQUIRES_OK(context, parts.Make(context, shape, MostSums(shape, size),
+                                       size + functions.scratch(shape)));
     parts.Run([&](int64_t part, int64_t begin, int64_t end) {
       float* const sums = parts.memory(part);
       std::fill_n(sums, size, 0.0f);
       functions.correlate(shape, begin, end, Read<T>(images), Read<T>(upstream), sums, sums + size);
     });
     float* const all = parts.memory(0);
-    for (int64_t part = 1; part < parts.count(); ++part) {
-      const float* const sums = parts.memory(part);
-      for (int64_t at = 0; at < size; ++at) all[at] += sums[at];
+    const auto finish = [&](int64_t begin, int64_t end) {
+      const int64_t each = kInputs * shape.filters, count = (end - begin) * each;
+      for (int64_t place = begin * each; place < size; place += plane) {
+        for (int64_t part = 1; part < parts.count(); ++part) {
+          Add(count, parts.memory(part) + place, all + place);
+        }
+      }
+      functions.interpolate(shape, begin, end, all, Write<T>(gradient));
+    };
+    // Two sums are added in less CPU time than other threads take to wake up and to wait.
+    if (parts.count() <= 2) {
+      finish(0, shape.inputs / kInputs);
+    } else {
+      ShareInputs(context, shape, parts.count(), finish);
     }
-    functions.interpolate(shape, all, Write<T>(gradient));
   }
 
  private:

@@ -321,6 +321,44 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
             np.testing.assert_array_equal(found[name], of_one_thread[name])
 
 
+# The gradients for filters of 64 and of 128 tiles, and the MB by which one for many filters
+# increases the process's memory.
+_SUMS = """
+import resource, sys
+import numpy as np
+import tensorflow.compat.v1 as tf
+from cifar10.ops.kernels import library
+tf.disable_eager_execution()
+gradient, random = library.load().cifar10_conv3x3_backprop_filter, np.random.default_rng(0)
+config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
+with tf.Session(config=config) as session:
+    some = [random.normal(size=(count, 8, 8, 32)).astype(np.float32) for count in (16, 32)]
+    found = session.run([gradient(images, images) for images in some])
+    many = tf.Variable(tf.ones([256, 8, 8, 512]))
+    session.run(many.initializer)
+    op = gradient(many, many).op
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    session.run(op)
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    np.savez(sys.argv[2], *found, memory)
+"""
+
+
+def test_threads_have_sums_of_their_own_for_64_tiles_and_in_256_megabytes(compiled, root, tmp_path):
+    found = {}
+    for threads in (1, 2, 16):
+        path = tmp_path / f"{threads}.npz"
+        words = [sys.executable, "-c", _SUMS, str(threads), str(path)]
+        subprocess.run(words, cwd=root, check=True, capture_output=True)
+        found[threads] = np.load(path)
+    for threads in (2, 16):
+        np.testing.assert_array_equal(found[threads]["arr_0"], found[1]["arr_0"])
+    np.testing.assert_array_equal(found[16]["arr_1"], found[2]["arr_1"])
+    assert (found[2]["arr_1"] != found[1]["arr_1"]).any()
+    # Sums of 38 MB for each of up to six threads, the gradient of 9 MB, and what tiles need.
+    assert found[16]["arr_2"] < 320
+
+
 @pytest.mark.parametrize(
     ("images", "weights", "words"),
     [
