@@ -141,6 +141,29 @@ def test_it_does_not_hide_that_training_has_diverged(dtype):
     assert np.isfinite(np.delete(found, 5, axis=3)).all()
 
 
+# A GPU's NaN, and that with a sign.
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF], ids=hex)
+@pytest.mark.parametrize("name", ["gamma", "beta", "mean", "variance"])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_every_nan_of_a_channels_numbers_is_one_in_what_follows(dtype, name, bits):
+    numbers = {one: np.ones(16, np.float32) for one in ("gamma", "beta", "mean", "variance")}
+    numbers[name].view(np.uint32)[5] = bits
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.cast(np.random.default_rng(1).normal(size=(2, 8, 8, 16)), dtype)
+        gamma, beta, *statistics = map(tf.constant, numbers.values())
+        y = library.load().cifar10_norm_relu(x, gamma, beta, [], epsilon=EPSILON).y
+        of_x = (
+            library.load()
+            .cifar10_norm_relu_grad(x, gamma, beta, *statistics, x, [], epsilon=EPSILON)
+            .of_x
+        )
+        found_y, found_of_x = session.run([tf.cast(one, tf.float32) for one in (y, of_x)])
+    # The op has statistics of its own. No gradient passes a ReLU whose output is NaN.
+    for found, is_nan in ((found_y, name in ("gamma", "beta")), (found_of_x, name != "beta")):
+        assert np.isnan(found[..., 5]).all() == is_nan
+        assert np.isfinite(np.delete(found, 5, axis=3)).all()
+
+
 @pytest.mark.parametrize(
     ("dtype", "channels", "does"),
     [(tf.float32, 16, True), (tf.bfloat16, 48, True), (tf.float32, 24, False)]
