@@ -217,8 +217,12 @@ Status SizesOf(OpKernelContext* context, bool transposes, Shape* shape) {
     return InvalidArgument("weights are of rank 4, not of shape ", filters.DebugString());
   }
   TF_RETURN_IF_ERROR(Check(context->input(0), filters.dim_size(transposes ? 2 : 3), shape));
-  const TensorShape expected = transposes ? TensorShape({3, 3, shape->filters, shape->inputs})
-                                          : TensorShape({3, 3, shape->inputs, shape->filters});
+  const int64_t from = transposes ? shape->filters : shape->inputs;
+  const int64_t to = transposes ? shape->inputs : shape->filters;
+  TensorShape expected;
+  // An error where its constructor would abort the process: if there are no numbers, there may be
+  // more inputs and filters than a tensor's size can express.
+  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape({3, 3, from, to}, &expected));
   if (filters != expected) {
     return InvalidArgument("weights have the shape ", filters.DebugString(), ", not ",
                            expected.DebugString());
@@ -351,13 +355,18 @@ class Conv3x3BackpropFilter : public Op {
         context, upstream.dims() == 4,
         InvalidArgument("upstream is of rank 4, not of shape ", upstream.shape().DebugString()));
     OP_REQUIRES_OK(context, Check(images, upstream.dim_size(3), &shape));
-    const TensorShape expected({shape.count, shape.height, shape.width, shape.filters});
+    // Errors where the constructor of a shape would abort the process, as in `SizesOf`.
+    TensorShape expected, of_filters;
+    OP_REQUIRES_OK(context,
+                   TensorShape::BuildTensorShape(
+                       {shape.count, shape.height, shape.width, shape.filters}, &expected));
+    OP_REQUIRES_OK(context,
+                   TensorShape::BuildTensorShape({3, 3, shape.inputs, shape.filters}, &of_filters));
     OP_REQUIRES(context, upstream.shape() == expected,
                 InvalidArgument("upstream has the shape ", upstream.shape().DebugString(), ", not ",
                                 expected.DebugString()));
     Tensor* gradient;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(0, {3, 3, shape.inputs, shape.filters}, &gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(0, of_filters, &gradient));
     using Bits = typename BitsOf<T>::Type;
     if (SmallImages::SideOf(shape) > 0) {
       SmallImageSteps<Bits>(PoolOf(context), shape)

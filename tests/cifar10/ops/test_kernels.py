@@ -394,6 +394,38 @@ def test_no_images_have_no_outputs(compiled, side):
     np.testing.assert_array_equal(gradient, np.zeros([3, 3, 16, 32]))
 
 
+# Tensors without numbers that have more channels than a tensor with numbers could.
+@pytest.mark.parametrize(
+    ("op", "shapes"),
+    [
+        ("cifar10_conv3x3", [(0, 8, 8, 2**40), (3, 3, 0, 2**40)]),
+        ("cifar10_conv3x3_backprop_filter", [(0, 8, 8, 2**40), (0, 8, 8, 2**40)]),
+        ("cifar10_conv3x3_backprop_filter", [(2, 8, 8, 16), (0, 8, 8, 2**58)]),
+    ],
+)
+def test_sizes_that_no_tensor_has_are_refused(compiled, root, op, shapes):
+    words = [sys.executable, "-c", _HUGE, repr((op, shapes))]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "refused\n"
+
+
+_HUGE = """
+import sys
+import tensorflow.compat.v1 as tf
+from cifar10.ops.kernels import library
+tf.disable_eager_execution()
+op, shapes = eval(sys.argv[1])
+with tf.Session() as session:
+    # Shapes that only the run knows.
+    zeros = [tf.placeholder_with_default(tf.zeros(shape), None) for shape in shapes]
+    try:
+        session.run(getattr(library.load(), op)(*zeros).op)
+    except tf.errors.InvalidArgumentError:
+        print("refused")
+"""
+
+
 def test_a_gradient_of_another_size_is_refused(compiled):
     with tf.Graph().as_default(), tf.Session() as session:
         op = compiled.cifar10_conv3x3_backprop_filter(
