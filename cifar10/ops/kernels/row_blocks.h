@@ -18,16 +18,16 @@ namespace cifar10 {
 // order, whichever threads compute them.
 constexpr int64_t kBlock = 16384;
 
-// Rows of numbers in blocks; two sums for each block and channel, and both over all blocks.
+// Rows of numbers in blocks; two sums for each block and channel, and both over all blocks. There
+// may be none of them.
 class RowBlocks {
  public:
   // Throws std::bad_alloc.
   tensorflow::Status Make(const tensorflow::TensorShape& shape) {
     channels_ = shape.dims() > 0 ? shape.dim_size(shape.dims() - 1) : 0;
-    if (channels_ <= 0 || channels_ % kChannels != 0 || shape.num_elements() == 0) {
+    if (channels_ <= 0 || channels_ % kChannels != 0) {
       return tensorflow::errors::InvalidArgument("x has channels in multiples of ", kChannels,
-                                                 " and is not empty, not of shape ",
-                                                 shape.DebugString());
+                                                 " and is not of shape ", shape.DebugString());
     }
     rows_ = shape.num_elements() / channels_;
     each_ = std::max<int64_t>(1, kBlock / channels_);

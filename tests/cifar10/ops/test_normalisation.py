@@ -205,11 +205,31 @@ def test_layers_compute_the_same_with_and_without_it(settings, may, own):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("with_shortcut", [False, True], ids=["plain", "with a shortcut"])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_no_images_have_no_outputs_and_the_statistics_that_tensorflow_gives_them(
+    dtype, with_shortcut
+):
+    empty = np.zeros((0, 8, 8, 16))
+    inputs = [empty, np.ones(16), np.ones(16), empty if with_shortcut else None, empty]
+    y, mean, variance, of_x, of_gamma, of_beta, *rest = compute(norm_relu, dtype, 2, inputs)
+    assert [one.shape for one in (y, of_x, *rest)] == [empty.shape] * (2 + with_shortcut)
+    assert np.isnan([mean, variance]).all()
+    np.testing.assert_array_equal([of_gamma, of_beta], np.zeros((2, 16)))
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, ones = tf.zeros(empty.shape), tf.ones(16)
+        theirs = tf.nn.fused_batch_norm(x, ones, ones)
+        gradients = tf.gradients(theirs[0], [ones], tf.zeros(empty.shape))
+        *statistics, of_gamma = session.run([*theirs[1:], *gradients])
+    assert np.isnan(statistics).all()
+    np.testing.assert_array_equal(of_gamma, np.zeros(16))
+
+
 @pytest.mark.parametrize(
     ("shape", "numbers", "shortcuts", "message"),
     [
-        ([2, 8, 8, 24], 24, [], "channels in multiples of 16 and is not empty"),
-        ([0, 8, 8, 16], 16, [], "channels in multiples of 16 and is not empty"),
+        ([2, 8, 8, 24], 24, [], r"channels in multiples of 16 and is not of shape \[2,8,8,24\]"),
+        ([0, 8, 8, 0], 0, [], r"channels in multiples of 16 and is not of shape \[0,8,8,0\]"),
         ([2, 8, 8, 16], 32, [], r"have the shape \[32\], not \[16\]"),
         ([2, 8, 8, 16], 16, [[2, 8, 4, 16]], r"one shortcut of the shape \[2,8,8,16\]"),
     ],
