@@ -58,8 +58,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("--anew", action="store_true", help="even if the library is there")
     anew = parser.parse_args(argv).anew
-    if not anew and library.is_whole():
-        return 0
+    try:
+        if not anew and library.is_whole():
+            return 0
+    except OSError as error:
+        _complain(f"{library.path()} cannot be read: {library.explain(error)}")
+        return 1
+    return _compile()
+
+
+def _compile() -> int:
+    """Compiles the library if that is possible and returns the exit code of `main`."""
     impossible = library.why_impossible(cpu_flags())
     if impossible:
         _complain(impossible)

@@ -67,14 +67,23 @@ def why_not(cpu_flags: Set[str]) -> Optional[str]:
       cpu_flags: the CPU's features as /proc/cpuinfo names them.
     """
     reason = why_impossible(cpu_flags)
-    if reason is None and not path().exists():
-        reason = f"they are not compiled ({BUILD_COMMAND})"
     if reason is None:
         try:
-            load()
+            if path().exists():
+                load()
+            else:
+                reason = f"they are not compiled ({BUILD_COMMAND})"
         except OSError as error:
-            reason = f"{path()} cannot be loaded: {error} ({BUILD_COMMAND} --anew)"
+            reason = f"{path()} cannot be loaded: {explain(error)}"
     return reason
+
+
+def explain(error: OSError) -> str:
+    """Says why the file at `path` cannot be read or loaded, and what makes it usable."""
+    folder, what = path().parent, error.strerror or error
+    if isinstance(error, PermissionError):
+        return f"{what}; who owns {folder} can let others read it (chmod -R a+rX {folder})"
+    return f"{what} ({BUILD_COMMAND} --anew)"
 
 
 def is_whole() -> bool:
@@ -86,7 +95,7 @@ def is_whole() -> bool:
     try:
         with path().open("rb") as file:
             header, size = file.read(_HEADER.size), os.fstat(file.fileno()).st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     if len(header) < _HEADER.size:
         return False

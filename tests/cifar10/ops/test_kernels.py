@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 from typing import Any, Optional
 
 import numpy as np
@@ -734,6 +735,39 @@ def test_a_whole_library_is_loaded_from_wherever_it_lies(compiled, root, elsewhe
     elsewhere.parent.mkdir()
     elsewhere.write_bytes(COMPILED.read_bytes())
     assert why_not_in_a_process(root, elsewhere) == "None"
+
+
+_AS_NOBODY = """
+import os, pathlib, sys
+from cifar10.ops.kernels import build, library
+library.why_impossible = lambda flags: None
+library.path = lambda: pathlib.Path(sys.argv[1])
+os.seteuid(65534)  # Root may read every folder.
+print(library.why_not(frozenset()))
+print(build.main([]))
+"""
+
+
+@pytest.mark.parametrize(("of_folder", "of_file"), [(0o700, 0o755), (0o755, 0o700)])
+def test_a_library_that_may_not_be_read_is_left_out_and_the_way_out_named(root, of_folder, of_file):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become a user who may not read the file")
+    with tempfile.TemporaryDirectory() as folder:  # Others may not enter pytest's folders.
+        os.chmod(folder, 0o755)
+        path = pathlib.Path(folder) / "built" / "kernels.so"
+        path.parent.mkdir()
+        path.write_bytes(pathlib.Path(sys.executable).read_bytes())
+        path.chmod(of_file)
+        path.parent.chmod(of_folder)
+        words = [sys.executable, "-c", _AS_NOBODY, str(path)]
+        done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    built = path.parent
+    reason = f"Permission denied; who owns {built} can let others read it (chmod -R a+rX {built})"
+    assert done.stdout.splitlines() == [f"{path} cannot be loaded: {reason}", "1"], done
+    assert done.stderr.splitlines() == [
+        f"Our own convolutions cannot be had: {path} cannot be read: {reason}",
+        "Training does without them, and takes longer.",
+    ]
 
 
 def test_a_new_library_reaches_the_disk_before_its_name_does(elsewhere, tmp_path, monkeypatch):
