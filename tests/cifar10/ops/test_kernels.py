@@ -5,6 +5,8 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -799,6 +801,22 @@ def test_a_compiler_that_is_not_there_is_named(elsewhere, monkeypatch, capsys):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert build.main([]) == 2
     assert "CXX is no-such-compiler, which is not on PATH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["'g++", " "])
+def test_a_compiler_of_no_words_is_not_there(elsewhere, monkeypatch, capsys, words):
+    monkeypatch.setenv("CXX", words)
+    assert build.main([]) == 2
+    assert f"CXX is {words}, which is not on PATH" in capsys.readouterr().err
+
+
+def test_a_compiler_may_have_arguments(elsewhere, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", f"env -u NOTHING {shlex.quote(fake_compiler(tmp_path))}")
+    assert build.main([]) == 0
+    assert elsewhere.read_text() == "compiled\n"
+    monkeypatch.setenv("CXX", "env false")
+    assert build.main(["--anew"]) == 1
+    assert f"{shutil.which('env')} false failed.\n" in capsys.readouterr().err
 
 
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
