@@ -4,7 +4,9 @@
 
 The library contains code for AVX2, AVX-512 and AVX512-BF16 and chooses when it runs, so that all
 x86-64 machines that share this folder can use it. The file is replaced atomically, so several
-processes may build at the same time. CXX names a compiler; the default is the first of c++, g++ and
+processes may build at the same time. A library that was cut off, as by a full disk, is compiled
+anew. CXX names a compiler, also with
+arguments (`ccache g++`); the default is the first of c++, g++ and
 clang++ on PATH.
 """
 
@@ -13,6 +15,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -57,8 +60,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("--anew", action="store_true", help="even if the library is there")
     anew = parser.parse_args(argv).anew
-    if library.path().exists() and not anew:
-        return 0
+    try:
+        if not anew and library.is_whole():
+            return 0
+    except OSError as error:
+        _complain(f"{library.path()} cannot be read: {library.explain(error)}")
+        return 1
+    return _compile()
+
+
+def _compile() -> int:
+    """Compiles the library if that is possible and returns the exit code of `main`."""
     impossible = library.why_impossible(cpu_flags())
     if impossible:
         _complain(impossible)
@@ -76,7 +88,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     try:
         _build(compiler, library.path())
     except _BuildError as error:
-        _complain(f"{compiler} failed.\n{error}")
+        _complain(f"{shlex.join(compiler)} failed.\n{error}")
         return 1
     except OSError as error:
         _complain(f"{error}; {_way_out(error, library.path().parent)}")
@@ -95,15 +107,31 @@ def _complain(reason: str) -> None:
     print("Training does without them, and takes longer.", file=sys.stderr)
 
 
-def _compiler() -> Optional[str]:
+def _compiler() -> Optional[list[str]]:
+    """Returns the words that a compiler's command begins with; None: there is no compiler."""
     chosen = os.environ.get("CXX")
-    found = map(shutil.which, [chosen] if chosen else _COMPILERS)
-    return next((path for path in found if path), None)
+    # As for make, CXX may have several words, such as `ccache g++`.
+    commands = [_words(chosen)] if chosen else [[name] for name in _COMPILERS]
+    for name, *arguments in filter(None, commands):
+        path = shutil.which(name)
+        if path:
+            return [path, *arguments]
+    return None
 
 
-def _build(compiler: str, path: pathlib.Path) -> None:
+def _words(command: str) -> list[str]:
+    """Splits a command as a shell does; none if a quotation mark is missing."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return []
+
+
+def _build(compiler: Sequence[str], path: pathlib.Path) -> None:
     native_log.silence()
     import tensorflow as tf2  # Imported here because it takes seconds to load.
+
+    from cifar10.host import files
 
     path.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=_PART, dir=path.parent) as folder:
@@ -111,10 +139,12 @@ def _build(compiler: str, path: pathlib.Path) -> None:
         objects: list[str] = []
         for source, flags in _sources():
             objects.append(os.path.join(folder, f"{len(objects)}.o"))
-            _run([compiler, *headers, *flags, *_FLAGS, "-c", source, "-o", objects[-1]])
+            _run([*compiler, *headers, *flags, *_FLAGS, "-c", source, "-o", objects[-1]])
         linked = os.path.join(folder, path.name)
-        _run([compiler, "-shared", *objects, *tf2.sysconfig.get_link_flags(), "-o", linked])
+        _run([*compiler, "-shared", *objects, *tf2.sysconfig.get_link_flags(), "-o", linked])
+        files.sync(linked)
         os.replace(linked, path)
+        files.sync(str(path.parent))
     _remove_old(path)
 
 

@@ -44,7 +44,8 @@ INLINE Lanes Load(const uint16_t* from) {
 #endif
 }
 
-// Rounds to nearest, ties to even. A NaN stays one: its lower half is that of a bfloat16, zero.
+// Rounds to nearest, ties to even. A NaN stays one if its lower half is zero, as in bfloat16s and
+// in what arithmetic makes of other numbers; row_blocks.h sees to the float32s that ops are given.
 INLINE void Store(uint16_t* to, Lanes lanes) {
   Bits bits = reinterpret_cast<Bits>(lanes);
   bits += 0x7fff + ((bits >> 16) & 1);

@@ -204,7 +204,8 @@ class NormReluGrad : public Op {
       const double sum = blocks.All(blocks.First(0) + at);
       const double product = blocks.All(blocks.Second(0) + at);
       const double deviation = normaliser.deviation(at);
-      Write<float>(of_gamma)[at] = product / deviation;
+      // Without rows, the statistics are NaN, as TensorFlow's are, but these gradients 0.
+      Write<float>(of_gamma)[at] = blocks.rows() == 0 ? 0.0 : product / deviation;
       Write<float>(of_beta)[at] = sum;
       means[at] = sum / blocks.rows();
       slopes[at] = product / (deviation * deviation * blocks.rows());

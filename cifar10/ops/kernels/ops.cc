@@ -144,14 +144,23 @@ tensorflow::thread::ThreadPool* PoolOf(OpKernelContext* context) {
   return context->device()->tensorflow_cpu_worker_threads()->workers;
 }
 
-// Tile rows, in as many parts as there are threads, and memory for each part.
+// Calls function(begin, end) for parts of the filters: those of inputs from kInputs * `begin` to
+// kInputs * `end`, at all points, of which each takes so many cycles.
+template <typename Function>
+void ShareInputs(OpKernelContext* context, const Shape& shape, int64_t cycles,
+                 const Function& function) noexcept {
+  PoolOf(context)->ParallelFor(shape.inputs / kInputs,
+                               kInputs * shape.filters * shape.Points() * cycles, function);
+}
+
+// Tile rows, in as many parts as there are threads, but at most so many, and memory for each part.
 class Parts {
  public:
-  Status Make(OpKernelContext* context, const Shape& shape, int64_t floats) {
+  Status Make(OpKernelContext* context, const Shape& shape, int64_t most, int64_t floats) {
     const auto& workers = *context->device()->tensorflow_cpu_worker_threads();
     pool_ = workers.workers;
     rows_ = shape.TileRows();
-    count_ = std::max<int64_t>(1, std::min<int64_t>(workers.num_threads, rows_));
+    count_ = std::max<int64_t>(1, std::min<int64_t>(workers.num_threads, most));
     each_ = (floats + 15) / 16 * 16;
     return context->allocate_temp(tensorflow::DT_FLOAT, {count_, each_}, &memory_);
   }
@@ -208,8 +217,12 @@ Status SizesOf(OpKernelContext* context, bool transposes, Shape* shape) {
     return InvalidArgument("weights are of rank 4, not of shape ", filters.DebugString());
   }
   TF_RETURN_IF_ERROR(Check(context->input(0), filters.dim_size(transposes ? 2 : 3), shape));
-  const TensorShape expected = transposes ? TensorShape({3, 3, shape->filters, shape->inputs})
-                                          : TensorShape({3, 3, shape->inputs, shape->filters});
+  const int64_t from = transposes ? shape->filters : shape->inputs;
+  const int64_t to = transposes ? shape->inputs : shape->filters;
+  TensorShape expected;
+  // An error where its constructor would abort the process: if there are no numbers, there may be
+  // more inputs and filters than a tensor's size can express.
+  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape({3, 3, from, to}, &expected));
   if (filters != expected) {
     return InvalidArgument("weights have the shape ", filters.DebugString(), ", not ",
                            expected.DebugString());
@@ -235,14 +248,10 @@ void Convolve(OpKernelContext* context, Shape shape, bool transposes, bool pairs
       context, context->allocate_temp(tensorflow::DT_FLOAT,
                                       {shape.Points() * shape.inputs * shape.filters}, &evaluated));
   Parts parts;
-  OP_REQUIRES_OK(context, parts.Make(context, shape, functions.scratch(shape)));
+  OP_REQUIRES_OK(context, parts.Make(context, shape, shape.TileRows(), functions.scratch(shape)));
   std::vector<Bits> transposed(transposes ? weights.NumElements() : 0);
   float* const filled = evaluated.flat<float>().data();
-  const auto share = [&](const auto& function) noexcept {
-    PoolOf(context)->ParallelFor(shape.inputs / kInputs, kInputs * shape.filters * shape.Points(),
-                                 function);
-  };
-  share([&](int64_t begin, int64_t end) {
+  ShareInputs(context, shape, 1, [&](int64_t begin, int64_t end) {
     if (transposes) Transpose(shape, begin, end, Read<T>(weights), transposed.data());
     functions.evaluate(shape, begin, end, transposes ? transposed.data() : Read<T>(weights),
                        filled);
@@ -319,6 +328,19 @@ class Conv3x3NormRelu : public Op {
   float epsilon_;
 };
 
+// How many threads have sums of their own, of `size` floats, at most: as many as have 64 tiles
+// each, so that clearing and adding their sums takes less time than computing them, and as have no
+// more than 256 MB of sums together.
+int64_t MostSums(const Shape& shape, int64_t size) {
+  constexpr int64_t kMost = (256 << 20) / sizeof(float);
+  const int64_t rows = 4 * shape.RowsTogether();
+  return std::min((shape.TileRows() + rows - 1) / rows, kMost / size);
+}
+
+void Add(int64_t count, const float* numbers, float* sums) {
+  for (int64_t at = 0; at < count; ++at) sums[at] += numbers[at];
+}
+
 template <typename T>
 class Conv3x3BackpropFilter : public Op {
  public:
@@ -333,13 +355,18 @@ class Conv3x3BackpropFilter : public Op {
         context, upstream.dims() == 4,
         InvalidArgument("upstream is of rank 4, not of shape ", upstream.shape().DebugString()));
     OP_REQUIRES_OK(context, Check(images, upstream.dim_size(3), &shape));
-    const TensorShape expected({shape.count, shape.height, shape.width, shape.filters});
+    // Errors where the constructor of a shape would abort the process, as in `SizesOf`.
+    TensorShape expected, of_filters;
+    OP_REQUIRES_OK(context,
+                   TensorShape::BuildTensorShape(
+                       {shape.count, shape.height, shape.width, shape.filters}, &expected));
+    OP_REQUIRES_OK(context,
+                   TensorShape::BuildTensorShape({3, 3, shape.inputs, shape.filters}, &of_filters));
     OP_REQUIRES(context, upstream.shape() == expected,
                 InvalidArgument("upstream has the shape ", upstream.shape().DebugString(), ", not ",
                                 expected.DebugString()));
     Tensor* gradient;
-    OP_REQUIRES_OK(context,
-                   context->allocate_output(0, {3, 3, shape.inputs, shape.filters}, &gradient));
+    OP_REQUIRES_OK(context, context->allocate_output(0, of_filters, &gradient));
     using Bits = typename BitsOf<T>::Type;
     if (SmallImages::SideOf(shape) > 0) {
       SmallImageSteps<Bits>(PoolOf(context), shape)
@@ -349,20 +376,31 @@ class Conv3x3BackpropFilter : public Op {
     const auto& functions = FunctionsOf<Bits>(shape, MultipliesPairs<T>(pairs_));
     shape.tile = functions.tile;
     // Each part has sums of its own, so that they are added in the same order in each run.
-    const int64_t size = shape.Points() * shape.inputs * shape.filters;
+    const int64_t plane = shape.inputs * shape.filters, size = shape.Points() * plane;
     Parts parts;
-    OP_REQUIRES_OK(context, parts.Make(context, shape, size + functions.scratch(shape)));
+    OP_REQUIRES_OK(context, parts.Make(context, shape, MostSums(shape, size),
+                                       size + functions.scratch(shape)));
     parts.Run([&](int64_t part, int64_t begin, int64_t end) {
       float* const sums = parts.memory(part);
       std::fill_n(sums, size, 0.0f);
       functions.correlate(shape, begin, end, Read<T>(images), Read<T>(upstream), sums, sums + size);
     });
     float* const all = parts.memory(0);
-    for (int64_t part = 1; part < parts.count(); ++part) {
-      const float* const sums = parts.memory(part);
-      for (int64_t at = 0; at < size; ++at) all[at] += sums[at];
+    const auto finish = [&](int64_t begin, int64_t end) {
+      const int64_t each = kInputs * shape.filters, count = (end - begin) * each;
+      for (int64_t place = begin * each; place < size; place += plane) {
+        for (int64_t part = 1; part < parts.count(); ++part) {
+          Add(count, parts.memory(part) + place, all + place);
+        }
+      }
+      functions.interpolate(shape, begin, end, all, Write<T>(gradient));
+    };
+    // Two sums are added in less CPU time than other threads take to wake up and to wait.
+    if (parts.count() <= 2) {
+      finish(0, shape.inputs / kInputs);
+    } else {
+      ShareInputs(context, shape, parts.count(), finish);
     }
-    functions.interpolate(shape, all, Write<T>(gradient));
   }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "normalisation.h"
@@ -17,16 +18,16 @@ namespace cifar10 {
 // order, whichever threads compute them.
 constexpr int64_t kBlock = 16384;
 
-// Rows of numbers in blocks; two sums for each block and channel, and both over all blocks.
+// Rows of numbers in blocks; two sums for each block and channel, and both over all blocks. There
+// may be none of them.
 class RowBlocks {
  public:
   // Throws std::bad_alloc.
   tensorflow::Status Make(const tensorflow::TensorShape& shape) {
     channels_ = shape.dims() > 0 ? shape.dim_size(shape.dims() - 1) : 0;
-    if (channels_ <= 0 || channels_ % kChannels != 0 || shape.num_elements() == 0) {
+    if (channels_ <= 0 || channels_ % kChannels != 0) {
       return tensorflow::errors::InvalidArgument("x has channels in multiples of ", kChannels,
-                                                 " and is not empty, not of shape ",
-                                                 shape.DebugString());
+                                                 " and is not of shape ", shape.DebugString());
     }
     rows_ = shape.num_elements() / channels_;
     each_ = std::max<int64_t>(1, kBlock / channels_);
@@ -70,10 +71,16 @@ class Normaliser {
   // Throws std::bad_alloc.
   Normaliser(const float* mean, const float* variance, const float* gamma, const float* beta,
              float epsilon, int64_t channels)
-      : deviations_(channels), factors_(channels), line_{mean, factors_.data(), beta} {
+      : deviations_(channels),
+        means_(channels),
+        factors_(channels),
+        offsets_(channels),
+        line_{means_.data(), factors_.data(), offsets_.data()} {
     for (int64_t at = 0; at < channels; ++at) {
-      deviations_[at] = std::sqrt(static_cast<double>(variance[at]) + epsilon);
-      factors_[at] = gamma[at] / deviations_[at];
+      deviations_[at] = Stored(std::sqrt(static_cast<double>(variance[at]) + epsilon));
+      means_[at] = Stored(mean[at]);
+      factors_[at] = Stored(gamma[at] / deviations_[at]);
+      offsets_[at] = Stored(beta[at]);
     }
   }
 
@@ -81,8 +88,14 @@ class Normaliser {
   double deviation(int64_t channel) const { return deviations_[channel]; }
 
  private:
+  // The number, or for any NaN the one that `Store` in lanes.h rounds to a NaN.
+  template <typename Number>
+  static Number Stored(Number number) {
+    return std::isnan(number) ? std::numeric_limits<Number>::quiet_NaN() : number;
+  }
+
   std::vector<double> deviations_;
-  std::vector<float> factors_;
+  std::vector<float> means_, factors_, offsets_;
   Line line_;
 };
 

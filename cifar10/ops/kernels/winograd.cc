@@ -15,19 +15,11 @@ namespace {
 
 static_assert(kChannels % kLanes == 0 && kInputs % kRows == 0, "no channel is left over");
 
-// Some rows of tiles, which are computed together: enough tiles that filters which are in registers
-// or near caches serve for many, few enough that what is computed of them stays there, too.
-constexpr int64_t kTilesTogether = 16;
-
 // What is computed with tiles of kTile x kTile outputs, and products of such operands.
 template <int kTile, typename Operand>
 struct Tiles {
   // Inputs of a tile along an axis, and points of evaluation; those of both axes.
   static constexpr int kPoints = kTile + 2, kPlanes = kPoints * kPoints;
-
-  static int64_t RowsTogether(const Shape& shape) {
-    return std::max<int64_t>(1, kTilesTogether / shape.Across());
-  }
 
   // Tiles of so many rows, and what is computed for them at least.
   static int64_t TilesOf(const Shape& shape, int64_t rows) {
@@ -38,7 +30,7 @@ struct Tiles {
   // What a call is given to work with.
   struct Scratch {
     Scratch(const Shape& shape, float* memory)
-        : tiles(TilesOf(shape, RowsTogether(shape))),
+        : tiles(TilesOf(shape, shape.RowsTogether())),
           inputs(reinterpret_cast<Operand*>(memory)),
           outputs(memory + kPlanes * tiles * shape.inputs),
           upstream(reinterpret_cast<Operand*>(outputs)),
@@ -48,7 +40,7 @@ struct Tiles {
     }
 
     static int64_t Size(const Shape& shape) {
-      const int64_t tiles = TilesOf(shape, RowsTogether(shape));
+      const int64_t tiles = TilesOf(shape, shape.RowsTogether());
       return kPlanes * tiles * (shape.inputs + shape.filters) + (kPoints + 1) * LineSize(shape);
     }
 
@@ -270,7 +262,7 @@ struct Tiles {
                        const float* evaluated, const Epilogue<Element>& epilogue, Element* outputs,
                        float* memory) {
     const Scratch scratch(shape, memory);
-    const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
+    const int64_t together = shape.RowsTogether(), inputs = shape.inputs, filters = shape.filters;
     const int64_t depth = inputs / Numbers<Operand>::kCount, size = depth * filters;
     const Operand* const operands = reinterpret_cast<const Operand*>(evaluated);
     const int64_t first_ahead = FirstAhead(size);
@@ -305,7 +297,7 @@ struct Tiles {
   static void Correlate(const Shape& shape, int64_t begin, int64_t end, const Element* images,
                         const Element* upstream, float* sums, float* memory) {
     const Scratch scratch(shape, memory);
-    const int64_t together = RowsTogether(shape), inputs = shape.inputs, filters = shape.filters;
+    const int64_t together = shape.RowsTogether(), inputs = shape.inputs, filters = shape.filters;
     const int64_t size = inputs * filters, first_ahead = FirstAhead(size);
     const bool are_far = AreFar(size);
     for (int64_t row = begin; row < end; row += together) {
@@ -374,9 +366,10 @@ struct Tiles {
   }
 
   template <typename Element>
-  static void Interpolate(const Shape& shape, const float* sums, Element* gradient) {
-    const int64_t size = shape.inputs * shape.filters;
-    for (int64_t at = 0; at < size; at += kLanes) {
+  static void Interpolate(const Shape& shape, int64_t begin, int64_t end, const float* sums,
+                          Element* gradient) {
+    const int64_t size = shape.inputs * shape.filters, each = kInputs * shape.filters;
+    for (int64_t at = begin * each; at < end * each; at += kLanes) {
       Lanes rows[3][kPoints];
       for (int index = 0; index < kPoints; ++index) {
         Lanes in[kPoints], out[3];

@@ -11,6 +11,7 @@
 #ifndef CIFAR10_KERNELS_WINOGRAD_H_
 #define CIFAR10_KERNELS_WINOGRAD_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "normalisation.h"
@@ -18,6 +19,10 @@
 namespace cifar10 {
 
 constexpr int kInputs = 8;  // inputs, of which there are at least kChannels, in multiples of these
+
+// Some rows of tiles, which are computed together: enough tiles that filters which are in registers
+// or near caches serve for many, few enough that what is computed of them stays there, too.
+constexpr int64_t kTilesTogether = 16;
 
 // A convolution's sizes.
 struct Shape {
@@ -38,6 +43,9 @@ struct Shape {
 
   // Rows of tiles, of all images together: what is shared out among threads.
   int64_t TileRows() const { return count * Down(); }
+
+  // Rows of tiles that are computed together.
+  int64_t RowsTogether() const { return std::max<int64_t>(1, kTilesTogether / Across()); }
 
  private:
   static int64_t TilesOf(int64_t length, int side) { return (length + side - 1) / side; }
@@ -61,8 +69,10 @@ struct Functions {
   // `convolve`. `evaluated` is memory for float[Points() * inputs * filters].
   void (*evaluate)(const Shape&, int64_t begin, int64_t end, const Element* weights,
                    float* evaluated);
-  // The filters' gradient, of all sums together.
-  void (*interpolate)(const Shape&, const float* sums, Element* gradient);
+  // The gradient of the filters of inputs from kInputs * `begin` to kInputs * `end`, of all sums
+  // together.
+  void (*interpolate)(const Shape&, int64_t begin, int64_t end, const float* sums,
+                      Element* gradient);
 };
 
 // Those of one element type: for tiles of 4 and of 5, or, of pairs, of 3 and of 4, since larger

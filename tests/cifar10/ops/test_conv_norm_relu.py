@@ -116,6 +116,19 @@ def test_it_does_not_hide_that_training_has_diverged(dtype, side):
     assert np.isnan(found).sum() == 1
 
 
+# A GPU's NaN, and that with a sign.
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF], ids=hex)
+@pytest.mark.parametrize("side", [7, 8])
+@pytest.mark.parametrize("which", [2, 3, 4, 5], ids=["gamma", "beta", "mean", "variance"])
+@BOTH_TYPES
+def test_every_nan_of_a_channels_numbers_is_one_in_its_outputs(dtype, which, side, bits):
+    inputs = random_inputs((2, side, side, 16), 16, True, dtype)
+    inputs[which].view(np.uint32)[5] = bits
+    found = compute(inputs, dtype)
+    assert np.isnan(found[..., 5]).all()
+    assert np.isfinite(np.delete(found, 5, axis=3)).all()
+
+
 @pytest.mark.parametrize(("side", "most"), [(7, 1e-5), (8, 1.5e-6)])
 def test_a_shortcut_that_others_need_stays_as_it_is(side, most):
     inputs = random_inputs((2, side, side, 16), 16, True, tf.float32)

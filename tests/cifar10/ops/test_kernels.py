@@ -5,8 +5,11 @@ import dataclasses
 import itertools
 import os
 import pathlib
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 from typing import Any, Optional
 
 import numpy as np
@@ -19,11 +22,13 @@ from cifar10.ops import convolution
 from cifar10.ops.kernels import build, library
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
+from tests import failing_disk
 from tests.cifar10 import steps
 from tests.cifar10.steps import make_plan
 
 SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
 RANDOM = np.random.default_rng(7)
+COMPILED = library.path()
 ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 needs_pairs = pytest.mark.skipif(
     "avx512_bf16" not in cpu_flags() or "ONEDNN_MAX_CPU_ISA" in os.environ,
@@ -319,6 +324,44 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
             np.testing.assert_array_equal(found[name], of_one_thread[name])
 
 
+# The gradients for filters of 64 and of 128 tiles, and the MB by which one for many filters
+# increases the process's memory.
+_SUMS = """
+import resource, sys
+import numpy as np
+import tensorflow.compat.v1 as tf
+from cifar10.ops.kernels import library
+tf.disable_eager_execution()
+gradient, random = library.load().cifar10_conv3x3_backprop_filter, np.random.default_rng(0)
+config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
+with tf.Session(config=config) as session:
+    some = [random.normal(size=(count, 8, 8, 32)).astype(np.float32) for count in (16, 32)]
+    found = session.run([gradient(images, images) for images in some])
+    many = tf.Variable(tf.ones([256, 8, 8, 512]))
+    session.run(many.initializer)
+    op = gradient(many, many).op
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    session.run(op)
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    np.savez(sys.argv[2], *found, memory)
+"""
+
+
+def test_threads_have_sums_of_their_own_for_64_tiles_and_in_256_megabytes(compiled, root, tmp_path):
+    found = {}
+    for threads in (1, 2, 16):
+        path = tmp_path / f"{threads}.npz"
+        words = [sys.executable, "-c", _SUMS, str(threads), str(path)]
+        subprocess.run(words, cwd=root, check=True, capture_output=True)
+        found[threads] = np.load(path)
+    for threads in (2, 16):
+        np.testing.assert_array_equal(found[threads]["arr_0"], found[1]["arr_0"])
+    np.testing.assert_array_equal(found[16]["arr_1"], found[2]["arr_1"])
+    assert (found[2]["arr_1"] != found[1]["arr_1"]).any()
+    # Sums of 38 MB for each of up to six threads, the gradient of 9 MB, and what tiles need.
+    assert found[16]["arr_2"] < 320
+
+
 @pytest.mark.parametrize(
     ("images", "weights", "words"),
     [
@@ -352,6 +395,38 @@ def test_no_images_have_no_outputs(compiled, side):
         outputs, gradient = session.run([compiled.cifar10_conv3x3(x, kernel), of_filters])
     assert outputs.shape == (0, side, side, 32)
     np.testing.assert_array_equal(gradient, np.zeros([3, 3, 16, 32]))
+
+
+# Tensors without numbers that have more channels than a tensor with numbers could.
+@pytest.mark.parametrize(
+    ("op", "shapes"),
+    [
+        ("cifar10_conv3x3", [(0, 8, 8, 2**40), (3, 3, 0, 2**40)]),
+        ("cifar10_conv3x3_backprop_filter", [(0, 8, 8, 2**40), (0, 8, 8, 2**40)]),
+        ("cifar10_conv3x3_backprop_filter", [(2, 8, 8, 16), (0, 8, 8, 2**58)]),
+    ],
+)
+def test_sizes_that_no_tensor_has_are_refused(compiled, root, op, shapes):
+    words = [sys.executable, "-c", _HUGE, repr((op, shapes))]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "refused\n"
+
+
+_HUGE = """
+import sys
+import tensorflow.compat.v1 as tf
+from cifar10.ops.kernels import library
+tf.disable_eager_execution()
+op, shapes = eval(sys.argv[1])
+with tf.Session() as session:
+    # Shapes that only the run knows.
+    zeros = [tf.placeholder_with_default(tf.zeros(shape), None) for shape in shapes]
+    try:
+        session.run(getattr(library.load(), op)(*zeros).op)
+    except tf.errors.InvalidArgumentError:
+        print("refused")
+"""
 
 
 def test_a_gradient_of_another_size_is_refused(compiled):
@@ -624,6 +699,86 @@ def test_a_damaged_library_says_how_to_mend_it(elsewhere, monkeypatch):
     assert reason.endswith("(python -m cifar10.ops.kernels.build --anew)")
 
 
+_WHY_NOT = """
+import pathlib, sys
+from cifar10.ops.kernels import library
+library.why_impossible = lambda flags: None
+library.path = lambda: pathlib.Path(sys.argv[1])
+print(library.why_not(frozenset()))
+"""
+
+
+def why_not_in_a_process(root: pathlib.Path, path: pathlib.Path) -> str:
+    """What `why_not` says of a library at a path to a process of its own."""
+    words = [sys.executable, "-c", _WHY_NOT, str(path)]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    return done.stdout.strip()
+
+
+# A part of the header, the header alone, and parts of all sizes of what the header promises.
+@pytest.mark.parametrize("share", [0.0, 5e-5, 1e-4, 1.7e-3, 0.3, 0.65, 0.99, "all but a byte"])
+def test_a_library_that_was_cut_off_is_refused_and_compiled_anew(
+    compiled, root, elsewhere, monkeypatch, share
+):
+    content = COMPILED.read_bytes()
+    size = len(content) - 1 if isinstance(share, str) else int(len(content) * share)
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(content[:size])
+    assert why_not_in_a_process(root, elsewhere) == (
+        f"{elsewhere} cannot be loaded: the file is cut off or is no library "
+        "(python -m cifar10.ops.kernels.build --anew)"
+    )
+    monkeypatch.setenv("CXX", "false")
+    assert build.main([]) == 1  # It compiles.
+
+
+def test_a_whole_library_is_loaded_from_wherever_it_lies(compiled, root, elsewhere):
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(COMPILED.read_bytes())
+    assert why_not_in_a_process(root, elsewhere) == "None"
+
+
+_AS_NOBODY = """
+import os, pathlib, sys
+from cifar10.ops.kernels import build, library
+library.why_impossible = lambda flags: None
+library.path = lambda: pathlib.Path(sys.argv[1])
+os.seteuid(65534)  # Root may read every folder.
+print(library.why_not(frozenset()))
+print(build.main([]))
+"""
+
+
+@pytest.mark.parametrize(("of_folder", "of_file"), [(0o700, 0o755), (0o755, 0o700)])
+def test_a_library_that_may_not_be_read_is_left_out_and_the_way_out_named(root, of_folder, of_file):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to become a user who may not read the file")
+    with tempfile.TemporaryDirectory() as folder:  # Others may not enter pytest's folders.
+        os.chmod(folder, 0o755)
+        path = pathlib.Path(folder) / "built" / "kernels.so"
+        path.parent.mkdir()
+        path.write_bytes(pathlib.Path(sys.executable).read_bytes())
+        path.chmod(of_file)
+        path.parent.chmod(of_folder)
+        words = [sys.executable, "-c", _AS_NOBODY, str(path)]
+        done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    built = path.parent
+    reason = f"Permission denied; who owns {built} can let others read it (chmod -R a+rX {built})"
+    assert done.stdout.splitlines() == [f"{path} cannot be loaded: {reason}", "1"], done
+    assert done.stderr.splitlines() == [
+        f"Our own convolutions cannot be had: {path} cannot be read: {reason}",
+        "Training does without them, and takes longer.",
+    ]
+
+
+def test_a_new_library_reaches_the_disk_before_its_name_does(elsewhere, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path))
+    with failing_disk.every_rename_is_synced() as renamed:
+        assert build.main([]) == 0
+    assert renamed == [str(elsewhere)]
+
+
 def test_other_sources_make_another_library(tmp_path, monkeypatch):
     for source in library.SOURCE_DIR.glob("*.*"):
         (tmp_path / source.name).write_bytes(source.read_bytes())
@@ -646,6 +801,22 @@ def test_a_compiler_that_is_not_there_is_named(elsewhere, monkeypatch, capsys):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert build.main([]) == 2
     assert "CXX is no-such-compiler, which is not on PATH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["'g++", " "])
+def test_a_compiler_of_no_words_is_not_there(elsewhere, monkeypatch, capsys, words):
+    monkeypatch.setenv("CXX", words)
+    assert build.main([]) == 2
+    assert f"CXX is {words}, which is not on PATH" in capsys.readouterr().err
+
+
+def test_a_compiler_may_have_arguments(elsewhere, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CXX", f"env -u NOTHING {shlex.quote(fake_compiler(tmp_path))}")
+    assert build.main([]) == 0
+    assert elsewhere.read_text() == "compiled\n"
+    monkeypatch.setenv("CXX", "env false")
+    assert build.main(["--anew"]) == 1
+    assert f"{shutil.which('env')} false failed.\n" in capsys.readouterr().err
 
 
 def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(
@@ -685,11 +856,16 @@ def test_other_errors_are_not_blamed_on_permissions(elsewhere, monkeypatch, caps
     )
 
 
-def test_a_build_removes_what_is_older_than_a_day(elsewhere, tmp_path, monkeypatch):
-    compiler = tmp_path / "fake"
+def fake_compiler(folder: pathlib.Path) -> str:
+    """The path of a compiler whose output is a word."""
+    compiler = folder / "fake"
     compiler.write_text('#!/bin/sh\nfor output; do :; done\necho compiled > "$output"\n')
     compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+    return str(compiler)
+
+
+def test_a_build_removes_what_is_older_than_a_day(elsewhere, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path))
     folder = elsewhere.parent
     for name in ("kernels-1.so", "kernels-2.so", "part-1/0.o", "part-2/0.o", "notes.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -703,12 +879,13 @@ def test_a_build_removes_what_is_older_than_a_day(elsewhere, tmp_path, monkeypat
 
 
 def test_what_is_there_is_not_compiled_again_unless_asked(elsewhere, monkeypatch, capsys):
+    built_before = pathlib.Path(sys.executable).read_bytes()  # A whole ELF file.
     elsewhere.parent.mkdir()
-    elsewhere.write_bytes(b"built before")
+    elsewhere.write_bytes(built_before)
     assert build.main([]) == 0
     monkeypatch.setenv("CXX", "false")
     assert build.main(["--anew"]) == 1
-    assert elsewhere.read_bytes() == b"built before"
+    assert elsewhere.read_bytes() == built_before
 
 
 def test_a_machine_that_cannot_use_them_does_not_compile_them(elsewhere, monkeypatch, capsys):

@@ -141,6 +141,29 @@ def test_it_does_not_hide_that_training_has_diverged(dtype):
     assert np.isfinite(np.delete(found, 5, axis=3)).all()
 
 
+# A GPU's NaN, and that with a sign.
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF], ids=hex)
+@pytest.mark.parametrize("name", ["gamma", "beta", "mean", "variance"])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_every_nan_of_a_channels_numbers_is_one_in_what_follows(dtype, name, bits):
+    numbers = {one: np.ones(16, np.float32) for one in ("gamma", "beta", "mean", "variance")}
+    numbers[name].view(np.uint32)[5] = bits
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.cast(np.random.default_rng(1).normal(size=(2, 8, 8, 16)), dtype)
+        gamma, beta, *statistics = map(tf.constant, numbers.values())
+        y = library.load().cifar10_norm_relu(x, gamma, beta, [], epsilon=EPSILON).y
+        of_x = (
+            library.load()
+            .cifar10_norm_relu_grad(x, gamma, beta, *statistics, x, [], epsilon=EPSILON)
+            .of_x
+        )
+        found_y, found_of_x = session.run([tf.cast(one, tf.float32) for one in (y, of_x)])
+    # The op has statistics of its own. No gradient passes a ReLU whose output is NaN.
+    for found, is_nan in ((found_y, name in ("gamma", "beta")), (found_of_x, name != "beta")):
+        assert np.isnan(found[..., 5]).all() == is_nan
+        assert np.isfinite(np.delete(found, 5, axis=3)).all()
+
+
 @pytest.mark.parametrize(
     ("dtype", "channels", "does"),
     [(tf.float32, 16, True), (tf.bfloat16, 48, True), (tf.float32, 24, False)]
@@ -182,11 +205,31 @@ def test_layers_compute_the_same_with_and_without_it(settings, may, own):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("with_shortcut", [False, True], ids=["plain", "with a shortcut"])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_no_images_have_no_outputs_and_the_statistics_that_tensorflow_gives_them(
+    dtype, with_shortcut
+):
+    empty = np.zeros((0, 8, 8, 16))
+    inputs = [empty, np.ones(16), np.ones(16), empty if with_shortcut else None, empty]
+    y, mean, variance, of_x, of_gamma, of_beta, *rest = compute(norm_relu, dtype, 2, inputs)
+    assert [one.shape for one in (y, of_x, *rest)] == [empty.shape] * (2 + with_shortcut)
+    assert np.isnan([mean, variance]).all()
+    np.testing.assert_array_equal([of_gamma, of_beta], np.zeros((2, 16)))
+    with tf.Graph().as_default(), tf.Session() as session:
+        x, ones = tf.zeros(empty.shape), tf.ones(16)
+        theirs = tf.nn.fused_batch_norm(x, ones, ones)
+        gradients = tf.gradients(theirs[0], [ones], tf.zeros(empty.shape))
+        *statistics, of_gamma = session.run([*theirs[1:], *gradients])
+    assert np.isnan(statistics).all()
+    np.testing.assert_array_equal(of_gamma, np.zeros(16))
+
+
 @pytest.mark.parametrize(
     ("shape", "numbers", "shortcuts", "message"),
     [
-        ([2, 8, 8, 24], 24, [], "channels in multiples of 16 and is not empty"),
-        ([0, 8, 8, 16], 16, [], "channels in multiples of 16 and is not empty"),
+        ([2, 8, 8, 24], 24, [], r"channels in multiples of 16 and is not of shape \[2,8,8,24\]"),
+        ([0, 8, 8, 0], 0, [], r"channels in multiples of 16 and is not of shape \[0,8,8,0\]"),
         ([2, 8, 8, 16], 32, [], r"have the shape \[32\], not \[16\]"),
         ([2, 8, 8, 16], 16, [[2, 8, 4, 16]], r"one shortcut of the shape \[2,8,8,16\]"),
     ],
