@@ -25,6 +25,12 @@ LAYOUT = Layout(
 )
 
 
+@pytest.fixture(params=[optimizers._FEW, 0], ids=["few weights", "many weights"])
+def _any_number(request, monkeypatch):
+    """The weights of the tests are few, and then treated as if they were many."""
+    monkeypatch.setattr(optimizers, "_FEW", request.param)
+
+
 PAIR = Layout([Spec(kind, (1,), tf.ones_initializer(), kind) for kind in ("kernel", "bias")])
 
 
@@ -47,6 +53,7 @@ def update(config: TrainConfig, which: int, steps: int) -> float:
         return float(session.run(weights)[which])
 
 
+@pytest.mark.usefixtures("_any_number")
 def test_momentum_adds_the_decay_to_a_kernels_gradient():
     config = TrainConfig(weight_decay=0.01, momentum=0.9)
     first = 2.0 - 0.1 * (0.5 + 0.01 * 2.0)
@@ -70,6 +77,7 @@ def test_each_rule_has_its_optimizer(optimizer, kind):
         assert type(optimizers.build(config, tf.constant(0.1), LAYOUT)) is kind
 
 
+@pytest.mark.usefixtures("_any_number")
 @pytest.mark.parametrize("optimizer", ["momentum", "nesterov", "adam"])
 def test_only_kernels_decay(optimizer):
     decaying, plain = (
@@ -101,6 +109,7 @@ def test_without_decay_the_gradient_is_left_as_it_is():
             assert optimizers.scale_and_decay(config, LAYOUT, gradient, weights) is gradient
 
 
+@pytest.mark.usefixtures("_any_number")
 def test_rules_of_their_own_against_numpy_over_several_steps():
     # PyTorch's form of the published recipe: rates and decays a group of weights, Nesterov.
     config = TrainConfig(
@@ -140,12 +149,14 @@ def decays(layout: Layout, **settings: Any) -> list[float]:
     return added.numpy().tolist()
 
 
+@pytest.mark.usefixtures("_any_number")
 def test_only_kernels_decay_unless_biases_are_to():
     # A kernel, a bias, an offset, and what trains in the first epochs only.
     assert decays(LAYOUT) == [0.5, 0.0, 0.0, 0.0]
     assert decays(LAYOUT, decay_biases=True) == [0.5, 0.5, 0.5, 0.0]
 
 
+@pytest.mark.usefixtures("_any_number")
 def test_muons_convolutions_do_not_decay():
     ones = tf.ones_initializer()
     layout = Layout(
@@ -159,6 +170,7 @@ def test_muons_convolutions_do_not_decay():
     assert decays(layout, optimizer="nesterov") == [0.5] * 5 + [0.0]
 
 
+@pytest.mark.usefixtures("_any_number")
 def test_offsets_alone_have_a_rate_of_their_own():
     config = TrainConfig(norm_bias_rate=64.0)
     scaled = optimizers.scale_and_decay(config, LAYOUT, tf.ones([4]), None)
