@@ -70,8 +70,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names in file systems and manifests need not be text in the terminal's encoding.
         sys.stdout.reconfigure(errors="backslashreplace")
-    waited = signals.hold()
     previous = signal.signal(signal.SIGTERM, signals.terminate)
+    waited = signals.hold()
     command = ""
     try:
         arguments = _parse(sys.argv[1:] if argv is None else argv)

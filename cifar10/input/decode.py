@@ -39,7 +39,7 @@ def decode(encoded: Any, resize: str = STRETCH) -> Any:
 
     Raises:
       tf.errors.InvalidArgumentError: the content is damaged or of another format, or the first
-        picture of a GIF does not fill its canvas.
+        picture of a GIF is smaller than its canvas.
     """
     image = tf.cond(
         _is_gif_or_bmp(encoded),

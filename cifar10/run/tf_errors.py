@@ -57,7 +57,7 @@ def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
         )
     if error_messages.is_read_only_disk(message):
         return _disk_error(error_messages.reason(message))
-    if _were_replaced(message, config.data_place):
+    if _were_replaced(error, config.data_place):
         return DataError(
             f"the records in {config.data_place} were replaced while they were read; when "
             "data_prep has ended, run the same command again"
@@ -70,11 +70,12 @@ def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
     return None
 
 
-def _were_replaced(message: str, data_place: str) -> bool:
+def _were_replaced(error: Any, data_place: str) -> bool:
+    is_missing = isinstance(error, tf.errors.NotFoundError)
     return (
-        REPLACED in message
-        or error_messages.is_other_number(message)
-        or error_messages.is_missing_file(message, data_place)
+        REPLACED in error.message
+        or error_messages.is_other_number(error.message)
+        or (is_missing and error_messages.names_file_in(data_place, error.message))
     )
 
 

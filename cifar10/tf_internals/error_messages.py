@@ -57,10 +57,10 @@ def is_other_number(message: str) -> bool:
     return bool(_OTHER_NUMBER.search(message))
 
 
-def is_missing_file(message: str, folder: str) -> bool:
-    """Returns whether a file of this folder was to be read that is not there."""
-    start = re.escape(folder.rstrip("/"))
-    return bool(re.search(rf"(^|[\s}}]){start}/[^/;]+; No such file or directory", message))
+def names_file_in(folder: str, message: str) -> bool:
+    """Returns whether the message is about a file in this folder."""
+    start, words = (re.sub("/+", "/", text) for text in (folder.rstrip("/") + "/", message))
+    return bool(re.search(rf"(^|[\s}}]){re.escape(start)}[^/;\s]+(;|$)", words))
 
 
 def reason(message: str) -> str:

@@ -1,5 +1,6 @@
 """Builds a folder of checked records from a source."""
 
+import contextlib
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -57,7 +58,8 @@ def build(source: Source, out: Path, options: Options, force: bool, say: Say) ->
     with publish.exclusive(out):
         present, reason = _examine(source, out, options)
         if present is not None and not force:
-            publish.discard_staging(out)
+            with contextlib.suppress(PermissionError):  # It does no harm.
+                publish.discard_staging(out)
             return Result(present, None)
         if not force:
             _refuse_foreign(out)

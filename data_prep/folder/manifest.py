@@ -97,7 +97,7 @@ def read(folder: Path) -> Optional[Manifest]:
     try:
         if path.exists() and not path.is_file():  # To open a named pipe would wait.
             raise DamageError(
-                f"{path}: must be a regular file, or a link to one; rebuild with --force"
+                f"{path}: must be a regular file, or a link to one; move it away and rebuild"
             )
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -47,15 +47,28 @@ def verify(folder: Path) -> Report:
 
     Raises:
       UsageError: there is no such folder, or it has neither records nor a manifest.
-      OutputError: a conversion is replacing the records.
+      OutputError: a conversion is replacing the records, or did so meanwhile.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     _refuse_replaced(folder)
+    before = _manifest_content(folder)
     report = _examine(folder)
     if report.damages:
         _refuse_replaced(folder)
+        if _manifest_content(folder) != before:
+            raise OutputError(
+                f"{folder}: a conversion has replaced these records meanwhile; verify again"
+            )
     return report
+
+
+def _manifest_content(folder: Path) -> Optional[bytes]:
+    path = folder / schema.MANIFEST_NAME
+    try:
+        return path.read_bytes() if path.is_file() else None  # To open a named pipe would wait.
+    except OSError:
+        return None
 
 
 def _refuse_replaced(folder: Path) -> None:

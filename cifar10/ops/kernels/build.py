@@ -5,9 +5,8 @@
 The library contains code for AVX2, AVX-512 and AVX512-BF16 and chooses when it runs, so that all
 x86-64 machines that share this folder can use it. The file is replaced atomically, so several
 processes may build at the same time. A library that was cut off, as by a full disk, is compiled
-anew. CXX names a compiler, also with
-arguments (`ccache g++`); the default is the first of c++, g++ and
-clang++ on PATH.
+anew. CXX names a compiler, also with arguments (`ccache g++`); the default is the first of c++, g++
+and clang++ on PATH.
 """
 
 import argparse
@@ -111,7 +110,7 @@ def _compiler() -> Optional[list[str]]:
     """Returns the words that a compiler's command begins with; None: there is no compiler."""
     chosen = os.environ.get("CXX")
     # As for make, CXX may have several words, such as `ccache g++`.
-    commands = [_words(chosen)] if chosen else [[name] for name in _COMPILERS]
+    commands = [[chosen], _words(chosen)] if chosen else [[name] for name in _COMPILERS]
     for name, *arguments in filter(None, commands):
         path = shutil.which(name)
         if path:

@@ -519,6 +519,14 @@ def test_records_that_a_conversion_replaces_meanwhile_are_refused(copy, reading)
     assert error_of(records, reading) == replaced(copy)
 
 
+@pytest.mark.parametrize("end", ["/", "//", "/../data"])
+def test_a_file_that_is_gone_is_one_line_however_the_folder_is_spelt(copy, end):
+    place = f"{copy}{end.replace('data', copy.name)}"
+    records = open_records(place)
+    (copy / "manifest.json").unlink()
+    assert error_of(records, READINGS["load"]) == replaced(place)
+
+
 # As many records as are parsed at once, and then some; a batch of these ends where the file did.
 @pytest.mark.parametrize("number", [2048, 2047, 1])
 @pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS.keys())

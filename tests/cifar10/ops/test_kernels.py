@@ -324,7 +324,7 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
             np.testing.assert_array_equal(found[name], of_one_thread[name])
 
 
-# The gradients for filters of 64 and of 128 tiles, and the MB by which one for many filters
+# The gradients for filters of 64, 128 and 256 tiles, and the MB by which one for many filters
 # increases the process's memory.
 _SUMS = """
 import resource, sys
@@ -335,7 +335,7 @@ tf.disable_eager_execution()
 gradient, random = library.load().cifar10_conv3x3_backprop_filter, np.random.default_rng(0)
 config = tf.ConfigProto(intra_op_parallelism_threads=int(sys.argv[1]))
 with tf.Session(config=config) as session:
-    some = [random.normal(size=(count, 8, 8, 32)).astype(np.float32) for count in (16, 32)]
+    some = [random.normal(size=(count, 8, 8, 32)).astype(np.float32) for count in (16, 32, 64)]
     found = session.run([gradient(images, images) for images in some])
     many = tf.Variable(tf.ones([256, 8, 8, 512]))
     session.run(many.initializer)
@@ -358,8 +358,12 @@ def test_threads_have_sums_of_their_own_for_64_tiles_and_in_256_megabytes(compil
         np.testing.assert_array_equal(found[threads]["arr_0"], found[1]["arr_0"])
     np.testing.assert_array_equal(found[16]["arr_1"], found[2]["arr_1"])
     assert (found[2]["arr_1"] != found[1]["arr_1"]).any()
+    # Two and four sums.
+    assert (found[16]["arr_2"] != found[2]["arr_2"]).any()
+    for threads in (2, 16):
+        assert 0 < differs(found[threads]["arr_2"], found[1]["arr_2"]) < 1e-5
     # Sums of 38 MB for each of up to six threads, the gradient of 9 MB, and what tiles need.
-    assert found[16]["arr_2"] < 320
+    assert found[16]["arr_3"] < 320
 
 
 @pytest.mark.parametrize(
@@ -814,6 +818,9 @@ def test_a_compiler_may_have_arguments(elsewhere, tmp_path, monkeypatch, capsys)
     monkeypatch.setenv("CXX", f"env -u NOTHING {shlex.quote(fake_compiler(tmp_path))}")
     assert build.main([]) == 0
     assert elsewhere.read_text() == "compiled\n"
+    (tmp_path / "my tools").mkdir()
+    monkeypatch.setenv("CXX", fake_compiler(tmp_path / "my tools"))
+    assert build.main(["--anew"]) == 0
     monkeypatch.setenv("CXX", "env false")
     assert build.main(["--anew"]) == 1
     assert f"{shutil.which('env')} false failed.\n" in capsys.readouterr().err

@@ -228,6 +228,26 @@ def test_verify_notices_a_conversion_that_begins_to_replace_the_records_meanwhil
     assert "a conversion is replacing these records" in capsys.readouterr().err
 
 
+def test_verify_notices_a_conversion_that_replaces_the_records_meanwhile(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list_files = publish.record_files
+
+    def list_then_convert(folder: Path) -> list[str]:
+        names = list_files(folder)
+        monkeypatch.setattr(publish, "record_files", list_files)
+        words = ("--source", "synthetic", "--synthetic-size", "30", "--out", str(folder))
+        assert cli.main([*words, "--seed", "5", "--validation-size", "0", "--force"]) == 0
+        return names
+
+    monkeypatch.setattr(publish, "record_files", list_then_convert)
+    assert cli.main(["verify", str(out)]) == 1
+    assert capsys.readouterr().err.endswith(
+        f"error: {out}: a conversion has replaced these records meanwhile; verify again\n"
+    )
+    assert cli.main(["verify", str(out)]) == 0
+
+
 @pytest.mark.slow
 def test_verify_checks_tensorflows_files_without_a_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
