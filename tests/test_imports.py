@@ -129,6 +129,30 @@ def test_what_tests_share_imports_nothing_of_theirs(root: Path, folder: str, oth
     assert [path.name for path, source in sources.items() if line.search(source)] == []
 
 
+def test_the_stage_of_the_image_that_compiles_has_all_that_its_modules_import(root: Path) -> None:
+    modules = _modules(root)
+    dockerfile = (root / "Dockerfile").read_text(encoding="utf-8")
+    stage = dockerfile.partition("FROM base AS kernels")[2].partition("FROM base")[0]
+    copied = [
+        root / source
+        for words in re.findall(r"^COPY (.+) \S+$", stage, re.MULTILINE)
+        for source in words.split()
+    ]
+    there = {
+        module
+        for module, path in modules.items()
+        if any(source in (path, *path.parents) for source in copied)
+    }
+    assert "cifar10.ops.kernels.build" in there
+    missing = {
+        target
+        for module in there
+        for _, target in _imports(module, modules[module].read_text("utf-8"), frozenset(modules))
+        if target in modules and target not in there
+    }
+    assert missing == set()
+
+
 def test_a_command_of_one_line_starts_training(root: Path) -> None:
     source = (root / "cifar10_main.py").read_text(encoding="utf-8")
     targets = {target for _, target in _imports("cifar10_main", source, frozenset())}
