@@ -211,18 +211,27 @@ def test_verify_does_not_take_a_conversion_at_work_for_one_that_was_cut_off(
         assert cli.main(["verify", str(out)]) == 0
 
 
+def _when_files_are_listed(do: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Does something once, after `verify` has listed the files of the folder."""
+    list_files = publish.record_files
+
+    def list_then_do(folder: Path) -> list[str]:
+        names = list_files(folder)
+        monkeypatch.setattr(publish, "record_files", list_files)
+        do(folder)
+        return names
+
+    monkeypatch.setattr(publish, "record_files", list_then_do)
+
+
 def test_verify_notices_a_conversion_that_begins_to_replace_the_records_meanwhile(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    list_files = publish.record_files
-
-    def list_then_replace(folder: Path) -> list[str]:
-        names = list_files(folder)
+    def begin_to_replace(folder: Path) -> None:
         (folder / "INCOMPLETE").touch()
         (folder / "eval.tfrecords").unlink()
-        return names
 
-    monkeypatch.setattr(publish, "record_files", list_then_replace)
+    _when_files_are_listed(begin_to_replace, monkeypatch)
     with publish.exclusive(out):
         assert cli.main(["verify", str(out)]) == 1
     assert "a conversion is replacing these records" in capsys.readouterr().err
@@ -231,16 +240,11 @@ def test_verify_notices_a_conversion_that_begins_to_replace_the_records_meanwhil
 def test_verify_notices_a_conversion_that_replaces_the_records_meanwhile(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    list_files = publish.record_files
-
-    def list_then_convert(folder: Path) -> list[str]:
-        names = list_files(folder)
-        monkeypatch.setattr(publish, "record_files", list_files)
+    def convert(folder: Path) -> None:
         words = ("--source", "synthetic", "--synthetic-size", "30", "--out", str(folder))
         assert cli.main([*words, "--seed", "5", "--validation-size", "0", "--force"]) == 0
-        return names
 
-    monkeypatch.setattr(publish, "record_files", list_then_convert)
+    _when_files_are_listed(convert, monkeypatch)
     assert cli.main(["verify", str(out)]) == 1
     assert capsys.readouterr().err.endswith(
         f"error: {out}: a conversion has replaced these records meanwhile; verify again\n"
