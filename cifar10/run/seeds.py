@@ -4,7 +4,6 @@ Each run is as one with --seed in an output folder of its own. So a seed that ha
 continues from its checkpoint, and one that is finished is not trained again.
 """
 
-import contextlib
 import functools
 import os
 import posixpath
@@ -12,6 +11,7 @@ import shlex
 import signal
 import statistics
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
@@ -34,6 +34,7 @@ _COLUMNS = {
 }
 _Statistics = dict[str, Optional[float]]  # by the names of figures
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_POLL_SECS = 0.1
 
 
 def train_each(config: TrainConfig, train: Callable[[TrainConfig], int]) -> int:
@@ -124,11 +125,11 @@ class _Child:
     """
 
     def __init__(self) -> None:
-        self._pid: Optional[int] = None
+        self._signals: Optional[list[int]] = None  # that have come while a fork works
 
     def __enter__(self) -> "_Child":
         self._before = {
-            signum: signal.signal(signum, self._pass_on)
+            signum: signal.signal(signum, self._note)
             for signum in _SIGNALS
             if signal.getsignal(signum) is not signal.SIG_IGN
         }
@@ -139,23 +140,47 @@ class _Child:
             signal.signal(signum, handler)
 
     def run(self, work: Callable[[], int]) -> int:
-        """Returns the exit code of the work, or the negative number of the signal that ended it."""
+        """Returns the exit code of the work, or the negative number of the signal that ended it.
+
+        Raises:
+          Stopped: a signal has come, but the work has succeeded all the same.
+        """
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
-        if not pid:
-            leave(work())
-        self._pid = pid
+        self._signals = []
         try:
-            return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            pid = os.fork()
+            if not pid:
+                self._signals = None
+                leave(work())
+            code = _wait(pid, self._signals)
+            if self._signals and not code:
+                raise Stopped(self._signals[0])
+            return code
         finally:
-            self._pid = None
+            self._signals = None
 
-    def _pass_on(self, signum: int, frame: Any) -> None:
-        if self._pid is None:
+    def _note(self, signum: int, frame: Any) -> None:
+        if self._signals is None:
             raise Stopped(signum)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signum)
+        self._signals.append(signum)
+
+
+def _wait(pid: int, signals: list[int]) -> int:
+    """Sends a fork the signals that come into a list, and returns its exit code at its end.
+
+    It looks again and again, since a signal that comes right before a call of waitpid does not end
+    it.
+    """
+    num_sent = 0
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        for signum in signals[num_sent:]:
+            os.kill(pid, signum)
+            num_sent += 1
+        time.sleep(_POLL_SECS)
 
 
 def _compare(config: TrainConfig, runs: dict[int, TrainConfig]) -> None:

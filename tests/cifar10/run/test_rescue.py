@@ -16,7 +16,7 @@ from cifar10.host.activity import BETWEEN, STEP, Activity
 from cifar10.output import checkpoints
 from cifar10.output.recovery import checkpoint_to_continue
 from cifar10.run.hooks import step_probe
-from cifar10.run.hooks.step_probe import NoAnswer, StepProbe, within
+from cifar10.run.hooks.step_probe import StepProbe, within
 from cifar10.run.rescue import Rescue
 from cifar10.step import model_fn
 from cifar10.step.params import ModelParams
@@ -67,13 +67,16 @@ class Chief:
     def wait_until_it_waits(self, step: int) -> None:
         """Waits until the chief's own gradient of the step after `step` is in."""
         until = time.monotonic() + WAIT_SECS
-        while True:
-            with contextlib.suppress(NoAnswer, AttributeError, TypeError):
-                state, standing = self.probe.quiet_state(), self.probe.standing()
-                if state and state[1] == step and standing and standing[0]:
-                    return
+        while not self._waits(step):
             assert time.monotonic() < until
             time.sleep(0.01)
+
+    def _waits(self, step: int) -> bool:
+        # Before the first step, the rounds of all are 0, which is equal, but no round has begun.
+        if not self.activity.is_in_step:
+            return False
+        state, standing = self.probe.quiet_state(), self.probe.standing()
+        return bool(state and state[1] == step and standing and standing[0])
 
 
 def build(replica: int) -> tuple[tf.Graph, Any, Any, Any]:

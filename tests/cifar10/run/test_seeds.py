@@ -1,13 +1,17 @@
 """--seeds: one training after the other, each in a folder of its own, and a table of all."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 
 import pytest
 
+from cifar10.errors import Stopped
 from cifar10.host.signals import StopRequest
 from cifar10.run import seeds
 from tests.cifar10 import program
@@ -119,6 +123,43 @@ def test_a_signal_that_is_ignored_is_ignored_by_the_training_of_a_seed_too():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def fork_and_then(monkeypatch, signum: int, ready: Callable[[int], object]) -> None:
+    """Makes a fork's parent get a signal before it has the result of `fork`."""
+    fork = os.fork
+
+    def fork_and_get_a_signal() -> int:
+        pid = fork()
+        if pid:
+            ready(pid)
+            os.kill(os.getpid(), signum)
+        return pid
+
+    monkeypatch.setattr(os, "fork", fork_and_get_a_signal)
+
+
+def test_a_signal_that_comes_while_the_fork_is_made_reaches_it(monkeypatch):
+    reading, writing = os.pipe()
+
+    def work() -> int:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.write(writing, b".")
+        time.sleep(60)
+        return 0
+
+    fork_and_then(monkeypatch, signal.SIGTERM, lambda pid: os.read(reading, 1))
+    with seeds._Child() as child:
+        assert child.run(work) == -signal.SIGTERM
+
+
+def test_after_a_signal_that_came_too_late_for_a_training_no_other_begins(monkeypatch):
+    def ended(pid: int) -> None:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    fork_and_then(monkeypatch, signal.SIGTERM, ended)
+    with seeds._Child() as child, pytest.raises(Stopped):
+        child.run(lambda: 0)
 
 
 def test_a_signal_ends_the_training_of_a_seed_and_says_how_to_go_on(folder):
