@@ -203,7 +203,8 @@ def _check_precision(precision: str, gpus: int) -> None:
 def _multiplies_pairs(config: TrainConfig) -> bool:
     """Returns whether our convolutions of this run multiply pairs, which no evaluation does."""
     if config.kernels == "auto":
-        return _trains(config) and config.precision == "bf16" and library.multiplies_pairs()
+        may = _trains(config) and config.precision == "bf16"
+        return may and library.multiplies_pairs() and not library.multiplies_matrices()
     return _needs_pairs(config)
 
 

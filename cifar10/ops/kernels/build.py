@@ -2,7 +2,7 @@
 
     python -m cifar10.ops.kernels.build
 
-The library contains code for AVX2, AVX-512 and AVX512-BF16 and chooses when it runs, so that all
+The library contains code for AVX2, AVX-512, AVX512-BF16 and AMX and chooses when it runs, so that all
 x86-64 machines that share this folder can use it. The file is replaced atomically, so several
 processes may build at the same time. A library that was cut off, as by a full disk, is compiled
 anew. CXX names a compiler, also with arguments (`ccache g++`); the default is the first of c++, g++
@@ -39,6 +39,11 @@ _FUNCTIONS = ("winograd.cc", "small_images.cc", "activations.cc", "normalisation
 _ARCHITECTURES = {"avx2": "x86-64-v3", "avx512": "x86-64-v4"}
 # Products of pairs of bfloat16s need one more extension, and no other functions use it.
 _FOR_PAIRS = ("-march=x86-64-v4", "-mavx512bf16", "-DINSTRUCTIONS=avx512_bf16")
+# Likewise products of matrices.
+_FOR_MATRICES = (
+    *("-march=x86-64-v4", "-mavx512bf16", "-mamx-tile", "-mamx-bf16"),
+    "-DINSTRUCTIONS=amx",
+)
 # GCC 12 takes what its own header of vector instructions leaves open for an oversight.
 _FLAGS = ("-std=c++17", "-fPIC", "-O3", "-Wall", "-Wno-maybe-uninitialized")
 
@@ -168,6 +173,7 @@ def _sources() -> Iterator[tuple[pathlib.Path, Sequence[str]]]:
             flags = (f"-march={architecture}", f"-DINSTRUCTIONS={instructions}")
             yield library.SOURCE_DIR / name, flags
     yield library.SOURCE_DIR / "winograd.cc", _FOR_PAIRS
+    yield library.SOURCE_DIR / "direct.cc", _FOR_MATRICES
 
 
 def _run(command: Sequence[object]) -> None:

@@ -3,6 +3,10 @@
 #ifndef CIFAR10_KERNELS_DISPATCH_H_
 #define CIFAR10_KERNELS_DISPATCH_H_
 
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cctype>
 #include <cstdlib>
 #include <string>
@@ -51,6 +55,23 @@ inline bool HasPairs() {
     const std::string most = MostInstructions();
     if (most == "avx512_core" || most == "avx512_core_vnni") return false;
     return HasWideRegisters() && __builtin_cpu_supports("avx512bf16");
+  }();
+  return has;
+}
+
+// Whether it multiplies matrices of bfloat16s (AMX) and may do so. Each thread's registers take 8
+// KB more then, which a process has to ask Linux for.
+inline bool HasMatrices() {
+  static const bool has = [] {
+    const std::string most = MostInstructions();
+    if (most == "avx512_core_bf16" || most == "avx512_core_fp16" || !HasPairs()) return false;
+    constexpr unsigned kBfloat16 = 1u << 22, kRegisters = 1u << 24,
+                       kNeeded = kBfloat16 | kRegisters;
+    unsigned eax, ebx, ecx, edx;
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (edx & kNeeded) != kNeeded)
+      return false;
+    constexpr long kAsk = 0x1023, kData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, kAsk, kData) == 0;
   }();
   return has;
 }

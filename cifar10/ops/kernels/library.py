@@ -129,6 +129,19 @@ def multiplies_pairs() -> bool:
     Raises:
       OSError: there is no library at `path`, or it cannot be loaded.
     """
-    answer = ctypes.CDLL(str(path())).cifar10_multiplies_pairs
+    return _says("cifar10_multiplies_pairs")
+
+
+def multiplies_matrices() -> bool:
+    """Returns whether products of bfloat16s are those of matrices, unless pairs are asked for.
+
+    Raises:
+      OSError: there is no library at `path`, or it cannot be loaded.
+    """
+    return _says("cifar10_multiplies_matrices")
+
+
+def _says(question: str) -> bool:
+    answer = getattr(ctypes.CDLL(str(path())), question)
     answer.restype = ctypes.c_bool
     return bool(answer())

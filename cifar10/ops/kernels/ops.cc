@@ -1,9 +1,10 @@
-// TensorFlow's ops around winograd.h and small_images.h, for CPUs.
+// TensorFlow's ops around winograd.h, small_images.h and direct.h, for CPUs.
 
 #include <algorithm>
 #include <type_traits>
 #include <vector>
 
+#include "direct_steps.h"
 #include "dispatch.h"
 #include "op.h"
 #include "row_blocks.h"
@@ -236,6 +237,13 @@ void Convolve(OpKernelContext* context, Shape shape, bool transposes, bool pairs
               const Epilogue<typename BitsOf<T>::Type>& epilogue, Tensor* outputs) {
   using Bits = typename BitsOf<T>::Type;
   const Tensor &images = context->input(0), &weights = context->input(1);
+  if constexpr (std::is_same<T, bfloat16>::value) {
+    if (!pairs && HasMatrices()) {
+      DirectSteps(PoolOf(context), shape)
+          .Convolve(Read<T>(images), transposes, Read<T>(weights), epilogue, Write<T>(outputs));
+      return;
+    }
+  }
   if (TakesSmallSteps(shape, pairs)) {
     SmallImageSteps<Bits>(PoolOf(context), shape)
         .Convolve(Read<T>(images), transposes, Read<T>(weights), epilogue, Write<T>(outputs));
@@ -368,12 +376,20 @@ class Conv3x3BackpropFilter : public Op {
     Tensor* gradient;
     OP_REQUIRES_OK(context, context->allocate_output(0, of_filters, &gradient));
     using Bits = typename BitsOf<T>::Type;
+    const bool pairs = MultipliesPairs<T>(pairs_);
+    if constexpr (std::is_same<T, bfloat16>::value) {
+      if (!pairs && HasMatrices()) {
+        DirectSteps(PoolOf(context), shape)
+            .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
+        return;
+      }
+    }
     if (SmallImages::SideOf(shape) > 0) {
       SmallImageSteps<Bits>(PoolOf(context), shape)
           .Correlate(Read<T>(images), Read<T>(upstream), Write<T>(gradient));
       return;
     }
-    const auto& functions = FunctionsOf<Bits>(shape, MultipliesPairs<T>(pairs_));
+    const auto& functions = FunctionsOf<Bits>(shape, pairs);
     shape.tile = functions.tile;
     // Each part has sums of its own, so that they are added in the same order in each run.
     const int64_t plane = shape.inputs * shape.filters, size = shape.Points() * plane;
@@ -427,6 +443,8 @@ REGISTER(bfloat16);
 extern "C" {
 
 bool cifar10_multiplies_pairs() { return cifar10::HasPairs(); }
+
+bool cifar10_multiplies_matrices() { return cifar10::HasMatrices(); }
 
 int cifar10_channels() { return cifar10::kChannels; }
 

@@ -1,0 +1,396 @@
+// Compiled once, for the instruction set whose name INSTRUCTIONS is.
+
+#include "direct.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ahead.h"
+#include "epilogue.h"
+#include "lanes.h"
+
+namespace cifar10 {
+namespace INSTRUCTIONS {
+namespace {
+
+constexpr int64_t kSide = Direct::kSide, kDepth = Direct::kDepth;
+constexpr int64_t kOperand = kSide * kDepth;  // bfloat16s of a register
+constexpr int64_t kSum = kSide * kSide;       // floats of a register
+
+// Makes all registers of this thread matrices of 16 rows of 64 bytes, as long as it lives.
+class Registers {
+ public:
+  Registers() {
+    alignas(64) Configuration all = {};
+    all.palette = 1;
+    for (int index = 0; index < 8; ++index) {
+      all.row_bytes[index] = 64;
+      all.rows[index] = 16;
+    }
+    _tile_loadconfig(&all);
+  }
+  ~Registers() { _tile_release(); }
+
+  Registers(const Registers&) = delete;
+  Registers& operator=(const Registers&) = delete;
+
+ private:
+  struct Configuration {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+  };
+};
+
+// The compiler does not know what matrix registers read.
+INLINE void WriteAll() { asm volatile("" ::: "memory"); }
+
+// Sums in registers 0 to 3, of kRows x kColumns matrices.
+template <int kRows, int kColumns>
+INLINE void Clear() {
+  _tile_zero(0);
+  if constexpr (kColumns > 1) _tile_zero(1);
+  if constexpr (kRows > 1) _tile_zero(2);
+  if constexpr (kRows > 1 && kColumns > 1) _tile_zero(3);
+}
+
+// They lie `down` and `across` floats apart, and their rows `step`.
+template <int kRows, int kColumns>
+INLINE void LoadSums(const float* from, int64_t down, int64_t across, int64_t step) {
+  _tile_loadd(0, from, 4 * step);
+  if constexpr (kColumns > 1) _tile_loadd(1, from + across, 4 * step);
+  if constexpr (kRows > 1) _tile_loadd(2, from + down, 4 * step);
+  if constexpr (kRows > 1 && kColumns > 1) _tile_loadd(3, from + down + across, 4 * step);
+}
+
+template <int kRows, int kColumns>
+INLINE void StoreSums(float* to, int64_t down, int64_t across, int64_t step) {
+  _tile_stored(0, to, 4 * step);
+  if constexpr (kColumns > 1) _tile_stored(1, to + across, 4 * step);
+  if constexpr (kRows > 1) _tile_stored(2, to + down, 4 * step);
+  if constexpr (kRows > 1 && kColumns > 1) _tile_stored(3, to + down + across, 4 * step);
+}
+
+// Adds products of kRows matrices, whose rows lie `step` numbers apart, and kColumns matrices of
+// pairs.
+template <int kRows, int kColumns>
+INLINE void AddProducts(const uint16_t* upper, const uint16_t* lower, int64_t step,
+                        const uint16_t* left, const uint16_t* right) {
+  _tile_loadd(4, upper, 2 * step);
+  _tile_loadd(6, left, 64);
+  _tile_dpbf16ps(0, 4, 6);
+  if constexpr (kColumns > 1) {
+    _tile_loadd(7, right, 64);
+    _tile_dpbf16ps(1, 4, 7);
+  }
+  if constexpr (kRows > 1) {
+    _tile_loadd(5, lower, 2 * step);
+    _tile_dpbf16ps(2, 5, 6);
+  }
+  if constexpr (kRows > 1 && kColumns > 1) _tile_dpbf16ps(3, 5, 7);
+}
+
+// Calls function(number, index) with a number of 1 or 2 for each two of `count` things, as a
+// constant.
+template <typename Function>
+INLINE void ByTwos(int64_t count, const Function& function) {
+  int64_t index = 0;
+  for (; index + 2 <= count; index += 2) function(std::integral_constant<int, 2>(), index);
+  if (index < count) function(std::integral_constant<int, 1>(), index);
+}
+
+// 16 pairs of bfloat16s, each of two rows.
+INLINE __m512i Pairs(const uint16_t* first, const uint16_t* second) {
+  const auto lower = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first));
+  const auto upper = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second));
+  return _mm512_or_si512(_mm512_cvtepu16_epi32(lower),
+                         _mm512_slli_epi32(_mm512_cvtepu16_epi32(upper), 16));
+}
+
+void Pack(const Direct& sizes, int64_t begin, int64_t end, const uint16_t* weights, bool transposes,
+          uint16_t* packed) {
+  const int64_t inputs = sizes.shape.inputs, filters = sizes.shape.filters;
+  const int64_t seen = sizes.Seen(), size = inputs * filters;
+  const __m512i steps =
+      _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                         _mm512_set1_epi32(static_cast<int>(inputs / 2)));
+  for (int64_t block = begin; block < end; ++block) {
+    uint16_t* to = packed + block * 3 * seen * kSide;
+    for (int64_t line = 0; line < 3; ++line) {
+      for (int64_t at = 0; at < seen; at += 2, to += 2 * kSide) {
+        const int64_t position = line * 3 + at / inputs, input = at % inputs;
+        __m512i pairs = _mm512_setzero_si512();
+        if (at < 3 * inputs && transposes) {
+          const uint16_t* const from = weights + (8 - position) * size + block * kSide * inputs;
+          pairs = _mm512_i32gather_epi32(steps, from + input, 4);
+        } else if (at < 3 * inputs) {
+          const uint16_t* const from = weights + position * size + input * filters;
+          pairs = Pairs(from + block * kSide, from + filters + block * kSide);
+        }
+        _mm512_storeu_si512(to, pairs);
+      }
+    }
+  }
+}
+
+// What a convolution works with.
+struct ConvolveScratch {
+  ConvolveScratch(const Direct& sizes, float* memory)
+      : sums(memory), image(reinterpret_cast<uint16_t*>(memory + 4 * kSum)) {
+    std::fill_n(image, Numbers(sizes), 0);
+  }
+
+  static int64_t Size(const Direct& sizes) { return 4 * kSum + Numbers(sizes) / 2 + kSide; }
+
+  // Numbers of an image with its border, and what whole registers read behind it.
+  static int64_t Numbers(const Direct& sizes) {
+    const int64_t rows = Direct::RoundUp(sizes.shape.height * sizes.Line(), kSide);
+    return (rows + 2 * sizes.Line() + 2) * sizes.shape.inputs + sizes.Seen();
+  }
+
+  float* const sums;      // [2 * kSide, 2 * kSide]
+  uint16_t* const image;  // with its border
+};
+
+// Stores the outputs of up to `rows` positions from `position` on, whose sums lie in rows.
+template <int kColumns>
+INLINE void StoreOutputs(const Direct& sizes, int64_t position, int64_t rows, const float* sums,
+                         int64_t filter, const Epilogue<uint16_t>& epilogue, int64_t first,
+                         uint16_t* outputs) {
+  const Shape& shape = sizes.shape;
+  int64_t line = position / sizes.Line(), column = position % sizes.Line();
+  for (int64_t row = 0; row < rows; ++row) {
+    if (column < shape.width && line < shape.height) {
+      const int64_t place = first + (line * shape.width + column) * shape.filters + filter;
+      for (int index = 0; index < kColumns; ++index) {
+        const Lanes out = Load(sums + row * kColumns * kSide + index * kSide);
+        const int64_t at = index * kSide;
+        const Lanes done = Finish(epilogue, filter + at, place + at, out);
+        const auto halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(done));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(outputs + place + at),
+                            reinterpret_cast<__m256i>(halves));
+      }
+    }
+    if (++column == sizes.Line()) {
+      column = 0;
+      ++line;
+    }
+  }
+}
+
+void Convolve(const Direct& sizes, int64_t begin, int64_t end, const uint16_t* images,
+              const uint16_t* packed, const Epilogue<uint16_t>& epilogue, uint16_t* outputs,
+              float* memory) {
+  const Shape& shape = sizes.shape;
+  const int64_t inputs = shape.inputs, line = sizes.Line(), seen = sizes.Seen();
+  const int64_t size = shape.height * shape.width * inputs;
+  const int64_t blocks = (shape.height * line + kSide - 1) / kSide;
+  const ConvolveScratch scratch(sizes, memory);
+  const Registers registers;
+  for (int64_t image = begin; image < end; ++image) {
+    for (int64_t row = 0; row < shape.height; ++row) {
+      std::memcpy(scratch.image + ((row + 1) * line + 1) * inputs,
+                  images + image * size + row * shape.width * inputs, 2 * shape.width * inputs);
+    }
+    WriteAll();
+    const int64_t of_outputs = shape.height * shape.width * shape.filters;
+    const int64_t first = image * of_outputs, more = image + 1 < end;
+    const int64_t pieces = (blocks + 1) / 2 * ((shape.filters / kSide + 1) / 2);
+    Ahead to_read(images + (image + 1) * size, images + (image + 1 + more) * size, pieces);
+    Ahead to_write(outputs + first + of_outputs, outputs + first + (1 + more) * of_outputs, pieces);
+    ByTwos(shape.filters / kSide, [&](auto columns, int64_t column) INLINE_LAMBDA {
+      const uint16_t* const left = packed + column * 3 * seen * kSide;
+      const uint16_t* const right = left + 3 * seen * kSide;
+      ByTwos(blocks, [&](auto rows, int64_t block) INLINE_LAMBDA {
+        constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value;
+        to_read.FetchPiece();
+        to_write.FetchPiece();
+        Clear<kRows, kColumns>();
+        const uint16_t* upper = scratch.image + block * kSide * inputs;
+        int64_t at = 0;
+        for (int tap = 0; tap < 3; ++tap, upper += line * inputs) {
+          for (int64_t number = 0; number < seen; number += kDepth, at += kOperand) {
+            AddProducts<kRows, kColumns>(upper + number, upper + number + kSide * inputs, inputs,
+                                         left + at, right + at);
+          }
+        }
+        constexpr int64_t kStep = kColumns * kSide;
+        StoreSums<kRows, kColumns>(scratch.sums, kSide * kStep, kSide, kStep);
+        StoreOutputs<kColumns>(sizes, block * kSide, kRows * kSide, scratch.sums, column * kSide,
+                               epilogue, first, outputs);
+      });
+    });
+  }
+}
+
+// What a correlation works with: as many images as are computed together, with their borders, and
+// the gradients of their outputs, which have zeros at the same positions.
+struct CorrelateScratch {
+  CorrelateScratch(const Direct& sizes, float* memory)
+      : positions(Positions(sizes)),
+        step(Step(sizes)),
+        images(reinterpret_cast<uint16_t*>(memory)),
+        upstream(images + sizes.Inputs() * step),
+        zeros(upstream + positions * sizes.shape.filters) {
+    std::fill_n(images, sizes.Inputs() * step, 0);
+    std::fill_n(zeros, sizes.shape.filters, 0);
+  }
+
+  static int64_t Size(const Direct& sizes) {
+    return (sizes.Inputs() * Step(sizes) + (Positions(sizes) + 1) * sizes.shape.filters) / 2 +
+           kSide;
+  }
+
+  static int64_t Positions(const Direct& sizes) {
+    return Direct::RoundUp(sizes.Together() * sizes.Image(), kDepth);
+  }
+
+  // Numbers from one channel's to the next: an odd number of lines of the caches, so that the same
+  // position of many channels does not fall into the same few places of a cache.
+  static int64_t Step(const Direct& sizes) {
+    return Direct::RoundUp(Positions(sizes) + 2 * sizes.Line() + 2 + kSide, 2 * kDepth) + kDepth;
+  }
+
+  const int64_t positions, step;
+  uint16_t* const images;    // [inputs, step]
+  uint16_t* const upstream;  // [filters / kSide, positions / 2, kSide, 2]
+  uint16_t* const zeros;     // [filters]
+};
+
+// Transposes `rows` rows of 16 numbers, and as many rows of zeros as 16 lack, to rows `step` apart.
+INLINE void Transpose(const uint16_t* from, int64_t rows, int64_t from_step, uint16_t* to,
+                      int64_t step) {
+  // Each round moves the highest bit of a register's index to the lowest of a number's, whose
+  // highest, of three, it moves to the lowest of the register's. So rows 0 to 7 begin at even ones.
+  __m256i in[16], out[16];
+  for (int row = 0; row < 16; ++row) {
+    const auto* const at = reinterpret_cast<const __m256i*>(from + row * from_step);
+    in[2 * (row % 8) + row / 8] = row < rows ? _mm256_loadu_si256(at) : _mm256_setzero_si256();
+  }
+  for (int round = 0; round < 3; ++round) {
+    for (int row = 0; row < 8; ++row) {
+      out[2 * row] = _mm256_unpacklo_epi16(in[row], in[row + 8]);
+      out[2 * row + 1] = _mm256_unpackhi_epi16(in[row], in[row + 8]);
+    }
+    std::copy_n(out, 16, in);
+  }
+  for (int channel = 0; channel < 8; ++channel) {
+    const __m256i first = in[channel], second = in[channel + 8];
+    auto* const lower = reinterpret_cast<__m256i*>(to + channel * step);
+    auto* const upper = reinterpret_cast<__m256i*>(to + (channel + 8) * step);
+    _mm256_storeu_si256(lower, _mm256_permute2x128_si256(first, second, 0x20));
+    _mm256_storeu_si256(upper, _mm256_permute2x128_si256(first, second, 0x31));
+  }
+}
+
+// Stores an image with its border, channel by channel.
+INLINE void StoreChannels(const Direct& sizes, const uint16_t* image, int64_t step, uint16_t* to) {
+  const Shape& shape = sizes.shape;
+  // Zeros that are stored behind a line are those of the border, or of lines that follow.
+  for (int64_t line = 0; line < shape.height; ++line) {
+    for (int64_t column = 0; column < shape.width; column += kSide) {
+      const uint16_t* const from = image + (line * shape.width + column) * shape.inputs;
+      uint16_t* const at = to + (line + 1) * sizes.Line() + 1 + column;
+      const int64_t rows = std::min(kSide, shape.width - column);
+      int64_t input = 0;
+      for (; input + kSide <= shape.inputs; input += kSide) {
+        Transpose(from + input, rows, shape.inputs, at + input * step, step);
+      }
+      if (input < shape.inputs) {  // eight more
+        alignas(32) uint16_t rest[kSide * kSide] = {};
+        for (int64_t row = 0; row < rows; ++row) {
+          std::memcpy(rest + row * kSide, from + row * shape.inputs + input, 2 * kInputs);
+        }
+        Transpose(rest, rows, kSide, at + input * step, step);
+      }
+    }
+  }
+}
+
+// Stores the gradients of the outputs of `count` images as pairs of neighbouring positions.
+INLINE void StorePairs(const Direct& sizes, int64_t count, const uint16_t* upstream,
+                       const CorrelateScratch& scratch) {
+  const Shape& shape = sizes.shape;
+  const int64_t filters = shape.filters, line = sizes.Line(), image = sizes.Image();
+  const auto find = [&](int64_t position) INLINE_LAMBDA {
+    const int64_t index = position / image, row = position % image / line;
+    const int64_t column = position % image % line;
+    if (index >= count || row >= shape.height || column >= shape.width) return scratch.zeros;
+    return const_cast<uint16_t*>(upstream) +
+           ((index * shape.height + row) * shape.width + column) * filters;
+  };
+  for (int64_t position = 0; position < scratch.positions; position += 2) {
+    const uint16_t *const first = find(position), *const second = find(position + 1);
+    for (int64_t filter = 0; filter < filters; filter += kSide) {
+      uint16_t* const to = scratch.upstream + filter * scratch.positions + position * kSide;
+      _mm512_storeu_si512(to, Pairs(first + filter, second + filter));
+    }
+  }
+}
+
+void Correlate(const Direct& sizes, int64_t begin, int64_t end, const uint16_t* images,
+               const uint16_t* upstream, float* sums, float* memory) {
+  const Shape& shape = sizes.shape;
+  const int64_t positions = shape.height * shape.width, together = sizes.Together();
+  const int64_t filters = shape.filters, blocks = sizes.Inputs() / kSide;
+  const CorrelateScratch scratch(sizes, memory);
+  const Registers registers;
+  for (int64_t first = begin; first < end; first += together) {
+    const int64_t count = std::min(together, end - first);
+    for (int64_t index = 0; index < count; ++index) {
+      StoreChannels(sizes, images + (first + index) * positions * shape.inputs, scratch.step,
+                    scratch.images + index * sizes.Image());
+    }
+    StorePairs(sizes, count, upstream + first * positions * filters, scratch);
+    WriteAll();
+    // What a matrix of sums is multiplied from begins at another position for each tap.
+    const auto place = [&](int64_t number) INLINE_LAMBDA {
+      const int64_t block = number / 9, tap = number % 9;
+      return scratch.images + block * kSide * scratch.step + tap / 3 * sizes.Line() + tap % 3;
+    };
+    const auto sums_of = [&](int64_t number) INLINE_LAMBDA {
+      const int64_t block = number / 9, tap = number % 9;
+      return sums + (tap * blocks + block) * kSide * filters;
+    };
+    ByTwos(filters / kSide, [&](auto columns, int64_t column) INLINE_LAMBDA {
+      const uint16_t* const left = scratch.upstream + column * kSide * scratch.positions;
+      const uint16_t* const right = left + kSide * scratch.positions;
+      ByTwos(9 * blocks, [&](auto rows, int64_t number) INLINE_LAMBDA {
+        constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value;
+        float* const to = sums_of(number) + column * kSide;
+        const int64_t down = kRows > 1 ? sums_of(number + 1) + column * kSide - to : 0;
+        LoadSums<kRows, kColumns>(to, down, kSide, filters);
+        const uint16_t *const upper = place(number), *const lower = place(number + kRows - 1);
+        for (int64_t position = 0; position < scratch.positions; position += kDepth) {
+          AddProducts<kRows, kColumns>(upper + position, lower + position, scratch.step,
+                                       left + position * kSide, right + position * kSide);
+        }
+        StoreSums<kRows, kColumns>(to, down, kSide, filters);
+      });
+    });
+  }
+}
+
+void Round(const Direct& sizes, int64_t begin, int64_t end, int64_t parts, int64_t step,
+           const float* sums, uint16_t* gradient) {
+  const int64_t filters = sizes.shape.filters;
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t tap = row / sizes.Inputs(), input = row % sizes.Inputs();
+    if (input >= sizes.shape.inputs) continue;
+    for (int64_t filter = 0; filter < filters; filter += kLanes) {
+      Lanes sum = {};
+      for (int64_t part = 0; part < parts; ++part) {
+        sum += Load(sums + part * step + row * filters + filter);
+      }
+      Store(gradient + (tap * sizes.shape.inputs + input) * filters + filter, sum);
+    }
+  }
+}
+
+}  // namespace
+
+const DirectFunctions kDirect = {
+    Pack, ConvolveScratch::Size, CorrelateScratch::Size, Convolve, Correlate, Round};
+
+}  // namespace INSTRUCTIONS
+}  // namespace cifar10
