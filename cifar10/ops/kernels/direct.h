@@ -41,8 +41,15 @@ struct Direct {
     return std::min(shape.count, std::max<int64_t>(1, kPositions / Image()));
   }
 
+  // Numbers from one position of the image to the next: in whole registers, whose rows do not cross
+  // lines of the caches then, if no more products have to be computed for that.
+  int64_t Channels() const {
+    const int64_t whole = RoundUp(shape.inputs, kDepth);
+    return 3 * whole <= RoundUp(3 * shape.inputs, kDepth) ? whole : shape.inputs;
+  }
+
   // Numbers that an output sees of a line, in whole registers.
-  int64_t Seen() const { return RoundUp(3 * shape.inputs, kDepth); }
+  int64_t Seen() const { return RoundUp(3 * Channels(), kDepth); }
 
   // bfloat16s of the filters as `pack` stores them.
   int64_t Packed() const { return 3 * Seen() * shape.filters; }
@@ -68,11 +75,11 @@ struct DirectFunctions {
                    const uint16_t* packed, const Epilogue<uint16_t>&, uint16_t* outputs,
                    float* scratch);
   // Adds what the images from `begin` to `end` contribute to the filters' gradient to `sums`,
-  // float[9, Inputs(), filters].
+  // float[9, filters, Inputs()].
   void (*correlate)(const Direct&, int64_t begin, int64_t end, const uint16_t* images,
                     const uint16_t* upstream, float* sums, float* scratch);
-  // Adds the sums of `parts`, which lie `step` floats apart, in rows from `begin` to `end` of all
-  // 9 * Inputs(), and rounds them.
+  // Adds the sums of `parts`, which lie `step` floats apart, for filters from kSide * `begin` to
+  // kSide * `end`, and rounds them.
   void (*round)(const Direct&, int64_t begin, int64_t end, int64_t parts, int64_t step,
                 const float* sums, uint16_t* gradient);
 };

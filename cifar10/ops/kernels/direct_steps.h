@@ -51,7 +51,7 @@ class DirectSteps {
       }
     });
     float* const all = work.memory();
-    pool_->ParallelFor(9 * sizes_.Inputs(), sizes_.shape.filters * parts,
+    pool_->ParallelFor(sizes_.shape.filters / Direct::kSide, 9 * sizes_.Inputs() * parts,
                        [&](int64_t begin, int64_t end) {
                          functions_.round(sizes_, begin, end, parts, each, all, gradient);
                        });
