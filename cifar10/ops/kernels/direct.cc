@@ -225,8 +225,8 @@ void Convolve(const Direct& sizes, int64_t begin, int64_t end, const uint16_t* i
         int64_t at = 0;
         for (int tap = 0; tap < 3; ++tap, upper += line * channels) {
           for (int64_t number = 0; number < seen; number += kDepth, at += kOperand) {
-            AddProducts<kRows, kColumns>(upper + number, upper + number + kSide * channels, channels,
-                                         left + at, right + at);
+            AddProducts<kRows, kColumns>(upper + number, upper + number + kSide * channels,
+                                         channels, left + at, right + at);
           }
         }
         constexpr int64_t kStep = kColumns * kSide;
@@ -332,7 +332,7 @@ INLINE void StorePairs(const Direct& sizes, int64_t count, const uint16_t* image
                        const CorrelateScratch& scratch) {
   const Shape& shape = sizes.shape;
   const int64_t inputs = shape.inputs, whole = inputs / kSide * kSide;
-  const uint16_t* row = images;            // of the image that comes next
+  const uint16_t* row = images;  // of the image that comes next
   int64_t line = -1, column = 0, left = count * shape.height;
   // Returns the channels of the next position.
   const auto next = [&]() INLINE_LAMBDA {
@@ -380,7 +380,8 @@ void Correlate(const Direct& sizes, int64_t begin, int64_t end, const uint16_t* 
     StoreByPositions(sizes, count, upstream + first * size * filters, scratch);
     StorePairs(sizes, count, images + first * size * shape.inputs, scratch);
     WriteAll();
-    // The sums of a tap and some inputs are multiplied from pairs that begin at a place of their own.
+    // The sums of a tap and some inputs are multiplied from pairs that begin at a place of their
+    // own.
     const auto pairs_of = [&](int64_t number) INLINE_LAMBDA {
       const int64_t block = number / 9, tap = number % 9;
       const int64_t position = tap / 3 * sizes.Line() + tap % 3;
@@ -397,7 +398,8 @@ void Correlate(const Direct& sizes, int64_t begin, int64_t end, const uint16_t* 
         constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value;
         float* const to = sums_of(number) + row * kSide * inputs;
         const int64_t across = sums_of(number + kColumns - 1) - sums_of(number);
-        const uint16_t *const left = pairs_of(number), *const right = pairs_of(number + kColumns - 1);
+        const uint16_t *const left = pairs_of(number), *const right =
+                                                           pairs_of(number + kColumns - 1);
         LoadSums<kRows, kColumns>(to, kSide * inputs, across, inputs);
         for (int64_t position = 0; position < scratch.positions; position += kDepth) {
           AddProducts<kRows, kColumns>(upper + position, lower + position, scratch.step,
