@@ -2,8 +2,8 @@
 
     python -m cifar10.ops.kernels.build
 
-The library contains code for AVX2, AVX-512, AVX512-BF16 and AMX and chooses when it runs, so that all
-x86-64 machines that share this folder can use it. The file is replaced atomically, so several
+The library contains code for AVX2, AVX-512, AVX512-BF16 and AMX and chooses when it runs, so that
+all x86-64 machines that share this folder can use it. The file is replaced atomically, so several
 processes may build at the same time. A library that was cut off, as by a full disk, is compiled
 anew. CXX names a compiler, also with arguments (`ccache g++`); the default is the first of c++, g++
 and clang++ on PATH.

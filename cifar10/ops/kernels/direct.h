@@ -38,7 +38,7 @@ struct Direct {
 
   // Images whose sums are computed together.
   int64_t Together() const {
-    return std::min(shape.count, std::max<int64_t>(1, kPositions / Image()));
+    return std::max<int64_t>(1, std::min(shape.count, kPositions / Image()));
   }
 
   // Numbers from one position of the image to the next: in whole registers, whose rows do not cross

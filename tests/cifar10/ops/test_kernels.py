@@ -28,11 +28,18 @@ from tests.cifar10.steps import make_plan
 
 SETTINGS = {"strides": [1, 1, 1, 1], "padding": "SAME", "data_format": "NHWC"}
 RANDOM = np.random.default_rng(7)
+ROUNDING = 2e-3  # root mean square error of random numbers rounded to bfloat16: 1.7e-3
 COMPILED = library.path()
 ALL_FLAGS = {"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 needs_pairs = pytest.mark.skipif(
     "avx512_bf16" not in cpu_flags() or "ONEDNN_MAX_CPU_ISA" in os.environ,
     reason="this CPU does not multiply pairs of bfloat16s, or may not",
+)
+
+
+needs_matrices = pytest.mark.skipif(
+    "amx_bf16" not in cpu_flags() or "ONEDNN_MAX_CPU_ISA" in os.environ,
+    reason="this CPU does not multiply matrices of bfloat16s, or may not",
 )
 
 
@@ -152,6 +159,39 @@ def test_bfloat16_is_rounded_once(compiled, side, error):
     assert differs(of_kernel, exact[2]) < 2**-8
 
 
+@pytest.mark.parametrize(
+    ("images", "filters"),
+    [
+        ((5, 32, 32, 16), 16),
+        ((3, 16, 16, 32), 32),
+        ((7, 8, 8, 64), 64),
+        # An odd number of blocks of 16 positions, and of 16 filters.
+        ((2, 4, 3, 16), 48),
+        ((3, 4, 36, 32), 80),
+        # Channels that are no multiple of 16, or of 32, with and without others between them.
+        ((2, 31, 31, 24), 64),
+        ((3, 8, 1, 40), 16),
+        ((2, 10, 14, 48), 32),
+        ((1, 19, 4, 72), 16),
+        # Sums of several groups of images, the last of them with fewer.
+        ((131, 7, 7, 32), 48),
+        ((65, 3, 2, 256), 16),
+        ((9, 15, 15, 64), 256),
+        ((1, 1, 1, 16), 16),
+    ],
+)
+def test_only_outputs_are_rounded_in_bfloat16(compiled, monkeypatch, images, filters):
+    monkeypatch.setattr(convolution, "_MOST_COVERED", 16.0)
+    x, kernel = bfloat16s(*images), bfloat16s(3, 3, images[3], filters)
+    y, of_x, of_kernel = outputs_and_gradients(True, x, kernel, tf.bfloat16)
+    exact = outputs_and_gradients(False, x, kernel, tf.float64)
+    assert differs(y, exact[0]) < ROUNDING
+    # The upstream gradient was rounded, too.
+    if images[3] % library.CHANNELS == 0:  # Else it is TensorFlow's.
+        assert differs(of_x, exact[1]) < 1.5 * ROUNDING
+    assert differs(of_kernel, exact[2]) < 1.5 * ROUNDING
+
+
 @needs_pairs
 @pytest.mark.parametrize(
     ("images", "filters", "most"),
@@ -190,8 +230,8 @@ def test_pairs_are_rounded_before_they_are_multiplied(compiled, monkeypatch, ima
 def test_many_filters_of_small_images_are_not_rounded(compiled, side, filters):
     x, kernel = bfloat16s(2, side, side, 256), bfloat16s(3, 3, 256, filters)
     found = outputs_and_gradients(True, x, kernel, tf.bfloat16, pairs=True)
-    for one, expected in zip(found, outputs_and_gradients(True, x, kernel, tf.bfloat16)):
-        np.testing.assert_array_equal(one, expected)
+    for one, expected in zip(found, outputs_and_gradients(False, x, kernel, tf.float64)):
+        assert differs(one, expected) < 1.5 * ROUNDING
 
 
 def test_pairs_are_only_of_bfloat16(compiled):
@@ -239,6 +279,36 @@ def test_onednns_variable_forbids_pairs(compiled, root, variable, value, same):
     assert done.stdout.split() == [str(same), str(not same)]
 
 
+_MATRICES = """
+from cifar10.ops.kernels import library
+library.load()
+print(library.multiplies_matrices())
+"""
+
+
+@needs_matrices
+@pytest.mark.parametrize(
+    ("value", "may"),
+    [
+        ("AVX512_CORE_BF16", False),
+        ("avx512_core_fp16", False),
+        ("AVX2", False),
+        ("AVX512_CORE_AMX", True),
+        ("", True),
+    ],
+)
+def test_onednns_variable_forbids_matrices(compiled, root, value, may):
+    done = subprocess.run(
+        [sys.executable, "-c", _MATRICES],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": value},
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"{may}\n"
+
+
 @pytest.mark.parametrize("side", [7, 8])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(
@@ -284,6 +354,8 @@ with tf.Graph().as_default(), tf.Session(config=config) as session:
         pairs = [
             ops.cifar10_conv3x3_backprop_filter(x, y, pairs=True),
             ops.cifar10_conv3x3(x, v, transposes=True, pairs=True),
+            ops.cifar10_conv3x3_backprop_filter(x, y),
+            ops.cifar10_conv3x3(x, v, transposes=True),
         ]
         found += [tf.cast(one, tf.float32) for one in pairs]
     np.savez(sys.argv[2], *session.run(found))
@@ -313,14 +385,15 @@ def test_threads_and_instruction_sets_change_nothing_but_rounding(
     of_one_thread, tmp_path, root, threads, environment
 ):
     found = outputs_of_a_process(root, tmp_path / "found.npz", threads, **environment)
-    assert sorted(found) == [f"arr_{index}" for index in range(10)]
-    in_bfloat16 = {"arr_3", "arr_4", "arr_8", "arr_9"}
+    assert set(found) == {f"arr_{index}" for index in range(14)}
+    in_bfloat16 = {f"arr_{index}" for index in (3, 4, 5, 6, 10, 11, 12, 13)}
     for name in found:
         most = 0.02 if name in in_bfloat16 else 1e-5
         assert differs(found[name], of_one_thread[name]) < most
     if not environment:
-        # Sums over images are split between threads, but not where an image is a single tile.
-        for name in found.keys() - {"arr_0", "arr_3"}:
+        # Sums over images are split between threads, but not where an image is a single tile. Those
+        # of matrices always are.
+        for name in found.keys() - {"arr_0", "arr_3", "arr_5", "arr_12"}:
             np.testing.assert_array_equal(found[name], of_one_thread[name])
 
 
@@ -392,10 +465,12 @@ def test_what_it_cannot_compute_is_refused(compiled, images, weights, words):
 
 
 @pytest.mark.parametrize("side", [7, 8])
-def test_no_images_have_no_outputs(compiled, side):
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16])
+def test_no_images_have_no_outputs(compiled, side, dtype):
     with tf.Graph().as_default(), tf.Session() as session:
-        x, kernel = tf.zeros([0, side, side, 16]), tf.ones([3, 3, 16, 32])
-        of_filters = compiled.cifar10_conv3x3_backprop_filter(x, tf.zeros([0, side, side, 32]))
+        x, kernel = tf.zeros([0, side, side, 16], dtype), tf.ones([3, 3, 16, 32], dtype)
+        upstream = tf.zeros([0, side, side, 32], dtype)
+        of_filters = compiled.cifar10_conv3x3_backprop_filter(x, upstream)
         outputs, gradient = session.run([compiled.cifar10_conv3x3(x, kernel), of_filters])
     assert outputs.shape == (0, side, side, 32)
     np.testing.assert_array_equal(gradient, np.zeros([3, 3, 16, 32]))

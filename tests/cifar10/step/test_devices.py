@@ -353,6 +353,7 @@ def test_a_plan_says_why_our_convolutions_are_missing(machine, monkeypatch):
 def test_a_plan_multiplies_pairs_in_bf16_where_the_cpu_can(machine, monkeypatch):
     monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
     monkeypatch.setattr(devices.library, "multiplies_pairs", lambda: True)
+    monkeypatch.setattr(devices.library, "multiplies_matrices", lambda: False)
     machine.has(flags=f"{NEEDED} avx512_bf16")
     assert plan(kernels="pairs", precision="bf16").pairs
     assert plan(kernels="pairs", precision="bf16").own_kernels
@@ -371,6 +372,16 @@ def test_a_plan_multiplies_pairs_in_bf16_where_the_cpu_can(machine, monkeypatch)
     machine.has(flags=f"{NEEDED} amx_bf16")
     with pytest.raises(ConfigError, match="--kernels pairs cannot be had: this CPU has no avx512_"):
         plan(kernels="pairs", precision="bf16")
+
+
+def test_a_plan_prefers_matrices_which_round_less_to_pairs(machine, monkeypatch):
+    monkeypatch.setattr(devices.library, "why_not", lambda flags: None)
+    monkeypatch.setattr(devices.library, "multiplies_pairs", lambda: True)
+    monkeypatch.setattr(devices.library, "multiplies_matrices", lambda: True)
+    machine.has(flags=f"{NEEDED} avx512_bf16 amx_bf16")
+    assert plan(precision="bf16").own_kernels
+    assert not plan(precision="bf16").pairs
+    assert plan(kernels="pairs", precision="bf16").pairs
 
 
 def test_pairs_are_refused_where_onednns_variable_forbids_them(machine, monkeypatch):
