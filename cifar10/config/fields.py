@@ -276,9 +276,9 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
     kernels: str = setting(
         "auto",
         "convolutions and activations of training and evaluation on a CPU; auto: our own where "
-        "they are compiled and fit, else TensorFlow's; own: our own with float32 products, or an "
-        "error; pairs: likewise, but training multiplies pairs of bfloat16s (only with --precision "
-        "bf16, where auto does so if the CPU can); tensorflow: TensorFlow's",
+        "they are compiled and fit, else TensorFlow's; own: our own, or an error; pairs: likewise, "
+        "but training multiplies pairs of bfloat16s, which rounds more (only in bf16, where auto "
+        "does so if the CPU can, unless it has AMX); tensorflow: TensorFlow's",
         group="devices",
         choices=KERNELS,
     )
