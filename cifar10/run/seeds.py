@@ -147,18 +147,23 @@ class _Child:
         """
         sys.stdout.flush()
         sys.stderr.flush()
-        self._signals = []
+        signals: list[int] = []
+        self._signals = signals
         try:
+            # Held back until the fork knows that signals are for itself.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
             pid = os.fork()
             if not pid:
                 self._signals = None
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if not pid:
                 leave(work())
-            code = _wait(pid, self._signals)
-            if self._signals and not code:
-                raise Stopped(self._signals[0])
-            return code
+            code = _wait(pid, signals)
         finally:
             self._signals = None
+        if signals and not code:
+            raise Stopped(signals[0])
+        return code
 
     def _note(self, signum: int, frame: Any) -> None:
         if self._signals is None:

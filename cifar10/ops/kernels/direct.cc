@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "ahead.h"
 #include "epilogue.h"
@@ -27,6 +28,8 @@ class Registers {
       all.row_bytes[index] = 64;
       all.rows[index] = 16;
     }
+    // GCC 12 believes that this reads eight bytes.
+    asm volatile("" : : "r"(&all) : "memory");
     _tile_loadconfig(&all);
   }
   ~Registers() { _tile_release(); }
@@ -76,11 +79,12 @@ INLINE void StoreSums(float* to, int64_t down, int64_t across, int64_t step) {
 template <int kRows, int kColumns>
 INLINE void AddProducts(const uint16_t* upper, const uint16_t* lower, int64_t step,
                         const uint16_t* left, const uint16_t* right) {
+  constexpr int64_t kRow = 64;  // bytes
   _tile_loadd(4, upper, 2 * step);
-  _tile_loadd(6, left, 64);
+  _tile_loadd(6, left, kRow);
   _tile_dpbf16ps(0, 4, 6);
   if constexpr (kColumns > 1) {
-    _tile_loadd(7, right, 64);
+    _tile_loadd(7, right, kRow);
     _tile_dpbf16ps(1, 4, 7);
   }
   if constexpr (kRows > 1) {
@@ -209,7 +213,8 @@ void Convolve(const Direct& sizes, int64_t begin, int64_t end, const uint16_t* i
     CopyImage(sizes, images + image * size, scratch.image);
     WriteAll();
     const int64_t of_outputs = shape.height * shape.width * shape.filters;
-    const int64_t first = image * of_outputs, more = image + 1 < end;
+    const int64_t first = image * of_outputs;
+    const int64_t more = image + 1 < end;  // images to read ahead: one or none
     const int64_t pieces = (blocks + 1) / 2 * ((shape.filters / kSide + 1) / 2);
     Ahead to_read(images + (image + 1) * size, images + (image + 1 + more) * size, pieces);
     Ahead to_write(outputs + first + of_outputs, outputs + first + (1 + more) * of_outputs, pieces);

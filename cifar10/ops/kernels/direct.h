@@ -1,16 +1,19 @@
 // 3x3 convolutions of stride 1 and SAME padding, for CPUs that multiply matrices of bfloat16s
-// (AMX): 16 instructions' worth of products of pairs in the time of one. There, Winograd's tiles
-// would save products that cost less than evaluating and interpolating them, and rounding of what
-// is evaluated. So these are the products that the definition has, and sums in float.
+// (AMX). Winograd's tiles would save products there, but evaluating and interpolating takes longer
+// than they do, and rounds what is evaluated. So these are the products of the definition, and sums
+// in float.
 //
 // Arrays are those of winograd.h, of bfloat16s. While it is computed, an image has a border: a line
 // of zeros above and below, and one position at the beginning of each line, which is also the one
 // behind the end of the line before. So a line has width + 1 positions, and what an output sees
-// of a line, three positions of all channels, lies in a row, also at both ends.
+// of a line, three positions of all channels, lies in a row, also at both ends. A register may hold
+// more of the row, which is multiplied by zeros; so an infinity or a NaN may make outputs beside
+// those that see it NaN, too.
 
 #ifndef CIFAR10_KERNELS_DIRECT_H_
 #define CIFAR10_KERNELS_DIRECT_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "winograd.h"

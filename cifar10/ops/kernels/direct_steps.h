@@ -39,7 +39,7 @@ class DirectSteps {
   void Correlate(const uint16_t* images, const uint16_t* upstream, uint16_t* gradient) const {
     const int64_t count = sizes_.shape.count, of_sums = Aligned(sizes_.Sums());
     const int64_t each = of_sums + Aligned(functions_.correlate_scratch(sizes_));
-    const int64_t parts = Parts(of_sums);
+    const int64_t parts = Parts(each);
     const Workspace work(parts * each);
     // Each part has sums of its own, so that they are added in the same order in each run.
     Share(parts, 1, [&](int64_t begin, int64_t end, int) {
@@ -64,12 +64,12 @@ class DirectSteps {
   static int64_t InFloats(int64_t numbers) { return Aligned((numbers + 1) / 2); }
 
   // How many threads have sums of their own at most: as many as compute them for several groups of
-  // images, so that clearing and adding them takes less time, and as have no more than 256 MB of
-  // them together.
-  int64_t Parts(int64_t of_sums) const {
+  // images, so that clearing and adding them takes less time, and as need no more than 256 MB
+  // together, `each` floats of them.
+  int64_t Parts(int64_t each) const {
     constexpr int64_t kMost = (256 << 20) / sizeof(float), kGroups = 4;
     const int64_t images = kGroups * sizes_.Together();
-    const int64_t most = std::min((sizes_.shape.count + images - 1) / images, kMost / of_sums);
+    const int64_t most = std::min((sizes_.shape.count + images - 1) / images, kMost / each);
     return std::max<int64_t>(1, std::min<int64_t>(pool_->NumThreads(), most));
   }
 

@@ -34,6 +34,7 @@ def machine(gpus: int = 0) -> Iterator[None]:
             (devices, "count_cores", lambda **sharing: _CORES),
             (devices, "cpu_flags", lambda: cpu.cpu_flags() | {"avx512_bf16"}),
             (library, "multiplies_pairs", lambda: True),
+            (library, "multiplies_matrices", lambda: False),
             (tf2.config, "list_physical_devices", lambda kind: names),
             (tf2.config.experimental, "get_device_details", lambda gpu: details),
         ):

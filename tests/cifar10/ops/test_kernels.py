@@ -279,6 +279,18 @@ def test_onednns_variable_forbids_pairs(compiled, root, variable, value, same):
     assert done.stdout.split() == [str(same), str(not same)]
 
 
+@needs_matrices
+def test_a_cpu_that_multiplies_matrices_does_so(compiled):
+    assert library.multiplies_matrices()
+    x, kernel = bfloat16s(2, 8, 8, 64), bfloat16s(3, 3, 64, 64)
+    found = [
+        outputs_and_gradients(True, x, kernel, tf.bfloat16, pairs=pairs)[0]
+        for pairs in (False, True)
+    ]
+    exact = outputs_and_gradients(False, x, kernel, tf.float64)[0]
+    assert 3 * differs(found[0], exact) < differs(found[1], exact)
+
+
 _MATRICES = """
 from cifar10.ops.kernels import library
 library.load()

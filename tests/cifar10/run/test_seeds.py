@@ -153,6 +153,36 @@ def test_a_signal_that_comes_while_the_fork_is_made_reaches_it(monkeypatch):
         assert child.run(work) == -signal.SIGTERM
 
 
+_FORKS = """
+import os, signal, time
+from cifar10.errors import Stopped
+from cifar10.run import seeds
+
+fork = os.fork
+
+def fork_and_get_a_signal():
+    pid = fork()
+    if pid:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return pid
+
+os.fork = fork_and_get_a_signal
+with seeds._Child() as child:
+    for _ in range(20):
+        try:
+            print(child.run(lambda: time.sleep(60) or 0))
+        except Stopped:  # In the fork.
+            os._exit(143)
+"""
+
+
+def test_a_signal_that_reaches_a_fork_at_its_beginning_ends_it(root):
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKS], cwd=root, capture_output=True, text=True, timeout=50
+    )
+    assert (done.stdout, done.stderr) == ("143\n" * 20, "")
+
+
 def test_after_a_signal_that_came_too_late_for_a_training_no_other_begins(monkeypatch):
     def ended(pid: int) -> None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
