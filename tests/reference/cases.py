@@ -27,9 +27,11 @@ class Tolerance(NamedTuple):
     """The largest errors that are allowed, as shares; `measure.Errors` describes the errors.
 
     Attributes:
-      logits: limit for logits in training and evaluation, for the loss and for decisions.
+      logits: limit for logits in training and evaluation, for the loss, and half of it for
+        decisions in the first step.
       gradients: limit for the gradients of the first step.
-      updates: limit for the changes of weights and moving statistics over three steps.
+      updates: limit for the changes of weights and moving statistics over three steps, and for
+        decisions that come from them.
     """
 
     logits: float

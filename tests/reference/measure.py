@@ -15,8 +15,9 @@ class Errors(NamedTuple):
     Attributes:
       logits: error of the logits of any step, divided by the step's largest logit.
       loss: error of the loss of any step, divided by the loss.
-      masks: largest change of a layer's output because the pipeline's ReLU or max pooling decided
-        differently from the reference, divided by the layer's largest output.
+      masks: largest change of a layer's output in the first step because the pipeline's ReLU or max
+        pooling decided differently from the reference, divided by the layer's largest output.
+      later_masks: the same in later steps, whose weights differ, too.
       gradients: error of a variable's gradient in the first step, weight decay included, divided by
         the variable's largest gradient.
       updates: error of a weight variable's change over three steps, divided by that change, both as
@@ -28,6 +29,7 @@ class Errors(NamedTuple):
     logits: float
     loss: float
     masks: float
+    later_masks: float
     gradients: float
     updates: float
     statistics: Optional[float]
@@ -36,6 +38,8 @@ class Errors(NamedTuple):
     def beyond(self, allowed: Tolerance) -> dict[str, float]:
         """Returns the errors that are larger than allowed, by name; NaN counts as larger."""
         limits = {
+            "masks": allowed.logits / 2,
+            "later_masks": allowed.updates,
             "gradients": allowed.gradients,
             "updates": allowed.updates,
             "statistics": allowed.updates,
@@ -69,7 +73,8 @@ def measure(case: Case) -> Errors:
     return Errors(
         logits=max(_error(one.logits, other.logits) for one, other in zip(found, expected)),
         loss=max(_error(one.loss, other.loss) for one, other in zip(found, expected)),
-        masks=max(step.doubt for step in expected),
+        masks=expected[0].doubt,
+        later_masks=max(step.doubt for step in expected[1:]),
         gradients=max(_error(gradients[name], expected[0].gradients[name]) for name in weights),
         updates=max(_moved(name, before, after, expected[-1].values) for name in weights),
         statistics=max(
