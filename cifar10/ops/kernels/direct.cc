@@ -6,7 +6,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "ahead.h"
 #include "epilogue.h"
 #include "lanes.h"
 
@@ -214,17 +213,11 @@ void Convolve(const Direct& sizes, int64_t begin, int64_t end, const uint16_t* i
     WriteAll();
     const int64_t of_outputs = shape.height * shape.width * shape.filters;
     const int64_t first = image * of_outputs;
-    const int64_t more = image + 1 < end;  // images to read ahead: one or none
-    const int64_t pieces = (blocks + 1) / 2 * ((shape.filters / kSide + 1) / 2);
-    Ahead to_read(images + (image + 1) * size, images + (image + 1 + more) * size, pieces);
-    Ahead to_write(outputs + first + of_outputs, outputs + first + (1 + more) * of_outputs, pieces);
     ByTwos(shape.filters / kSide, [&](auto columns, int64_t column) INLINE_LAMBDA {
       const uint16_t* const left = packed + column * 3 * seen * kSide;
       const uint16_t* const right = left + 3 * seen * kSide;
       ByTwos(blocks, [&](auto rows, int64_t block) INLINE_LAMBDA {
         constexpr int kRows = decltype(rows)::value, kColumns = decltype(columns)::value;
-        to_read.FetchPiece();
-        to_write.FetchPiece();
         Clear<kRows, kColumns>();
         const uint16_t* upper = scratch.image + block * kSide * channels;
         int64_t at = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "ahead.h"
 #include "epilogue.h"
 #include "lanes.h"
 #include "points.h"
@@ -64,6 +63,28 @@ struct Tiles {
     const int64_t line = row / shape.Down() * shape.height + row % shape.Down() * kTile;
     return images + line * shape.width * channels;
   }
+
+  // What the caches are asked for in pieces, while products are computed: if they were asked for
+  // all of it at once, the core would wait for memory.
+  class Ahead {
+   public:
+    INLINE Ahead(const void* first, const void* last, int64_t pieces)
+        : next_(static_cast<const char*>(first)),
+          last_(static_cast<const char*>(last)),
+          piece_((last_ - next_) / pieces + kLine) {}
+
+    INLINE void FetchPiece() {
+      const int64_t count = std::min(piece_, last_ - next_);
+      for (int64_t at = 0; at < count; at += kLine) __builtin_prefetch(next_ + at);
+      next_ += count;
+    }
+
+   private:
+    static constexpr int64_t kLine = 64;  // bytes of a line of the caches
+    const char* next_;
+    const char* const last_;
+    const int64_t piece_;
+  };
 
   // The point from which on the caches are asked for what the next rows of tiles need. Later it
   // would not arrive in time; earlier the filters of the points in between would displace it.
