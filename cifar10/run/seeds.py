@@ -152,10 +152,12 @@ class _Child:
         try:
             # Held back until the fork knows that signals are for itself.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-            pid = os.fork()
-            if not pid:
-                self._signals = None
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            try:
+                pid = os.fork()
+                if not pid:
+                    self._signals = None
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if not pid:
                 leave(work())
             code = _wait(pid, signals)

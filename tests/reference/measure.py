@@ -39,7 +39,7 @@ class Errors(NamedTuple):
         """Returns the errors that are larger than allowed, by name; NaN counts as larger."""
         limits = {
             "masks": allowed.logits / 2,
-            "later_masks": allowed.updates,
+            "later_masks": allowed.later,
             "gradients": allowed.gradients,
             "updates": allowed.updates,
             "statistics": allowed.updates,
