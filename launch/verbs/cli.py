@@ -167,8 +167,9 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("plan", "setup", "check", "up"):
         _add_cluster(verbs[name])
     for name in ("attach", "status", "logs", "stop", "clean"):
+        default = "all without a launcher" if name == "clean" else "the newest one"
         verbs[name].add_argument(
-            "--run", type=_filled, metavar="ID", help="by default the newest one"
+            "--run", type=_filled, metavar="ID", help=f"by default {default}"
         )
     where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
     for name in ("up", "attach", "list", "status", "logs", "stop", "clean"):
