@@ -81,6 +81,7 @@ def test_a_field_in_capitals_stands_for_any_key() -> None:
         "init_checkpoint": None,
         "resize": None,
         "records": {"train": ["c"]},
+        "seed": 1,
     }
     settings = {"settings": {"model": "mlp", "hidden_units": 100}, **common}
     assert documents.check_fields("docs/outputs.md", "model.json", settings) == ([], [])

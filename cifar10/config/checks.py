@@ -5,6 +5,7 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 
 import dataclasses
 import math
+import os
 import re
 from typing import Any
 
@@ -115,6 +116,12 @@ def _check_paths(config: ConfigFields) -> None:
             raise ConfigError(
                 f"{flag_name(name)} must be UTF-8, as TensorFlow's paths are, got {value!r}; "
                 "rename it"
+            )
+        if value is not None and os.path.expanduser(value).startswith("~"):
+            user = value[1:].partition("/")[0]
+            raise ConfigError(
+                f"{flag_name(name)} {value}: there is no user {user}; a folder of that name here "
+                f"is ./{value}"
             )
     for name in ("output_dir", "checkpoint", "init_checkpoint"):
         value = getattr(config, name)

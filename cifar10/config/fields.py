@@ -9,6 +9,7 @@ from the settings, and `result.json` records their values.
 
 import dataclasses
 import math
+import os
 import posixpath
 from typing import ClassVar, Optional
 
@@ -399,10 +400,18 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         return models.find(self.model).title(self)
 
     def place(self, path: str) -> str:
-        """Resolves a relative path against --work-dir; URLs and absolute paths stay unchanged."""
-        if self.work_dir is None or "://" in path:
+        """Resolves `~` and, against --work-dir, a relative path; URLs stay unchanged.
+
+        Shells leave the `~` of `--output-dir=~/a` to the program.
+        """
+        if "://" in path:
             return path
-        return posixpath.join(self.work_dir, path)
+        path = os.path.expanduser(path)
+        return path if self.work_dir is None else posixpath.join(self._work_place, path)
+
+    @property
+    def _work_place(self) -> str:
+        return os.path.expanduser(self.work_dir or "")
 
     @property
     def data_place(self) -> str:

@@ -42,10 +42,14 @@ def require_writable(folder: str, name: str, way_out: str = "") -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file under a temporary name, then renames it to `path`."""
+    """Writes a file in UTF-8 under a temporary name, then renames it to `path`.
+
+    Bytes of names that are not UTF-8, which Python keeps as lone surrogates, are written as
+    escapes.
+    """
     part = f"{path}.part"
-    with tf.io.gfile.GFile(part, "w") as file:
-        file.write(text)
+    with tf.io.gfile.GFile(part, "wb") as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
     sync(part)
     tf.io.gfile.rename(part, path, overwrite=True)
     sync(os.path.dirname(path) or ".")

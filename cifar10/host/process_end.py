@@ -1,7 +1,9 @@
 """Ends this process, whatever its threads do at the moment. Standard library only."""
 
 import contextlib
+import ctypes
 import os
+import signal
 import sys
 import threading
 from typing import Callable, NoReturn
@@ -9,6 +11,7 @@ from typing import Callable, NoReturn
 from cifar10.host.console import one_line
 
 _ends = threading.Lock()
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def end_process(words: Callable[[], str], code: int) -> None:
@@ -29,6 +32,21 @@ def end_process(words: Callable[[], str], code: int) -> None:
             sys.stdout.flush()
         finally:
             os._exit(code)
+
+
+def end_with(parent: int) -> None:
+    """Makes the kernel send this process SIGTERM when its parent ends, whatever ended that.
+
+    Only Linux does so; elsewhere, nothing happens.
+
+    Args:
+      parent: the process id of the parent, which has forked this process in its main thread.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != parent:  # It ended before that.
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def leave(code: int) -> NoReturn:

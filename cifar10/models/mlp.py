@@ -5,10 +5,12 @@ import functools
 from typing import Any, Optional
 
 from cifar10.models.base import Layers, Model, Network, Rate
-from cifar10.schema import NUM_CLASSES
+from cifar10.schema import CHANNELS, HEIGHT, NUM_CLASSES, WIDTH
 from cifar10.settings import setting
 
 _HIDDEN_UNITS = 100
+# TensorFlow's shapes are int32 in the initialiser of the first layer's kernel.
+_MOST = (2**31 - 1) // (HEIGHT * WIDTH * CHANNELS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +18,11 @@ class MlpSettings:
     """The settings that only the mlp has."""
 
     hidden_units: Optional[int] = setting(
-        None, f"hidden units of the mlp (default: {_HIDDEN_UNITS})", group="model", at_least=1
+        None,
+        f"hidden units of the mlp (default: {_HIDDEN_UNITS})",
+        group="model",
+        at_least=1,
+        at_most=_MOST,
     )
 
     @property

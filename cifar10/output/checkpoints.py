@@ -199,6 +199,26 @@ def exists(checkpoint: str) -> bool:
     return bool(tf.io.gfile.exists(f"{checkpoint}.index"))
 
 
+def with_found(config: TrainConfig, use: Callable[[str], _Read]) -> _Read:
+    """Returns `use(find(config))`, with the next checkpoint if training replaces it meanwhile.
+
+    Args:
+      config: the settings.
+      use: function of a checkpoint's path; what it raises for one that is gone is not raised again
+        if another one has taken its place.
+
+    Raises:
+      UserError: there is no checkpoint.
+    """
+    while True:
+        checkpoint = find(config)
+        try:
+            return use(checkpoint)
+        except (tf.errors.OpError, UserError, ValueError):
+            if find(config) == checkpoint:
+                raise
+
+
 def find(config: TrainConfig) -> str:
     """Returns the checkpoint to evaluate, predict with or export.
 

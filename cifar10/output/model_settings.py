@@ -22,7 +22,7 @@ from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
 from cifar10.settings import flag_name
 
 _NAME = "model.json"
-_START, _RECORDS = "init_checkpoint", "records"
+_START, _RECORDS, _SEED = "init_checkpoint", "records", "seed"
 
 _SETTINGS = ("model", "batch_norm", "batch_norm_epsilon", "optimizer", "lookahead_steps")
 # Those that decide how the network was trained, or what it computes, but not its variables.
@@ -38,6 +38,7 @@ def write(
     *,
     resize: Optional[str] = None,
     records: Optional[Mapping[str, Sequence[str]]] = None,
+    seed: Optional[int] = None,
 ) -> None:
     """Writes the settings and class names of the model that is about to be trained.
 
@@ -47,6 +48,7 @@ def write(
       start: where the run's first weights come from, by --init-checkpoint; None: they are random.
       resize: how data_prep resized the images, one of RESIZES; None: it did not.
       records: what identifies the files that the run began with, by split; None: it is unknown.
+      seed: the --seed that the run began with; None: it is unknown.
 
     Raises:
       ConfigError: the output folder has checkpoints of another model or of other classes.
@@ -67,7 +69,7 @@ def write(
                     "name another --output-dir"
                 )
     note = {"settings": settings, "class_names": class_names, "resize": resize}
-    write_json(path, {**note, _START: start, _RECORDS: records})
+    write_json(path, {**note, _START: start, _RECORDS: records, _SEED: seed})
 
 
 def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
@@ -110,6 +112,11 @@ def began_with(config: TrainConfig) -> Optional[dict[str, list[str]]]:
     Files of versions that did not note it do not have it.
     """
     return _own(config).get(_RECORDS)
+
+
+def began_with_seed(config: TrainConfig) -> Optional[int]:
+    """Returns the --seed that the run began with; None if an earlier version did not note it."""
+    return _own(config).get(_SEED)
 
 
 def _own(config: TrainConfig) -> dict[str, Any]:
@@ -192,6 +199,8 @@ def _read(path: str) -> dict[str, Any]:
         raise UserError(f"{path} is damaged (its resize is unknown); move it away or mend it")
     if not _are_records(note.get(_RECORDS)):
         raise UserError(f"{path} is damaged (its records are no names); move it away or mend it")
+    if type(note.get(_SEED)) not in (int, type(None)):
+        raise UserError(f"{path} is damaged (its seed is no number); move it away or mend it")
     return dict(note)
 
 

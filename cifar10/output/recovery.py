@@ -65,12 +65,18 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
     return str(tf.io.gfile.join(output_dir, names[-1]))
 
 
-def settle_best(output_dir: str, start_step: int, say: Callable[[str], None]) -> None:
-    """Renames best/ if it is damaged, or if it is of an older run than one that begins at step 0.
+def settle_best(
+    output_dir: str, start_step: int, validates: bool, say: Callable[[str], None]
+) -> None:
+    """Renames best/ if it is damaged or of an older run than one that begins at step 0.
+
+    It also does so if the run goes on without a validation split, since the best checkpoint is the
+    last one then.
 
     Args:
       output_dir: path of the output folder.
       start_step: step from which training continues.
+      validates: whether there is a validation split.
       say: function that prints a line.
     """
     folder = tf.io.gfile.join(output_dir, checkpoints.BEST_DIR)
@@ -85,6 +91,10 @@ def settle_best(output_dir: str, start_step: int, say: Callable[[str], None]) ->
         return
     if start_step == 0:
         say(f"{folder} is of an older run; it is now {set_aside(folder, 'older')}")
+        return
+    if not validates:
+        moved = set_aside(folder, "older")
+        say(f"without a validation split, the best checkpoint is the last; {folder} is now {moved}")
         return
     fault = fault_of(best.path)
     if fault:

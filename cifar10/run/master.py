@@ -160,7 +160,7 @@ def _run_job(
         job.tell_end()
         say(results.describe_finished(config, job.ended_early))
         return
-    recovery.settle_best(config.output_place, start_step, say)
+    recovery.settle_best(config.output_place, start_step, job.records.has_validation, say)
     job = _with_values_from_data(job)
     say_what_trains(job, start_step)
     amount = None if is_over else describe_amount(job, start_step)

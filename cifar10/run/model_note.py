@@ -15,7 +15,7 @@ from cifar10.schema import TRAIN, VALIDATION
 
 
 def note_model(job: Job, checkpoint: Optional[str], start: Optional[init_checkpoint.Start]) -> None:
-    """Writes model.json; says so if a run continues on other records than it began with.
+    """Writes model.json; says so if a run continues with other records or another seed.
 
     Args:
       job: the job that is about to train.
@@ -25,14 +25,23 @@ def note_model(job: Job, checkpoint: Optional[str], start: Optional[init_checkpo
     config, records = job.config, job.records
     origin, now = start and start.as_dict(), records.fingerprints()
     before: Optional[Mapping[str, Sequence[str]]] = now
+    seed: Optional[int] = config.seed
     if checkpoint:
+        seed = model_settings.began_with_seed(config)
         origin, before = model_settings.started_from(config), model_settings.began_with(config)
         # An earlier version noted no records, but the means of their images.
         if before is None and _standardises_by(checkpoint, records):
             before = now
-    model_settings.write(config, job.class_names, origin, resize=records.resize, records=before)
+    model_settings.write(
+        config, job.class_names, origin, resize=records.resize, records=before, seed=seed
+    )
     if before != now:
         say(_describe_other_records(before or {}, now))
+    if seed not in (None, config.seed):
+        say(
+            f"note: this run began with --seed {seed}; with --seed {config.seed}, images now come "
+            "in another order, and some a second time in this epoch"
+        )
 
 
 def _standardises_by(checkpoint: str, records: RecordSet) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, Callable, Optional
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped, UserError
 from cifar10.host.console import say
-from cifar10.host.process_end import leave
+from cifar10.host.process_end import end_with, leave
 from cifar10.output.digits import rounded
 from cifar10.tf_internals import native_log
 from cifar10_program import command_line
@@ -121,7 +121,8 @@ class _Child:
     """Runs work in forks of this process, one at a time, and passes signals on to the fork.
 
     After Ctrl-C, both processes get the signal from the terminal; training takes two signals within
-    a second for one. A signal that this process ignores stays ignored in both.
+    a second for one. A signal that this process ignores stays ignored in both. If this process ends
+    first, the kernel sends the fork SIGTERM, so that it saves and ends.
     """
 
     def __init__(self) -> None:
@@ -151,7 +152,7 @@ class _Child:
         self._signals = signals
         try:
             # Held back until the fork knows that signals are for itself.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+            before, parent = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS), os.getpid()
             try:
                 pid = os.fork()
                 if not pid:
@@ -159,6 +160,7 @@ class _Child:
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
             if not pid:
+                end_with(parent)
                 leave(work())
             code = _wait(pid, signals)
         finally:

@@ -136,6 +136,17 @@ def test_other_training_files_alone_do_not_concern_the_validation_split(
     assert "note: these records differ from those that this run began with (train)\n" in done.stdout
 
 
+def test_a_run_that_goes_on_with_another_seed_says_so(tmp_path: Path, forks: Forks) -> None:
+    data = program.make_records(tmp_path / "a", 60)
+    words = ("--model=mlp", "--train-batch-size=10", f"--data-dir={data}")
+    assert forks.run(*words, "--train-steps=1", "--seed=3", cwd=tmp_path).returncode == 0
+    note = "note: this run began with --seed 3; with --seed 4, images now come in another order"
+    done = forks.run(*words, "--train-steps=2", "--seed=4", cwd=tmp_path)
+    assert f"{note}, and some a second time in this epoch\n" in done.stdout
+    assert json.loads((tmp_path / "output/model.json").read_text())["seed"] == 3
+    assert "note" not in forks.run(*words, "--train-steps=3", "--seed=3", cwd=tmp_path).stdout
+
+
 def test_an_evaluation_on_records_of_other_classes_is_refused(
     bright: Path, tmp_path: Path, forks: Forks
 ) -> None:

@@ -121,6 +121,8 @@ def load() -> Any:
         return tf.load_op_library(str(path()))
     except tf.errors.OpError as error:
         raise OSError(error.message) from error
+    except TypeError as error:  # TensorFlow refuses a path that is not UTF-8.
+        raise OSError("its path is not UTF-8") from error
 
 
 def multiplies_pairs() -> bool:

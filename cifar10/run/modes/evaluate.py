@@ -151,11 +151,11 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     records.require(EVAL)
     model_settings.check_classes(config, records.manifest["class_names"])
     with contextlib.closing(start_job(config, records)) as job:
-        checkpoint = checkpoints.find(config)
+        checkpoints.find(config)  # Without one, this mode writes nothing.
         require_writable(
             config.log_folder(EVAL), "the folder for event files", "name another one by --log-dir"
         )
-        result = evaluate_split(job, EVAL, checkpoint, stop)
+        result = checkpoints.with_found(config, lambda one: evaluate_split(job, EVAL, one, stop))
     correct = np.diag(result.confusion_matrix)
     say(f"{job.config.model_title}, {result.checkpoint}, {job.plan.summary}")
     for name, right, total in zip(job.class_names, correct, result.confusion_matrix.sum(axis=1)):

@@ -40,7 +40,8 @@ def export_mode(config: TrainConfig) -> None:
         "the folder for exports",
         f"name another --output-dir, and the model by --checkpoint {checkpoint}",
     )
-    say(f"export: {export(start_job(config), checkpoint)}")
+    job = start_job(config)
+    say(f"export: {checkpoints.with_found(config, lambda one: export(job, one))}")
 
 
 def export(job: Job, checkpoint: str) -> str:

@@ -49,7 +49,14 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
       Stopped: a signal arrived.
     """
     files = find_files([config.place(place) for place in config.images])
-    checkpoint = checkpoints.find(config)
+    checkpoints.find(config)  # Without one, no file is read.
+    checkpoints.with_found(config, lambda one: _predict(config, one, files, stop))
+
+
+def _predict(
+    config: TrainConfig, checkpoint: str, files: Sequence[Read], stop: StopRequest
+) -> None:
+    """Predicts with a checkpoint; prints nothing before it was read."""
     job, resize = start_job(config), model_settings.resize_of(config)
     printer = Printer([file.path for file in files], job.class_names, resize, config.json)
     reading = _Reading(files, resize)

@@ -102,7 +102,7 @@ def test_a_value_out_of_range_is_refused_by_name(settings: dict[str, Any], messa
 RANGES = {
     "at least 1": (
         *("train_batch_size", "eval_batch_size", "train_steps", "learning_rate_batch"),
-        *("hidden_units", "num_towers", "checkpoint_steps", "keep_checkpoints"),
+        *("num_towers", "checkpoint_steps", "keep_checkpoints"),
         *("log_steps", "summary_steps", "replicas_to_aggregate", "num_workers"),
     ),
     "at least 0": (
@@ -117,6 +117,7 @@ RANGES = {
     "at least 0 and below 1": ("momentum", "muon_momentum", "batch_norm_decay", "label_smoothing"),
     "at least 0 and below 32": ("crop_padding",),
     "at least 0 and at most 32": ("cutout",),
+    "at least 1 and at most 699050": ("hidden_units",),
     "at least 0 and below 2147483648": ("seed",),
 }
 FIRST_TOO_FAR = {
@@ -126,6 +127,7 @@ FIRST_TOO_FAR = {
     "at least 0 and below 1": (1, -1e-9),
     "at least 0 and below 32": (32, -1),
     "at least 0 and at most 32": (33, -1),
+    "at least 1 and at most 699050": (699_051, 0),
     "at least 0 and below 2147483648": (2**31, -1),
 }
 
@@ -261,6 +263,20 @@ def test_relative_paths_start_from_the_work_dir():
     assert config.output_place == "/job/output"
     assert config.log_place == "/job/logs"
     assert config.place("cat.png") == "/job/cat.png"
+
+
+def test_a_home_that_the_shell_has_left_is_found(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert TrainConfig(output_dir="~/runs/a").output_place == "/home/me/runs/a"
+    config = TrainConfig(work_dir="~/job", data_dir="~")
+    assert (config.data_place, config.output_place) == ("/home/me", "/home/me/job/output")
+    assert config.place("a~b") == "/home/me/job/a~b"
+    with pytest.raises(ConfigError) as raised:
+        TrainConfig(data_dir="~nobody-of-that-name/data")
+    assert str(raised.value) == (
+        "--data-dir ~nobody-of-that-name/data: there is no user nobody-of-that-name; a folder of "
+        "that name here is ./~nobody-of-that-name/data"
+    )
 
 
 def test_a_work_dir_that_no_checkpoint_is_in_may_have_any_name():

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -18,6 +19,12 @@ def test_what_is_written_is_read_again(tmp_path, scheme):
     write_json(path, {"accuracy": 0.5, "names": ["Größe", "cat"]})
     write_json(path, {"accuracy": 0.75, "names": []})
     assert read_json(path) == {"accuracy": 0.75, "names": []}
+
+
+def test_a_name_that_is_not_utf_8_is_written_as_an_escape(tmp_path):
+    name = os.fsdecode(b"b\xe4ume")
+    write_text(str(tmp_path / "a.html"), f"Größe of {name}")
+    assert (tmp_path / "a.html").read_text(encoding="utf-8") == "Größe of b\\udce4ume"
 
 
 @pytest.mark.parametrize("scheme", ["", "ram://"])

@@ -239,6 +239,35 @@ def test_find_prefers_the_flag_then_the_best_then_the_latest(saved, tmp_path):
     assert checkpoints.find(given) == saved[20]
 
 
+def test_a_checkpoint_that_a_better_one_replaces_while_it_is_used_is_not_missed(saved, tmp_path):
+    config = TrainConfig(output_dir=str(tmp_path))
+    output, used = str(tmp_path), []
+    checkpoints.keep_if_best(output, saved[10], 10, 0.5)
+
+    def use(checkpoint: str) -> float:
+        used.append(checkpoint.rpartition("/")[2])
+        if len(used) == 1:
+            checkpoints.keep_if_best(output, saved[20], 20, 0.6)
+        return value(checkpoint)
+
+    assert checkpoints.with_found(config, use) == value(saved[20])
+    assert used == ["model.ckpt-10", "model.ckpt-20"]
+
+
+def test_a_checkpoint_that_cannot_be_used_is_tried_once(saved, tmp_path):
+    config = TrainConfig(output_dir=str(tmp_path))
+    checkpoints.keep_if_best(str(tmp_path), saved[10], 10, 0.5)
+    used = []
+
+    def use(checkpoint: str) -> None:
+        used.append(checkpoint)
+        raise UserError("no")
+
+    with pytest.raises(UserError, match="^no$"):
+        checkpoints.with_found(config, use)
+    assert len(used) == 1
+
+
 def test_a_checkpoint_may_be_named_from_the_work_dir(saved):
     folder = pathlib.Path(saved[20]).parent
     config = TrainConfig(mode="evaluate", work_dir=str(folder), checkpoint="model.ckpt-20")

@@ -63,6 +63,15 @@ def test_an_unknown_way_to_resize_is_refused(tmp_path):
         model_settings.resize_of(config(tmp_path, mode="export"))
 
 
+def test_a_seed_that_is_no_number_is_refused(tmp_path):
+    model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES, seed=5)
+    assert model_settings.began_with_seed(config(tmp_path)) == 5
+    note = tmp_path / "model.json"
+    note.write_text(note.read_text().replace('"seed": 5', '"seed": "5"'))
+    with pytest.raises(UserError, match=r"model\.json is damaged \(its seed is no number\)"):
+        model_settings.began_with_seed(config(tmp_path))
+
+
 @pytest.mark.parametrize("records", ['["train"]', '{"train": "a"}', '{"train": [1]}'])
 def test_records_that_are_no_names_are_refused(tmp_path, records):
     model_settings.write(config(tmp_path, model="mlp"), CLASS_NAMES)

@@ -141,9 +141,9 @@ def test_bfloat16_values_are_looked_at(tmp_path):
     assert fault_of(path) == "half is NaN or infinite"
 
 
-def settle(output: pathlib.Path, start_step: int) -> list[str]:
+def settle(output: pathlib.Path, start_step: int, validates: bool = True) -> list[str]:
     said: list[str] = []
-    recovery.settle_best(str(output), start_step, said.append)
+    recovery.settle_best(str(output), start_step, validates, said.append)
     return said
 
 
@@ -156,6 +156,13 @@ def test_the_best_of_an_older_run_is_not_the_best_of_a_new_one(output):
     assert settle(output, 0) == [f"{output}/best is of an older run; it is now {output}/best.older"]
     assert checkpoints.best(str(output)) is None
     assert value(str(output / "best.older/model.ckpt-20")) == 2.0
+
+
+def test_the_best_is_set_aside_if_the_run_continues_without_validation(output):
+    (line,) = settle(output, 10, validates=False)
+    assert line.endswith(f"checkpoint is the last; {output}/best is now {output}/best.older")
+    assert checkpoints.best(str(output)) is None
+    assert settle(output, 10, validates=False) == []
 
 
 def test_a_damaged_best_is_set_aside_as_often_as_needed(output):

@@ -183,6 +183,37 @@ def test_a_signal_that_reaches_a_fork_at_its_beginning_ends_it(root):
     assert (done.stdout, done.stderr) == ("143\n" * 20, "")
 
 
+_ORPHAN = """
+import os, pathlib, signal, sys, time
+from cifar10.run import seeds
+
+def end(signum, frame):
+    pathlib.Path(sys.argv[1]).write_text(f"signal {signum}")
+    os._exit(0)
+
+def work():
+    signal.signal(signal.SIGTERM, end)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+    return 0
+
+with seeds._Child() as child:
+    child.run(work)
+"""
+
+
+def test_the_training_of_a_seed_is_told_to_end_if_its_parent_is_killed(root, tmp_path):
+    note = tmp_path / "note"
+    with subprocess.Popen(
+        [sys.executable, "-c", _ORPHAN, str(note)], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        fork = int(parent.stdout.readline())
+        parent.kill()
+        # The fork holds the other end of the pipe until it has ended.
+        assert parent.stdout.read() == ""
+    assert note.read_text() == "signal 15", f"process {fork} goes on"
+
+
 def test_after_a_signal_that_came_too_late_for_a_training_no_other_begins(monkeypatch):
     def ended(pid: int) -> None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
