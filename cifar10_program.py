@@ -126,6 +126,17 @@ def is_utf8(path: str) -> bool:
     return True
 
 
+def is_opened_as_utf8(path: str) -> bool:
+    """Returns whether Python opens the same file as TensorFlow, whose paths are UTF-8.
+
+    Python encodes a path as the locale says: in en_US.ISO-8859-1, only ASCII is the same in both.
+    """
+    try:
+        return os.fsencode(path) == path.encode()
+    except UnicodeEncodeError:
+        return False
+
+
 def path_of(text: str) -> str:
     """Returns the path in a flag, with the home for `~`, which shells leave in `--out=~/a`.
 
