@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from cifar10_program import open_streams
 from data_prep import cli
 
 _ARCHIVE = "cifar-10-python.tar.gz"
@@ -21,6 +22,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     Args:
       argv: the arguments after the program's name; None: those of this process.
     """
+    open_streams()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument(
         "--data-dir",

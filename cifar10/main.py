@@ -24,6 +24,7 @@ from cifar10.host.console import one_line, say
 from cifar10.host.signals import StopRequest
 from cifar10.run import seeds
 from cifar10.tf_internals import native_log
+from cifar10_program import complain, open_streams
 
 _Work = Callable[[StopRequest, float], None]  # takes the time when the process started, too
 
@@ -35,6 +36,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
       argv: the arguments after the program's name; None: those of this process.
     """
     started = time.monotonic()
+    open_streams()
     return _exit_code(lambda: _main(sys.argv[1:] if argv is None else argv, started))
 
 
@@ -43,18 +45,21 @@ def _exit_code(work: Callable[[], int]) -> int:
     try:
         return work()
     except UserError as error:
-        print(f"error: {one_line(str(error))}", file=sys.stderr)
+        complain(f"error: {one_line(str(error))}")
         return 2
     except TrainingError as error:
-        print(f"training failed: {one_line(str(error))}", file=sys.stderr)
+        complain(f"training failed: {one_line(str(error))}")
         return 1
     except Stopped as error:
-        print(error, file=sys.stderr)
+        complain(str(error))
         return 128 + error.signum
 
 
 def _main(argv: Sequence[str], started: float) -> int:
-    config = flags.parse(argv)
+    try:
+        config = flags.parse(argv)
+    except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
+        return 0
     if config.seeds is None:
         return _run_once(config, started)
     _refuse_seeds_in_cluster(config)

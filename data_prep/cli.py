@@ -2,14 +2,13 @@
 
 import argparse
 import errno
-import io
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn, Optional
 
 from cifar10 import schema
-from cifar10_program import DATA, TRAIN, add_common, path_of, started_as
+from cifar10_program import DATA, TRAIN, add_common, complain, open_streams, path_of, started_as
 from data_prep import signals
 from data_prep.errors import DataPrepError
 
@@ -61,15 +60,13 @@ _OUT_OF_MEMORY_ELSE = "out of memory; end other programs, or raise the limit of 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        sys.stderr.write(f"error: {message}; see {self.prog} --help\n")
+        complain(f"error: {message}; see {self.prog} --help")
         raise SystemExit(2)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Runs one command and returns its exit code; errors are one line on stderr."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names in file systems and manifests need not be text in the terminal's encoding.
-        sys.stdout.reconfigure(errors="backslashreplace")
+    open_streams()
     previous = signal.signal(signal.SIGTERM, signals.terminate)
     waited = signals.hold()
     command = ""
@@ -79,8 +76,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return _run(arguments)
     except DataPrepError as error:
         return _fail(str(error), error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()  # The reader has gone; Python would report that again at exit.
+    except BrokenPipeError:  # The reader has gone.
         return 1
     except OSError as error:
         return _fail(_explain(error, command), 1)
@@ -98,7 +94,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 def _fail(message: str, code: int) -> int:
     # Names from archives and file systems may contain any character: print one printable line.
     line = "".join(c if c.isprintable() else " " for c in message)
-    sys.stderr.write(f"error: {line}\n".encode("utf-8", "replace").decode())
+    complain(f"error: {line}".encode("utf-8", "replace").decode())
     return code
 
 

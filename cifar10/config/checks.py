@@ -7,13 +7,14 @@ import dataclasses
 import math
 import os
 import re
+import sys
 from typing import Any
 
 from cifar10 import models
 from cifar10.config.fields import MODES_THAT_EVALUATE, ConfigFields
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
-from cifar10_program import is_utf8
+from cifar10_program import is_opened_as_utf8
 
 _PATTERN_CHARACTERS = frozenset("*?[\\")
 # Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
@@ -112,10 +113,10 @@ def _check_paths(config: ConfigFields) -> None:
         value = getattr(config, name)
         if value == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
-        if value is not None and not is_utf8(value):
+        if value is not None and not is_opened_as_utf8(value):
             raise ConfigError(
-                f"{flag_name(name)} must be UTF-8, as TensorFlow's paths are, got {value!r}; "
-                "rename it"
+                f"{flag_name(name)} must be UTF-8, as TensorFlow's paths are, got {value!r}"
+                f"{_way_to_utf8()}"
             )
         if value is not None and os.path.expanduser(value).startswith("~"):
             user = value[1:].partition("/")[0]
@@ -132,6 +133,13 @@ def _check_paths(config: ConfigFields) -> None:
                 f"{flag_name(name)} must not contain *, ?, [ or \\, which TensorFlow takes for "
                 f"patterns, got {path}"
             )
+
+
+def _way_to_utf8() -> str:
+    encoding = sys.getfilesystemencoding()
+    if encoding == "utf-8":
+        return "; rename it"
+    return f" in {encoding}, the encoding of this locale; set PYTHONUTF8=1 or rename it"
 
 
 def _refuse(message: str) -> None:

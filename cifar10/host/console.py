@@ -1,7 +1,8 @@
 """Lines for people; a closed pipe does not end the run. Standard library only."""
 
-import os
 import sys
+
+from cifar10_program import discard
 
 
 def say(text: str) -> None:
@@ -9,7 +10,7 @@ def say(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
 
 
 def one_line(message: str) -> str:

@@ -21,7 +21,7 @@ from cifar10.host.console import say
 from cifar10.host.process_end import end_with, leave
 from cifar10.output.digits import rounded
 from cifar10.tf_internals import native_log
-from cifar10_program import command_line
+from cifar10_program import command_line, complain
 
 FILE_NAME = "seeds.json"
 # Column of the table -> the figure in result.json.
@@ -98,10 +98,8 @@ def _has_had_its_minutes(config: TrainConfig) -> bool:
 def _unfinished(finished: str, seed: int, code: int) -> int:
     """Prints how to go on after a training that did not succeed, and returns the exit code."""
     why = f"signal {-code}" if code < 0 else f"exit code {code}"
-    print(
-        f"{finished} finished; seed {seed} ended with {why}; to go on: "
-        f"{shlex.join(command_line())}",
-        file=sys.stderr,
+    complain(
+        f"{finished} finished; seed {seed} ended with {why}; to go on: {shlex.join(command_line())}"
     )
     return 128 - code if code < 0 else code
 

@@ -14,6 +14,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from cifar10_program import complain
+
 
 class Meter:
     """Shows how much of a file has arrived; a context manager.
@@ -66,4 +68,4 @@ class Meter:
         if self._bar is not None:
             self._bar.console.print(f"{self._name}: {line}", markup=False, highlight=False)
         else:
-            print(f"{self._name}: {line}", file=sys.stderr, flush=True)
+            complain(f"{self._name}: {line}")

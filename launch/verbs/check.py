@@ -1,12 +1,12 @@
 """`check`: examines all hosts in parallel before a job starts."""
 
 import secrets
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Optional, TypeVar
 
+from cifar10_program import complain
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.base import ContainerNeeds, InContainers, Scheduler
 from launch.backends.registry import backend_named
@@ -75,7 +75,7 @@ def refuse_problems(job: Job, backend: AgentBackend) -> None:
     containers = _containers(backend, job)
     facts = gather(job, backend.transport, containers)
     for warning in warnings(job, facts):
-        print(f"warning: {plain_lines(warning)}", file=sys.stderr)
+        complain(f"warning: {plain_lines(warning)}")
     wrong = problems(job, facts, containers)
     if wrong:
         raise HostError(below_each_other([*wrong, "to start anyway: --no-check"]))

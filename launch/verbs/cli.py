@@ -4,14 +4,21 @@ What a verb needs is imported when it runs, so that every verb starts quickly.
 """
 
 import argparse
-import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Optional
+from typing import NoReturn, Optional
 
-from cifar10_program import LAUNCH, TRAIN, add_common, path_of, started_as
+from cifar10_program import (
+    LAUNCH,
+    TRAIN,
+    add_common,
+    complain,
+    open_streams,
+    path_of,
+    started_as,
+)
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import MAX_TASKS, PYTHON_RULE, Cluster
@@ -31,16 +38,13 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
     A file or a host that cannot be used gives 1.
     """
-    _take_any_character()
+    open_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
-    parser = _parser()
-    options, unknown = parser.parse_known_args(words[:split])
-    if unknown:
-        parser.error(f"unknown: {' '.join(unknown)}; the training's own arguments go after --")
-    options.arguments = words[split + 1 :]
-    run_verb, _ = _VERBS[options.verb]
     try:
+        options = _parse(words[:split])
+        options.arguments = words[split + 1 :]
+        run_verb, _ = _VERBS[options.verb]
         if options.arguments and not hasattr(options, "cluster"):
             raise LaunchError(f"{options.verb} takes no training arguments after --")
         if any(word.startswith(("--config", "--recipe")) for word in options.arguments):
@@ -49,24 +53,30 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
             options.arguments = with_settings(options.arguments)
         return run_verb(options)
     except LaunchError as error:
-        print(f"error: {plain_lines(str(error))}", file=sys.stderr)
+        complain(f"error: {plain_lines(str(error))}")
         return error.exit_code
     except BrokenPipeError:  # The reader, such as `head`, has ended.
-        sys.stderr.close()
         return 0
     except OSError as error:  # such as a full disk, or a folder of another user
         place = "" if error.filename is None else f"{error.filename}: "
-        print(f"error: {plain_lines(f'{place}{error.strerror or error}')}", file=sys.stderr)
+        complain(f"error: {plain_lines(f'{place}{error.strerror or error}')}")
         return HostError.exit_code
     except KeyboardInterrupt:
         return 130
 
 
-def _take_any_character() -> None:
-    """Makes standard output show what its encoding lacks as an escape."""
-    # In the C locale, it writes the bytes of a file's name as they are.
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    parser = _parser()
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(f"unknown: {' '.join(unknown)}; the training's own arguments go after --")
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        complain(f"{self.format_usage()}{self.prog}: error: {message}")
+        raise SystemExit(2)
 
 
 # Flags that do not go with --cluster or --hosts -> why, and what to do instead.
@@ -150,8 +160,8 @@ def _refuse_flags(options: argparse.Namespace, way: str, refused: Mapping[str, s
             raise LaunchError(f"{given} does not go with {way}: {words}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> _Parser:
+    parser = _Parser(
         prog=started_as(LAUNCH),
         allow_abbrev=False,
         description="Runs a training job on a cluster of hosts.",
@@ -168,9 +178,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_cluster(verbs[name])
     for name in ("attach", "status", "logs", "stop", "clean"):
         default = "all without a launcher" if name == "clean" else "the newest one"
-        verbs[name].add_argument(
-            "--run", type=_filled, metavar="ID", help=f"by default {default}"
-        )
+        verbs[name].add_argument("--run", type=_filled, metavar="ID", help=f"by default {default}")
     where = "where runs are kept (default: ~/.local/state/cifar10-launch)"
     for name in ("up", "attach", "list", "status", "logs", "stop", "clean"):
         verbs[name].add_argument("--state-dir", type=_folder, metavar="DIR", help=where)

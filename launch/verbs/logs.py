@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from cifar10_program import complain
 from launch.cluster.model import LEADS
 from launch.errors import LaunchError
 from launch.record.run_folder import RunFolder, find, state_dir
@@ -65,13 +66,13 @@ def logs(options: argparse.Namespace) -> int:
                 words = (
                     "the times of its earlier lines are not known; --since left none of them out"
                 )
-                print(f"note: {plain(name)}: {words}", file=sys.stderr)
+                complain(f"note: {plain(name)}: {words}")
         if options.follow:
             for data in _new(folder, list(sources.values()), chosen):
                 show(data)
             where = "" if folder.launcher_pid() else elsewhere(folder)
             if where:
-                print(f"note: not followed: {plain(where)}", file=sys.stderr)
+                complain(f"note: not followed: {plain(where)}")
     finally:
         for source in sources.values():
             source.log.close()

@@ -4,10 +4,9 @@ import argparse
 import contextlib
 import os
 import signal
-import sys
 import time
 
-from cifar10_program import LAUNCH, started_as
+from cifar10_program import LAUNCH, complain, started_as
 from launch.backends.base import Lasting
 from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError
@@ -122,7 +121,7 @@ def clean(options: argparse.Namespace) -> int:
                 failures.append(f"run {folder.run_id}: {error}")
     except (KeyboardInterrupt, SystemExit):
         for failure in failures:
-            print(f"error: {plain_lines(failure)}", file=sys.stderr)
+            complain(f"error: {plain_lines(failure)}")
         raise
     if failures:
         raise HostError("\n".join(failures))

@@ -378,6 +378,15 @@ def test_a_reader_that_goes_away_does_not_end_the_run(trained, folder):
     assert (process.returncode, err) == (0, "")
 
 
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "2>&-"])
+def test_a_run_without_standard_streams_is_complete(folder, tmp_path, closed):
+    words = program.command("--model=mlp", "--train-steps=2", f"--output-dir={tmp_path}")
+    shell = ["bash", "-c", f'exec "$@" {closed}', "bash", *words]
+    ended = subprocess.run(shell, cwd=folder, env=program.environment(), capture_output=True)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert json.loads((tmp_path / "result.json").read_text())["status"] == "completed"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -10,6 +9,7 @@ from cifar10.errors import UserError
 from cifar10.host.console import one_line, say
 from cifar10.image_file import Decoded
 from cifar10.schema import CROP, HEIGHT, PAD, STRETCH, WIDTH
+from cifar10_program import complain
 
 _SHOWN = 3  # classes per line
 _WORDS = {CROP: "cropped", PAD: "padded", STRETCH: "stretched"}
@@ -56,7 +56,7 @@ class Printer:
         if self._as_json:
             say(json.dumps({"file": path, "error": error}))
         if self._count > 1:
-            print(f"error: {one_line(error)}", file=sys.stderr, flush=True)
+            complain(f"error: {one_line(error)}")
 
     def finish(self) -> None:
         """Ends the list of files.

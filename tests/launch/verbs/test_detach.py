@@ -259,6 +259,29 @@ def test_a_run_is_detached_by_a_shell_whose_streams_are_closed(launcher: Launche
     assert_nothing_left(launcher.run_id())
 
 
+@pytest.mark.parametrize("flags", [(), ("--detach",)])
+def test_a_job_runs_to_its_end_though_all_streams_of_up_are_closed(
+    launcher: Launcher, flags: tuple[str, ...]
+) -> None:
+    words = launcher.up_words(LOCAL, *flags, "--", "steps=3")
+    command = [sys.executable, "-m", "launch", "up", *words]
+    closed = ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", *command]
+    subprocess.run(closed, cwd=ROOT, check=True)
+    wait_for(lambda: "  done  " in launcher.verb("list"), "the end of the run")
+    assert_nothing_left(launcher.run_id())
+
+
+def test_attach_shows_no_one_a_run_and_ends_with_its_exit_code(launcher: Launcher) -> None:
+    launcher.up(LOCAL, "--detach", "--", "steps=100000")
+    command = [sys.executable, "-m", "launch", "attach", "--state-dir", str(launcher.state)]
+    closed = ["bash", "-c", 'exec "$@" >&-', "bash", *command]
+    with subprocess.Popen(closed, cwd=ROOT) as attached:
+        launcher.wait_for_log("master/0", "step 3/")
+        launcher.verb("stop")
+    assert attached.returncode == 143
+    assert_nothing_left(launcher.run_id())
+
+
 def test_whoever_kills_up_on_a_terminal_ends_its_run(
     launcher: Launcher, on_terminal: OnTerminal
 ) -> None:

@@ -1,0 +1,124 @@
+"""What the programs do with standard streams that are closed or that nobody reads."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbeds.processes import ROOT
+
+TRAIN = [sys.executable, "cifar10_main.py"]
+DATA = [sys.executable, "-m", "data_prep"]
+LAUNCH = [sys.executable, "-m", "launch"]
+MISTAKES = [
+    [*TRAIN, "--nope"],
+    [*TRAIN, "--output-dir=\udcff"],
+    [*DATA, "verify", "--nope"],
+    [*DATA, "verify", "/nowhere"],
+    [*LAUNCH, "status", "--nope"],
+    [*LAUNCH, "plan"],
+    [sys.executable, "generate_cifar10_tfrecords.py", "--nope"],
+]
+
+
+def run(
+    command: list[str], redirections: str = "", **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a command with redirections of the shell, such as `>&-`."""
+    return subprocess.run(
+        ["bash", "-c", f'exec "$@" {redirections}', "bash", *command],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def run_unread(command: list[str], name: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a command whose stream of that name, `stdout` or `stderr`, is a pipe without a reader.
+
+    The other stream is captured.
+    """
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, name: writing}
+    try:
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=streams["stdout"],
+            stderr=streams["stderr"],
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_gives_exit_code_2_though_standard_error_is_closed(command: list[str]) -> None:
+    done = run(command, "2>&-")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_gives_exit_code_2_though_nobody_reads_the_error(command: list[str]) -> None:
+    done = run_unread(command, "stderr")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("program", [TRAIN, DATA, LAUNCH])
+@pytest.mark.parametrize("flag", ["--version", "--help", "--print-completion=bash"])
+def test_what_nobody_reads_is_no_error(program: list[str], flag: str) -> None:
+    done = run_unread([*program, flag], "stdout")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_streams_that_are_closed_become_dev_null_for_child_processes_too(tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys; from cifar10_program import open_streams; open_streams();"
+        "print('lost'); print('lost', file=sys.stderr); assert sys.stdin.read() == '';"
+        "file = open(sys.argv[1], 'w');"
+        "print(file.fileno() > 2, sys.stdout.isatty(), file=file, flush=True);"
+        "subprocess.run(['readlink', *(f'/proc/self/fd/{n}' for n in range(3))], stdout=file);"
+        "subprocess.run(['readlink', '/proc/self/fd/1'], stdout=None, stderr=file)"
+    )
+    path = tmp_path / "seen"
+    done = run([sys.executable, "-c", code, str(path)], "<&- >&- 2>&-")
+    assert done.returncode == 0
+    assert path.read_text() == f"True False\n/dev/null\n{path}\n/dev/null\n"
+
+
+def test_a_stream_that_is_open_stays_as_it_is() -> None:
+    code = "import sys; from cifar10_program import open_streams; open_streams(); print('shown')"
+    assert run([sys.executable, "-c", code], "<&- 2>&-").stdout == "shown\n"
+
+
+def test_a_full_disk_is_still_reported() -> None:
+    done = run([*LAUNCH, "plan", "--hosts=a"], "> /dev/full")
+    assert done.returncode != 0
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("ascii", "a\\xe4\n"), ("ascii:surrogateescape", "a\\xe4\n"), ("utf-8", "aä\n")],
+)
+def test_what_an_encoding_lacks_is_shown_as_an_escape(encoding: str, shown: str) -> None:
+    code = "from cifar10_program import open_streams; open_streams(); print('a\\xe4')"
+    done = run([sys.executable, "-c", code], PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stdout) == (0, shown)
+
+
+def test_training_prints_names_that_the_encoding_lacks(tmp_path: Path) -> None:
+    recipe = tmp_path / "für.yaml"
+    recipe.write_text("num_layers: 8\n")
+    done = run([*TRAIN, "--print-recipe", str(recipe)], PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "f\\xfcr.yaml" in done.stdout
