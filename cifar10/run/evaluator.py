@@ -58,7 +58,8 @@ def evaluate_until_end(
     records = open_records(config.data_place)
     records.require(EVAL)
     open_output(config)
-    with folder_lock.hold(config.output_place, folder_lock.EVALUATOR, stop.check):
+    places = (config.output_place, config.log_place)
+    with folder_lock.hold(*places, folder_lock.EVALUATOR, stop.check):
         run_status.touch_mark(config.output_place)
         try:
             _evaluate_until_end(config, records, cluster, stop, started)
@@ -69,7 +70,7 @@ def evaluate_until_end(
 def _evaluate_until_end(
     config: TrainConfig, records: RecordSet, cluster: Cluster, stop: StopRequest, started: float
 ) -> None:
-    """Does the work of `evaluate_until_end` in a folder that this process has locked."""
+    """Does the work of `evaluate_until_end` in folders that this process has locked."""
     job = start_job(config, records)
     say(f"evaluator of {config.output_place}, {job.plan.summary}")
     with StallWatch(job.activity, config.stall_timeout):
