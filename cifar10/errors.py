@@ -1,11 +1,12 @@
 """Exceptions that end a command with one clear line, not a traceback. Standard library only.
 
-UserError        a mistake of the user (exit code 2)
-├── ConfigError  a wrong value of a flag, or settings that contradict each other
-└── DataError    the records are missing or damaged
-TrainingError    training failed (exit code 1)
-Stopped          not a mistake: a signal ended the run (exit code 128 + signal number)
-TrainingOver     not a mistake: a worker joined after training had ended (exit code 0)
+UserError            a mistake of the user (exit code 2)
+├── ConfigError      a wrong value of a flag, or settings that contradict each other
+├── DataError        the records are missing or damaged
+└── UnreadableError  a file of a run may not be read; it is neither missing nor damaged
+TrainingError        training failed (exit code 1)
+Stopped              not a mistake: a signal ended the run (exit code 128 + signal number)
+TrainingOver         not a mistake: a worker joined after training had ended (exit code 0)
 """
 
 
@@ -19,6 +20,13 @@ class ConfigError(UserError):
 
 class DataError(UserError):
     """The records are missing or damaged, or do not match the schema."""
+
+
+class UnreadableError(UserError):
+    """A file of a run cannot be read as things are, for example for want of permission.
+
+    What is damaged may be renamed and made anew; what is unreadable must stay as it is.
+    """
 
 
 class TrainingError(Exception):

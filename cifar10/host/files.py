@@ -9,12 +9,19 @@ import errno
 import json
 import math
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import ConfigError, UserError
+from cifar10.errors import ConfigError, UnreadableError, UserError
 
+# What stays until the user changes it; other errors of a file system may pass by themselves.
+_REFUSALS = (
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.FailedPreconditionError,  # It is a folder, or a part of its path is a file.
+)
 _STALE, _STALE_ATTEMPTS = os.strerror(errno.ESTALE), 5
 
 
@@ -98,12 +105,68 @@ def read_json(path: str) -> Any:
     """Reads a JSON file.
 
     Raises:
+      UnreadableError: the file cannot be read.
       UserError: the content is not JSON.
     """
     try:
-        return json.loads(_read_text(path))
+        with readable(path):
+            return json.loads(_read_text(path))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); move it away or mend it") from error
+
+
+@contextlib.contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Raises UnreadableError if the file system refuses to read `path`.
+
+    That a file is missing stays TensorFlow's NotFoundError.
+    """
+    try:
+        yield
+    except _REFUSALS as error:
+        raise _unreadable(path, error) from error
+
+
+def require_readable(pattern: str) -> None:
+    """Opens each file that matches a pattern.
+
+    Raises:
+      UnreadableError: one of them cannot be read.
+    """
+    for path in tf.io.gfile.glob(pattern):
+        with (  # A file that another process has removed meanwhile is not unreadable.
+            contextlib.suppress(tf.errors.NotFoundError),
+            readable(path),
+            tf.io.gfile.GFile(path, "rb") as file,
+        ):
+            file.read(1)
+
+
+def exists(path: str) -> bool:
+    """Returns whether there is a file or folder at `path`.
+
+    `tf.io.gfile.exists` returns False, too, if this user may not look into the folder.
+
+    Raises:
+      UnreadableError: this user may not look into the folder.
+    """
+    try:
+        tf.io.gfile.stat(path)
+    except (tf.errors.PermissionDeniedError, tf.errors.UnauthenticatedError) as error:
+        raise _unreadable(path, error) from error
+    except tf.errors.NotFoundError:
+        return False
+    except tf.errors.OpError:
+        return bool(tf.io.gfile.exists(path))
+    return True
+
+
+def _unreadable(path: str, error: Any) -> UnreadableError:
+    reason = error.message.rpartition("; ")[2]
+    way_out = "let this user read it and enter its folder"
+    if isinstance(error, tf.errors.FailedPreconditionError):
+        way_out = "move it away"
+    return UnreadableError(f"{path} cannot be read: {reason}; {way_out}, or name another folder")
 
 
 def _read_text(path: str) -> str:

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config.done import Done
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import UserError
+from cifar10.host import files
 from cifar10.host.files import read_json, sync, write_json, write_text
 
 BEST_DIR = "best"
@@ -61,13 +62,14 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
     """Reads an integer variable, such as `global_step`; returns 0 if `checkpoint` is None.
 
     Raises:
-      UserError: the checkpoint is damaged.
+      UserError: the checkpoint is damaged or cannot be read.
     """
     if checkpoint is None:
         return 0
     try:
         return int(tf.train.NewCheckpointReader(checkpoint).get_tensor(name))
     except (tf.errors.OpError, ValueError, IndexError) as error:
+        files.require_readable(f"{checkpoint}.*")
         reason = str(error).splitlines()[0]
         raise UserError(
             f"{checkpoint} is damaged ({reason}); name another one by --checkpoint, or start "
@@ -125,10 +127,11 @@ def best(output_dir: str) -> Optional[Best]:
     """Returns the best checkpoint so far; None if there is none.
 
     Raises:
+      UnreadableError: best.json cannot be read, or this user may not see whether it is there.
       UserError: best.json is damaged.
     """
     path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return None
     entry = read_json(path)
     try:
@@ -194,9 +197,12 @@ def exists(checkpoint: str) -> bool:
     """Returns whether the checkpoint exists.
 
     Its index is the file that is written last and removed first.
+
+    Raises:
+      UnreadableError: this user may not look into its folder.
     """
     # tf.train.checkpoint_exists accepts any file as a checkpoint, for example model.ckpt-10.index.
-    return bool(tf.io.gfile.exists(f"{checkpoint}.index"))
+    return files.exists(f"{checkpoint}.index")
 
 
 def with_found(config: TrainConfig, use: Callable[[str], _Read]) -> _Read:
@@ -225,7 +231,7 @@ def find(config: TrainConfig) -> str:
     That is --checkpoint, or else the best, or else the latest one in --output-dir.
 
     Raises:
-      UserError: there is no such checkpoint.
+      UserError: there is no such checkpoint, or it may not be read.
     """
     output_dir = config.output_place
     if config.checkpoint is not None:
@@ -239,6 +245,7 @@ def find(config: TrainConfig) -> str:
     kept = best(output_dir)
     found = kept.path if kept else latest(output_dir)
     if found is None:
+        files.require_readable(tf.io.gfile.join(output_dir, _STATE))
         raise UserError(
             f"no checkpoint in {output_dir}; train first, or name another folder by --output-dir"
         )

@@ -1,13 +1,13 @@
 """The figures measured during training: rows for the curves, kept in the output folder."""
 
-import contextlib
 import dataclasses
 import json
 from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UserError
+from cifar10.errors import UnreadableError, UserError
+from cifar10.host import files
 from cifar10.host.files import read_json, write_text
 from cifar10.output.metrics import Metrics
 
@@ -38,11 +38,12 @@ class History:
         """Reads the rows up to `last_step`; later steps were not saved and are trained again.
 
         Raises:
+          UnreadableError: the file cannot be read.
           UserError: the file is damaged.
         """
         path = tf.io.gfile.join(output_dir, name)
         history = cls(path)
-        if last_step and tf.io.gfile.exists(path):
+        if last_step and files.exists(path):
             rows = _rows(path)
             history.train.extend(rows["train"])
             history.validation.extend(rows["validation"])
@@ -76,12 +77,19 @@ def validations(output_dir: str, last_step: int) -> list[dict[str, Any]]:
 
     A run may have had an evaluator for a part of its steps. The rows of a damaged file are left
     out: who writes it renames it when it starts.
+
+    Raises:
+      UnreadableError: a file cannot be read.
     """
     found: dict[int, dict[str, Any]] = {}
     for name in (VALIDATION_FILE_NAME, FILE_NAME):
-        with contextlib.suppress(UserError):
+        try:
             rows = History.load(output_dir, last_step, name).validation
-            found.update((row["step"], row) for row in rows)
+        except UnreadableError:
+            raise
+        except UserError:
+            continue
+        found.update((row["step"], row) for row in rows)
     return [found[step] for step in sorted(found)]
 
 

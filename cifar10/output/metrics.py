@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.host.files import as_json, sync, write_text
+from cifar10.host.files import as_json, readable, sync, write_text
 from cifar10.output.digits import rounded_figures
 
 FILE_NAME = "metrics.jsonl"
@@ -95,8 +95,11 @@ def read(path: str) -> tuple[list[dict[str, Any]], Optional[int]]:
 
     Returns:
       The rows, and the number of the first other line that is no row, from 1; None if all are.
+
+    Raises:
+      UnreadableError: the file cannot be read.
     """
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with readable(path), tf.io.gfile.GFile(path, "rb") as file:
         lines = file.read().decode("utf-8", "replace").split("\n")[:-1]
     found = [_row(line) for line in lines]
     damaged = next((number for number, row in enumerate(found, 1) if row is None), None)

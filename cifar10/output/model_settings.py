@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, UserError
+from cifar10.host import files
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
 from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
@@ -55,7 +56,7 @@ def write(
     """
     settings, place = _settings_of(config), config.output_place
     path = tf.io.gfile.join(place, _NAME)
-    if tf.io.gfile.exists(path) and checkpoints.has_any(place):
+    if files.exists(path) and checkpoints.has_any(place):
         found = _read(path)
         _check_same(place, found["class_names"], class_names)
         # Files from versions without lookahead do not have this setting.
@@ -122,7 +123,7 @@ def began_with_seed(config: TrainConfig) -> Optional[int]:
 def _own(config: TrainConfig) -> dict[str, Any]:
     """Returns the content of the output folder's model.json; without that file, nothing."""
     path = tf.io.gfile.join(config.output_place, _NAME)
-    return _read(path) if tf.io.gfile.exists(path) else {}
+    return _read(path) if files.exists(path) else {}
 
 
 def other_flags(config: TrainConfig, checkpoint: str) -> str:
@@ -186,7 +187,7 @@ def _read(path: str) -> dict[str, Any]:
     """Returns the content of a model.json.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is damaged or cannot be read.
     """
     note = read_json(path)
     settings = note.get("settings") if isinstance(note, dict) else None
@@ -245,4 +246,4 @@ def _folders_of(checkpoint: str) -> list[str]:
 def _note_in(folders: Iterable[str]) -> Optional[str]:
     """Returns the path of the first model.json in one of the folders; None if there is none."""
     paths = [str(tf.io.gfile.join(folder, _NAME)) for folder in folders]
-    return next((path for path in paths if tf.io.gfile.exists(path)), None)
+    return next((path for path in paths if files.exists(path)), None)

@@ -9,7 +9,7 @@ from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UserError
+from cifar10.errors import UnreadableError, UserError
 from cifar10.output import checkpoints, metrics
 from cifar10.output.history import FILE_NAME, History, validations
 from cifar10.output.soundness import fault_of
@@ -78,12 +78,17 @@ def settle_best(
       start_step: step from which training continues.
       validates: whether there is a validation split.
       say: function that prints a line.
+
+    Raises:
+      UnreadableError: best.json cannot be read.
     """
     folder = tf.io.gfile.join(output_dir, checkpoints.BEST_DIR)
     if not tf.io.gfile.exists(folder):
         return
     try:
         best = checkpoints.best(output_dir)
+    except UnreadableError:
+        raise
     except UserError as error:
         say(f"{error.args[0].rpartition(';')[0]}; the folder is now {set_aside(folder, 'damaged')}")
         return
@@ -127,9 +132,14 @@ def load_history(
       last_step: step from which training continues.
       say: function that prints a line.
       name: name of the file.
+
+    Raises:
+      UnreadableError: a file cannot be read.
     """
     try:
         history = History.load(output_dir, last_step, name)
+    except UnreadableError:
+        raise
     except UserError as error:
         new = set_aside(tf.io.gfile.join(output_dir, name), "damaged")
         say(f"{error.args[0].rpartition(';')[0]}; it is now {new}, and the curves begin anew")
@@ -150,6 +160,9 @@ def load_metrics(
       checkpoint: the checkpoint from which training continues; None: a new run begins.
       last_step: its step.
       say: function that prints a line.
+
+    Raises:
+      UnreadableError: the file cannot be read.
     """
     if checkpoint is None and tf.io.gfile.exists(path):
         say(f"{path} is of an older run; it is now {set_aside(path, 'older')}")
@@ -188,6 +201,8 @@ def _steps(output_dir: str) -> list[int]:
 def _sound_best(output_dir: str) -> Optional[checkpoints.Best]:
     try:
         best = checkpoints.best(output_dir)
+    except UnreadableError:
+        raise
     except UserError:
         return None
     return None if best is None or fault_of(best.path) else best

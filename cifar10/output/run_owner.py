@@ -12,6 +12,7 @@ from typing import Any, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
+from cifar10.host import files
 from cifar10.host.files import read_json, write_json
 
 _NAME, _KEY, _BYTES = "owner.json", "owner", 16
@@ -21,10 +22,10 @@ def read(output_dir: str) -> Optional[str]:
     """Returns the number, in hexadecimal; None if there is no file.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is damaged or cannot be read.
     """
     path = _path(output_dir)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return None
     found: Any = read_json(path)
     number = found.get(_KEY) if isinstance(found, dict) else None

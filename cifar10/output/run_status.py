@@ -15,6 +15,7 @@ from typing import Any, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
+from cifar10.host import files
 from cifar10.host.files import read_json, write_json
 
 _NOTE, _MARK, _PROBE = "training.json", "evaluator.json", ".time-probe"
@@ -47,10 +48,10 @@ def read(output_dir: str) -> Optional[dict[str, Any]]:
     """Returns the content of training.json; None if training has not begun.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: the file is damaged or cannot be read.
     """
     path = _path(output_dir, _NOTE)
-    if not tf.io.gfile.exists(path):
+    if not files.exists(path):
         return None
     note = read_json(path)
     for name, kinds in _FIELDS.items():

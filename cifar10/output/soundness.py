@@ -5,6 +5,8 @@ from typing import Optional
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.host import files
+
 
 def fault_of(checkpoint: str) -> Optional[str]:
     """Returns what is wrong with a checkpoint; None if nothing is.
@@ -13,10 +15,14 @@ def fault_of(checkpoint: str) -> Optional[str]:
 
     Args:
       checkpoint: the checkpoint's prefix, the path without the endings of its files.
+
+    Raises:
+      UnreadableError: a file of the checkpoint cannot be read.
     """
     for ending, name in ((".index", "index"), (".data-*", "data")):
         if not tf.io.gfile.glob(checkpoint + ending):
             return f"its {name} file is gone"
+        files.require_readable(checkpoint + ending)
     try:
         reader = tf.train.NewCheckpointReader(checkpoint)
         for name in reader.get_variable_to_shape_map():

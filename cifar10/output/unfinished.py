@@ -4,6 +4,7 @@ import re
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.host.files import readable
 from cifar10.output.checkpoints import BEST_DIR
 
 _UNFINISHED = re.compile(r"model\.ckpt-\d+.*\.tempstate\d+|checkpoint\.tmp[0-9a-f]+")
@@ -16,8 +17,13 @@ def remove_unfinished(output_dir: str) -> None:
 
     Args:
       output_dir: path of the output folder.
+
+    Raises:
+      UnreadableError: this user may not list one of the folders.
     """
     for folder in (output_dir, tf.io.gfile.join(output_dir, BEST_DIR)):
-        for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+        with readable(folder):
+            names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+        for name in names:
             if _UNFINISHED.fullmatch(name):
                 tf.io.gfile.remove(tf.io.gfile.join(folder, name))

@@ -16,7 +16,7 @@ from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, TrainingError, UserError
+from cifar10.errors import ConfigError, TrainingError, UnreadableError, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
@@ -58,7 +58,8 @@ def evaluate_until_end(
     records = open_records(config.data_place)
     records.require(EVAL)
     open_output(config)
-    with folder_lock.hold(config.output_place, folder_lock.EVALUATOR, stop.check):
+    places = (config.output_place, config.log_place)
+    with folder_lock.hold(*places, folder_lock.EVALUATOR, stop.check):
         run_status.touch_mark(config.output_place)
         try:
             _evaluate_until_end(config, records, cluster, stop, started)
@@ -69,7 +70,7 @@ def evaluate_until_end(
 def _evaluate_until_end(
     config: TrainConfig, records: RecordSet, cluster: Cluster, stop: StopRequest, started: float
 ) -> None:
-    """Does the work of `evaluate_until_end` in a folder that this process has locked."""
+    """Does the work of `evaluate_until_end` in folders that this process has locked."""
     job = start_job(config, records)
     say(f"evaluator of {config.output_place}, {job.plan.summary}")
     with StallWatch(job.activity, config.stall_timeout):
@@ -167,6 +168,8 @@ class _Run:
         """Returns the seconds of training up to a step, which the master has written."""
         try:
             return History.load(self.job.config.output_place, step).seconds
+        except UnreadableError:
+            raise
         except UserError:  # The master renames a damaged file when it starts.
             rows = self.history.validation
             return float(rows[-1]["seconds"]) if rows else 0.0

@@ -82,7 +82,8 @@ def train_and_evaluate(
         records.require(split)
     goals.check(config, records)
     open_output(config)
-    with folder_lock.hold(config.output_place, folder_lock.TRAINING, stop.check) as check_owner:
+    places = (config.output_place, config.log_place)
+    with folder_lock.hold(*places, folder_lock.TRAINING, stop.check) as check_owner:
         _train_and_evaluate(config, records, stop, started, cluster, check_owner)
 
 
@@ -94,7 +95,7 @@ def _train_and_evaluate(
     cluster: Optional[Cluster],
     check_owner: Callable[[], None],
 ) -> None:
-    """Does the work of `train_and_evaluate` in a folder that this process has locked."""
+    """Does the work of `train_and_evaluate` in folders that this process has locked."""
     remove_unfinished(config.output_place)
     checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
     done = checkpoints.read_done(checkpoint)

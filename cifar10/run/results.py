@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import UserError
+from cifar10.errors import UnreadableError, UserError
 from cifar10.host.console import say
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.signals import StopRequest
@@ -119,12 +119,18 @@ def finish(
 
 
 def is_finished(config: TrainConfig, step: int) -> bool:
-    """Returns whether the run in the output folder ended at `step` and wrote its results."""
+    """Returns whether the run in the output folder ended at `step` and wrote its results.
+
+    Raises:
+      UnreadableError: result.json cannot be read.
+    """
     path = tf.io.gfile.join(config.output_place, RESULT_NAME)
     if not tf.io.gfile.exists(path):
         return False
     try:
         return bool(read_json(path)["figures"]["global_step"] == step)
+    except UnreadableError:
+        raise
     except (UserError, KeyError, TypeError):  # It is damaged, so it is written again.
         return False
 

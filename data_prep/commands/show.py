@@ -40,14 +40,16 @@ def run(arguments: argparse.Namespace) -> int:
 def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
     """Writes a PNG with up to `count` images of each class, drawn at random from `split`.
 
+    If `path` is a symbolic link, the link stays, and the file that it names is written.
+
     Raises:
       UsageError: no such folder or split, `count` is too large for a picture, or `path` is a folder
-        or has the name of a file of records.
+        or a device, or has the name of a file of records.
       DamageError: the folder is incomplete or a record is damaged.
     """
     if count > MAX_COUNT:
         raise UsageError(f"--count must be 1 to {MAX_COUNT}, got {count}")
-    _check_place(path)
+    path = _checked_place(path)
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     if publish.is_incomplete(folder):
@@ -67,14 +69,26 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _check_place(path: Path) -> None:
+def _checked_place(path: Path) -> Path:
+    """Returns the path of the file to write, without symbolic links.
+
+    Raises:
+      UsageError: see `draw`.
+    """
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; --out must be a file, such as {path / 'grid.png'}")
-    if publish.is_read(path.name):
+    real = Path(os.path.realpath(path))
+    if os.path.lexists(real) and not real.is_file():  # A renamed file would replace a device.
+        raise UsageError(
+            f"{path}: is no regular file, and would be replaced; give --out another name, such as "
+            f"{path.with_name('grid.png')}"
+        )
+    if publish.is_read(path.name) or publish.is_read(real.name):
         raise UsageError(
             f"{path}: folders of records have files of this name; give --out another, such as "
             f"{path.with_name('grid.png')}"
         )
+    return real
 
 
 def _sample(paths: list[Path], count: int, seed: int) -> tuple[Samples, int]:

@@ -1,6 +1,7 @@
 """Works out the tasks of a cluster: the host, port, devices and TF_CONFIG of each."""
 
 import json
+import posixpath
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,13 +92,18 @@ class Job:
     def folder(self, name: str) -> str:
         """Returns the data or output folder that the arguments choose.
 
-        A relative path is relative to `workdir`.
+        As in the training, a relative path starts from `--work-dir`. If that is missing or relative
+        itself, the result is relative to the host's `workdir`.
 
         Args:
           name: `data` or `output`, which is also the default folder.
         """
         chosen = place(self.arguments, f"{name}_dir")
-        return name if chosen is None else chosen
+        folder = name if chosen is None else chosen
+        start = place(self.arguments, "work_dir")
+        if start is None or "://" in folder or folder.startswith("~"):
+            return folder
+        return posixpath.join(start, folder)
 
 
 _Place = tuple[str, int, Host, Optional[int], Devices]  # the first fields of a Task

@@ -20,7 +20,11 @@ _FLAGS = ("--config", "--recipe")
 _ENDINGS = (".yaml", ".yml", ".json")
 _OF_A_RESULT = ("configuration", "chosen")  # what a run needs of the result.json of another one
 _LONGEST = 100_000  # bytes; the longest argument of a process on Linux has 128 KiB
-_OTHER_NAMES = {"output_dir": ("output_dir", "job_dir"), "data_dir": ("data_dir",)}
+_OTHER_NAMES = {
+    "output_dir": ("output_dir", "job_dir"),
+    "data_dir": ("data_dir",),
+    "work_dir": ("work_dir",),
+}
 
 
 def with_settings(arguments: Sequence[str]) -> list[str]:
@@ -47,13 +51,13 @@ def with_settings(arguments: Sequence[str]) -> list[str]:
 
 
 def place(arguments: Sequence[str], setting: str) -> Optional[str]:
-    """Returns the folder that the arguments give for `data_dir` or `output_dir`; None if none.
+    """Returns the folder that the arguments give for a setting, as given; None if none.
 
     Flags override --config, which overrides --recipe.
 
     Args:
       arguments: the training's arguments, as `with_settings` returns them.
-      setting: `data_dir` or `output_dir`.
+      setting: `data_dir`, `output_dir` or `work_dir`.
     """
     found: dict[str, str] = {}
     for word, following in zip(arguments, [*arguments[1:], ""]):

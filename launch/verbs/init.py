@@ -42,7 +42,7 @@ def init(options: argparse.Namespace, ask: "Optional[Ask]" = None) -> int:
       ask: asks a question of the user; by default, on the terminal if there is one.
 
     Raises:
-      LaunchError: a flag is wrong or missing, or the file is there already.
+      LaunchError: a flag is wrong or missing, or the file is there already, or is no regular one.
     """
     _refuse_to_overwrite(options)
     kind = KINDS[options.on or "ssh"]
@@ -203,6 +203,11 @@ def _default_of(kind: Kind, key: str) -> str:
 
 
 def _refuse_to_overwrite(options: argparse.Namespace) -> None:
+    real = os.path.realpath(options.out)
+    # A renamed file would replace a device.
+    if os.path.lexists(real) and not os.path.isfile(real):
+        what = "a folder" if os.path.isdir(real) else "no regular file"
+        raise LaunchError(f"{options.out}: is {what}; name another with --out")
     if os.path.lexists(options.out) and not options.force:
         raise LaunchError(
             f"{options.out} is there already; name another file by --out, or replace it by --force"
@@ -223,15 +228,19 @@ def _check(text: str, path: str) -> None:
 
 
 def _write(text: str, options: argparse.Namespace) -> None:
-    """Writes the file, at once or not at all; another one of that name only with --force."""
-    part = f"{options.out}.part-{os.getpid()}"
+    """Writes the file, at once or not at all; another one of that name only with --force.
+
+    A symbolic link stays, and the file that it names is written.
+    """
+    path = os.path.realpath(options.out)
+    part = f"{path}.part-{os.getpid()}"
     try:
         with open(part, "w", encoding="utf-8") as file:
             file.write(text)
         if not options.force:
-            with open(options.out, "x", encoding="utf-8"):
+            with open(path, "x", encoding="utf-8"):
                 pass  # now the name is ours
-        os.replace(part, options.out)
+        os.replace(part, path)
     except FileExistsError:
         raise LaunchError(f"{options.out} is there already; --force replaces it") from None
     except OSError as error:

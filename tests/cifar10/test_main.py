@@ -441,6 +441,29 @@ def test_a_second_run_in_the_folder_is_refused_and_the_first_goes_on(folder, for
     assert not list((folder / "shared").glob("*.lock*"))
 
 
+def test_a_run_that_another_ones_log_dir_is_given_to_is_refused(folder, forks):
+    words = ("--model=mlp", "--train-batch-size=16", "--log-dir=curves", "--checkpoint-steps=5")
+    with program.started(
+        *words, "--train-steps=100000", "--output-dir=curves-of-1", cwd=folder
+    ) as first:
+        program.wait_for(folder / "curves-of-1", "model.ckpt-5.index", first)
+        second = forks.run(*words, "--train-steps=5", "--output-dir=curves-of-2", cwd=folder)
+        first.kill()
+        first.wait()
+    assert second.returncode == 2
+    assert re.fullmatch(
+        rf"error: curves is used by another training: process {first.pid} on .+, which "
+        r"started 20.*; wait until it has ended, or name another --log-dir\n",
+        second.stderr,
+    )
+    steps = [
+        row["step"]
+        for row in map(json.loads, (folder / "curves/metrics.jsonl").read_text().splitlines())
+        if row["split"] == "train"
+    ]
+    assert steps == sorted(set(steps))
+
+
 def test_after_a_loss_that_is_not_finite_the_next_start_continues_from_finite_weights(
     folder, forks
 ):

@@ -11,6 +11,7 @@ from launch.agent.containers import DATA, OUTPUT, gpu_words, mount
 from launch.agent.processes import RUN
 from launch.agent.protocol import Message
 from launch.backends.docker.settings import DockerSettings, settings_of
+from launch.cluster import training_files
 from launch.cluster.model import Cluster, Host
 from launch.cluster.show import (
     Document,
@@ -96,8 +97,8 @@ def check_folders(job: Job) -> None:
     Anything else would be missing in the container, or lost with it.
 
     Raises:
-      LaunchError: `--data-dir` or `--output-dir` is outside the mounted folders, or the engine
-        cannot mount a host's working directory.
+      LaunchError: `--data-dir` or `--output-dir`, which start from `--work-dir`, is outside the
+        mounted folders, or the engine cannot mount a host's working directory.
     """
     for host in job.cluster.hosts:
         if set(host.workdir) & set(',"'):
@@ -107,9 +108,10 @@ def check_folders(job: Job) -> None:
     for name, place in (("data", DATA), ("output", OUTPUT)):
         chosen = job.folder(name)
         if _below(chosen, place) is None:
+            too = " and --work-dir" if training_files.place(job.arguments, "work_dir") else ""
             raise LaunchError(
-                f"--{name}-dir {chosen}: in a container it is {place}; leave it out, and name the "
-                f"hosts' folder with `docker: {{{name}: {chosen}}}`"
+                f"--{name}-dir {chosen}: in a container it is {place}; leave it{too} out, and name "
+                f"the hosts' folder with `docker: {{{name}: {chosen}}}`"
             )
 
 

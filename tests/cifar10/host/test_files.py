@@ -7,9 +7,18 @@ import os
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import ConfigError
-from cifar10.host.files import read_json, require_writable, sync, write_json, write_text
+from cifar10.errors import ConfigError, UnreadableError
+from cifar10.host.files import (
+    exists,
+    read_json,
+    require_readable,
+    require_writable,
+    sync,
+    write_json,
+    write_text,
+)
 from tests.failing_disk import every_rename_is_synced, failures_of
+from tests.unprivileged import open_folder, unprivileged
 
 
 @pytest.mark.parametrize("scheme", ["", "file://", "ram://"])
@@ -25,6 +34,57 @@ def test_a_name_that_is_not_utf_8_is_written_as_an_escape(tmp_path):
     name = os.fsdecode(b"b\xe4ume")
     write_text(str(tmp_path / "a.html"), f"Größe of {name}")
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == "Größe of b\\udce4ume"
+
+
+def test_what_may_not_be_read_is_neither_missing_nor_damaged():
+    with open_folder() as folder:
+        closed, path = folder / "closed", folder / "a.json"
+        closed.mkdir()
+        path.write_text("{}")
+        path.chmod(0)
+        closed.chmod(0)
+        end = (
+            "cannot be read: Permission denied; let this user read it and enter its folder, or "
+            "name another folder"
+        )
+        with unprivileged():
+            assert exists(str(path))
+            for refused in (
+                lambda: read_json(str(path)),
+                lambda: require_readable(f"{folder}/*.json"),
+            ):
+                with pytest.raises(UnreadableError) as refusal:
+                    refused()
+                assert str(refusal.value) == f"{path} {end}"
+            with pytest.raises(UnreadableError) as refusal:
+                exists(f"{closed}/a.json")
+            assert str(refusal.value) == f"{closed}/a.json {end}"
+
+
+def test_a_folder_in_the_place_of_a_file_is_unreadable(tmp_path):
+    with pytest.raises(UnreadableError) as refusal:
+        read_json(str(tmp_path))
+    assert str(refusal.value) == (
+        f"{tmp_path} cannot be read: Is a directory; move it away, or name another folder"
+    )
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "ram://"])
+def test_what_is_there_exists(tmp_path, scheme):
+    folder = f"{scheme}{tmp_path}/a"
+    assert not exists(f"{folder}/file")
+    tf.io.gfile.makedirs(folder)
+    assert not exists(f"{folder}/file")
+    write_text(f"{folder}/file", "")
+    assert exists(folder)
+    assert exists(f"{folder}/file")
+    assert not exists(f"{folder}/file/below")
+
+
+def test_a_missing_file_is_missing(tmp_path):
+    with pytest.raises(tf.errors.NotFoundError):
+        read_json(f"{tmp_path}/none.json")
+    require_readable(f"{tmp_path}/none.*")
 
 
 @pytest.mark.parametrize("scheme", ["", "ram://"])

@@ -8,10 +8,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import UserError
+from cifar10.errors import UnreadableError, UserError
 from cifar10.host import files
 from cifar10.output import checkpoints
 from tests.failing_disk import every_rename_is_synced, failures_of
+from tests.unprivileged import open_folder, unprivileged
 
 
 def save(folder: object, step: int, value: float = 0.0) -> str:
@@ -328,3 +329,41 @@ def test_what_a_kill_left_half_written_does_not_become_part_of_the_best(saved, t
         "model.ckpt-10.data-00000-of-00001",
         "model.ckpt-10.index",
     ]
+
+
+@pytest.mark.parametrize(
+    ("closed", "named"),
+    [
+        ("best", "best/best.json"),
+        ("best/best.json", "best/best.json"),
+        (".", "best/best.json"),
+    ],
+)
+def test_the_last_step_does_not_stand_in_for_a_best_one_that_may_not_be_read(saved, closed, named):
+    with open_folder() as folder:
+        save(folder, 30)
+        checkpoints.keep_if_best(str(folder), saved[20], 20, 0.5)
+        (folder / closed).chmod(0)
+        with unprivileged(), pytest.raises(UnreadableError, match="Permission denied") as refused:
+            checkpoints.find(TrainConfig(mode="evaluate", output_dir=str(folder)))
+        (folder / closed).chmod(0o755)
+    assert str(refused.value).startswith(f"{folder}/{named} cannot be read: ")
+
+
+@pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
+def test_a_checkpoint_that_may_not_be_read_is_not_called_damaged(ending):
+    with open_folder() as folder:
+        checkpoint = save(folder, 5)
+        pathlib.Path(f"{checkpoint}.{ending}").chmod(0)
+        with unprivileged(), pytest.raises(UnreadableError) as refused:
+            checkpoints.read_counter(checkpoint, "global_step")
+    assert str(refused.value).startswith(f"{checkpoint}.{ending} cannot be read: ")
+
+
+def test_a_name_that_may_not_be_read_is_not_a_missing_checkpoint():
+    with open_folder() as folder:
+        save(folder, 5)
+        (folder / "checkpoint").chmod(0)
+        with unprivileged(), pytest.raises(UnreadableError) as refused:
+            checkpoints.find(TrainConfig(mode="evaluate", output_dir=str(folder)))
+    assert str(refused.value).startswith(f"{folder}/checkpoint cannot be read: ")

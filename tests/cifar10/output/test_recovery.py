@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UserError
+from cifar10.errors import UnreadableError, UserError
 from cifar10.output import checkpoints, recovery
 from cifar10.output.history import FILE_NAME, VALIDATION_FILE_NAME, History
 from cifar10.output.soundness import fault_of
 from tests.cifar10.output.test_checkpoints import save, value
+from tests.unprivileged import open_folder, unprivileged
 
 DATA = "data-00000-of-00001"
 
@@ -226,3 +227,29 @@ def test_the_validations_of_both_processes_make_one_curve(tmp_path, name):
     history = recovery.load_history(str(tmp_path), 30, [].append, name)
     assert [row["accuracy"] for row in history.validation] == [0.1, 0.2, 0.3]
     assert history.path == str(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "name", ["history.json", "metrics.jsonl", "best/best.json", f"model.ckpt-10.{DATA}"]
+)
+def test_what_may_not_be_read_keeps_its_name(name):
+    with open_folder() as folder:
+        checkpoint = save(folder, 10)
+        checkpoints.keep_if_best(str(folder), checkpoint, 10, 0.5)
+        for one in ("history.json", "metrics.jsonl"):
+            (folder / one).write_text("")
+        (folder / name).chmod(0)
+        folder.chmod(0o777)  # Whoever may write to a folder may rename what is in it.
+        before = sorted(folder.iterdir())
+        said: list[str] = []
+
+        def go_on() -> None:
+            recovery.checkpoint_to_continue(str(folder), said.append)
+            recovery.settle_best(str(folder), 10, True, said.append)
+            recovery.load_metrics(f"{folder}/metrics.jsonl", checkpoint, 10, said.append)
+            recovery.load_history(str(folder), 10, said.append)
+
+        with unprivileged(), pytest.raises(UnreadableError, match=f"/{name} cannot be read: "):
+            go_on()
+        assert sorted(folder.iterdir()) == before
+        assert said == []

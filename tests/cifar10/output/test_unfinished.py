@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from cifar10.errors import UnreadableError
 from cifar10.output.unfinished import remove_unfinished
+from tests.unprivileged import open_folder, unprivileged
 
 
 def test_half_written_files_of_checkpoints_are_removed(tmp_path: Path) -> None:
@@ -32,3 +36,10 @@ def test_a_folder_without_checkpoints_stays_as_it_is(tmp_path: Path) -> None:
     remove_unfinished(str(tmp_path))
     remove_unfinished(str(tmp_path / "missing"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_may_not_be_listed_is_refused() -> None:
+    with open_folder() as folder:
+        (folder / "best").mkdir(mode=0)
+        with unprivileged(), pytest.raises(UnreadableError, match="/best cannot be read: Perm"):
+            remove_unfinished(str(folder))

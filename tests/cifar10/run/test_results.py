@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from cifar10.config.train_config import TrainConfig
+from cifar10.errors import UnreadableError
 from cifar10.host.files import write_json
 from cifar10.run import goals, results
 from cifar10.run.modes.evaluate import Evaluation
+from tests.unprivileged import open_folder, unprivileged
 
 
 def evaluation(labels, probabilities):
@@ -64,6 +66,13 @@ def test_a_run_is_finished_when_its_result_is_of_the_last_step(tmp_path):
     assert results.is_finished(config, 10)
     # Killed after the last step of a longer run, before its figures.
     assert not results.is_finished(config, 20)
+
+
+def test_a_result_that_may_not_be_read_is_not_written_again():
+    with open_folder() as folder:
+        (folder / "result.json").touch(mode=0)
+        with unprivileged(), pytest.raises(UnreadableError, match="result.json cannot be read"):
+            results.is_finished(TrainConfig(output_dir=str(folder)), 10)
 
 
 @pytest.mark.parametrize("flag", ["--early-stopping-epochs", "--stop-at-accuracy"])

@@ -1,3 +1,4 @@
+import os
 import shutil
 from pathlib import Path
 
@@ -78,6 +79,42 @@ def test_a_sheet_is_no_folder(
     assert capsys.readouterr().err == (
         f"error: {place}: is a folder; --out must be a file, such as {grid}\n"
     )
+
+
+@pytest.mark.parametrize("name", ["pipe", "link", "circle"])
+def test_what_is_no_regular_file_is_not_replaced(
+    name: str, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")  # As a device, which only root can make.
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "circle").symlink_to("circle")
+    assert cli.main(["show", str(built), "--out", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path / name}: is no regular file, and would be replaced; give --out another "
+        f"name, such as {tmp_path / 'grid.png'}\n"
+    )
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["circle", "link", "pipe"]
+
+
+def test_a_link_to_the_sheet_is_followed(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "sheets").mkdir()
+    link = tmp_path / "grid.png"
+    link.symlink_to("sheets/new.png")
+    assert cli.main(["show", str(built), "--out", str(link)]) == 0
+    assert link.is_symlink()
+    assert os.listdir(tmp_path / "sheets") == ["new.png"]
+    assert link.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_link_does_not_lead_to_the_place_of_records(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = shutil.copytree(built, tmp_path / "out")
+    (tmp_path / "grid.png").symlink_to("out/manifest.json")
+    assert cli.main(["show", str(out), "--out", str(tmp_path / "grid.png")]) == 2
+    assert "folders of records have files of this name" in capsys.readouterr().err
+    assert cli.main(["verify", str(out)]) == 0
 
 
 def test_show_names_a_damaged_record(

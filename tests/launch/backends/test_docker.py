@@ -1,6 +1,7 @@
 """`docker run` for every task: what is planned, what is run, what is refused."""
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,16 @@ def test_a_folder_that_no_container_has_is_refused(argument: str) -> None:
     with pytest.raises(LaunchError, match=r"in a container it is /data/(data|output); leave it ou"):
         backend_named("docker").plan(make_cluster(argument))
     backend_named("docker").plan(make_cluster(argument, options=("--volume=/a:/records",)))
+
+
+def test_a_work_dir_that_no_container_has_is_refused_by_name() -> None:
+    words = (
+        "--data-dir wd/data: in a container it is /data/data; leave it and --work-dir out, and "
+        "name the hosts' folder with `docker: {data: wd/data}`"
+    )
+    with pytest.raises(LaunchError, match=re.escape(words)):
+        backend_named("docker").plan(make_cluster("--work-dir=wd"))
+    backend_named("docker").plan(make_cluster("--work-dir=/data"))
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,11 @@ def test_without_numbers_the_trainers_of_a_host_share_what_there_is() -> None:
         ((), "data"),
         (("--data-dir", "/records"), "/records"),
         (("--x", "--data_dir=/my_records"), "/my_records"),
+        (("--work-dir", "wd", "--data-dir", "recs"), "wd/recs"),
+        (("--work_dir=/jobs/7",), "/jobs/7/data"),
+        (("--work-dir=wd", "--data-dir=/records"), "/records"),
+        (("--work-dir=wd", "--data-dir=gs://bucket/records"), "gs://bucket/records"),
+        (("--work-dir=wd", "--data-dir=~/records"), "~/records"),
     ],
 )
 def test_the_data_are_where_the_arguments_say(arguments: tuple[str, ...], folder: str) -> None:

@@ -56,6 +56,8 @@ def test_words_after_two_dashes_are_left_alone() -> None:
         (['--recipe={"data_dir": "r"}', '--config={"seed": 1}'], "r", "output"),
         (['--recipe={"data_dir": "r"}', "--config", '{"data_dir": "c"}'], "c", "output"),
         (['--config={"data_dir": null}', "--config={"], "data", "output"),
+        (['--config={"work-dir": "w", "data_dir": "c"}', "--job-dir=/o"], "w/c", "/o"),
+        (['--config={"work_dir": "w"}', "--work-dir=f"], "f/data", "f/output"),
     ],
 )
 def test_the_folders_are_those_of_flags_then_config_then_recipe(

@@ -122,9 +122,34 @@ def test_a_file_that_cannot_be_written_leaves_nothing(
     place = tmp_path / "folder"
     place.mkdir()
     assert main(["init", "--hosts", "a", "--out", str(place), "--force"]) == 2
-    error = f"error: {place}: Is a directory; name another with --out\n"
+    error = f"error: {place}: is a folder; name another with --out\n"
     assert capsys.readouterr().err == error
     assert list(tmp_path.iterdir()) == [place]
+
+
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_what_is_no_regular_file_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], through_a_link: bool
+) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)  # as a device, which only root can make
+    link.symlink_to("pipe")
+    place = link if through_a_link else pipe
+    assert main(["init", "--hosts", "a", "--out", str(place), "--force"]) == 2
+    error = f"error: {place}: is no regular file; name another with --out\n"
+    assert capsys.readouterr().err == error
+    assert pipe.is_fifo()
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "lab.yaml").write_text("mine")
+    (tmp_path / "cluster.yaml").symlink_to("real/lab.yaml")
+    write(tmp_path, "--hosts", "a")
+    assert (tmp_path / "cluster.yaml").is_symlink()
+    assert [path.name for path in (tmp_path / "real").iterdir()] == ["lab.yaml"]
+    assert [host.name for host in read(tmp_path).hosts] == ["a"]
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ def test_a_figure_of_another_run_or_a_damaged_one_is_not_shown(
         ("backend: local\nhosts: [{name: localhost, workdir: /w}]\n", [], "/w/output"),
         ("hosts: [{name: n0, workdir: /w}]\n", ["--output-dir=run1"], "/w/run1"),
         ("hosts: [{name: n0, workdir: /w}]\n", ["--output-dir", "/o"], "/o"),
+        ("hosts: [{name: n0, workdir: /w}]\n", ["--work-dir=d", "--output-dir=o"], "/w/d/o"),
         ("hosts: [{name: n0, workdir: /w}]\n", ["--output-dir=~/run1"], "~/run1"),
         ("hosts: [{name: n0, workdir: ~/w}]\n", ["--output-dir=run1"], "~/w/run1"),
         ("backend: docker\nhosts: [{name: n0, workdir: /w}]\n", [], "/w/output"),

@@ -1,0 +1,78 @@
+"""A folder that one run writes to is closed to the others, whichever flag names it."""
+
+from pathlib import Path
+
+import pytest
+
+from cifar10.errors import TrainingError, UserError
+from cifar10.output.folder_lock import EVALUATOR, TRAINING, hold
+
+
+def nothing() -> None:
+    """Stands for a check that finds nothing."""
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the folders a, b and logs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "logs"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("output", "log", "refused", "flag"),
+    [
+        ("a", "b", "a", "--output-dir"),
+        ("b", "logs", "logs", "--log-dir"),
+        ("b", "a", "a", "--log-dir"),
+        ("logs", "logs", "logs", "--output-dir"),
+    ],
+)
+def test_a_folder_of_another_run_is_refused(
+    folders: Path, output: str, log: str, refused: str, flag: str
+) -> None:
+    with hold("a", "logs", TRAINING, nothing):
+        with pytest.raises(UserError) as refusal, hold(output, log, TRAINING, nothing):
+            pass
+        words = str(refusal.value)
+        assert words.startswith(f"{refused} is used by another training: process ")
+        assert words.endswith(f"; wait until it has ended, or name another {flag}")
+        assert sorted(folders.glob("*/.*.lock*")) == [
+            folders / "a/.training.lock",
+            folders / "logs/.training.lock",
+        ]
+    assert not list(folders.glob("*/.*.lock*"))
+
+
+@pytest.mark.parametrize("log", ["a", "./a/", "link"])
+def test_a_folder_that_is_both_is_held_once(folders: Path, log: str) -> None:
+    (folders / "link").symlink_to("a")
+    with hold("a", log, TRAINING, nothing) as check_owner:
+        check_owner()
+        assert [path.name for path in (folders / "a").iterdir()] == [".training.lock"]
+
+
+def test_an_evaluator_and_a_training_share_their_folders(folders: Path) -> None:
+    with hold("a", "logs", TRAINING, nothing), hold("a", "logs", EVALUATOR, nothing):
+        locks = [".evaluator.lock", ".training.lock"]
+        assert sorted(path.name for path in (folders / "logs").iterdir()) == locks
+
+
+@pytest.mark.parametrize("folder", ["a", "logs"])
+def test_a_folder_that_was_taken_over_ends_the_run(folders: Path, folder: str) -> None:
+    with hold("a", "logs", TRAINING, nothing) as check_owner:
+        check_owner()
+        (folders / folder / ".training.lock").unlink()
+        with pytest.raises(TrainingError, match=f"^another process has taken {folder} over, since"):
+            check_owner()
+
+
+def test_object_stores_are_not_locked_but_the_folder_beside_them_is(folders: Path) -> None:
+    with hold("gs://bucket/a", "logs", TRAINING, nothing) as check_owner:
+        check_owner()
+        assert [path.name for path in (folders / "logs").iterdir()] == [".training.lock"]
+    with hold("gs://bucket/a", "gs://bucket/a", TRAINING, nothing) as check_owner:
+        check_owner()
