@@ -113,16 +113,16 @@ def _check_paths(config: ConfigFields) -> None:
         value = getattr(config, name)
         if value == "":
             raise ConfigError(f"{flag_name(name)} must not be empty; leave it out for the default")
-        if value is not None and not is_opened_as_utf8(value):
+        if value is not None and not is_opened_as_utf8(os.path.expanduser(value)):
             raise ConfigError(
                 f"{flag_name(name)} must be UTF-8, as TensorFlow's paths are, got {value!r}"
                 f"{_way_to_utf8()}"
             )
         if value is not None and os.path.expanduser(value).startswith("~"):
             user = value[1:].partition("/")[0]
+            what = f"there is no user {user}" if user else "this user has no home; set HOME"
             raise ConfigError(
-                f"{flag_name(name)} {value}: there is no user {user}; a folder of that name here "
-                f"is ./{value}"
+                f"{flag_name(name)} {value}: {what}; a folder of that name here is ./{value}"
             )
     for name in ("output_dir", "checkpoint", "init_checkpoint"):
         value = getattr(config, name)

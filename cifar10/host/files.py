@@ -130,12 +130,18 @@ def readable(path: str) -> Iterator[None]:
 def require_readable(pattern: str) -> None:
     """Opens each file that matches a pattern.
 
+    A file that another process has removed meanwhile is not unreadable, and an error of a disk or a
+    network is left to who uses the file.
+
     Raises:
-      UnreadableError: one of them cannot be read.
+      UnreadableError: the file system refuses to read one of them, or to list their folder.
     """
-    for path in tf.io.gfile.glob(pattern):
-        with (  # A file that another process has removed meanwhile is not unreadable.
-            contextlib.suppress(tf.errors.NotFoundError),
+    paths: list[str] = []
+    with contextlib.suppress(tf.errors.OpError), readable(pattern):
+        paths = tf.io.gfile.glob(pattern)
+    for path in paths:
+        with (
+            contextlib.suppress(tf.errors.OpError),
             readable(path),
             tf.io.gfile.GFile(path, "rb") as file,
         ):

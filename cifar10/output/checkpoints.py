@@ -30,11 +30,18 @@ class Best:
 
 
 def latest(output_dir: str) -> Optional[str]:
-    """Returns the latest checkpoint; None if there is none, or if its name cannot be read."""
+    """Returns the latest checkpoint; None if there is none, or if the file of its name is damaged.
+
+    Raises:
+      UnreadableError: that file cannot be read.
+    """
     try:
-        return tf.train.latest_checkpoint(output_dir)
+        found = tf.train.latest_checkpoint(output_dir)
     except ValueError:  # Its file is empty or not UTF-8; TensorFlow catches other damage.
         return None
+    if found is None:
+        files.require_readable(tf.io.gfile.join(output_dir, _STATE))
+    return found
 
 
 def write_names(output_dir: str, names: Sequence[str]) -> None:
@@ -210,8 +217,8 @@ def with_found(config: TrainConfig, use: Callable[[str], _Read]) -> _Read:
 
     Args:
       config: the settings.
-      use: function of a checkpoint's path; what it raises for one that is gone is not raised again
-        if another one has taken its place.
+      use: function of a checkpoint's path; if it fails and training has replaced that checkpoint,
+        it is called again with the new one.
 
     Raises:
       UserError: there is no checkpoint.
@@ -245,7 +252,6 @@ def find(config: TrainConfig) -> str:
     kept = best(output_dir)
     found = kept.path if kept else latest(output_dir)
     if found is None:
-        files.require_readable(tf.io.gfile.join(output_dir, _STATE))
         raise UserError(
             f"no checkpoint in {output_dir}; train first, or name another folder by --output-dir"
         )

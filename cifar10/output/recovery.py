@@ -70,13 +70,12 @@ def settle_best(
 ) -> None:
     """Renames best/ if it is damaged or of an older run than one that begins at step 0.
 
-    It also does so if the run goes on without a validation split, since the best checkpoint is the
-    last one then.
+    Without a validation split, the last checkpoint counts as the best, so best/ is renamed, too.
 
     Args:
       output_dir: path of the output folder.
       start_step: step from which training continues.
-      validates: whether there is a validation split.
+      validates: whether checkpoints are validated, here or by an evaluator.
       say: function that prints a line.
 
     Raises:

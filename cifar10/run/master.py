@@ -161,7 +161,9 @@ def _run_job(
         job.tell_end()
         say(results.describe_finished(config, job.ended_early))
         return
-    recovery.settle_best(config.output_place, start_step, job.records.has_validation, say)
+    # An evaluator has records of its own.
+    validates = job.records.has_validation or job.has_evaluator
+    recovery.settle_best(config.output_place, start_step, validates, say)
     job = _with_values_from_data(job)
     say_what_trains(job, start_step)
     amount = None if is_over else describe_amount(job, start_step)

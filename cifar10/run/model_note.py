@@ -37,10 +37,10 @@ def note_model(job: Job, checkpoint: Optional[str], start: Optional[init_checkpo
     )
     if before != now:
         say(_describe_other_records(before or {}, now))
-    if seed not in (None, config.seed):
+    if seed not in (None, config.seed) and job.params.done.step < job.total_steps:
         say(
-            f"note: this run began with --seed {seed}; with --seed {config.seed}, images now come "
-            "in another order, and some a second time in this epoch"
+            f"note: this run began with --seed {seed}; with --seed {config.seed}, images that are "
+            "still to come have another order, and some may come twice in an epoch"
         )
 
 

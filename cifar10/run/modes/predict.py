@@ -50,12 +50,12 @@ def predict(config: TrainConfig, stop: StopRequest) -> None:
     """
     files = find_files([config.place(place) for place in config.images])
     checkpoints.find(config)  # Without one, no file is read.
-    checkpoints.with_found(config, lambda one: _predict(config, one, files, stop))
+    checkpoints.with_found(config, lambda one: _predict(config, one, files, stop)).finish()
 
 
 def _predict(
     config: TrainConfig, checkpoint: str, files: Sequence[Read], stop: StopRequest
-) -> None:
+) -> Printer:
     """Predicts with a checkpoint; prints nothing before it was read."""
     job, resize = start_job(config), model_settings.resize_of(config)
     printer = Printer([file.path for file in files], job.class_names, resize, config.json)
@@ -77,7 +77,7 @@ def _predict(
             printer.answer(file.path, file.image, answer["probabilities"])
     for file in reading.done:
         printer.refuse(file.path, file.error)
-    printer.finish()
+    return printer
 
 
 def find_files(places: Sequence[str]) -> list[Read]:

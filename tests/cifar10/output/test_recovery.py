@@ -230,7 +230,8 @@ def test_the_validations_of_both_processes_make_one_curve(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["history.json", "metrics.jsonl", "best/best.json", f"model.ckpt-10.{DATA}"]
+    "name",
+    ["history.json", "metrics.jsonl", "best/best.json", "checkpoint", f"model.ckpt-10.{DATA}"],
 )
 def test_what_may_not_be_read_keeps_its_name(name):
     with open_folder() as folder:
