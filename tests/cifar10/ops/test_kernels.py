@@ -836,6 +836,21 @@ def test_a_whole_library_is_loaded_from_wherever_it_lies(compiled, root, elsewhe
     assert why_not_in_a_process(root, elsewhere) == "None"
 
 
+def test_a_library_in_a_folder_that_is_not_utf_8_is_left_out(compiled, root, tmp_path):
+    folder = tmp_path / os.fsdecode(b"b\xe4ume")
+    folder.mkdir()
+    (folder / "kernels.so").write_bytes(COMPILED.read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-c", _WHY_NOT, folder / "kernels.so"],
+        cwd=root,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:backslashreplace"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ume/kernels.so cannot be loaded: its path is not UTF-8 (" in done.stdout, done
+
+
 _AS_NOBODY = """
 import os, pathlib, sys
 from cifar10.ops.kernels import build, library
