@@ -407,11 +407,9 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         if "://" in path:
             return path
         path = os.path.expanduser(path)
-        return path if self.work_dir is None else posixpath.join(self._work_place, path)
-
-    @property
-    def _work_place(self) -> str:
-        return os.path.expanduser(self.work_dir or "")
+        if self.work_dir is None:
+            return path
+        return posixpath.join(os.path.expanduser(self.work_dir), path)
 
     @property
     def data_place(self) -> str:
