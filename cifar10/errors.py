@@ -3,6 +3,7 @@
 UserError            a mistake of the user (exit code 2)
 ├── ConfigError      a wrong value of a flag, or settings that contradict each other
 ├── DataError        the records are missing or damaged
+├── DamagedError     a file of a run is damaged; training may rename it and make it anew
 └── UnreadableError  a file of a run may not be read; it is neither missing nor damaged
 TrainingError        training failed (exit code 1)
 Stopped              not a mistake: a signal ended the run (exit code 128 + signal number)
@@ -22,10 +23,22 @@ class DataError(UserError):
     """The records are missing or damaged, or do not match the schema."""
 
 
+class DamagedError(UserError):
+    """A file of a run, or a checkpoint, is damaged; training may rename it and make it anew.
+
+    Attributes:
+      finding: the first part of the message: the file, and what is wrong with it.
+    """
+
+    def __init__(self, path: str, why: str, way_out: str = "move it away or mend it") -> None:
+        self.finding = f"{path} is damaged ({why})"
+        super().__init__(f"{self.finding}; {way_out}")
+
+
 class UnreadableError(UserError):
     """A file of a run cannot be read as things are, for example for want of permission.
 
-    What is damaged may be renamed and made anew; what is unreadable must stay as it is.
+    It may be sound, so it must stay as it is.
     """
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import ConfigError, UnreadableError, UserError
+from cifar10.errors import ConfigError, DamagedError, UnreadableError
 
 # What stays until the user changes it; other errors of a file system may pass by themselves.
 _REFUSALS = (
@@ -106,13 +106,13 @@ def read_json(path: str) -> Any:
 
     Raises:
       UnreadableError: the file cannot be read.
-      UserError: the content is not JSON.
+      DamagedError: the content is not JSON.
     """
     try:
         with readable(path):
             return json.loads(_read_text(path))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error}); move it away or mend it") from error
+        raise DamagedError(path, str(error)) from error
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.done import Done
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import UserError
+from cifar10.errors import DamagedError, UserError
 from cifar10.host import files
 from cifar10.host.files import read_json, sync, write_json, write_text
 
@@ -69,7 +69,8 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
     """Reads an integer variable, such as `global_step`; returns 0 if `checkpoint` is None.
 
     Raises:
-      UserError: the checkpoint is damaged or cannot be read.
+      DamagedError: the checkpoint is damaged.
+      UnreadableError: a file of it cannot be read.
     """
     if checkpoint is None:
         return 0
@@ -78,10 +79,11 @@ def read_counter(checkpoint: Optional[str], name: str) -> int:
     except (tf.errors.OpError, ValueError, IndexError) as error:
         files.require_readable(f"{checkpoint}.*")
         reason = str(error).splitlines()[0]
-        raise UserError(
-            f"{checkpoint} is damaged ({reason}); name another one by --checkpoint, or start "
-            "training again, which goes back to a sound one"
-        ) from error
+        way_out = (
+            "name another one by --checkpoint, or start training again, which goes back to a sound "
+            "one"
+        )
+        raise DamagedError(checkpoint, reason, way_out) from error
 
 
 def latest_step(output_dir: str) -> int:
@@ -90,7 +92,8 @@ def latest_step(output_dir: str) -> int:
     Training in another process may remove that checkpoint meanwhile; then this reads the newer one.
 
     Raises:
-      UserError: the checkpoint is damaged.
+      DamagedError: the checkpoint is damaged.
+      UnreadableError: a file of it cannot be read.
     """
     return _of_latest(output_dir, lambda checkpoint: read_counter(checkpoint, "global_step"))
 
@@ -99,7 +102,8 @@ def read_done(checkpoint: Optional[str]) -> Done:
     """Reads how far training had come at a checkpoint; None: it has not begun.
 
     Raises:
-      UserError: the checkpoint is damaged.
+      DamagedError: the checkpoint is damaged.
+      UnreadableError: a file of it cannot be read.
     """
     return Done(*(read_counter(checkpoint, name) for name in ("global_step", "examples_seen")))
 
@@ -114,7 +118,7 @@ def _of_latest(output_dir: str, read: Callable[[Optional[str]], _Read]) -> _Read
         checkpoint = latest(output_dir)
         try:
             return read(checkpoint)
-        except UserError:
+        except DamagedError:
             if latest(output_dir) == checkpoint:
                 raise
 
@@ -135,7 +139,7 @@ def best(output_dir: str) -> Optional[Best]:
 
     Raises:
       UnreadableError: best.json cannot be read, or this user may not see whether it is there.
-      UserError: best.json is damaged.
+      DamagedError: best.json is damaged.
     """
     path = tf.io.gfile.join(output_dir, BEST_DIR, _BEST_NAME)
     if not files.exists(path):
@@ -151,7 +155,7 @@ def best(output_dir: str) -> Optional[Best]:
             tf.io.gfile.join(output_dir, BEST_DIR, name),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise UserError(f"{path} is damaged ({error!r}); move it away or mend it") from error
+        raise DamagedError(path, repr(error)) from error
     return found if exists(found.path) else None
 
 

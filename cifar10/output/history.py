@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UnreadableError, UserError
+from cifar10.errors import DamagedError
 from cifar10.host import files
 from cifar10.host.files import read_json, write_text
 from cifar10.output.metrics import Metrics
@@ -39,7 +39,7 @@ class History:
 
         Raises:
           UnreadableError: the file cannot be read.
-          UserError: the file is damaged.
+          DamagedError: the content is not what `save` writes.
         """
         path = tf.io.gfile.join(output_dir, name)
         history = cls(path)
@@ -85,9 +85,7 @@ def validations(output_dir: str, last_step: int) -> list[dict[str, Any]]:
     for name in (VALIDATION_FILE_NAME, FILE_NAME):
         try:
             rows = History.load(output_dir, last_step, name).validation
-        except UnreadableError:
-            raise
-        except UserError:
+        except DamagedError:
             continue
         found.update((row["step"], row) for row in rows)
     return [found[step] for step in sorted(found)]
@@ -97,7 +95,7 @@ def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
     """Reads the rows of a file.
 
     Raises:
-      UserError: the content is not what `History.save` writes.
+      DamagedError: the content is not what `History.save` writes.
     """
     rows = read_json(path)
     common = {"step", "epoch", "loss", "accuracy", "seconds"}
@@ -110,5 +108,5 @@ def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
             and all(isinstance(value, (int, float)) for value in row.values())
             for row in found
         ):
-            raise UserError(f"{path} is damaged ({name} has no rows); move it away or mend it")
+            raise DamagedError(path, f"{name} has no rows")
     return rows

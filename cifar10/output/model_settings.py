@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import models
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, UserError
+from cifar10.errors import ConfigError, DamagedError
 from cifar10.host import files
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
@@ -82,7 +82,7 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
 
     Raises:
       ConfigError: a label stands for another class.
-      UserError: model.json is damaged.
+      DamagedError: model.json is damaged.
     """
     path = _note_of_checkpoint(config)
     if path is not None:
@@ -177,7 +177,7 @@ def resize_of(config: TrainConfig) -> str:
     Images of CIFAR-10 come at that size; a model of those gets other images stretched.
 
     Raises:
-      UserError: model.json is damaged.
+      DamagedError: model.json is damaged.
     """
     path = _note_of_checkpoint(config)
     return STRETCH if path is None else _read(path).get("resize") or STRETCH
@@ -187,21 +187,22 @@ def _read(path: str) -> dict[str, Any]:
     """Returns the content of a model.json.
 
     Raises:
-      UserError: the file is damaged or cannot be read.
+      DamagedError: the file is damaged.
+      UnreadableError: the file cannot be read.
     """
     note = read_json(path)
     settings = note.get("settings") if isinstance(note, dict) else None
     if not isinstance(settings, dict) or not all(map(_is_setting, settings, settings.values())):
-        raise UserError(f"{path} is damaged (it has no settings); move it away or mend it")
+        raise DamagedError(path, "it has no settings")
     names = note.get("class_names")
     if not isinstance(names, list) or list(map(type, names)) != [str] * NUM_CLASSES:
-        raise UserError(f"{path} is damaged (it has no class names); move it away or mend it")
+        raise DamagedError(path, "it has no class names")
     if note.get("resize") not in (None, *RESIZES):
-        raise UserError(f"{path} is damaged (its resize is unknown); move it away or mend it")
+        raise DamagedError(path, "its resize is unknown")
     if not _are_records(note.get(_RECORDS)):
-        raise UserError(f"{path} is damaged (its records are no names); move it away or mend it")
+        raise DamagedError(path, "its records are no names")
     if type(note.get(_SEED)) not in (int, type(None)):
-        raise UserError(f"{path} is damaged (its seed is no number); move it away or mend it")
+        raise DamagedError(path, "its seed is no number")
     return dict(note)
 
 

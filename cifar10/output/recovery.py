@@ -9,7 +9,7 @@ from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UnreadableError, UserError
+from cifar10.errors import DamagedError, UserError
 from cifar10.output import checkpoints, metrics
 from cifar10.output.history import FILE_NAME, History, validations
 from cifar10.output.soundness import fault_of
@@ -86,10 +86,8 @@ def settle_best(
         return
     try:
         best = checkpoints.best(output_dir)
-    except UnreadableError:
-        raise
-    except UserError as error:
-        say(f"{error.args[0].rpartition(';')[0]}; the folder is now {set_aside(folder, 'damaged')}")
+    except DamagedError as error:
+        say(f"{error.finding}; the folder is now {set_aside(folder, 'damaged')}")
         return
     if best is None:
         return
@@ -137,11 +135,9 @@ def load_history(
     """
     try:
         history = History.load(output_dir, last_step, name)
-    except UnreadableError:
-        raise
-    except UserError as error:
+    except DamagedError as error:
         new = set_aside(tf.io.gfile.join(output_dir, name), "damaged")
-        say(f"{error.args[0].rpartition(';')[0]}; it is now {new}, and the curves begin anew")
+        say(f"{error.finding}; it is now {new}, and the curves begin anew")
         history = History.load(output_dir, last_step, name)
     history.validation = validations(output_dir, last_step)
     return history
@@ -200,8 +196,6 @@ def _steps(output_dir: str) -> list[int]:
 def _sound_best(output_dir: str) -> Optional[checkpoints.Best]:
     try:
         best = checkpoints.best(output_dir)
-    except UnreadableError:
-        raise
-    except UserError:
+    except DamagedError:
         return None
     return None if best is None or fault_of(best.path) else best

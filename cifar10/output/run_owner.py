@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UserError
+from cifar10.errors import DamagedError
 from cifar10.host import files
 from cifar10.host.files import read_json, write_json
 
@@ -22,7 +22,8 @@ def read(output_dir: str) -> Optional[str]:
     """Returns the number, in hexadecimal; None if there is no file.
 
     Raises:
-      UserError: the file is damaged or cannot be read.
+      DamagedError: the file is damaged.
+      UnreadableError: the file cannot be read.
     """
     path = _path(output_dir)
     if not files.exists(path):
@@ -30,7 +31,7 @@ def read(output_dir: str) -> Optional[str]:
     found: Any = read_json(path)
     number = found.get(_KEY) if isinstance(found, dict) else None
     if not isinstance(number, str):
-        raise UserError(f"{path} is damaged (it has no {_KEY}); move it away or mend it")
+        raise DamagedError(path, f"it has no {_KEY}")
     return number
 
 

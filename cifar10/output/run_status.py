@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UserError
+from cifar10.errors import DamagedError
 from cifar10.host import files
 from cifar10.host.files import read_json, write_json
 
@@ -48,7 +48,8 @@ def read(output_dir: str) -> Optional[dict[str, Any]]:
     """Returns the content of training.json; None if training has not begun.
 
     Raises:
-      UserError: the file is damaged or cannot be read.
+      DamagedError: the file is damaged.
+      UnreadableError: the file cannot be read.
     """
     path = _path(output_dir, _NOTE)
     if not files.exists(path):
@@ -56,7 +57,7 @@ def read(output_dir: str) -> Optional[dict[str, Any]]:
     note = read_json(path)
     for name, kinds in _FIELDS.items():
         if not isinstance(note, dict) or not isinstance(note.get(name, ...), kinds):
-            raise UserError(f"{path} is damaged (it has no {name}); move it away or mend it")
+            raise DamagedError(path, f"it has no {name}")
     return dict(note)
 
 

@@ -16,7 +16,7 @@ from cifar10.cluster.acquaintance import Acquaintance
 from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, Cluster
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, TrainingError, UnreadableError, UserError
+from cifar10.errors import ConfigError, DamagedError, TrainingError, UserError
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
@@ -168,9 +168,7 @@ class _Run:
         """Returns the seconds of training up to a step, which the master has written."""
         try:
             return History.load(self.job.config.output_place, step).seconds
-        except UnreadableError:
-            raise
-        except UserError:  # The master renames a damaged file when it starts.
+        except DamagedError:  # The master renames a damaged file when it starts.
             rows = self.history.validation
             return float(rows[-1]["seconds"]) if rows else 0.0
 

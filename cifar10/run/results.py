@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import UnreadableError, UserError
+from cifar10.errors import DamagedError
 from cifar10.host.console import say
 from cifar10.host.files import read_json, write_json, write_text
 from cifar10.host.signals import StopRequest
@@ -56,7 +56,8 @@ def read_process(config: TrainConfig) -> dict[str, Any]:
     """Reads what `write_process` has written.
 
     Raises:
-      UserError: the file is damaged.
+      DamagedError: the file is damaged.
+      UnreadableError: the file cannot be read.
     """
     return dict(read_json(tf.io.gfile.join(config.output_place, _PROCESS_NAME)))
 
@@ -129,9 +130,7 @@ def is_finished(config: TrainConfig, step: int) -> bool:
         return False
     try:
         return bool(read_json(path)["figures"]["global_step"] == step)
-    except UnreadableError:
-        raise
-    except (UserError, KeyError, TypeError):  # It is damaged, so it is written again.
+    except (DamagedError, KeyError, TypeError):  # It is damaged, so it is written again.
         return False
 
 

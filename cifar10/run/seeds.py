@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import Stopped, UnreadableError, UserError
+from cifar10.errors import DamagedError, Stopped
 from cifar10.host.console import say
 from cifar10.host.process_end import end_with, leave
 from cifar10.output.digits import rounded
@@ -90,9 +90,7 @@ def _has_had_its_minutes(config: TrainConfig) -> bool:
         found = (result["status"], result["configuration"]["max_minutes"])
         step = result["figures"]["global_step"]
         is_last = bool(step == checkpoints.latest_step(config.output_place))
-    except UnreadableError:
-        raise
-    except (UserError, KeyError, TypeError):  # Something is damaged, which training mends.
+    except (DamagedError, KeyError, TypeError):  # Something is damaged, which training mends.
         return False
     return is_last and found == ("stopped by --max-minutes", config.max_minutes)
 
