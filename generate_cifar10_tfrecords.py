@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
-from cifar10_program import open_streams
+from cifar10_program.streams import open_streams
 from data_prep import cli
 
 _ARCHIVE = "cifar-10-python.tar.gz"

@@ -24,7 +24,7 @@ from cifar10.host.console import one_line, say
 from cifar10.host.signals import StopRequest
 from cifar10.run import seeds
 from cifar10.tf_internals import native_log
-from cifar10_program import complain, open_streams
+from cifar10_program.streams import complain, open_streams
 
 _Work = Callable[[StopRequest, float], None]  # takes the time when the process started, too
 

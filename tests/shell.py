@@ -44,11 +44,11 @@ def make_workspace(folder: Path) -> Path:
     for name in (
         "benchmarks",
         "cifar10",
+        "cifar10_program",
         "data_prep",
         "launch",
         "testbeds",
         "cifar10_main.py",
-        "cifar10_program.py",
     ):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)

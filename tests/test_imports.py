@@ -12,7 +12,7 @@ import pytest
 
 from tests.rooms import ANYTHING, COMMON, LATE, LIGHT, PACKAGES, ROOMS, SHARED, STDLIB, room_of
 
-OURS = (*PACKAGES, "cifar10_main", "cifar10_program", "benchmarks", "testbeds", "tests")
+OURS = (*PACKAGES, COMMON, "cifar10_main", "benchmarks", "testbeds", "tests")
 
 
 def violations(module: str, source: str, modules: frozenset[str]) -> list[str]:
@@ -21,7 +21,7 @@ def violations(module: str, source: str, modules: frozenset[str]) -> list[str]:
     found = []
     for line, target in _imports(module, source, modules):
         top = target.split(".")[0]
-        if target == COMMON or target in SHARED.get(room.package, ()):
+        if top == COMMON or target in SHARED.get(room.package, ()):
             allowed = True
         elif top in OURS:
             allowed = top == room.package and room_of(target).name in (room.name, *room.ours)
@@ -101,6 +101,18 @@ def test_a_room_may_import_no_more_than_it_does(root: Path) -> None:
         used[room_of(module).name] |= {room_of(target).name for target in ours}
     unused = {room.name: set(room.ours) - used[room.name] for room in ROOMS}
     assert {name: rooms for name, rooms in unused.items() if rooms} == {}
+
+
+def test_what_the_programs_share_needs_none_of_them(root: Path) -> None:
+    paths = sorted((root / COMMON).glob("*.py"))
+    assert len(paths) > 2
+    found = {
+        target.split(".")[0]
+        for path in paths
+        for _, target in _imports(f"{COMMON}.{path.stem}", path.read_text("utf-8"), frozenset())
+    }
+    foreign = {top for top in found - {COMMON} if not _is_in_the_standard_library(top)}
+    assert foreign == {"shtab"}  # where a completion is printed
 
 
 def test_the_modules_of_a_package_import_each_other_in_no_circle(root: Path) -> None:

@@ -14,7 +14,7 @@ from cifar10 import models
 from cifar10.config.fields import MODES_THAT_EVALUATE, ConfigFields
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
-from cifar10_program import is_opened_as_utf8
+from cifar10_program.paths import is_opened_as_utf8
 
 _PATTERN_CHARACTERS = frozenset("*?[\\")
 # Larger numbers have no use, and would overflow in TensorFlow or in sums of them.

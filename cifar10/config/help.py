@@ -7,7 +7,8 @@ import dataclasses
 import typing
 from typing import Any, Optional
 
-from cifar10_program import BOOLEAN, TRAIN, started_as
+from cifar10_program import TRAIN, started_as
+from cifar10_program.completion import BOOLEAN
 
 # The headings of --help, in order.
 GROUPS = ("job", "places", "model", "training", "devices", "cluster", "reporting")

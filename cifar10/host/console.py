@@ -2,7 +2,7 @@
 
 import sys
 
-from cifar10_program import discard
+from cifar10_program.streams import discard
 
 
 def say(text: str) -> None:

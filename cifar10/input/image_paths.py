@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UserError
 from cifar10.schema import IMAGE_EXTENSIONS
-from cifar10_program import is_utf8
+from cifar10_program.paths import is_utf8
 
 _PATTERN_CHARACTERS = frozenset("*?[")
 

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import schema
 from cifar10.errors import DataError
-from cifar10_program import is_utf8
+from cifar10_program.paths import is_utf8
 
 # Channel means and standard deviations of CIFAR-10's 50,000 training images, for records without a
 # manifest.

@@ -21,7 +21,8 @@ from cifar10.host.console import say
 from cifar10.host.process_end import end_with, leave
 from cifar10.output.digits import rounded
 from cifar10.tf_internals import native_log
-from cifar10_program import command_line, complain
+from cifar10_program import command_line
+from cifar10_program.streams import complain
 
 FILE_NAME = "seeds.json"
 # Column of the table -> the figure in result.json.

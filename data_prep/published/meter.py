@@ -14,7 +14,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from cifar10_program import complain
+from cifar10_program.streams import complain
 
 
 class Meter:

@@ -14,8 +14,8 @@ from launch.cluster.training_files import place
 from launch.errors import LaunchError
 
 SCRIPT = "cifar10_main.py"
-PACKAGES = ("cifar10", "data_prep")
-CODE = (SCRIPT, "cifar10_program.py", *PACKAGES)  # what a task imports from a checkout
+PACKAGES = ("cifar10", "cifar10_program", "data_prep")
+CODE = (SCRIPT, *PACKAGES)  # what a task imports from a checkout
 # What follows Python in a task's command. Without a checkout here, the hosts have the package, too.
 PROGRAM = ("-m", "cifar10") if IS_INSTALLED else (SCRIPT,)
 FREE = "free"  # stands in TF_CONFIG for a port that is chosen when the job starts

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Optional, TypeVar
 
-from cifar10_program import complain
+from cifar10_program.streams import complain
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.base import ContainerNeeds, InContainers, Scheduler
 from launch.backends.registry import backend_named

@@ -10,15 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn, Optional
 
-from cifar10_program import (
-    LAUNCH,
-    TRAIN,
-    add_common,
-    complain,
-    open_streams,
-    path_of,
-    started_as,
-)
+from cifar10_program import LAUNCH, TRAIN, started_as
+from cifar10_program.completion import add_common
+from cifar10_program.paths import path_of
+from cifar10_program.streams import complain, open_streams
 from launch.backends.registry import KINDS, backend_named
 from launch.cluster.kind import ALL_TASKS_HERE, Kind
 from launch.cluster.model import MAX_TASKS, PYTHON_RULE, Cluster

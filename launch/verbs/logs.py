@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from cifar10_program import complain
+from cifar10_program.streams import complain
 from launch.cluster.model import LEADS
 from launch.errors import LaunchError
 from launch.record.run_folder import RunFolder, find, state_dir

@@ -6,7 +6,8 @@ import os
 import signal
 import time
 
-from cifar10_program import LAUNCH, complain, started_as
+from cifar10_program import LAUNCH, started_as
+from cifar10_program.streams import complain
 from launch.backends.base import Lasting
 from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError

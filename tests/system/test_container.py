@@ -57,7 +57,7 @@ def _walk(folder: Path) -> list[Path]:
 def test_the_image_holds_the_code_and_no_more(docker: Docker, image: str) -> None:
     code = "import os; print(sorted(os.listdir('/data')), os.listdir('/data/data'))"
     assert docker("run", "--rm", image, "-c", code).strip() == (
-        "['LICENSE', '__pycache__', 'cifar10', 'cifar10_main.py', 'cifar10_program.py', 'data', "
+        "['LICENSE', '__pycache__', 'cifar10', 'cifar10_main.py', 'cifar10_program', 'data', "
         "'data_prep', 'output', "
         "'requirements-gpu.lock', 'requirements-gpu.txt', 'requirements.lock', "
         "'requirements.txt'] []"

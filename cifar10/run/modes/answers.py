@@ -9,7 +9,7 @@ from cifar10.errors import UserError
 from cifar10.host.console import one_line, say
 from cifar10.image_file import Decoded
 from cifar10.schema import CROP, HEIGHT, PAD, STRETCH, WIDTH
-from cifar10_program import complain
+from cifar10_program.streams import complain
 
 _SHOWN = 3  # classes per line
 _WORDS = {CROP: "cropped", PAD: "padded", STRETCH: "stretched"}

@@ -19,7 +19,7 @@ from cifar10.run.job import start_job
 from cifar10.run.modes.answers import Printer
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
-from cifar10_program import is_utf8
+from cifar10_program.paths import is_utf8
 
 _MOST_BYTES = 64 << 20  # of a file
 

@@ -594,11 +594,12 @@ def test_training_can_be_imported_from_what_a_host_gets(
 def test_check_compares_all_files_that_a_task_imports(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("node1", "node2")]
     for folder in folders:
-        (folder / "data_prep").mkdir(parents=True)
-        for name in ("cifar10_main.py", "cifar10_program.py", "data_prep/cli.py"):
+        for package in ("cifar10_program", "data_prep"):
+            (folder / package).mkdir(parents=True)
+        for name in ("cifar10_main.py", "cifar10_program/streams.py", "data_prep/cli.py"):
             (folder / name).write_text("x = 1\n")
     job = make_job(of_two(tmp_path))
-    for changed in ("cifar10_program.py", "data_prep/cli.py"):
+    for changed in ("cifar10_program/streams.py", "data_prep/cli.py"):
         (folders[1] / changed).write_text("x = 2\n")
         facts = gather(job, transport(), None)
         (wrong,) = [words for words in problems(job, facts) if ": code is " in words]

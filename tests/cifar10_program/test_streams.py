@@ -12,6 +12,7 @@ from testbeds.processes import ROOT
 TRAIN = [sys.executable, "cifar10_main.py"]
 DATA = [sys.executable, "-m", "data_prep"]
 LAUNCH = [sys.executable, "-m", "launch"]
+OPEN_STREAMS = "from cifar10_program.streams import open_streams; open_streams()"
 MISTAKES = [
     [*TRAIN, "--nope"],
     [*TRAIN, "--output-dir=\udcff"],
@@ -82,7 +83,7 @@ def test_what_nobody_reads_is_no_error(program: list[str], flag: str) -> None:
 
 def test_streams_that_are_closed_become_dev_null_for_child_processes_too(tmp_path: Path) -> None:
     code = (
-        "import os, subprocess, sys; from cifar10_program import open_streams; open_streams();"
+        f"import os, subprocess, sys; {OPEN_STREAMS};"
         "print('lost'); print('lost', file=sys.stderr); assert sys.stdin.read() == '';"
         "file = open(sys.argv[1], 'w');"
         "print(file.fileno() > 2, sys.stdout.isatty(), file=file, flush=True);"
@@ -96,7 +97,7 @@ def test_streams_that_are_closed_become_dev_null_for_child_processes_too(tmp_pat
 
 
 def test_a_stream_that_is_open_stays_as_it_is() -> None:
-    code = "import sys; from cifar10_program import open_streams; open_streams(); print('shown')"
+    code = f"import sys; {OPEN_STREAMS}; print('shown')"
     assert run([sys.executable, "-c", code], "<&- 2>&-").stdout == "shown\n"
 
 
@@ -111,7 +112,7 @@ def test_a_full_disk_is_still_reported() -> None:
     [("ascii", "a\\xe4\n"), ("ascii:surrogateescape", "a\\xe4\n"), ("utf-8", "aä\n")],
 )
 def test_what_an_encoding_lacks_is_shown_as_an_escape(encoding: str, shown: str) -> None:
-    code = "from cifar10_program import open_streams; open_streams(); print('a\\xe4')"
+    code = f"{OPEN_STREAMS}; print('a\\xe4')"
     done = run([sys.executable, "-c", code], PYTHONIOENCODING=encoding)
     assert (done.returncode, done.stdout) == (0, shown)
 

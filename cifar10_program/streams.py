@@ -1,0 +1,72 @@
+"""Standard streams that may be closed, or that nobody reads any more."""
+
+import atexit
+import io
+import os
+import sys
+from typing import TextIO
+
+
+def open_streams() -> None:
+    """Makes the standard streams usable, however this process was started; each program calls it.
+
+    A stream that was closed, as by `2>&-`, is opened on /dev/null: there is none in Python, and the
+    next file that is opened would get its number, so that others print into it. Standard output
+    shows what its encoding lacks as an escape. At the end of the process, a reader that has ended,
+    such as `head`, is no error.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free is the stream's, since those below it are open.
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            # Like Python's own standard error, it takes any character.
+            stream = os.fdopen(number, mode, errors="backslashreplace", closefd=False)
+            setattr(sys, name, stream)
+    if isinstance(sys.stdout, io.TextIOWrapper) and _may_refuse(sys.stdout):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    atexit.unregister(_flush_at_exit)
+    atexit.register(_flush_at_exit)
+
+
+def _may_refuse(stream: io.TextIOWrapper) -> bool:
+    """Returns whether a stream raises an error for some characters."""
+    if stream.errors == "surrogateescape":
+        # In the C locale, a stream is UTF-8 and writes the bytes of a file's name as they are.
+        return stream.encoding.lower() != "utf-8"
+    return stream.errors == "strict"
+
+
+def _flush_at_exit() -> None:
+    """Flushes the streams; Python would report readers that have ended, with exit code 120."""
+    if not sys.stdout.closed:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            discard(sys.stdout)
+    if not sys.stderr.closed:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Leads what is still printed on a stream, whose reader has ended, to /dev/null."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, stream.fileno())
+    os.close(nothing)
+
+
+def complain(line: str) -> None:
+    """Prints a line on standard error.
+
+    If it cannot be printed, as when the reader has ended, the exit code alone tells of the error.
+    """
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        discard(sys.stderr)
+    except OSError:
+        # The disk of a log may have room again for later lines.
+        pass
