@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def compiled_kernels() -> None:
     if code == 2:
         pytest.skip("needs x86-64 with AVX2 and a C++ compiler")
     assert code == 0
+
+
+@pytest.fixture
+def python_with_tensorflow_cpu(tmp_path: Path) -> str:
+    """The path of a Python whose only package, in name, is tensorflow-cpu 2.15.1."""
+    folder = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    described = packages / "tensorflow_cpu-2.15.1.dist-info" / "METADATA"
+    described.parent.mkdir()
+    described.write_text("Metadata-Version: 2.1\nName: tensorflow-cpu\nVersion: 2.15.1\n")
+    return str(folder / "bin" / "python")
 
 
 @pytest.fixture

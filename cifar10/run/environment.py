@@ -15,7 +15,7 @@ from cifar10.output.digits import rounded_figures
 from cifar10.step.devices import DevicePlan
 from cifar10.step.params import ModelParams
 
-_PACKAGES = ("tensorflow", "tensorflow-estimator", "numpy", "pillow", "matplotlib")
+_PACKAGES = ("tensorflow-estimator", "numpy", "pillow", "matplotlib")
 
 
 def describe_config(params: ModelParams) -> dict[str, Any]:
@@ -74,7 +74,9 @@ def _learning(params: ModelParams) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and of the packages that training uses."""
-    return {"python": platform.python_version(), **{p: metadata.version(p) for p in _PACKAGES}}
+    packages = {name: metadata.version(name) for name in _PACKAGES}
+    # The package of TensorFlow may be tensorflow-cpu.
+    return {"python": platform.python_version(), "tensorflow": tf2.__version__, **packages}
 
 
 def hardware() -> dict[str, Any]:

@@ -24,9 +24,11 @@ def version(name):
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-names = {"tensorflow": "tensorflow", "package": "cifar10-estimator-pipeline"}
-versions = {key: version(name) for key, name in names.items()}
-print(json.dumps({"python": platform.python_version(), **versions}))
+print(json.dumps({
+    "python": platform.python_version(),
+    "tensorflow": version("tensorflow") or version("tensorflow-cpu"),
+    "package": version("cifar10-estimator-pipeline"),
+}))
 """
 _OF_ONE_KIND = ("python", "tensorflow", "python_error", "code", "engine_error", "image")
 _DIAL_SECS = 3.0

@@ -1,5 +1,6 @@
 """The compiled library: its path, whether this machine can use it, and its TensorFlow ops."""
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -18,6 +19,8 @@ SOURCE_DIR = pathlib.Path(__file__).parent
 CHANNELS, INPUTS = 16, 8
 BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
 
+# The packages that hold TensorFlow; the second one has no code for GPUs.
+_TENSORFLOWS = ("tensorflow", "tensorflow-cpu")
 # The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.
 _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
 
@@ -28,11 +31,19 @@ _HEADER = struct.Struct("<4s36xQ10xHH")
 
 def path() -> pathlib.Path:
     """Returns the path of the library of these sources and this TensorFlow; it may not exist."""
-    digest = hashlib.sha256(metadata.version("tensorflow").encode())
+    digest = hashlib.sha256(_tensorflow_version().encode())
     for source in sorted([*SOURCE_DIR.glob("*.h"), *SOURCE_DIR.glob("*.cc")]):
         digest.update(source.read_bytes())
     digest.update((SOURCE_DIR / "build.py").read_bytes())
     return SOURCE_DIR / "built" / f"kernels-{digest.hexdigest()[:16]}.so"
+
+
+def _tensorflow_version() -> str:
+    """Returns TensorFlow's version without loading it."""
+    for name in _TENSORFLOWS[:-1]:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return metadata.version(_TENSORFLOWS[-1])
 
 
 def is_one_tile(height: int, width: int) -> bool:

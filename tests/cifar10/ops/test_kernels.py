@@ -901,6 +901,15 @@ def test_other_sources_make_another_library(tmp_path, monkeypatch):
     assert library.path().name != before
 
 
+def test_tensorflow_may_be_the_package_without_gpus(root, python_with_tensorflow_cpu):
+    code = "from cifar10.ops.kernels import library; print(library.path())"
+    done = subprocess.run(
+        [python_with_tensorflow_cpu, "-c", code],
+        cwd=root, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"{library.path()}\n"
+
+
 def test_without_a_compiler_the_build_says_so(elsewhere, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)

@@ -25,6 +25,13 @@ def test_a_python_says_its_version_and_tensorflows(tmp_path: Path) -> None:
     assert facts["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
+def test_tensorflow_may_be_the_package_without_gpus(
+    tmp_path: Path, python_with_tensorflow_cpu: str
+) -> None:
+    facts = look(python_with_tensorflow_cpu, tmp_path)
+    assert facts["tensorflow"] == "2.15.1"
+
+
 @pytest.mark.parametrize(
     ("script", "why"),
     [
