@@ -3,7 +3,7 @@
 UserError            a mistake of the user (exit code 2)
 ├── ConfigError      a wrong value of a flag, or settings that contradict each other
 ├── DataError        the records are missing or damaged
-├── DamagedError     a file of a run is damaged; training may rename it and make it anew
+├── DamagedError     a file of a run is damaged
 └── UnreadableError  a file of a run may not be read; it is neither missing nor damaged
 TrainingError        training failed (exit code 1)
 Stopped              not a mistake: a signal ended the run (exit code 128 + signal number)
@@ -24,7 +24,9 @@ class DataError(UserError):
 
 
 class DamagedError(UserError):
-    """A file of a run, or a checkpoint, is damaged; training may rename it and make it anew.
+    """A file of a run, or a checkpoint, is damaged.
+
+    Where training can do without it, it renames the file and goes on.
 
     Attributes:
       finding: the first part of the message: the file, and what is wrong with it.

@@ -1,4 +1,7 @@
-"""What the three programs share: version and names here, streams, paths and completion beside.
+"""What the three programs share.
+
+The version and the names of the programs are here; the modules `streams`, `paths` and `completion`
+hold the rest.
 
 Standard library only. `cifar10`, `data_prep` and `launch` import this package, and it imports none
 of them.

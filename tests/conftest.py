@@ -76,7 +76,7 @@ def compiled_kernels() -> None:
 
 @pytest.fixture
 def python_with_tensorflow_cpu(tmp_path: Path) -> str:
-    """The path of a Python whose only package, in name, is tensorflow-cpu 2.15.1."""
+    """The path of a Python that has the metadata of tensorflow-cpu 2.15.1, and no packages."""
     folder = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")

@@ -155,7 +155,7 @@ _LAUNCH = _rooms(
 
 ROOMS = (*_CIFAR10, *_DATA_PREP, *_LAUNCH)
 
-# What every package may import: the version, the names of the programs, streams, completion.
+# What every package may import: the version, the names of the programs, streams, paths, completion.
 COMMON = "cifar10_program"
 # Besides its own rooms, data_prep may import the facts about the data, and how images are decoded;
 # the other packages import only their own.

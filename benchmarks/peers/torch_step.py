@@ -27,7 +27,7 @@ def main() -> None:
     """Trains for the warm-up and the timed steps, and prints images/s as a JSON line."""
     network, precision = peer_run(__doc__)
     times = StepTimes(network)
-    model = _resnet(network.depth) if network.depth else _Fastnet()
+    model = resnet(network.depth) if network.depth else _Fastnet()
     model = model.to(memory_format=torch.channels_last)
     images = torch.randn(network.batch_size, 3, 32, 32).to(memory_format=torch.channels_last)
     labels = torch.arange(network.batch_size) % 10
@@ -67,7 +67,8 @@ class _Block(nn.Module):
         return functional.relu(y + x)
 
 
-def _resnet(depth: int) -> Any:
+def resnet(depth: int) -> Any:
+    """Returns a ResNet v1 for images of CIFAR-10, with PyTorch's own initialisation."""
     width = STAGE_FILTERS[0]
     parts: list[Any] = [_conv(3, width), nn.BatchNorm2d(width), nn.ReLU()]
     for filters in STAGE_FILTERS:

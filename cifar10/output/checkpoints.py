@@ -118,7 +118,7 @@ def _of_latest(output_dir: str, read: Callable[[Optional[str]], _Read]) -> _Read
         checkpoint = latest(output_dir)
         try:
             return read(checkpoint)
-        except DamagedError:
+        except UserError:
             if latest(output_dir) == checkpoint:
                 raise
 

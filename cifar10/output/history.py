@@ -96,6 +96,7 @@ def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
 
     Raises:
       DamagedError: the content is not what `History.save` writes.
+      UnreadableError: the file cannot be read.
     """
     rows = read_json(path)
     common = {"step", "epoch", "loss", "accuracy", "seconds"}

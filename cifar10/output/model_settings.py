@@ -83,6 +83,7 @@ def check_classes(config: TrainConfig, class_names: Sequence[str]) -> None:
     Raises:
       ConfigError: a label stands for another class.
       DamagedError: model.json is damaged.
+      UnreadableError: model.json cannot be read.
     """
     path = _note_of_checkpoint(config)
     if path is not None:
@@ -178,6 +179,7 @@ def resize_of(config: TrainConfig) -> str:
 
     Raises:
       DamagedError: model.json is damaged.
+      UnreadableError: model.json cannot be read.
     """
     path = _note_of_checkpoint(config)
     return STRETCH if path is None else _read(path).get("resize") or STRETCH

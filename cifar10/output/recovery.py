@@ -32,6 +32,7 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
 
     Raises:
       UserError: the folder has checkpoints, but none is sound.
+      UnreadableError: a file of a checkpoint cannot be read.
     """
     latest = checkpoints.latest(output_dir)
     fault = latest and fault_of(latest)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.errors import ConfigError, DamagedError
+from cifar10.errors import ConfigError, UserError
 from cifar10.input.records import RecordSet
 from cifar10.output import checkpoints
 from cifar10.output.history import History, validations
@@ -140,6 +140,6 @@ def _validated(output_dir: str) -> list[dict[str, Any]]:
     """Returns the rows of the validations of steps that are saved."""
     try:
         last = checkpoints.latest_step(output_dir)
-    except DamagedError:  # The next start goes back to a sound checkpoint.
+    except UserError:  # It is damaged or cannot be read now; later looks may find another one.
         return []
     return validations(output_dir, last)

@@ -62,6 +62,7 @@ def read(config: TrainConfig) -> Optional[Start]:
 
     Raises:
       ConfigError: there is no such checkpoint, it is damaged, or it is of another model.
+      DamagedError: the best.json of its folder is damaged.
       UnreadableError: a file of it cannot be read.
     """
     if config.init_checkpoint is None:

@@ -59,7 +59,11 @@ def read_process(config: TrainConfig) -> dict[str, Any]:
       DamagedError: the file is damaged.
       UnreadableError: the file cannot be read.
     """
-    return dict(read_json(tf.io.gfile.join(config.output_place, _PROCESS_NAME)))
+    path = tf.io.gfile.join(config.output_place, _PROCESS_NAME)
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise DamagedError(path, "it has no fields")
+    return found
 
 
 def finish(

@@ -99,8 +99,8 @@ def _check(config: TrainConfig, cluster: Cluster, records: RecordSet, stop: Stop
 def _done(config: TrainConfig) -> Done:
     """Returns how far training has come, as far as this process can see.
 
-    It sees nothing where it does not share the master's output folder, or where the newest
-    checkpoint is damaged, for which the master has to find another one.
+    It sees nothing where it does not share the master's output folder or may not read it, or where
+    the newest checkpoint is damaged, for which the master has to find another one.
     """
     try:
         return checkpoints.latest_done(config.output_place)

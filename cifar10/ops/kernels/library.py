@@ -1,6 +1,5 @@
 """The compiled library: its path, whether this machine can use it, and its TensorFlow ops."""
 
-import contextlib
 import ctypes
 import functools
 import hashlib
@@ -19,8 +18,6 @@ SOURCE_DIR = pathlib.Path(__file__).parent
 CHANNELS, INPUTS = 16, 8
 BUILD_COMMAND = "python -m cifar10.ops.kernels.build"
 
-# The packages that hold TensorFlow; the second one has no code for GPUs.
-_TENSORFLOWS = ("tensorflow", "tensorflow-cpu")
 # The features of the architecture that compilers call x86-64-v3, as /proc/cpuinfo names them.
 _NEEDED = frozenset({"abm", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"})
 
@@ -40,10 +37,10 @@ def path() -> pathlib.Path:
 
 def _tensorflow_version() -> str:
     """Returns TensorFlow's version without loading it."""
-    for name in _TENSORFLOWS[:-1]:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return metadata.version(name)
-    return metadata.version(_TENSORFLOWS[-1])
+    try:
+        return metadata.version("tensorflow")
+    except metadata.PackageNotFoundError:
+        return metadata.version("tensorflow-cpu")
 
 
 def is_one_tile(height: int, width: int) -> bool:
