@@ -78,7 +78,7 @@ def test_a_result_that_may_not_be_read_is_not_written_again():
 @pytest.mark.parametrize("content", ["", "[1]", "null"])
 def test_what_is_known_of_the_master_is_refused_if_it_is_damaged(tmp_path, content):
     (tmp_path / "trained_by.json").write_text(content)
-    with pytest.raises(DamagedError, match=r"trained_by\.json is damaged \(.*; move it away or mend"):
+    with pytest.raises(DamagedError, match=r"trained_by\.json is damaged \(.*; move it"):
         results.read_process(TrainConfig(output_dir=str(tmp_path)))
 
 
