@@ -3,8 +3,8 @@
 UserError            a mistake of the user (exit code 2)
 ├── ConfigError      a wrong value of a flag, or settings that contradict each other
 ├── DataError        the records are missing or damaged
-├── DamagedError     a file of a run is damaged
-└── UnreadableError  a file of a run may not be read; it is neither missing nor damaged
+├── DamagedError     a file of a run, or a checkpoint, is damaged
+└── UnreadableError  a file of a run cannot be read; nobody knows whether it is sound
 TrainingError        training failed (exit code 1)
 Stopped              not a mistake: a signal ended the run (exit code 128 + signal number)
 TrainingOver         not a mistake: a worker joined after training had ended (exit code 0)
@@ -26,7 +26,7 @@ class DataError(UserError):
 class DamagedError(UserError):
     """A file of a run, or a checkpoint, is damaged.
 
-    Where training can do without it, it renames the file and goes on.
+    Where training can go on without the file, it renames the file or its folder, or writes it anew.
 
     Attributes:
       finding: the first part of the message: the file, and what is wrong with it.

@@ -1,10 +1,10 @@
 """What the three programs share.
 
-The version and the names of the programs are here; the modules `streams`, `paths` and `completion`
-hold the rest.
+The version and the names of the programs are here; the modules `streams`, `paths` and
+`common_flags` hold the rest.
 
-Standard library only. `cifar10`, `data_prep` and `launch` import this package, and it imports none
-of them.
+Standard library only, but that `--print-completion` imports shtab. `cifar10`, `data_prep` and
+`launch` import this package, and it imports none of them.
 """
 
 import os

@@ -9,7 +9,7 @@ from typing import NoReturn, Optional
 
 from cifar10 import schema
 from cifar10_program import DATA, TRAIN, started_as
-from cifar10_program.completion import add_common
+from cifar10_program.common_flags import add_common
 from cifar10_program.paths import path_of
 from cifar10_program.streams import complain, open_streams
 from data_prep import signals

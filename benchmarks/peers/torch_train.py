@@ -4,12 +4,13 @@
     PYTHON_WITH_TORCH -m benchmarks.peers.torch_train --archive ... --depth 44 --epochs 30
 
 Its accuracy is a yardstick for that of cifar10_main.py, with which it shares no code. The settings
-are those of the recipes: batches of 128, Nesterov momentum .9, the rate .1 times a cosine from 1
-to 0 and a warm-up in the first epoch, a weight decay of 2e-4 for kernels, random shifts of up to
-four pixels with a black border, and random flips. The rest is as usual in PyTorch: initialisation
-by fan-out (He et al. 2015) with residual branches at their full scale, padding of one position on
-each side, moving statistics that decay by .9, and normalisation over the whole batch. 5,000 of the
-training images, chosen by the seed, are for validation. Needs torch and numpy.
+are those of the recipes: batches of 128, Nesterov momentum .9, a learning rate that rises to .1 in
+the first epoch and falls to 0 along a cosine, a weight decay of 2e-4 for kernels, random shifts of
+up to four pixels with a black border, and random flips. The rest is as usual in PyTorch:
+initialisation by fan-out (He et al. 2015) with residual branches at their full scale, PyTorch's
+default for the last layer, padding of one position on each side, moving statistics that decay by
+.9, and normalisation over the whole batch. 5,000 of the training images, chosen by the seed, are
+for validation; the weights of the last epoch are evaluated. Needs torch and numpy.
 """
 
 import argparse

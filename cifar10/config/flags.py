@@ -11,7 +11,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.config.values import FALSE, TRUE, nearest
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
-from cifar10_program.completion import arguments_of
+from cifar10_program.common_flags import arguments_of
 
 # Removed flags, and what to do instead.
 _GONE = {

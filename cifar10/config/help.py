@@ -8,7 +8,7 @@ import typing
 from typing import Any, Optional
 
 from cifar10_program import TRAIN, started_as
-from cifar10_program.completion import BOOLEAN
+from cifar10_program.common_flags import BOOLEAN
 
 # The headings of --help, in order.
 GROUPS = ("job", "places", "model", "training", "devices", "cluster", "reporting")

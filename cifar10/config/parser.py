@@ -13,7 +13,7 @@ from cifar10.config.values import parse_bool
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
 from cifar10_program import TRAIN, started_as
-from cifar10_program.completion import add_common
+from cifar10_program.common_flags import add_common
 
 GIVEN = "_given"  # Attribute of the namespace: (flag as written, value) of each flag given.
 

@@ -61,9 +61,13 @@ def read_process(config: TrainConfig) -> dict[str, Any]:
     """
     path = tf.io.gfile.join(config.output_place, _PROCESS_NAME)
     found = read_json(path)
-    if not isinstance(found, dict):
-        raise DamagedError(path, "it has no fields")
-    return found
+    for name in ("command", *_OF_THE_PROCESS):
+        if not isinstance(found, dict) or name not in found:
+            raise DamagedError(path, f"it has no {name}")
+    configuration = found["configuration"]
+    if not isinstance(configuration, dict) or "recipe" not in configuration:
+        raise DamagedError(path, "its configuration has no recipe")
+    return dict(found)
 
 
 def finish(

@@ -13,7 +13,7 @@ from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError
 from launch.screen.plain import plain_lines
 from launch.verbs import flags
-from launch.verbs.cluster_flags import cluster_of
+from launch.verbs.described_cluster import cluster_of
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -25,7 +25,8 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     split = words.index("--") if "--" in words else len(words)
     try:
-        options = flags.parse(words[:split], {verb: words for verb, (_, words) in _VERBS.items()})
+        descriptions = {verb: text for verb, (_, text) in _VERBS.items()}
+        options = flags.parse(words[:split], descriptions)
         options.arguments = words[split + 1 :]
         run_verb, _ = _VERBS[options.verb]
         if options.arguments and not hasattr(options, "cluster"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from cifar10_program import LAUNCH, TRAIN, started_as
-from cifar10_program.completion import add_common
+from cifar10_program.common_flags import add_common
 from cifar10_program.paths import path_of
 from cifar10_program.streams import complain
 from launch.backends.registry import KINDS
@@ -21,14 +21,14 @@ TRAINING ARGS, after `--`, go to {train}, the same for every task:
 """
 
 
-def parse(words: Sequence[str], verbs: Mapping[str, str]) -> argparse.Namespace:
+def parse(words: Sequence[str], descriptions: Mapping[str, str]) -> argparse.Namespace:
     """Parses the words before `--`; a mistake or a flag such as --help ends the program.
 
     Args:
       words: the words of the command line.
-      verbs: description in the help, by verb.
+      descriptions: description in the help, by verb.
     """
-    parser = _parser(verbs)
+    parser = _parser(descriptions)
     options, unknown = parser.parse_known_args(words)
     if unknown:
         parser.error(f"unknown: {' '.join(unknown)}; the training's own arguments go after --")

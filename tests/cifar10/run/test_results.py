@@ -10,6 +10,12 @@ from cifar10.run import goals, results
 from cifar10.run.modes.evaluate import Evaluation
 from tests.unprivileged import open_folder, unprivileged
 
+# What a task wrote of itself, without its settings.
+INCOMPLETE = (
+    '{"command": [], "configuration": {}, "chosen": [], "cluster": null, "versions": {}, '
+    '"hardware": {}}'
+)
+
 
 def evaluation(labels, probabilities):
     count = len(labels)
@@ -75,7 +81,7 @@ def test_a_result_that_may_not_be_read_is_not_written_again():
             results.is_finished(TrainConfig(output_dir=str(folder)), 10)
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "null"])
+@pytest.mark.parametrize("content", ["", "[1]", "null", "{}", INCOMPLETE])
 def test_what_is_known_of_the_master_is_refused_if_it_is_damaged(tmp_path, content):
     (tmp_path / "trained_by.json").write_text(content)
     with pytest.raises(DamagedError, match=r"trained_by\.json is damaged \(.*; move it"):
