@@ -25,15 +25,10 @@ class ProcessGuard:
 
     Args:
       monitor: knows which tasks answer.
-
-    Attributes:
-      last_work: function that is called before this process is ended because of a task that does
-        not answer; what it returns is added to the message.
     """
 
     def __init__(self, monitor: LivenessMonitor) -> None:
         self._monitor = monitor
-        self.last_work: Callable[[], str] = lambda: ""
 
     def end_without(
         self,
@@ -84,7 +79,7 @@ class ProcessGuard:
         threading.Thread(target=guard, daemon=True).start()
 
     def _end(self, reason: Callable[[], Optional[str]], code: int) -> None:
-        """Ends the process, after the last work, unless the main thread ends by itself meanwhile.
+        """Ends the process, unless the main thread ends by itself meanwhile.
 
         Args:
           reason: function that returns the message, or None if there is no reason any more.
@@ -95,5 +90,4 @@ class ProcessGuard:
         message = reason()
         if message:
             begin = {1: "training failed: ", _USERS_MISTAKE: "error: "}.get(code, "")
-            has_work = code not in (0, _USERS_MISTAKE)
-            end_process(lambda: f"{begin}{message}{self.last_work() if has_work else ''}", code)
+            end_process(lambda: f"{begin}{message}", code)

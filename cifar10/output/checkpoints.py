@@ -51,14 +51,6 @@ def write_names(output_dir: str, names: Sequence[str]) -> None:
     write_text(tf.io.gfile.join(output_dir, _STATE), "\n".join(lines) + "\n")
 
 
-def add_newest(output_dir: str, checkpoint: str) -> None:
-    """Makes a checkpoint in the folder the latest one; those before remain listed."""
-    state = tf.train.get_checkpoint_state(output_dir)
-    before = list(state.all_model_checkpoint_paths) if state else []
-    names = [path.rsplit("/", 1)[-1] for path in (*before, checkpoint)]
-    write_names(output_dir, list(dict.fromkeys(reversed(names)))[::-1])
-
-
 def has_any(output_dir: str) -> bool:
     """Returns whether the folder has files of a checkpoint, sound or not."""
     patterns = ("model.ckpt-*", f"{BEST_DIR}/model.ckpt-*")

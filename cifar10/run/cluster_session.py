@@ -146,26 +146,16 @@ class ClusterSession:
             )
         self._monitor.say_who_is_silent(self._needed, say)
 
-    def watch_steps(self, noted: Activity, save: Callable[[], str]) -> None:
-        """Watches the workers that this master's steps wait for, and saves before an end.
+    def watch_steps(self, noted: Activity) -> None:
+        """Watches the workers that this master's steps wait for.
 
         It says which workers do not answer, and ends the process if too many stay away.
 
         Args:
           noted: what the main thread does.
-          save: function that saves the last complete step if that is possible, and returns what it
-            did as the end of a message.
         """
         if not self.trains:
             return
-
-        def save_or_explain() -> str:
-            gone = [one for one in self._servers if self._monitor.is_silent(one)]
-            if gone:
-                return f"; nothing was saved, since the weights are on {', '.join(gone)}"
-            return save()
-
-        self._guard.last_work = save_or_explain
         self._noted = noted
         if self._waits_for_workers:
             # Before and after training, and during validation, workers come and go. A master that

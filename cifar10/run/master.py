@@ -51,7 +51,6 @@ from cifar10.run.job import (
     steps_of_cluster,
 )
 from cifar10.run.model_note import note_model
-from cifar10.run.rescue import Rescue
 from cifar10.run.stall_watch import StallWatch, watch_for_stalls
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import EVAL, TRAIN, VALIDATION
@@ -219,12 +218,9 @@ class _Run:
         self._job, self._stop, self._history, self._progress = job, stop, history, progress
         self._samples = SamplesHook(job.config.log_folder(TRAIN))
         self._probe = StepProbe(job.activity)
-        self._rescue = Rescue(
-            job.config.output_place, job.activity, self._probe, check_owner, self._keep
-        )
-        self.stall_watch = watch_for_stalls(job, self._probe, self._rescue.save)
+        self.stall_watch = watch_for_stalls(job, self._probe)
         if job.cluster_session:
-            job.cluster_session.watch_steps(job.activity, self._rescue.save)
+            job.cluster_session.watch_steps(job.activity)
         self._clock = training.StepClock(history.seconds)
         deadline = started + 60.0 * (job.config.max_minutes or math.inf)
         self._time_limit = training.TimeLimitHook(deadline, stop)
@@ -320,7 +316,6 @@ class _Run:
         folder, steps = config.log_folder(TRAIN), config.steps_between_rows(job.total_steps)
         return [
             self._probe,
-            self._rescue,
             training.EndAllHook(self._stop),
             FiniteLossHook(job),
             ResumeHook(config.output_place, folder, self._history),

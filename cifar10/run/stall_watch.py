@@ -50,7 +50,6 @@ class StallWatch:
       look: function that finds out what the process waits for.
       is_heard: function that returns whether all tasks that this one needs answer; if not, it is
         LivenessMonitor that decides.
-      save: function that saves what can be saved, and returns that as the end of a message.
     """
 
     def __init__(
@@ -59,11 +58,10 @@ class StallWatch:
         timeout_secs: float,
         look: Optional[Callable[[], Stall]] = None,
         is_heard: Callable[[], bool] = lambda: True,
-        save: Callable[[], str] = lambda: "",
     ) -> None:
         self._activity, self._timeout_secs = noted, timeout_secs
         self._look = look or (lambda: Stall(noted.phase or ""))
-        self._is_heard, self._save = is_heard, save
+        self._is_heard = is_heard
         self._ended = threading.Event()
 
     def __enter__(self) -> "StallWatch":
@@ -126,7 +124,7 @@ class StallWatch:
                 faulthandler.dump_traceback(all_threads=True)
             return (
                 f"training failed: {what} (--stall-timeout); above is the stack of each thread; "
-                f"start this task again{self._save()}"
+                "start this task again, which continues from its last checkpoint"
             )
 
         end_process(words, 1)
@@ -165,16 +163,12 @@ def look_into_step(
     return Stall(phase, f"the gradients of {', '.join(late)}") if late else Stall(phase)
 
 
-def watch_for_stalls(
-    job: Job, probe: StepProbe, save: Callable[[], str] = lambda: ""
-) -> StallWatch:
+def watch_for_stalls(job: Job, probe: StepProbe) -> StallWatch:
     """Returns the watch of a trainer's progress, for a `with` statement.
 
     Args:
       job: the job that is trained.
       probe: the hook that looks into its steps.
-      save: a function that saves the last complete step if that is possible, and returns what it
-        did as the end of a message.
     """
     session = job.cluster_session
     if session:
@@ -189,5 +183,4 @@ def watch_for_stalls(
         job.config.stall_timeout,
         lambda: look_into_step(job.activity, probe, labels, job.params.place.replica),
         lambda: job.hears_all,
-        save,
     )

@@ -7,7 +7,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.step.replication import Replication
 from cifar10.step.sync_replicas import Rendezvous, shared_counter
-from cifar10.step.update_mark import UpdateMark
 
 
 class OverFlag:
@@ -53,7 +52,6 @@ class SharedState:
       is_chief: whether this process is the chief.
       over: the flag that training is over; None for a process that trains alone.
       rendezvous: where synchronous replicas meet; None otherwise.
-      mark: the mark of updates, if each update waits for several machines; None otherwise.
     """
 
     def __init__(self, replication: Replication, averaged: Sequence[tf.Variable]) -> None:
@@ -63,13 +61,10 @@ class SharedState:
         self.rendezvous: Optional[Rendezvous] = None
         if replication.replicas_to_aggregate:
             self.rendezvous = Rendezvous(replication, averaged)
-        self.mark: Optional[UpdateMark] = None
-        if self.rendezvous or replication.num_machines > 1:
-            self.mark = UpdateMark(replication.variable_devices[0])
 
     def initializers(self) -> list[tf.Operation]:
         """Returns the ops by which the chief initialises the shared state."""
-        found = [one.variable.initializer for one in (self.over, self.mark) if one]
+        found = [self.over.variable.initializer] if self.over else []
         return found + ([self.rendezvous.initializer] if self.rendezvous else [])
 
     def missing(self) -> list[tf.Tensor]:

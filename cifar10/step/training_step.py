@@ -226,6 +226,7 @@ def apply_update(
       parts: this process's towers.
     """
     shared, params = state.shared, state.params
+    arrived: list[tf.Operation] = []
     if shared.rendezvous:
         # The chief goes on with the mean over the replicas; the others wait for its update.
         pushed = shared.rendezvous.push([*gradients, *moments])
@@ -233,15 +234,15 @@ def apply_update(
             return shared.rendezvous.wait(pushed, shared.over.variable if shared.over else None)
         values = shared.rendezvous.mean(pushed)
         gradients, moments = values[: len(gradients)], values[len(gradients) :]
-    # Nothing is changed before all values have arrived: if one never does, the variables are those
-    # of the last complete step.
-    begun = [shared.mark.begin([*gradients, *moments])] if shared.mark else []
+        # A worker that starts again during a round must find no variable changed before others.
+        with tf.device(state.device):
+            arrived = [tf.group(*values)]
     # These updates read the global step, so they come before it is counted.
-    with tf.control_dependencies(begun):
+    with tf.control_dependencies(arrived):
         updates = [_update_statistics(state, seen, parts) for seen in moments]
     # From here on all ops are on the devices of the variables, so that not even a constant has to
     # be sent to another machine.
-    with tf.device(state.device), tf.control_dependencies(begun):
+    with tf.device(state.device), tf.control_dependencies(arrived):
         with tf.control_dependencies(updates):
             applied = _apply_gradients(state, gradients)
         if state.lookahead:
@@ -251,8 +252,6 @@ def apply_update(
         # This step's rate is read before this step's examples are counted.
         with tf.control_dependencies([applied]):
             done = state.seen.assign_add(params.examples_per_step)
-        if shared.mark:
-            done = shared.mark.end(done)
         if shared.rendezvous:
             with tf.control_dependencies([done]):
                 done = shared.rendezvous.close_round()
@@ -333,8 +332,6 @@ def _keep_for_hooks(state: TrainingState) -> None:
             tf.add_to_collection(name, op)
     if state.shared.over:
         tf.cast(state.shared.over.variable.read_value(), tf.bool, OVER)
-    if state.shared.mark:
-        state.shared.mark.keep_for_hooks(state.step)
     if state.shared.rendezvous:
         state.shared.rendezvous.keep_for_hooks()
     tf.add_to_collection(FINITE, _are_finite(state))

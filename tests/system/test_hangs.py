@@ -1,15 +1,11 @@
-"""Tasks that hang: what the others say, what is saved, and which task ends."""
+"""Tasks that hang: what the others say, and which task ends."""
 
-import pathlib
-import re
 import signal
 import time
 
 import pytest
 
 from cifar10.output import checkpoints
-from cifar10.output.history import History
-from cifar10.output.recovery import checkpoint_to_continue
 from testbeds.processes import ClusterOfProcesses, cluster
 from tests.system import hanging_trainer, small
 
@@ -43,50 +39,20 @@ def address(tasks: ClusterOfProcesses, label: str) -> str:
     return tasks.jobs[job][int(index)]
 
 
-def saved_step(tasks: ClusterOfProcesses) -> int:
-    """Returns the step that the last line of the master says is saved."""
-    line = tasks.output("master/0").splitlines()[-1]
-    found = re.search(r"; step ([\d,]+) is saved, and the next start continues from it$", line)
-    assert found, tasks.all_output()
-    return int(found[1].replace(",", ""))
-
-
-def last_shown_step(tasks: ClusterOfProcesses) -> int:
-    """Returns the step of the last progress line of the master."""
-    return int(re.findall(r"  step ([\d,]+)/", tasks.output("master/0"))[-1].replace(",", ""))
-
-
-@pytest.mark.parametrize(
-    ("mode", "num_ps"), [((), 1), ((), 2), (IN_GRAPH, 2)], ids=["sync", "two ps", "in-graph"]
-)
-def test_a_worker_that_hangs_costs_no_step(data, tmp_path, mode, num_ps):
+@pytest.mark.parametrize("mode", [(), IN_GRAPH], ids=["sync", "in-graph"])
+def test_a_worker_that_hangs_is_named_and_the_last_checkpoint_counts(data, tmp_path, mode):
     arguments = (data, *SETTINGS, *mode, "--train-steps=1000000", "--checkpoint-steps=1000000")
-    with cluster(tmp_path, *arguments, num_ps=num_ps) as tasks:
+    with cluster(tmp_path, *arguments) as tasks:
         start(tasks, timeout_secs=12)
         tasks.wait_for_output("master/0", "  step ", times=2)
         tasks.kill("worker/0", signal.SIGSTOP)
-        tasks.wait_for_output("master/0", "does not answer; --cluster-timeout is 12 s")
-        shown = last_shown_step(tasks)
         assert tasks.exit_code("master/0") == 1
-        assert "training failed: worker/0 (127.0.0.1:" in tasks.output("master/0")
-        step = saved_step(tasks)
-        # A line is printed every 20 steps.
-        assert shown <= step < shown + 20 + 1
-        output = str(tmp_path / "output")
-        assert checkpoints.latest_step(output) == step
-        assert checkpoint_to_continue(output, pytest.fail) == f"{output}/model.ckpt-{step}"
-        rows = History.load(output, 10**9).train
-        assert rows[-1]["step"] == shown
-        if num_ps == 1 or mode:  # the start itself does not depend on the kind of training
-            return
-        for label in tasks.labels:
-            if label != "master/0":
-                tasks.kill(label)
-        start(tasks)
-        tasks.wait_for_output("master/0", f"continuing at step {step:,} ")
+        assert "training failed: worker/0 (127.0.0.1:" in tasks.output("master/0").splitlines()[-1]
+        assert checkpoints.latest_step(str(tmp_path / "output")) == 0
+        tasks.kill("worker/0")
 
 
-def test_a_signal_while_a_worker_hangs_costs_no_step(data, tmp_path):
+def test_a_signal_while_a_worker_hangs_ends_the_master(data, tmp_path):
     arguments = (data, *SETTINGS, "--train-steps=1000000", "--checkpoint-steps=1000000")
     with cluster(tmp_path, *arguments) as tasks:
         start(tasks)
@@ -96,8 +62,6 @@ def test_a_signal_while_a_worker_hangs_costs_no_step(data, tmp_path):
         tasks.kill("master/0", signal.SIGTERM)
         assert tasks.exit_code("master/0") == 128 + signal.SIGTERM
         assert "stopped by signal 15" in tasks.output("master/0").splitlines()[-1]
-        step = saved_step(tasks)
-        assert checkpoints.latest_step(str(tmp_path / "output")) == step >= 40
         tasks.kill("worker/0")
 
 
@@ -159,7 +123,7 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
     assert checkpoints.latest_step(str(tmp_path / "output")) == 150
 
 
-def test_a_master_without_input_saves_and_ends_and_workers_do_not(data, tmp_path, monkeypatch):
+def test_a_master_without_input_ends_and_workers_do_not(data, tmp_path, monkeypatch):
     arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=10")
     with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
         tasks.start("ps/0", "worker/0", more=[PATIENT])
@@ -169,17 +133,4 @@ def test_a_master_without_input_saves_and_ends_and_workers_do_not(data, tmp_path
         monkeypatch.delenv("HANG")
         assert tasks.exit_code("master/0", 150) == 1
         assert "a training step, which waits for its input," in tasks.output("master/0")
-        assert saved_step(tasks) == hanging_trainer.HANG_AT
         assert tasks.processes["worker/0"].poll() is None, tasks.all_output()
-
-
-def test_a_process_alone_without_input_saves_its_last_step(data, tmp_path, monkeypatch):
-    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=10")
-    monkeypatch.setenv("HANG", "input")
-    log = pathlib.Path(tmp_path / "master-0.log")
-    with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
-        tasks.jobs = {"master": tasks.jobs["master"]}
-        tasks.start("master/0")
-        assert tasks.exit_code("master/0", 150) == 1
-        assert "which waits for its input," in log.read_text()
-        assert saved_step(tasks) == hanging_trainer.HANG_AT

@@ -9,7 +9,6 @@ from cifar10.host import activity
 from cifar10.host.activity import Activity
 from cifar10.step import training_step
 from cifar10.step.sync_replicas import STANDING
-from cifar10.step.update_mark import UPDATES
 
 _Value = TypeVar("_Value")
 _ASK_SECS = 5.0  # for an answer of a few numbers
@@ -73,7 +72,6 @@ class StepProbe(tf.train.SessionRunHook):
         """Finds the tensors of the graph that is about to run."""
         graph = tf.get_default_graph()
         self._taken = graph.get_tensor_by_name(f"{training_step.TAKEN}:0")
-        self._updates = _tensor(graph, UPDATES)
         self._standing = _tensor(graph, STANDING)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
@@ -97,7 +95,7 @@ class StepProbe(tf.train.SessionRunHook):
         Raises:
           NoAnswer: the session does not reply.
         """
-        return self._num_taken() < self._begun
+        return int(self._ask(self._taken)) - self._taken_before < self._begun
 
     def standing(self) -> Optional[list[bool]]:
         """Returns which synchronous replicas have pushed their gradients of the current round.
@@ -111,26 +109,6 @@ class StepProbe(tf.train.SessionRunHook):
             return None
         current, *arrived = self._ask(self._standing).tolist()
         return [one == current for one in arrived]
-
-    def quiet_state(self) -> Optional[tuple[int, ...]]:
-        """Returns numbers that remain equal as long as no update changes the variables.
-
-        It returns None if an update may be changing them at the moment.
-
-        Raises:
-          NoAnswer: the parameter servers do not reply.
-        """
-        if self._updates is not None:
-            mark, step = self._ask(self._updates).tolist()
-            return None if mark % 2 else (mark, step)
-        # No update of this process runs as long as its step waits for a batch, or between steps.
-        # Those of other processes, which are asynchronous, run during any other save, too.
-        is_between = not self._activity.is_in_step
-        taken = self._num_taken()
-        return (taken,) if taken < self._begun or is_between else None
-
-    def _num_taken(self) -> int:
-        return int(self._ask(self._taken)) - self._taken_before
 
     def _ask(self, tensor: tf.Tensor) -> Any:
         return within(_ASK_SECS, lambda: self.session.run(tensor), "reading the state of the step")

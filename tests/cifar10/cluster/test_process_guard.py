@@ -34,23 +34,6 @@ def test_a_task_that_answers_in_the_last_moment_does_not_end_this_process(monkey
     assert ends == []
 
 
-def test_what_is_done_before_the_end_is_added_to_the_message(nobody, monkeypatch) -> None:
-    monkeypatch.setattr("cifar10.cluster.process_guard._LAST_WORDS_SECS", 0.0)
-    ends: list[str] = []
-    monkeypatch.setattr(
-        "cifar10.cluster.process_guard.end_process", lambda words, code: ends.append(words())
-    )
-    monitor = LivenessMonitor({"worker/0": nobody}, timeout_secs=0.3)
-    guard = ProcessGuard(monitor)
-    guard.last_work = lambda: "; step 7 is saved"
-    monitor.start()
-    guard.end_without(["worker/0"])
-    wait_until(lambda: bool(ends))
-    monitor.stop()
-    assert ends[0].startswith(f"training failed: worker/0 ({nobody}) has not answered for 0.3 s")
-    assert ends[0].endswith("; step 7 is saved")
-
-
 def test_tasks_that_are_missing_while_they_are_not_needed_end_nothing(nobody, monkeypatch) -> None:
     monkeypatch.setattr("cifar10.cluster.process_guard._LAST_WORDS_SECS", 0.0)
     monkeypatch.setattr("cifar10.cluster.process_guard._PERIOD_SECS", 0.01)

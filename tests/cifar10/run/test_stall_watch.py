@@ -77,12 +77,12 @@ def beating(noted: Activity, phase: Optional[str]) -> Iterator[None]:
 def test_a_phase_that_does_not_end_is_named(ends, capfd, phase, limit, words) -> None:
     noted = Activity()
     noted.begin(phase)
-    with StallWatch(noted, LIMIT, save=lambda: "; step 7 is saved"):
+    with StallWatch(noted, LIMIT):
         assert ends.happened.wait(WAIT_SECS)
     assert ends.codes == [1]
     assert ends.words == [
         f"training failed: no progress in {words} for {limit} s (--stall-timeout); above is the "
-        "stack of each thread; start this task again; step 7 is saved"
+        "stack of each thread; start this task again, which continues from its last checkpoint"
     ]
     assert "test_a_phase_that_does_not_end_is_named" in capfd.readouterr().err
 
@@ -153,23 +153,13 @@ class FullLog(io.StringIO):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_log_that_takes_no_more_keeps_nothing_from_being_saved(ends, monkeypatch) -> None:
+@pytest.mark.parametrize("stderr", [FullLog(), None], ids=["full", "closed"])
+def test_a_log_that_takes_no_more_keeps_no_process_from_its_end(ends, monkeypatch, stderr) -> None:
     noted = Activity()
     noted.begin(STEP)
-    look = Stall(STEP, "the gradients of worker/1")
-    monkeypatch.setattr(sys, "stderr", FullLog())
-    with StallWatch(noted, LIMIT, lambda: look, save=lambda: "; step 7 is saved"):
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with StallWatch(noted, LIMIT, lambda: Stall(STEP, "the gradients of worker/1")):
         assert ends.happened.wait(WAIT_SECS)
-    assert ends.words[0].endswith("; step 7 is saved")
-
-
-def test_a_closed_standard_error_keeps_nothing_from_being_saved(ends, monkeypatch) -> None:
-    noted = Activity()
-    noted.begin(STEP)
-    monkeypatch.setattr(sys, "stderr", None)
-    with StallWatch(noted, LIMIT, save=lambda: "; step 7 is saved"):
-        assert ends.happened.wait(WAIT_SECS)
-    assert ends.words[0].endswith("; step 7 is saved")
 
 
 def test_a_worker_that_waits_for_its_master_does_not_end(ends, capfd) -> None:
@@ -269,5 +259,5 @@ def test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1() -> N
     assert "in hangs_for_ever" in ended.stderr
     assert ended.stderr.splitlines()[-1] == (
         "training failed: no progress in an evaluation for 0.5 s (--stall-timeout); above is the "
-        "stack of each thread; start this task again"
+        "stack of each thread; start this task again, which continues from its last checkpoint"
     )

@@ -159,6 +159,16 @@ def test_a_worker_pushes_one_gradient_and_leaves_the_update_to_the_chief():
     assert types[0].count(pushes) == 2 + 1 + 1  # and the chief wakes the worker
 
 
+def test_nothing_changes_before_the_last_gradient_of_a_round_has_arrived():
+    config = TrainConfig(num_layers=8, train_batch_size=HALF)
+    ops = steps.ops_before(Trainer("", place(0), config).spec.train_op)
+    arrived = {op for op in ops if op.type == "ResourceAccumulatorTakeGradient"}
+    changes = [op for op in ops if op.type in ("ResourceApplyMomentum", "AssignSubVariableOp")]
+    assert len(arrived) == len(changes) == 2  # of the weights and of the statistics
+    for change in changes:
+        assert arrived <= set(steps.ops_before(change))
+
+
 @pytest.mark.parametrize("replica", [0, 1])
 def test_the_round_is_read_before_the_weights(replica):
     # So that no gradient claims a later round than its weights are of.

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.step.replicas import OverFlag
 from cifar10.step.replication import Replication
-from cifar10.step.sync_replicas import Rendezvous
+from cifar10.step.sync_replicas import STANDING, Rendezvous
 from testbeds.ports import free_ports
 from tests.cifar10.replica_threads import WAIT_SECS, at_the_same_time, place
 
@@ -61,6 +61,7 @@ class Replica:
             else:
                 over = self.flag.variable if self.flag else None
                 self._step = self.meeting.wait(self._pushed, over)
+            self.meeting.keep_for_hooks()
             self._missing = self.meeting.missing()
             self._count = tf.stack([one.num_accumulated() for one in self.meeting._accumulators])
         self.session = tf.Session(target, self.graph)
@@ -94,6 +95,11 @@ class Replica:
     @property
     def waiting_gradients(self) -> int:
         return int(self.session.run(self._count).max())
+
+    @property
+    def standing(self) -> list[int]:
+        found: list[int] = self.session.run(f"{STANDING}:0").tolist()
+        return found
 
     @property
     def missing(self) -> list[str]:
@@ -146,6 +152,19 @@ def test_the_chief_waits_for_as_many_gradients_as_it_aggregates(pair):
         assert not ended.wait(QUIET_SECS)
         worker.push(5.0)
     assert chief.total == [3.0, 30.0]
+
+
+def test_a_replica_whose_gradient_is_missing_is_known(pair):
+    chief, worker = pair
+    current, *arrived = chief.standing
+    assert current not in arrived
+    with at_the_same_time(lambda: chief.step(1.0)):
+        until = time.monotonic() + WAIT_SECS
+        while chief.standing[1] != current:
+            assert time.monotonic() < until
+        assert chief.standing == [current, current, 0]
+        worker.step(1.0)
+    assert chief.standing == [current + 1, current, current]
 
 
 def test_a_worker_waits_until_its_round_is_over(pair):
