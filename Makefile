@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo venv kernels check format test test-fast test-system test-nfs test-faults soak \
+.PHONY: help demo venv kernels check format test test-fast test-system test-faults soak \
   mutants lock audit clean
 
 PY := .venv/bin/python
@@ -33,7 +33,6 @@ help:
 	@echo 'make test         the tests; ARGS="-k name" picks some'
 	@echo 'make test-fast    those without TensorFlow and long processes: half of them, in a minute'
 	@echo 'make test-system  the tests with containers and a browser; needs Debian and root'
-	@echo 'make test-nfs     the lock of an output folder, in an emulated machine with NFS: 5 minutes'
 	@echo 'make test-faults  breaks real jobs in many ways: up to half an hour; Debian, root; docs/faults.md'
 	@echo 'make soak         one job with many kills, its memory and descriptors; MINUTES=30 SEED=1'
 	@echo 'make mutants      whether the tests notice small faults: up to an hour; docs/mutants.md'
@@ -118,10 +117,10 @@ format: .venv/.installed-dev
 
 # Three processes on the two cores of CI, since some tests wait.
 test: .venv/.installed-dev kernels
-	$(PY) -m pytest -m 'not system and not nfs' --numprocesses 3 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
+	$(PY) -m pytest -m 'not system' --numprocesses 3 --dist loadfile --durations 10 --durations-min 5 $(ARGS)
 
 test-fast: .venv/.installed-dev
-	$(PY) -m pytest --fast -m 'not system and not nfs' --numprocesses 2 --dist loadfile $(ARGS)
+	$(PY) -m pytest --fast -m 'not system' --numprocesses 2 --dist loadfile $(ARGS)
 
 # No other file has the mark `system`; to import them all takes each process ten seconds longer.
 SYSTEM_TESTS := tests/system tests/outside tests/test_packaging.py \
@@ -131,10 +130,6 @@ test-system: .venv/.installed-dev kernels
 	testbeds/install_packages.sh
 	$(PY) -m pytest -m system --override-ini testpaths='$(SYSTEM_TESTS)' --timeout 900 \
 	  --numprocesses 2 --dist loadfile $(ARGS)
-
-test-nfs: .venv/.installed-dev
-	testbeds/install_packages.sh nfs
-	$(PY) -m pytest -m nfs $(ARGS)
 
 test-faults: .venv/.installed-dev kernels
 	testbeds/install_packages.sh

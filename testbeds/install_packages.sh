@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Installs what the system tests need and this machine lacks; Debian, as root or with sudo.
-# With the argument `nfs`: what the test on NFS needs.
 set -euo pipefail
 
 declare -A package_of=(
@@ -17,19 +16,6 @@ declare -A package_of=(
   [munged]=munge
   [kubectl]=kubernetes-client
 )
-if [ "${1:-}" = nfs ]; then
-  package_of=(
-    [qemu-system-x86_64]=qemu-system-x86
-    [busybox]=busybox-static
-    [cpio]=cpio
-    [modprobe]=kmod
-    [exportfs]=nfs-kernel-server
-    [mount.nfs]=nfs-common
-    [rpcbind]=rpcbind
-    [ip]=iproute2
-  )
-fi
-
 missing=()
 PATH=$PATH:/usr/sbin # sshd; not on the PATH of every user
 for command in "${!package_of[@]}"; do

@@ -1,23 +1,28 @@
 """Keeps a second run out of an output folder, and out of a log folder beside it."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable
 
+import tensorflow.compat.v1 as tf
+
 from cifar10.errors import TrainingError, UserError
+from cifar10.host import lock_file
 from cifar10.host.console import say
-from cifar10.host.lock_file import STALE_SECS, LockFile, LockHeld
+from cifar10.host.files import write_text
 
 TRAINING, EVALUATOR = "training", "evaluator"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
 def hold(
     output_dir: str, log_dir: str, role: str, check: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
-    """Holds both folders for this process; only local paths and NFS can be locked, not `gs://`.
+    """Holds both folders for this process.
 
     The log folder has metrics.jsonl and event files, which hold the rows of one run.
 
@@ -39,17 +44,15 @@ def hold(
         flags[log_dir] = "--log-dir"
     with contextlib.ExitStack() as stack:
         held = [
-            (folder, stack.enter_context(_locked(folder, flag, role, check)))
+            (folder, stack.enter_context(_held(folder, flag, role, check)))
             for folder, flag in flags.items()
-            if "://" not in folder
         ]
 
         def check_owner() -> None:
-            for folder, lock in held:
-                if not lock.is_ours():
+            for folder, is_ours in held:
+                if not is_ours():
                     raise TrainingError(
-                        f"another process has taken {folder} over, since this one did not run for "
-                        f"{STALE_SECS:g} s"
+                        f"another process has taken {folder} over, or .{role}.lock was removed"
                     )
 
         yield check_owner
@@ -63,14 +66,43 @@ def _are_same(one: str, other: str) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(folder: str, flag: str, role: str, check: Callable[[], None]) -> Iterator[LockFile]:
-    """Holds the lock of one folder, which the user chose by `flag`."""
+def _held(
+    folder: str, flag: str, role: str, check: Callable[[], None]
+) -> Iterator[Callable[[], bool]]:
+    """Holds a folder that the user chose by `flag`; yields what tells whether it is still ours."""
+    path = str(tf.io.gfile.join(folder, f".{role}.lock"))
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(LockFile(Path(folder, f".{role}.lock"), say, check))
-        except LockHeld as holder:
+            if "://" in folder:
+                raise OSError(errno.ENOSYS, "object stores have no locks")
+            is_ours = stack.enter_context(lock_file.hold(Path(path), say, check))
+        except lock_file.LockHeld as holder:
             raise UserError(
                 f"{folder} is used by another {role}: {holder}; wait until it has ended, or "
                 f"name another {flag}"
             ) from None
-        yield lock
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            is_ours = stack.enter_context(_named(path, folder))
+        yield is_ours
+
+
+@contextlib.contextmanager
+def _named(path: str, folder: str) -> Iterator[Callable[[], bool]]:
+    """Puts this process's name into a file, where there are no locks: the newest name counts."""
+    own, before = lock_file.this_process(), _read(path)
+    if before:
+        say(f"note: {folder} was used by {before}; if that still runs, its next save ends it")
+    write_text(path, own)
+    try:
+        yield lambda: _read(path) == own
+    finally:
+        if _read(path) == own:
+            tf.io.gfile.remove(path)
+
+
+def _read(path: str) -> str:
+    with contextlib.suppress(tf.errors.NotFoundError), tf.io.gfile.GFile(path, "rb") as file:
+        return " ".join(file.read(300).decode("utf-8", "replace").split())
+    return ""

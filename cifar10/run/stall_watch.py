@@ -124,7 +124,7 @@ class StallWatch:
                 faulthandler.dump_traceback(all_threads=True)
             return (
                 f"training failed: {what} (--stall-timeout); above is the stack of each thread; "
-                "start this task again, which continues from its last checkpoint"
+                "start this task again"
             )
 
         end_process(words, 1)

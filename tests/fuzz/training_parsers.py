@@ -1,15 +1,12 @@
-"""The parsers of the training program that need no TensorFlow: flags, clusters, lock files."""
+"""The parsers of the training program that need no TensorFlow: flags and clusters."""
 
-import contextlib
 import json
 from pathlib import Path
-from unittest import mock
 
 from cifar10.cluster.resolve import resolve
 from cifar10.config import flags
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError
-from cifar10.host import lock_file
 from cifar10.host.console import one_line
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
@@ -85,27 +82,6 @@ def _hosts(data: bytes, _: Path) -> None:
     resolve(TrainConfig(worker_hosts=text, ps_hosts="p:1", job_name="worker", task_index=0), {})
 
 
-def _locks() -> list[bytes]:
-    owner = {
-        "token": "0123", "host": "node0", "pid": 1, "started": "2026-01-31 09:00:00+00:00",
-        "machine": lock_file._machine(), "start_ticks": 5,
-    }  # fmt: skip
-    return [json.dumps(owner).encode(), json.dumps({**owner, "machine": "other"}).encode()]
-
-
-def _lock(data: bytes, folder: Path) -> None:
-    path = folder / ".training.lock"
-    path.write_bytes(data)
-    times = {"STALE_SECS": 0.0, "_POLL_SECS": 0.0, "_ENDING_SECS": 0.0, "_RENEW_SECS": 60.0}
-    with contextlib.ExitStack() as stack:
-        for name, secs in times.items():
-            stack.enter_context(mock.patch.object(lock_file, name, secs))
-        lock = lock_file.LockFile(path)
-        with lock:
-            assert lock.is_ours()
-    assert list(folder.iterdir()) == []
-
-
 PARSERS = [
     Parser("flags", lambda: FLAGS, _parse_flags, (ConfigError,), mutate.of_words),
     Parser(
@@ -130,5 +106,4 @@ PARSERS = [
         mutate.of_json,
     ),
     Parser("hosts", lambda: [b"a:1,b:2", b"[::1]:2222"], _hosts, (ConfigError,), mutate.of_text),
-    Parser("lock-file", _locks, _lock, (lock_file.LockHeld,), mutate.of_json),
 ]

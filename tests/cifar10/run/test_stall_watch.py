@@ -82,7 +82,7 @@ def test_a_phase_that_does_not_end_is_named(ends, capfd, phase, limit, words) ->
     assert ends.codes == [1]
     assert ends.words == [
         f"training failed: no progress in {words} for {limit} s (--stall-timeout); above is the "
-        "stack of each thread; start this task again, which continues from its last checkpoint"
+        "stack of each thread; start this task again"
     ]
     assert "test_a_phase_that_does_not_end_is_named" in capfd.readouterr().err
 
@@ -259,5 +259,5 @@ def test_a_process_that_hangs_prints_its_stacks_and_ends_with_exit_code_1() -> N
     assert "in hangs_for_ever" in ended.stderr
     assert ended.stderr.splitlines()[-1] == (
         "training failed: no progress in an evaluation for 0.5 s (--stall-timeout); above is the "
-        "stack of each thread; start this task again, which continues from its last checkpoint"
+        "stack of each thread; start this task again"
     )
