@@ -21,7 +21,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
 from cifar10.host import garbage
 from cifar10.host.console import one_line, say
-from cifar10.host.signals import StopRequest
+from cifar10.host.signals import STAY_SECS, StopRequest
 from cifar10.run import seeds
 from cifar10.tf_internals import native_log
 from cifar10_program.streams import complain, open_streams
@@ -69,7 +69,8 @@ def _main(argv: Sequence[str], started: float) -> int:
 
 
 def _run_once(config: TrainConfig, started: float) -> int:
-    stop = StopRequest()
+    # Only training has something to save.
+    stop = StopRequest(None if config.mode == "train_and_evaluate" else STAY_SECS)
     stop.install()
     cluster = _find_cluster(config)
     for note in resolve.notes(config, cluster):

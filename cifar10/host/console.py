@@ -6,9 +6,12 @@ from cifar10_program.streams import discard
 
 
 def say(text: str) -> None:
-    """Prints a line and flushes it; once a pipe's reader has ended (`| head`), discards output."""
+    """Prints lines and flushes them; once a pipe's reader has ended (`| head`), discards output.
+
+    Characters that terminals obey, such as those of names from files, become spaces.
+    """
     try:
-        print(text, flush=True)
+        print("\n".join(map(one_line, text.split("\n"))), flush=True)
     except BrokenPipeError:
         discard(sys.stdout)
 

@@ -1,7 +1,7 @@
-"""Reads and writes small files by tf.io.gfile; a file is replaced by renaming.
+"""Reads and writes small files; a file is replaced by renaming.
 
 On local file systems and NFS, a file reaches the disk before its new name does. So a machine that
-loses power keeps the old file or the new one, never an empty one.
+loses power keeps the old file or the new one, never an empty one. No link is followed in writing.
 """
 
 import contextlib
@@ -9,7 +9,10 @@ import errno
 import json
 import math
 import os
+import pwd
+import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -22,6 +25,7 @@ _REFUSALS = (
     tf.errors.UnauthenticatedError,
     tf.errors.FailedPreconditionError,  # It is a folder, or a part of its path is a file.
 )
+PART = r".+\.[0-9a-f]{8}\.part"  # the names of files that are being written
 _STALE, _STALE_ATTEMPTS = os.strerror(errno.ESTALE), 5
 
 
@@ -36,16 +40,55 @@ def require_writable(folder: str, name: str, way_out: str = "") -> None:
     Raises:
       ConfigError: the folder cannot be made or written to.
     """
-    probe = tf.io.gfile.join(folder, ".write-probe")
     try:
+        if "://" not in folder:
+            _refuse_dangling_link(folder, name)
         tf.io.gfile.makedirs(folder)
-        with tf.io.gfile.GFile(probe, "w") as file:
-            file.write("")
-        with contextlib.suppress(tf.errors.NotFoundError):  # Another process has removed it.
-            tf.io.gfile.remove(probe)
-    except tf.errors.OpError as error:
+        probe = _write_beside(tf.io.gfile.join(folder, ".write-probe"), b"")
+        with contextlib.suppress(FileNotFoundError, tf.errors.NotFoundError):
+            tf.io.gfile.remove(probe)  # Unless another process has done so.
+    except (OSError, tf.errors.OpError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error.message
         end = f"; {way_out}" if way_out else ""
-        raise ConfigError(f"{name} {folder} cannot be written to: {error.message}{end}") from error
+        raise ConfigError(
+            f"{name} {folder} cannot be written to: {reason}{whose(folder)}{end}"
+        ) from error
+
+
+def whose(path: str) -> str:
+    """Returns `; DIR belongs to ann, and this process is ben`; empty if nobody knows.
+
+    Args:
+      path: path of a file or folder that may not exist; its nearest folder counts.
+    """
+    places = () if "://" in path else (Path(path).absolute(), *Path(path).absolute().parents)
+    for place in places:
+        with contextlib.suppress(OSError):
+            if place.is_dir():
+                owner, own = place.stat().st_uid, os.geteuid()
+                return f"; {place} belongs to {_user(owner)}, and this process is {_user(own)}"
+    return ""
+
+
+def real(folder: str) -> str:
+    """Returns the folder's one path; that of a folder with a scheme, such as `gs://`, as it is."""
+    return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _refuse_dangling_link(folder: str, name: str) -> None:
+    for place in (Path(folder), *Path(folder).parents):
+        if place.is_symlink() and not place.exists():
+            raise ConfigError(
+                f"{name} {folder} cannot be used: {place} is a link to {os.readlink(place)}, which "
+                "does not exist; make that folder, or name another one"
+            )
 
 
 def write_text(path: str, text: str) -> None:
@@ -54,12 +97,43 @@ def write_text(path: str, text: str) -> None:
     Bytes of names that are not UTF-8, which Python keeps as lone surrogates, are written as
     escapes.
     """
-    part = f"{path}.part"
-    with tf.io.gfile.GFile(part, "wb") as file:
-        file.write(text.encode("utf-8", "backslashreplace"))
-    sync(part)
-    tf.io.gfile.rename(part, path, overwrite=True)
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        _replace(path, data)
+    except (FileNotFoundError, tf.errors.NotFoundError):
+        # A process that starts removes unfinished files, and may have taken this one for left.
+        _replace(path, data)
+
+
+def _replace(path: str, data: bytes) -> None:
+    part = _write_beside(path, data)
+    try:
+        tf.io.gfile.rename(part, path, overwrite=True)
+    except BaseException:
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            tf.io.gfile.remove(part)
+        raise
     sync(os.path.dirname(path) or ".")
+
+
+def _write_beside(path: str, data: bytes) -> str:
+    """Writes a new file beside `path`, and to the disk; returns its path, which `PART` matches."""
+    part = f"{path}.{secrets.token_hex(4)}.part"
+    if "://" in path:
+        with tf.io.gfile.GFile(part, "wb") as file:
+            file.write(data)
+        return part
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+    return part
 
 
 def sync(path: str) -> None:

@@ -9,6 +9,7 @@ import time
 from typing import Callable, Optional
 
 from cifar10.errors import Stopped
+from cifar10.host.process_end import end_process
 
 # Platforms wait at least 10 s, as `docker stop` does, before they kill a process.
 STAY_SECS = 8.0
@@ -26,9 +27,14 @@ class StopRequest:
 
     A thread records the signal: Python runs handlers in the main thread only, which does not return
     from TensorFlow while it waits there for another task's gradients.
+
+    Args:
+      most_secs: the process ends so many seconds after a signal, whatever it does; None: it has as
+        much time as it needs, for example to save.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_secs: Optional[float] = None) -> None:
+        self._most_secs = most_secs
         self._signum: Optional[int] = None
         self._since = 0.0
 
@@ -78,9 +84,18 @@ class StopRequest:
         if self._signum is None:
             self._since = time.monotonic()
             self._signum = signum
+            if self._most_secs is not None:
+                timer = threading.Timer(self._most_secs, self._end)
+                timer.daemon = True
+                timer.start()
         elif self.secs > _SAME_SECS:
             # End immediately: the next run can continue even if a save is interrupted here.
             os._exit(128 + signum)
+
+    def _end(self) -> None:
+        assert self._signum is not None
+        stopped = Stopped(self._signum)
+        end_process(lambda: str(stopped), 128 + stopped.signum)
 
 
 class Stay:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import posixpath
 import re
 from collections.abc import Sequence
 from typing import Callable, Optional, TypeVar
@@ -17,7 +18,7 @@ from cifar10.host.files import read_json, sync, write_json, write_text
 BEST_DIR = "best"
 _BEST_NAME = "best.json"
 _Read = TypeVar("_Read")
-_STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
+STATE = "checkpoint"  # TensorFlow's file with the name of the latest checkpoint.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,20 +36,36 @@ def latest(output_dir: str) -> Optional[str]:
     Raises:
       UnreadableError: that file cannot be read.
     """
+    if name_elsewhere(output_dir):
+        return None
     try:
         found = tf.train.latest_checkpoint(output_dir)
     except ValueError:  # Its file is empty or not UTF-8; TensorFlow catches other damage.
         return None
     if found is None:
-        files.require_readable(tf.io.gfile.join(output_dir, _STATE))
+        files.require_readable(tf.io.gfile.join(output_dir, STATE))
     return found
+
+
+def name_elsewhere(output_dir: str) -> Optional[str]:
+    """Returns a checkpoint that the file of the names has and that is in another folder, if any.
+
+    TensorFlow would continue from such a checkpoint, and remove it when it has newer ones.
+    """
+    try:
+        state = tf.train.get_checkpoint_state(output_dir)
+    except ValueError:
+        return None
+    names = (state.model_checkpoint_path, *state.all_model_checkpoint_paths) if state else ()
+    own = files.real(output_dir)
+    return next((name for name in names if files.real(posixpath.dirname(name)) != own), None)
 
 
 def write_names(output_dir: str, names: Sequence[str]) -> None:
     """Replaces the file that names the checkpoints in the folder; the last one is the latest."""
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    write_text(tf.io.gfile.join(output_dir, _STATE), "\n".join(lines) + "\n")
+    write_text(tf.io.gfile.join(output_dir, STATE), "\n".join(lines) + "\n")
 
 
 def has_any(output_dir: str) -> bool:
@@ -248,6 +265,9 @@ def find(config: TrainConfig) -> str:
     kept = best(output_dir)
     found = kept.path if kept else latest(output_dir)
     if found is None:
+        elsewhere = name_elsewhere(output_dir)
+        if elsewhere:
+            raise DamagedError(tf.io.gfile.join(output_dir, STATE), f"it names {elsewhere!r}")
         raise UserError(
             f"no checkpoint in {output_dir}; train first, or name another folder by --output-dir"
         )

@@ -5,7 +5,9 @@ or equivalent settings. Evaluation, prediction and export read them from the fil
 does not have to repeat them.
 """
 
+import contextlib
 import dataclasses
+import itertools
 import posixpath
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +16,7 @@ from typing import Any, Optional
 import tensorflow.compat.v1 as tf
 
 from cifar10 import models
+from cifar10.config.checks import check_value
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError
 from cifar10.host import files
@@ -194,8 +197,11 @@ def _read(path: str) -> dict[str, Any]:
     """
     note = read_json(path)
     settings = note.get("settings") if isinstance(note, dict) else None
-    if not isinstance(settings, dict) or not all(map(_is_setting, settings, settings.values())):
+    if not isinstance(settings, dict):
         raise DamagedError(path, "it has no settings")
+    wrong = [name for name, value in settings.items() if not _is_setting(name, value)]
+    if wrong:
+        raise DamagedError(path, f"{wrong[0]!r} is no setting of a network, or has no such value")
     names = note.get("class_names")
     if not isinstance(names, list) or list(map(type, names)) != [str] * NUM_CLASSES:
         raise DamagedError(path, "it has no class names")
@@ -219,14 +225,19 @@ def _are_records(value: Any) -> bool:
 
 
 def _is_setting(name: str, value: Any) -> bool:
-    """Returns whether there is a setting of that name that takes a value of that type."""
-    if name not in {field.name for field in dataclasses.fields(TrainConfig)}:
+    """Returns whether a network has a setting of that name that takes such a value."""
+    shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
+    if name not in {*_SETTINGS, *itertools.chain(*shapes)}:
         return False
     kind = typing.get_type_hints(TrainConfig)[name]
     kinds = typing.get_args(kind) or (kind,)
-    if isinstance(value, str):
-        return str in kinds and value.isprintable()
-    return isinstance(value, kinds) or (float in kinds and isinstance(value, int))
+    if type(value) not in kinds and not (type(value) is int and float in kinds):
+        return False
+    field = next(one for one in dataclasses.fields(TrainConfig) if one.name == name)
+    with contextlib.suppress(ConfigError):
+        check_value(field, value, name)
+        return True
+    return False
 
 
 def _note_of_checkpoint(config: TrainConfig) -> Optional[str]:

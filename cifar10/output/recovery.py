@@ -20,8 +20,8 @@ _STEP = re.compile(r"model\.ckpt-(\d+)\.(index|data-\d+-of-\d+)")
 def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optional[str]:
     """Returns the newest sound checkpoint, and makes it the one that TensorFlow restores.
 
-    That is the latest one, unless it is damaged or TensorFlow's file does not name one; then it is
-    the sound one with the highest step, in the output folder or in best/.
+    That is the latest one, unless it is damaged or TensorFlow's file names none or one of another
+    folder; then it is the sound one with the highest step, in the output folder or in best/.
 
     Args:
       output_dir: path of the output folder.
@@ -34,6 +34,11 @@ def checkpoint_to_continue(output_dir: str, say: Callable[[str], None]) -> Optio
       UserError: the folder has checkpoints, but none is sound.
       UnreadableError: a file of a checkpoint cannot be read.
     """
+    elsewhere = checkpoints.name_elsewhere(output_dir)
+    if elsewhere:
+        path = tf.io.gfile.join(output_dir, checkpoints.STATE)
+        moved = set_aside(path, "damaged")
+        say(f"{path} is damaged (it names {elsewhere!r}); it is now {moved}")
     latest = checkpoints.latest(output_dir)
     fault = latest and fault_of(latest)
     if latest and not fault:

@@ -17,12 +17,12 @@ from cifar10.cluster.liveness import LivenessMonitor
 from cifar10.cluster.spec import MASTER, Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError, TrainingError, UserError
+from cifar10.host import folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
 from cifar10.output import (
     checkpoints,
-    folder_lock,
     model_settings,
     recovery,
     run_owner,

@@ -16,15 +16,17 @@ from cifar10.host.signals import Stay, StopRequest
 from cifar10.input import pipeline
 from cifar10.input.records import RecordSet
 from cifar10.output import model_settings
+from cifar10.output.checkpoints import BEST_DIR
 from cifar10.run.cluster_session import ClusterSession
 from cifar10.run.goals import Ending
-from cifar10.schema import CLASS_NAMES, EVAL, TRAIN
+from cifar10.schema import CLASS_NAMES, EVAL, TRAIN, VALIDATION
 from cifar10.step.devices import DevicePlan, plan_devices, use_devices
 from cifar10.step.model_fn import model_fn
 from cifar10.step.params import ModelParams
 from cifar10.tf_internals.evaluation_folder import log_evaluations
 from cifar10.tf_internals.kept_evaluation import KeptEvaluation
 
+EXPORT_DIR = "export"
 MOST_CHECKPOINTS = 500  # of a run without --checkpoint-steps
 
 
@@ -261,10 +263,14 @@ def checkpoint_steps(config: TrainConfig, params: ModelParams) -> int:
 
 
 def open_output(config: TrainConfig) -> None:
-    """Makes the output and log folders.
+    """Makes the output and log folders, and tries to write to each that a run needs.
 
     Raises:
-      ConfigError: they cannot be made or written to.
+      ConfigError: one cannot be made or written to.
     """
     require_writable(config.output_place, "--output-dir")
     require_writable(config.log_place, "--log-dir")
+    inner = [tf.io.gfile.join(config.output_place, name) for name in (BEST_DIR, EXPORT_DIR)]
+    for folder in (*inner, *map(config.log_folder, (TRAIN, VALIDATION, EVAL))):
+        if tf.io.gfile.exists(folder):
+            require_writable(folder, "the folder")

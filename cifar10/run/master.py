@@ -11,7 +11,7 @@ from cifar10 import models
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import Stopped
-from cifar10.host import activity
+from cifar10.host import activity, folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input import pipeline
@@ -19,7 +19,6 @@ from cifar10.input.records import RecordSet, open_records
 from cifar10.input.sample import sample_images
 from cifar10.output import (
     checkpoints,
-    folder_lock,
     metrics,
     recovery,
     report,
@@ -95,7 +94,7 @@ def _train_and_evaluate(
     check_owner: Callable[[], None],
 ) -> None:
     """Does the work of `train_and_evaluate` in folders that this process has locked."""
-    remove_unfinished(config.output_place)
+    remove_unfinished(config.output_place, config.log_place)
     checkpoint = recovery.checkpoint_to_continue(config.output_place, say)
     done = checkpoints.read_done(checkpoint)
     if cluster:

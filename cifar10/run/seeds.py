@@ -196,6 +196,7 @@ def _compare(config: TrainConfig, runs: dict[int, TrainConfig]) -> None:
     if not config.verbose:
         native_log.silence()
     from cifar10.host.files import read_json, write_json  # They load TensorFlow.
+    from cifar10.run.tf_errors import clear_errors
 
     rows = []
     for seed, one in runs.items():
@@ -205,7 +206,8 @@ def _compare(config: TrainConfig, runs: dict[int, TrainConfig]) -> None:
         rows.append({**place, **figures})
     mean, deviation = statistics_of(rows)
     path = posixpath.join(config.output_place, FILE_NAME)
-    write_json(path, {"runs": rows, "mean": mean, "standard_deviation": deviation})
+    with clear_errors(config):
+        write_json(path, {"runs": rows, "mean": mean, "standard_deviation": deviation})
     say(f"{table(rows, mean, deviation)}\nseeds: {path}")
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -9,10 +10,12 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError, TrainingError, UserError
+from cifar10.host.files import whose
 from cifar10.input.pipeline import BAD_RECORD, REPLACED
 from cifar10.tf_internals import error_messages
 
 _DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
 
 
 @contextlib.contextmanager
@@ -21,16 +24,18 @@ def clear_errors(config: TrainConfig) -> Iterator[None]:
 
     Raises:
       DataError: a record is damaged or does not follow the schema, or the records were replaced.
-      UserError: disk space or memory is exhausted, a disk is read-only, or a checkpoint is damaged
-        or of another model.
+      UserError: disk space or memory is exhausted, a disk is read-only, a file may not be read or
+        written, or a checkpoint is damaged or of another model.
       TrainingError: the master does not begin a session.
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in _DISK_FAILS:
-            raise
-        raise _disk_error(str(error)) from error
+        if error.errno in _DISK_FAILS:
+            raise _disk_error(str(error)) from error
+        if error.errno in _FORBIDDEN and error.filename:
+            raise _forbidden(str(error), os.fspath(error.filename)) from error
+        raise
     except tf.errors.OpError as error:
         if error_messages.is_session_timeout(error.message):
             raise TrainingError(
@@ -50,13 +55,16 @@ def _explain(config: TrainConfig, error: Any) -> Optional[UserError]:
         return _checkpoint_error(config, message)
     if isinstance(error, tf.errors.DataLossError):
         return _data_error(config, "a file is damaged")
+    if error_messages.is_disk_failure(message):
+        return _disk_error(error_messages.reason(message))
+    forbidden = error_messages.forbidden_file(message)
+    if forbidden:
+        return _forbidden(error_messages.reason(message), forbidden)
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(
-            f"out of space or memory: {error_messages.reason(message)}; free some, or use a "
-            "smaller --train-batch-size"
+            f"out of memory: {error_messages.reason(message)}; free some, or use a smaller "
+            "--train-batch-size"
         )
-    if error_messages.is_read_only_disk(message):
-        return _disk_error(error_messages.reason(message))
     if _were_replaced(error, config.data_place):
         return DataError(
             f"the records in {config.data_place} were replaced while they were read; when "
@@ -82,6 +90,13 @@ def _were_replaced(error: Any, data_place: str) -> bool:
 def _disk_error(reason: str) -> UserError:
     return UserError(
         f"cannot write: {reason}; free or repair the disk, then run the same command to continue"
+    )
+
+
+def _forbidden(reason: str, path: str) -> UserError:
+    return UserError(
+        f"no access: {reason}{whose(path)}; let this user read and write there, then run the same "
+        "command to continue"
     )
 
 

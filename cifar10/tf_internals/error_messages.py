@@ -7,6 +7,8 @@ damaged record, a checkpoint of another model and a mistake in the graph; beside
 public API gives only the op.
 """
 
+import errno
+import os
 import re
 from typing import Optional
 
@@ -14,6 +16,8 @@ _NOT_AN_EXAMPLE = re.compile(r"Could not parse example|Feature: \w+ \(data type|
 _RESTORE_FAILED = re.compile(r"RestoreV2|Restoring from checkpoint failed")
 _MISSING_VARIABLE = re.compile(r"Key \S+ not found in checkpoint")
 _OTHER_NUMBER = re.compile(r"dataset was expected to contain \d+ elements but contained")
+_DISK_FAILS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_FORBIDDEN = re.compile(r"(?:.*: )?(.+); (?:Permission denied|Operation not permitted)")
 _NO_SESSION = "Session was not ready after waiting"
 _FROM_SERVER = re.compile(r"From /job:\S+:")
 _AFTER_NODE = re.compile(r"^Node: .*\n(.+)$", re.MULTILINE)
@@ -40,9 +44,15 @@ def is_session_timeout(message: str) -> bool:
     return _NO_SESSION in message
 
 
-def is_read_only_disk(message: str) -> bool:
-    """Returns whether a file could not be written because its file system is read-only."""
-    return "Read-only file system" in message
+def is_disk_failure(message: str) -> bool:
+    """Returns whether a file system is full or read-only."""
+    return any(os.strerror(one) in message for one in _DISK_FAILS)
+
+
+def forbidden_file(message: str) -> Optional[str]:
+    """Returns the file that this user may not write, or read; None if the message names none."""
+    found = _FORBIDDEN.search(reason(message))
+    return found[1] if found else None
 
 
 def failed_assertion(message: str, start: str) -> Optional[str]:

@@ -77,7 +77,8 @@ def describe(probabilities: Any, class_names: Sequence[str]) -> str:
     """Formats probabilities, float [10], as `cat 93.1 %, dog 4.0 %, deer 1.1 %`."""
     order = sorted(range(len(class_names)), key=lambda index: -probabilities[index])
     return ", ".join(
-        f"{class_names[index]} {100 * probabilities[index]:.1f} %" for index in order[:_SHOWN]
+        f"{one_line(class_names[index])} {100 * probabilities[index]:.1f} %"
+        for index in order[:_SHOWN]
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.config.train_config import TrainConfig
-from cifar10.host.console import say
+from cifar10.host.console import one_line, say
 from cifar10.host.files import require_writable
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import open_records
@@ -160,7 +160,7 @@ def evaluate(config: TrainConfig, stop: StopRequest) -> None:
     say(f"{job.config.model_title}, {result.checkpoint}, {job.plan.summary}")
     for name, right, total in zip(job.class_names, correct, result.confusion_matrix.sum(axis=1)):
         share = f"{right / total:.4f}" if total else "no images"
-        say(f"  {name:<10}  {share}")
+        say(f"  {one_line(name):<10}  {share}")
     say(
         f"eval accuracy {result.accuracy:.4f}, loss {result.loss:.4f} on {result.count:,} images "
         f"at step {result.step:,}{describe_augmented(result)}"

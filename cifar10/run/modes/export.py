@@ -15,12 +15,11 @@ from cifar10.host.console import say
 from cifar10.host.files import require_writable, sync, sync_tree
 from cifar10.input.decode import decode_batch
 from cifar10.output import checkpoints, model_settings
-from cifar10.run.job import Job, start_job
+from cifar10.run.job import EXPORT_DIR, Job, start_job
 from cifar10.run.tf_errors import clear_errors
 from cifar10.schema import CHANNELS, HEIGHT, WIDTH
 from cifar10.step.model_fn import model_fn
 
-EXPORT_DIR = "export"
 _PART = ".part"  # how the names of unfinished exports' folders begin
 # An export takes seconds: the folder of one that has changed nothing for so long was left behind.
 _LEFT_SECS = 3600.0

@@ -1,5 +1,6 @@
 """Predicts the classes of image files."""
 
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -107,11 +108,13 @@ def read_image(path: str, resize: str) -> image_file.Decoded:
       resize: how an image of another size is brought to 32x32, a value of `schema.RESIZES`.
 
     Raises:
-      UserError: the file cannot be read, is larger than 64 MiB, is no image that can be used, or
-        there is too little memory to decode it.
+      UserError: the file cannot be read, is no regular one, is larger than 64 MiB, is no image that
+        can be used, or there is too little memory to decode it.
     """
     if not is_utf8(path):
         raise UserError(f"{path} cannot be read: its name is no UTF-8; rename it")
+    if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{path} is no regular file; only those are read, no pipes and no devices")
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             data = bytes(file.read(_MOST_BYTES + 1))

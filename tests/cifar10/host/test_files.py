@@ -113,10 +113,58 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path, way_out, end):
         with pytest.raises(ConfigError) as refusal:
             require_writable(folder, "the folder", way_out)
         assert str(refusal.value).startswith(f"the folder {folder} cannot be written to: ")
-        assert str(refusal.value).endswith(f"a directory{end}")
+        assert f"a directory; {tmp_path} belongs to " in str(refusal.value)
+        assert str(refusal.value).endswith(end)
 
 
-def test_a_file_cut_off_leaves_the_old_one_and_a_part(tmp_path, monkeypatch):
+def test_a_folder_of_another_user_is_refused_with_its_owner():
+    with open_folder() as folder, unprivileged(), pytest.raises(ConfigError) as refusal:
+        require_writable(str(folder), "the folder")
+    assert str(refusal.value) == (
+        f"the folder {folder} cannot be written to: Permission denied; {folder} belongs to root, "
+        "and this process is nobody"
+    )
+
+
+def test_a_link_that_leads_nowhere_is_called_one(tmp_path):
+    link = tmp_path / "output"
+    link.symlink_to("gone")
+    for folder in (link, link / "below"):
+        with pytest.raises(ConfigError) as refusal:
+            require_writable(str(folder), "--output-dir")
+        assert str(refusal.value) == (
+            f"--output-dir {folder} cannot be used: {link} is a link to gone, which does not "
+            "exist; make that folder, or name another one"
+        )
+
+
+def test_no_link_is_followed_in_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0123abcd")
+    (tmp_path / "precious").write_text("all")
+    for name in ("model.json", ".write-probe"):
+        (tmp_path / f"{name}.0123abcd.part").symlink_to(tmp_path / "precious")
+    with pytest.raises(FileExistsError):
+        write_text(str(tmp_path / "model.json"), "{}")
+    with pytest.raises(ConfigError, match="File exists"):
+        require_writable(str(tmp_path), "the folder")
+    assert (tmp_path / "precious").read_text() == "all"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_file_that_a_starting_process_took_for_left_is_written_again(tmp_path, monkeypatch):
+    rename = tf.io.gfile.rename
+
+    def rename_removed(part: str, path: str, **options: bool) -> None:
+        monkeypatch.undo()
+        os.unlink(part)
+        rename(part, path, **options)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", rename_removed)
+    write_text(str(tmp_path / "evaluator.json"), "{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["evaluator.json"]
+
+
+def test_a_file_cut_off_leaves_the_old_one_alone(tmp_path, monkeypatch):
     path = tmp_path / "report.html"
     write_text(str(path), "old")
 
@@ -127,6 +175,7 @@ def test_a_file_cut_off_leaves_the_old_one_and_a_part(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="cut off"):
         write_text(str(path), "new")
     assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_nothing_else_is_left_behind(tmp_path):
@@ -169,7 +218,7 @@ def test_whatever_fails_the_file_is_the_old_or_the_new_one(tmp_path):
         failed += 1
         assert read_json(path) in ("old", "new")
         write_json(path, "old")
-    assert failed >= 4  # open, sync, rename, sync the folder
+    assert failed >= 3  # sync, rename, sync the folder
     assert read_json(path) == "new"
 
 

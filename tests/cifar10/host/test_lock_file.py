@@ -129,15 +129,6 @@ def test_a_signal_ends_the_wait(path, holder):
         pass
 
 
-def test_a_link_is_not_followed(path, tmp_path):
-    target = tmp_path / "precious"
-    target.write_text("all")
-    path.symlink_to(target)
-    with pytest.raises(OSError, match="symbolic links"), hold(path, pytest.fail, nothing):
-        pass
-    assert target.read_text() == "all"
-
-
 def test_processes_that_compete_never_hold_the_lock_together(path, tmp_path):
     """Every process adds 40 to a number that only the lock protects, and one is killed each time
     that it holds the lock."""

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -122,6 +123,20 @@ def test_a_second_signal_ends_the_process_unless_it_comes_with_the_first(monkeyp
     now += 0.2
     send(stop)
     assert codes == [143]
+
+
+def test_a_process_with_nothing_to_save_ends_after_a_signal_whatever_it_does(monkeypatch, capsys):
+    ended, codes = threading.Event(), []
+
+    def end(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    monkeypatch.setattr(os, "_exit", end)
+    send(StopRequest(0.01))
+    assert ended.wait(WAIT_SECS)
+    assert codes == [143]
+    assert capsys.readouterr().err == "stopped by signal 15; run the same command to continue\n"
 
 
 def test_a_task_stays_until_the_master_has_gone():

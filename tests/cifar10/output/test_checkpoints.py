@@ -283,6 +283,12 @@ def test_a_folder_without_checkpoint_is_refused(tmp_path):
     )
 
 
+def test_a_checkpoint_of_another_folder_is_not_found(tmp_path):
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "../v/model.ckpt-10"\n')
+    with pytest.raises(UserError, match=r"/checkpoint is damaged \(it names '.*/\.\./v/model"):
+        checkpoints.find(TrainConfig(output_dir=str(tmp_path)))
+
+
 def test_a_checkpoint_that_does_not_exist_is_refused(saved):
     path = f"{saved[20]}.index"
     with pytest.raises(UserError, match="does not exist; name it without the ending, for example"):

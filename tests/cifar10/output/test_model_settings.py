@@ -1,5 +1,6 @@
 """An output folder knows its model: training continues it or refuses, the other modes take it."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -182,6 +183,18 @@ def test_another_model_does_not_train_beside_an_old_best_checkpoint(trained):
 def test_a_damaged_note_is_one_clear_line(trained):
     (trained / "model.json").write_text("{")
     with pytest.raises(UserError, match="model.json is damaged"):
+        model_settings.apply(config(trained, mode="evaluate"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_intra_threads", 2), ("output_dir", "/"), ("lookahead_steps", -1), ("num_layers", "8")],
+)
+def test_a_note_sets_nothing_but_the_network_within_its_bounds(trained, name, value):
+    note = json.loads((trained / "model.json").read_text())
+    note["settings"][name] = value
+    (trained / "model.json").write_text(json.dumps(note))
+    with pytest.raises(UserError, match=rf"damaged \('{name}' is no setting of a network"):
         model_settings.apply(config(trained, mode="evaluate"))
 
 

@@ -103,6 +103,42 @@ def test_without_tensorflows_file_the_newest_checkpoint_is_found(
     )
 
 
+@pytest.mark.parametrize("name", ["../other/model.ckpt-30", "{}/model.ckpt-30", "in/model.ckpt-30"])
+@pytest.mark.parametrize("line", ["model_checkpoint_path", "all_model_checkpoint_paths"])
+def test_a_checkpoint_elsewhere_is_neither_followed_nor_removed(
+    output: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, name: str, line: str
+) -> None:
+    name = name.format(tmp_path_factory.getbasetemp())
+    names = {"model_checkpoint_path": "model.ckpt-10", line: name}
+    names.setdefault("all_model_checkpoint_paths", "model.ckpt-10")
+    text = "".join(f'{key}: "{value}"\n' for key, value in names.items())
+    (output / "checkpoint").write_text(text)
+    assert checkpoints.latest(str(output)) is None
+    found, said = go_on(output)
+    assert found == str(output / "model.ckpt-30")
+    place = name if name.startswith("/") else f"{output}/{name}"
+    assert said == [
+        f"{output}/checkpoint is damaged (it names {place!r}); it is now "
+        f"{output}/checkpoint.damaged",
+        "training continues from the newest sound checkpoint, model.ckpt-30",
+    ]
+    assert (output / "checkpoint.damaged").read_text() == text
+    state = tf.train.get_checkpoint_state(str(output))
+    assert all(path.startswith(f"{output}/model") for path in state.all_model_checkpoint_paths)
+
+
+def test_a_folder_with_nothing_but_the_name_of_another_ones_checkpoint_begins_anew(tmp_path):
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "../v/model.ckpt-10"\n')
+    assert recovery.checkpoint_to_continue(str(tmp_path), lambda line: None) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.damaged"]
+
+
+def test_checkpoints_of_this_folder_may_be_named_by_their_whole_path(output):
+    text = (output / "checkpoint").read_text().replace("model.ckpt", f"{output}/model.ckpt")
+    (output / "checkpoint").write_text(text)
+    assert go_on(output) == (str(output / "model.ckpt-30"), [])
+
+
 def test_a_checkpoint_with_nan_is_not_restored(output):
     save(output, 30, float("nan"))
     found, said = go_on(output)

@@ -9,14 +9,16 @@ from cifar10.output.unfinished import remove_unfinished
 from tests.unprivileged import open_folder, unprivileged
 
 
-def test_half_written_files_of_checkpoints_are_removed(tmp_path: Path) -> None:
-    (tmp_path / "best").mkdir()
+def test_half_written_files_are_removed(tmp_path: Path) -> None:
+    for name in ("best", "logs"):
+        (tmp_path / name).mkdir()
     kept = [
         "checkpoint",
         "model.ckpt-150.data-00000-of-00001",
         "model.ckpt-150.index",
         "model.ckpt-75.index.damaged",
         "notes.tempstate1",
+        "notes.part",
         "best/model.ckpt-150.index",
     ]
     unfinished = [
@@ -24,17 +26,19 @@ def test_half_written_files_of_checkpoints_are_removed(tmp_path: Path) -> None:
         "model.ckpt-150.data-00000-of-00001.tempstate18402367563360792711",
         "model.ckpt-300.index.tempstate7",
         "best/model.ckpt-150.data-00000-of-00001.tempstate18402367563360792711",
+        "best/best.json.0123abcd.part",
+        "logs/.write-probe.0123abcd.part",
     ]
     for name in kept + unfinished:
         (tmp_path / name).touch()
-    remove_unfinished(str(tmp_path))
+    remove_unfinished(str(tmp_path), str(tmp_path / "logs"))
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == set(kept)
 
 
 def test_a_folder_without_checkpoints_stays_as_it_is(tmp_path: Path) -> None:
-    remove_unfinished(str(tmp_path))
-    remove_unfinished(str(tmp_path / "missing"))
+    for folder in (tmp_path, tmp_path / "missing"):
+        remove_unfinished(str(folder), str(folder))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -42,4 +46,4 @@ def test_a_folder_that_may_not_be_listed_is_refused() -> None:
     with open_folder() as folder:
         (folder / "best").mkdir(mode=0)
         with unprivileged(), pytest.raises(UnreadableError, match="/best cannot be read: Perm"):
-            remove_unfinished(str(folder))
+            remove_unfinished(str(folder), str(folder))

@@ -78,24 +78,20 @@ def test_too_little_memory_is_named_with_a_way_out():
     )
     message = message_of(UserError, fail, tf.errors.ResourceExhaustedError(None, None, text))
     assert message == (
-        "out of space or memory: OOM when allocating tensor with shape[8796093022208] and type "
+        "out of memory: OOM when allocating tensor with shape[8796093022208] and type "
         "float; free some, or use a smaller --train-batch-size"
     )
 
 
-def test_a_full_disk_is_named_with_a_way_out():
-    text = "output/model.ckpt-5_temp/part-00000; No space left on device"
-    message = message_of(UserError, fail, tf.errors.ResourceExhaustedError(None, None, text))
-    assert message.startswith(f"out of space or memory: {text}; free some")
-
-
 READ_ONLY = "output/evaluator.json.part; Read-only file system"
+FULL = "logs/metrics.jsonl; No space left on device"
 
 
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
         (tf.errors.PermissionDeniedError(None, None, READ_ONLY), READ_ONLY),
+        (tf.errors.ResourceExhaustedError(None, None, FULL), FULL),
         (
             OSError(30, "Read-only file system", "output"),
             "[Errno 30] Read-only file system: 'output'",
@@ -107,6 +103,25 @@ READ_ONLY = "output/evaluator.json.part; Read-only file system"
 def test_a_disk_that_takes_no_more_is_named_with_a_way_out(error, reason):
     assert message_of(UserError, fail, error) == (
         f"cannot write: {reason}; free or repair the disk, then run the same command to continue"
+    )
+
+
+DENIED = "/usr/model.ckpt-5; Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (tf.errors.PermissionDeniedError(None, None, DENIED), DENIED),
+        (PermissionError(13, "Not yours", "/usr/a"), "[Errno 13] Not yours: '/usr/a'"),
+        (PermissionError(1, "Not permitted", "/usr/a"), "[Errno 1] Not permitted: '/usr/a'"),
+    ],
+)
+def test_a_file_that_may_not_be_written_is_named_with_the_owner_of_its_folder(error, reason):
+    message = message_of(UserError, fail, error)
+    assert message.startswith(f"no access: {reason}; /usr belongs to root, and ")
+    assert message.endswith(
+        "; let this user read and write there, then run the same command to continue"
     )
 
 
@@ -124,7 +139,6 @@ def test_a_master_that_begins_no_session_is_named_with_a_way_out():
     "error",
     [
         tf.errors.InvalidArgumentError(None, None, "shapes differ"),
-        tf.errors.PermissionDeniedError(None, None, "output; Permission denied"),
         ValueError("a bug"),
         OSError(2, "gone"),
     ],

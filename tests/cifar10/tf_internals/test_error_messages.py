@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.tf_internals import error_messages
 from cifar10.tf_internals.saveable import NamedTensors
+from tests.unprivileged import open_folder, unprivileged
 
 
 def message_of(*fetches: Any, feed: Any = None) -> str:
@@ -126,3 +127,19 @@ def test_an_error_without_an_op_gives_its_first_line_as_the_reason():
     with pytest.raises(tf.errors.OpError) as raised:
         tf.io.gfile.GFile("/dev/null/model.ckpt", "wb").write(b"")
     assert error_messages.reason(raised.value.message) == "/dev/null/model.ckpt; Not a directory"
+
+
+def test_a_file_that_may_not_be_written_is_found() -> None:
+    with open_folder() as folder, unprivileged(), pytest.raises(tf.errors.OpError) as raised:
+        tf.io.gfile.GFile(f"{folder}/my file", "wb").write(b"")
+    message = raised.value.message
+    for text in (message, f"Node: 'save'\n{message}", f"Failed to save: {message}"):
+        assert error_messages.forbidden_file(text) == f"{folder}/my file"
+    assert error_messages.forbidden_file("output; No space left on device") is None
+
+
+def test_a_full_disk_is_told_from_little_memory() -> None:
+    with pytest.raises(tf.errors.OpError) as raised, tf.io.gfile.GFile("/dev/full", "wb") as file:
+        file.write(b"text")
+    assert error_messages.is_disk_failure(raised.value.message)
+    assert not error_messages.is_disk_failure("OOM when allocating tensor")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_the_three_likeliest_classes_are_named_in_order():
 
 def test_classes_are_named_as_the_records_name_them():
     names = [f"shape-{index}" for index in range(10)]
+    assert describe(np.eye(10)[9], [*names[:9], "\x1b[31m\nox"]).startswith(" [31m ox 100.0 %")
     assert describe(np.eye(10)[9], names).startswith("shape-9 100.0 %, shape-0 0.0 %, ")
 
 
@@ -222,6 +224,13 @@ def refusal(path: object) -> str:
 def test_a_missing_file_is_refused_by_name(tmp_path):
     path = tmp_path / "cat.png"
     assert refusal(path).startswith(f"{path} cannot be read: {path}; No such file")
+
+
+def test_a_pipe_is_not_read(tmp_path):
+    path = tmp_path / "cat.png"
+    os.mkfifo(path)
+    words = "is no regular file; only those are read, no pipes and no devices"
+    assert refusal(path) == f"{path} {words}"
 
 
 def test_what_is_no_image_is_refused_by_name(tmp_path):

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable
@@ -12,7 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import TrainingError, UserError
 from cifar10.host import lock_file
 from cifar10.host.console import say
-from cifar10.host.files import write_text
+from cifar10.host.files import real, write_text
 
 TRAINING, EVALUATOR = "training", "evaluator"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
@@ -40,7 +39,7 @@ def hold(
       UserError: another process of this role uses one of the folders.
     """
     flags = {output_dir: "--output-dir"}
-    if not _are_same(output_dir, log_dir):
+    if real(log_dir) != real(output_dir):
         flags[log_dir] = "--log-dir"
     with contextlib.ExitStack() as stack:
         held = [
@@ -56,13 +55,6 @@ def hold(
                     )
 
         yield check_owner
-
-
-def _are_same(one: str, other: str) -> bool:
-    """Returns whether two paths name the same folder."""
-    if "://" in one or "://" in other:
-        return one == other
-    return os.path.samefile(one, other)
 
 
 @contextlib.contextmanager
@@ -82,6 +74,8 @@ def _held(
                 f"name another {flag}"
             ) from None
         except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise UserError(f"{path} is a link, which is not followed; remove it") from error
             if error.errno not in _NO_LOCKS:
                 raise
             is_ours = stack.enter_context(_named(path, folder))

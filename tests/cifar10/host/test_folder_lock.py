@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import TrainingError, UserError
-from cifar10.output.folder_lock import EVALUATOR, TRAINING, hold
+from cifar10.host.folder_lock import EVALUATOR, TRAINING, hold
 
 
 def nothing() -> None:
@@ -64,6 +64,15 @@ def test_an_evaluator_and_a_training_share_their_folders(folders: Path) -> None:
         assert sorted(path.name for path in (folders / "logs").iterdir()) == locks
 
 
+def test_a_lock_that_is_a_link_is_refused(folders: Path) -> None:
+    (folders / "precious").write_text("all")
+    (folders / "logs/.training.lock").symlink_to(folders / "precious")
+    with pytest.raises(UserError) as refusal, hold("a", "logs", TRAINING, nothing):
+        pass
+    assert str(refusal.value) == "logs/.training.lock is a link, which is not followed; remove it"
+    assert (folders / "precious").read_text() == "all"
+
+
 @pytest.mark.parametrize("folder", ["a", "logs"])
 def test_a_folder_that_was_taken_over_ends_the_run(folders: Path, folder: str) -> None:
     with hold("a", "logs", TRAINING, nothing) as check_owner:
@@ -80,6 +89,7 @@ def test_in_an_object_store_the_newest_name_counts(
     with hold("ram://a", "ram://a", TRAINING, nothing) as check_first:
         check_first()
         assert capsys.readouterr().out == ""
+        tf.io.gfile.remove("ram://a/.training.lock")
         with tf.io.gfile.GFile("ram://a/.training.lock", "w") as file:
             file.write("process 4 on node7, which started once\n")
         with hold("ram://a", "logs", TRAINING, nothing) as check_second:
