@@ -92,8 +92,11 @@ def _named(path: str, folder: str) -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: _read(path) == own
     finally:
-        if _read(path) == own:
-            tf.io.gfile.remove(path)
+        with contextlib.suppress(
+            tf.errors.OpError
+        ):  # At the end, the store's errors do not matter.
+            if _read(path) == own:
+                tf.io.gfile.remove(path)
 
 
 def _read(path: str) -> str:

@@ -58,7 +58,9 @@ def name_elsewhere(output_dir: str) -> Optional[str]:
         return None
     names = (state.model_checkpoint_path, *state.all_model_checkpoint_paths) if state else ()
     own = files.real(output_dir)
-    return next((name for name in names if files.real(posixpath.dirname(name)) != own), None)
+    return next(
+        (one for one in names if "\0" in one or files.real(posixpath.dirname(one)) != own), None
+    )
 
 
 def write_names(output_dir: str, names: Sequence[str]) -> None:
