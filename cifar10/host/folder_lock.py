@@ -94,7 +94,7 @@ def _named(path: str, folder: str) -> Iterator[Callable[[], bool]]:
     finally:
         with contextlib.suppress(
             tf.errors.OpError
-        ):  # At the end, the store's errors do not matter.
+        ):  # The run has its results.
             if _read(path) == own:
                 tf.io.gfile.remove(path)
 
