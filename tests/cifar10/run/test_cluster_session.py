@@ -140,7 +140,7 @@ def test_an_in_graph_master_needs_everybody_unless_it_saves_or_validates(job, gu
     assert guards.found == [(["ps/0", "ps/1"], None), (["worker/0", "worker/1"], None)]
     assert guards.is_needed()  # the beginning of a session, on all machines
     noted = Activity()
-    session.watch_steps(noted, lambda: "")
+    session.watch_steps(noted)
     needed = {}
     for phase in (activity.START, activity.STEP, activity.SAVING, activity.EVALUATION):
         noted.begin(phase)
@@ -155,7 +155,7 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
     session = job.session("master", replicas_to_aggregate=aggregate, cluster_timeout=20.0)
     with job.answering("ps"):
         session.join(no_check)
-    session.watch_steps(Activity(), lambda: "")
+    session.watch_steps(Activity())
     assert guards.found == [
         (["ps/0", "ps/1"], None),
         (["worker/0", "worker/1"], workers),
@@ -164,7 +164,7 @@ def test_a_synchronous_master_needs_as_many_workers_as_an_update_takes_gradients
 
 def test_a_master_that_saves_or_validates_needs_no_worker(job, guards):
     noted = Activity()
-    job.session("master").watch_steps(noted, lambda: "")
+    job.session("master").watch_steps(noted)
     noted.begin(activity.STEP)
     assert guards.is_needed()
     noted.begin(activity.SAVING)
