@@ -92,9 +92,7 @@ def _named(path: str, folder: str) -> Iterator[Callable[[], bool]]:
     try:
         yield lambda: _read(path) == own
     finally:
-        with contextlib.suppress(
-            tf.errors.OpError
-        ):  # The run has its results.
+        with contextlib.suppress(tf.errors.OpError):  # The run has its results.
             if _read(path) == own:
                 tf.io.gfile.remove(path)
 

@@ -5,7 +5,6 @@ or equivalent settings. Evaluation, prediction and export read them from the fil
 does not have to repeat them.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import posixpath
@@ -199,9 +198,10 @@ def _read(path: str) -> dict[str, Any]:
     settings = note.get("settings") if isinstance(note, dict) else None
     if not isinstance(settings, dict):
         raise DamagedError(path, "it has no settings")
-    wrong = [name for name, value in settings.items() if not _is_setting(name, value)]
-    if wrong:
-        raise DamagedError(path, f"{wrong[0]!r} is no setting of a network, or has no such value")
+    for name, value in settings.items():
+        fault = _fault_of_setting(name, value)
+        if fault:
+            raise DamagedError(path, fault)
     names = note.get("class_names")
     if not isinstance(names, list) or list(map(type, names)) != [str] * NUM_CLASSES:
         raise DamagedError(path, "it has no class names")
@@ -224,20 +224,21 @@ def _are_records(value: Any) -> bool:
     )
 
 
-def _is_setting(name: str, value: Any) -> bool:
-    """Returns whether a network has a setting of that name that takes such a value."""
+def _fault_of_setting(name: str, value: Any) -> Optional[str]:
+    """Returns why this is no setting of a network; None if it is one."""
     shapes = (models.find(one).shape(TrainConfig()) for one in models.NAMES)
     if name not in {*_SETTINGS, *itertools.chain(*shapes)}:
-        return False
+        return f"{name!r} is no setting of a network"
     kind = typing.get_type_hints(TrainConfig)[name]
     kinds = typing.get_args(kind) or (kind,)
     if type(value) not in kinds and not (type(value) is int and float in kinds):
-        return False
+        return f"{name} has another type"
     field = next(one for one in dataclasses.fields(TrainConfig) if one.name == name)
-    with contextlib.suppress(ConfigError):
+    try:
         check_value(field, value, name)
-        return True
-    return False
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def _note_of_checkpoint(config: TrainConfig) -> Optional[str]:
