@@ -19,6 +19,7 @@ from cifar10.config.checks import check_value
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, DamagedError
 from cifar10.host import files
+from cifar10.host.console import one_line
 from cifar10.host.files import read_json, write_json
 from cifar10.output import checkpoints
 from cifar10.schema import CLASS_NAMES, NUM_CLASSES, RESIZES, STRETCH
@@ -237,7 +238,7 @@ def _fault_of_setting(name: str, value: Any) -> Optional[str]:
     try:
         check_value(field, value, name)
     except ConfigError as error:
-        return str(error)
+        return one_line(str(error))
     return None
 
 
