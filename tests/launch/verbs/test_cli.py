@@ -126,14 +126,27 @@ def test_a_file_whose_hosts_are_elsewhere_is_refused_as_hosts_are(
     assert output == f"error: --hosts node7 does not go with --on local: {rule}\n"
 
 
-def test_a_misspelt_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--host=a", "--train-batch-size=16"], "hosts are given by --hosts a,b or --cluster FILE"),
+        (["-H", "a"], "hosts are given by --hosts a,b or --cluster FILE"),
+        (["-np", "4"], "--workers N gives the number of workers beside the master; with --hosts, "),
+        (["--num_ps=2"], "--ps N gives the number of parameter servers"),
+        (["--ps-hosts", "a:1"], "--hosts a,b puts a master or worker and a ps on each host; `role"),
+        (["--gpus_per_task", "2"], "`gpus_per_task:` is a key of cluster files (--cluster FILE)"),
+        (["--train-batch-size=16"], "the training's own arguments go after --"),
+    ],
+)
+def test_an_unknown_flag_leads_to_the_launchers_own(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as raised:
-        main(["plan", "--host=a", "--train-batch-size=16"])
+        main(["plan", *words])
     assert raised.value.code == 2
-    assert (
-        "unknown: --host=a --train-batch-size=16; the training's own arguments go after --"
-        in capsys.readouterr().err
-    )
+    refusal = capsys.readouterr().err
+    assert refusal.startswith(f"error: unknown: {' '.join(words)}; {hint}")
+    assert refusal.endswith("; see python -m launch --help\n")
 
 
 def test_a_python_in_a_home_is_refused_with_the_ways_to_name_it(
@@ -159,7 +172,7 @@ def test_requirements_outside_of_the_checkout_are_refused(
         main(["setup", "--hosts", "a", "--requirements", name])
     assert raised.value.code == 2
     rule = "must be a file of the checkout (copy it there), such as requirements.lock, got"
-    assert f"--requirements: {rule} {name!r}\n" in capsys.readouterr().err
+    assert f"--requirements: {rule} {name!r}; see" in capsys.readouterr().err
 
 
 def test_a_folder_in_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
