@@ -25,7 +25,7 @@ USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 COMMAND_NAME = r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*"
 
 # No control characters: paths are printed.
-_PATH = matching(
+PATH_RULE = matching(
     r"(?!~[^/])[^\0-\x1f\x7f-\x9f]+", "a path on one line, in no other user's home (~name)"
 )
 PYTHON_RULE = matching(
@@ -90,7 +90,7 @@ class Host:
     name: str
     address: str
     roles: tuple[tuple[str, int], ...]
-    workdir: str = setting(MISSING, _PATH)
+    workdir: str = setting(MISSING, PATH_RULE)
     user: Optional[str] = setting(None, _USER)
     python: str = setting("python3", PYTHON_RULE)
     agent_python: str = setting("python3", _COMMAND)

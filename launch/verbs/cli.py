@@ -58,7 +58,7 @@ def _plan(options: argparse.Namespace) -> int:
     if options.shell:
         print(as_documents(backend.plan(job)))
     else:
-        print(backend.plan_json(job) if options.json else plain_lines(backend.plan_text(job)))
+        print(backend.plan_json(job) if options.json else backend.plan_text(job))
     return 0
 
 

@@ -4,14 +4,15 @@ import argparse
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.paths import path_of
 from cifar10_program.streams import complain
 from launch.backends.registry import KINDS
-from launch.cluster.model import MAX_TASKS, PYTHON_RULE, Cluster, Host, Limits
+from launch.cluster.model import MAX_TASKS, PATH_RULE, PYTHON_RULE, Cluster, Host, Limits
+from launch.cluster.rules import Rule
 from launch.errors import LaunchError
 from launch.screen.plain import plain_lines
 
@@ -141,11 +142,16 @@ def _folder(text: str) -> str:
     return path_of(_filled(text))
 
 
-def _python(text: str) -> str:
-    try:
-        return str(PYTHON_RULE(_filled(text)))
-    except LaunchError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _as_in_a_file(rule: Rule) -> Rule:
+    """Returns a rule of cluster files as a type for argparse."""
+
+    def read(text: str) -> Any:
+        try:
+            return rule(_filled(text))
+        except LaunchError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def _requirements(text: str) -> str:
@@ -196,10 +202,11 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
         "--ps", type=_tasks, metavar="N", help="number of parameter servers (default: 1)"
     )
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
-    parser.add_argument("--python", type=_python, metavar="PATH", help="the training's Python")
+    python = _as_in_a_file(PYTHON_RULE)
+    parser.add_argument("--python", type=python, metavar="PATH", help="the training's Python")
     parser.add_argument(
         "--workdir",
-        type=_filled,
+        type=_as_in_a_file(PATH_RULE),
         metavar="DIR",
         help="the folder of the tasks, with cifar10_main.py unless the package is installed",
     )

@@ -149,6 +149,16 @@ def test_an_unknown_flag_leads_to_the_launchers_own(
     assert refusal.endswith("; see python -m launch --help\n")
 
 
+@pytest.mark.parametrize("place", ["a\nb", "~eve/a", "/a\x1b[2J"])
+def test_a_workdir_is_refused_as_in_a_cluster_file(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--hosts", "a", "--workdir", place])
+    rule = "error: argument --workdir: must be a path on one line, in no other user's home (~name)"
+    assert capsys.readouterr().err.startswith(f"{rule}, got {place!r}; see")
+
+
 def test_a_python_in_a_home_is_refused_with_the_ways_to_name_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -227,13 +237,3 @@ def test_without_standard_output_a_command_ends_as_usual() -> None:
     command = 'exec >&-; exec "$0" -m launch plan --on local'
     done = subprocess.run(["sh", "-c", command, sys.executable], cwd=ROOT, check=False)
     assert done.returncode == 0
-
-
-def test_without_a_temporary_folder_init_says_so_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    code, output = run(capsys, "init", "--on", "local", "--out", str(tmp_path / "lab.yaml"))
-    assert code == 1
-    assert output.splitlines()[-1].startswith(f"error: {tmp_path}/none/tmp")
-    assert output.splitlines()[-1].endswith(": No such file or directory")
