@@ -7,13 +7,16 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
-
-if TYPE_CHECKING:
-    from launch.record.run_folder import RunFolder
+from typing import Any, Optional, Protocol
 
 _LAST_BYTES = 1 << 16  # of the file, which are read for the last events
 _NEWS = ("start", "restart")  # after the end of a run, such as a requeued one, it goes on
+
+
+class Folder(Protocol):
+    """The folder of a run, which `launch.record.run_folder` describes."""
+
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def event(
     return RunEvent(f"{now}Z", task, host, what, reason, exit_code)
 
 
-def add(folder: "RunFolder", events: Sequence[RunEvent]) -> None:
+def add(folder: Folder, events: Sequence[RunEvent]) -> None:
     """Appends events to the run's file; ignores errors, since the job must go on."""
     text = ""
     for one in events:
@@ -70,24 +73,24 @@ def add(folder: "RunFolder", events: Sequence[RunEvent]) -> None:
             os.close(fd)
 
 
-def path_of(folder: "RunFolder") -> Path:
+def path_of(folder: Folder) -> Path:
     """Returns the path of the run's file of events."""
     return folder.path / "events.jsonl"
 
 
-def last_with_reason(folder: "RunFolder") -> Optional[RunEvent]:
+def last_with_reason(folder: Folder) -> Optional[RunEvent]:
     """Returns the newest event that has a reason; None if there is none, or no file."""
     return next((one for one in newest_first(folder) if one.reason), None)
 
 
-def end(folder: "RunFolder") -> Optional[RunEvent]:
+def end(folder: Folder) -> Optional[RunEvent]:
     """Returns the end of the run; None if it goes on, or if nobody wrote that it ended."""
     ends = ("run ends", *_NEWS)
     last = next((one for one in newest_first(folder) if one.what in ends), None)
     return None if last is None or last.what in _NEWS else last
 
 
-def newest_first(folder: "RunFolder") -> Iterator[RunEvent]:
+def newest_first(folder: Folder) -> Iterator[RunEvent]:
     """Yields the last events, the newest first; skips damaged lines."""
     try:
         with path_of(folder).open("rb") as file:
