@@ -115,9 +115,8 @@ class Preparations:
         try:
             _write(process, _source(self.order(host)))
             for text in _lines(process):
-                _, is_ours, told = text.partition(MARK)
-                kind, _, words_of = told.partition(" ")
-                if not is_ours:
+                kind, _, words_of = text.removeprefix(MARK).partition(" ")
+                if not text.startswith(MARK):
                     last.extend([text] if text.strip() else [])
                 elif kind == "done":
                     return True
