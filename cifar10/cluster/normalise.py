@@ -117,6 +117,6 @@ def _check_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int])
     return MASTER if task_type == CHIEF else task_type, task_index
 
 
-def show(jobs: Jobs) -> str:
-    """Returns the addresses by job as text for messages."""
-    return "; ".join(f"{job} {', '.join(addresses)}" for job, addresses in jobs.items())
+def show(jobs: Jobs, without: tuple[str, ...] = ()) -> str:
+    """Returns the addresses of all jobs but some as text for messages."""
+    return "; ".join(f"{job} {', '.join(jobs[job])}" for job in jobs if job not in without)

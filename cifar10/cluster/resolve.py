@@ -114,8 +114,7 @@ def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
     def tasks(one: Cluster) -> str:
         return f"{one.label} of {show(one.platform_jobs)}"
 
-    same = (cluster.role, cluster.jobs) == (by_flags.role, by_flags.jobs)
-    if not same:
+    if (cluster.role, cluster.jobs) != (by_flags.role, by_flags.jobs):
         raise ConfigError(
             f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {tasks(cluster)}, the "
             f"flags say {tasks(by_flags)}; unset TF_CONFIG, or leave --ps-hosts, --worker-hosts, "
@@ -146,7 +145,8 @@ def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
     count, who = 1, "this process trains alone"
     if cluster and cluster.num_trainers > 1:
         count = cluster.num_trainers
-        who = f"the cluster has {count} tasks that train ({show(cluster.platform_jobs)})"
+        trainers = show(cluster.platform_jobs, (PS, EVALUATOR))
+        who = f"the cluster has {count} tasks that train ({trainers})"
     found = []
     if count == 1 and config.is_set("sync"):
         found.append(f"note: --sync{'' if config.sync else '=false'} changes nothing: {who}")
@@ -174,7 +174,7 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
     if config.replicas_to_aggregate is not None and config.replicas_to_aggregate > count:
         raise ConfigError(
             f"--replicas-to-aggregate must be at most {count}, the tasks that train "
-            f"({show(cluster.platform_jobs)}), got {config.replicas_to_aggregate}"
+            f"({show(cluster.platform_jobs, (PS, EVALUATOR))}), got {config.replicas_to_aggregate}"
         )
     is_asynchronous = count > 1 and not config.sync and config.replication != "in-graph"
     if config.lookahead_steps and is_asynchronous:

@@ -22,7 +22,7 @@ _NO_PYTHON = "it has no {python} on PATH; name one with `agent_python:`"
 
 # Tool -> (regular expression for its standard error, what that means and the way out). Case does
 # not matter, and the first match counts. `ssh` has its own errors, and `login shell` those of the
-# command on the host; `rsync` has those of the other side. `slurmctld` lists what Slurm's commands
+# command on the host. `slurmctld` lists what Slurm's commands
 # print when the controller does not answer; `slurm` lists refusals.
 _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "ssh": (
@@ -46,12 +46,6 @@ _MEANINGS: dict[str, tuple[tuple[str, str], ...]] = {
     "login shell": (
         (r"python\S*: not found|command not found", _NO_PYTHON),
         _OLD_PYTHON,
-    ),
-    "rsync": (
-        (
-            r"rsync: (command )?not found|command not found: rsync",
-            "it has no rsync; install it there, or leave sync out",
-        ),
     ),
     "srun": (
         ("No such file or directory", _NO_PYTHON),

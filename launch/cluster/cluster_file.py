@@ -17,14 +17,13 @@ from launch.cluster.host_list import (
     nameless_host,
 )
 from launch.cluster.kind import Kind
-from launch.cluster.model import HOST_NAME, LEADS, TASK_TYPES, Cluster, Host, Limits
+from launch.cluster.model import LEADS, TASK_TYPES, Cluster, Host, Limits, host_name
 from launch.cluster.rules import matching, whole
 from launch.cluster.yaml_section import Node, Section, read, read_fields, read_settings
 from launch.errors import LaunchError
 
 _ALL_TASKS_HERE = "all tasks run on this machine; list localhost alone, or run on ssh"
 _PLAIN = nameless_host(workdir=checkout())
-_HOST = matching(HOST_NAME, "a host name or address of letters, digits, . _ : -")
 
 
 def read_cluster(path: str, kinds: Mapping[str, Kind], on: Optional[str] = None) -> Cluster:
@@ -120,14 +119,14 @@ def _host(top: Section, node: Node, base: Host, has_python: bool) -> Host:
     if isinstance(node, yaml.ScalarNode):
         return top.parse("host", node, lambda word: named(base, word))
     section = Section(top.path, node, "a host")
-    name = section.take("name", _HOST, "")
+    name = section.take("name", host_name, "")
     if not name:
         raise section.error(node, "a host needs a `name`, as ssh knows it")
     roles = section.section("roles")
     host = replace(
         _settings(section, base, has_python),
         name=name,
-        address=section.take("address", _HOST, name),
+        address=section.take("address", host_name, name),
         roles=base.roles if roles is None else _counts(roles),
     )
     section.finish()

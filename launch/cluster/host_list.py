@@ -12,7 +12,7 @@ from typing import Optional
 
 from cifar10_program import IS_INSTALLED
 from launch.cluster.kind import Kind
-from launch.cluster.model import FREE_PORTS, HOST_NAME, LEADS, USER_NAME, Cluster, Host
+from launch.cluster.model import FREE_PORTS, LEADS, USER_NAME, Cluster, Host, host_name
 from launch.errors import LaunchError
 
 # The folder that holds this package, and in a checkout cifar10_main.py.
@@ -75,14 +75,12 @@ def named(base: Host, word: str) -> Host:
     """Returns a copy of `base` with the name, and the user if given, of NAME or USER@NAME.
 
     Raises:
-      LaunchError: `word` has another form.
+      LaunchError: `word` has another form, or a port.
     """
     user, at, name = word.rpartition("@")
-    if not re.fullmatch(HOST_NAME, name) or (at and not re.fullmatch(USER_NAME, user)):
-        raise LaunchError(
-            f"{word!r} is not a host: it must be NAME or USER@NAME, of letters, digits, . _ : -; "
-            "separate hosts by commas"
-        )
+    if at and not re.fullmatch(USER_NAME, user):
+        raise LaunchError(f"{user!r} is not a user: it must be a name of letters, digits, . _ -")
+    name = host_name(name)
     return replace(base, name=name, address=name, user=user or base.user)
 
 

@@ -6,6 +6,7 @@ checked when it is made.
 
 import posixpath
 import re
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any, Optional
@@ -19,16 +20,51 @@ TASK_TYPES = ("master", "chief", "worker", "ps", "evaluator")
 MAX_TASKS = 2_000
 FIRST_PORT = 2222  # for the first trainer of a host; its first ps takes the next port
 
-HOST_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*"
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 USER_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 COMMAND_NAME = r"[A-Za-z0-9_/.][A-Za-z0-9_/.+-]*"
 
-_PATH = matching(r"(?!~[^/])[^\0\r\n]+", "a path on one line, in no other user's home (~name)")
+# No control characters: paths are printed.
+PATH_RULE = matching(
+    r"(?!~[^/])[^\0-\x1f\x7f-\x9f]+", "a path on one line, in no other user's home (~name)"
+)
 PYTHON_RULE = matching(
-    r"(?!~)[^\0\r\n]+",
+    r"(?!~)[^\0-\x1f\x7f-\x9f]+",
     "a command, or a path on one line without ~: an absolute one, or one from workdir, such as "
     ".venv/bin/python",
 )
+
+
+def host_name(text: str) -> str:
+    """Reads a host's name or address; an IPv6 address may stand in brackets.
+
+    Raises:
+      LaunchError: it is neither; a number after it could mean three things, so it is refused.
+    """
+    address = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if re.fullmatch(_NAME, text) or _is_ipv6(address):
+        return address
+    if re.fullmatch(r"([^:]+|\[[^]]*\]):[0-9]+", text):
+        raise LaunchError(
+            f"{text!r}: the number could be the port of a task, the port of ssh or a number of "
+            f"tasks; give the name alone: `ports:` (default {FIRST_PORT}) and `roles:` are set in "
+            "a cluster file, the port of ssh in ~/.ssh/config"
+        )
+    raise LaunchError(
+        f"{text!r} is not a host: it must be NAME or USER@NAME, with a name of letters, digits, "
+        ". _ - or an IPv6 address; separate hosts by commas"
+    )
+
+
+def _is_ipv6(text: str) -> bool:
+    address, percent, zone = text.partition("%")
+    try:
+        socket.inet_pton(socket.AF_INET6, address)
+    except (OSError, ValueError):
+        return False
+    return not percent or re.fullmatch(_NAME, zone) is not None
+
+
 _USER = matching(USER_NAME, "a user name of letters, digits, . _ -")
 _VALUE = matching(r"[^\0]*", "text without NUL characters, which no process can be given")
 _COMMAND = matching(COMMAND_NAME, "a command or path of letters, digits, / . _ + -")
@@ -54,7 +90,7 @@ class Host:
     name: str
     address: str
     roles: tuple[tuple[str, int], ...]
-    workdir: str = setting(MISSING, _PATH)
+    workdir: str = setting(MISSING, PATH_RULE)
     user: Optional[str] = setting(None, _USER)
     python: str = setting("python3", PYTHON_RULE)
     agent_python: str = setting("python3", _COMMAND)

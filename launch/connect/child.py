@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from launch.errors import HostError
 
 
-def start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """Starts a command with pipes for all three streams.
+def start(command: Sequence[str], errors: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+    """Starts a command with pipes for its streams; `errors` is what to do with standard error.
 
     In a session of its own, Ctrl-C does not reach the process, and ssh has no terminal on which to
     ask for a password.
@@ -21,7 +21,7 @@ def start(command: Sequence[str]) -> "subprocess.Popen[bytes]":
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors,
             start_new_session=True,
         )
     except FileNotFoundError as error:

@@ -4,14 +4,19 @@ import contextlib
 import datetime
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
-from launch.record.run_folder import RunFolder
+_LAST_BYTES = 1 << 16  # of the file, which are read for the last events
+_NEWS = ("start", "restart")  # after the end of a run, such as a requeued one, it goes on
 
-_LAST_BYTES = 1 << 16  # of the file, which are read for the last reason
+
+class Folder(Protocol):
+    """The folder of a run, which `launch.record.run_folder` describes."""
+
+    path: Path
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class RunEvent:
       host: the task's host, or the host that was lost; None if it is of the whole run.
       what: `start`, `restart`, `signal`, `end`, `host lost`, `stop`, `run ends` or `left running`.
       reason: why it happened, or how it ended; empty if there is nothing to say.
+      exit_code: of `run ends`, the job's; else None, and not in the file.
     """
 
     time: str
@@ -31,6 +37,7 @@ class RunEvent:
     host: Optional[str]
     what: str
     reason: str
+    exit_code: Optional[int] = None
 
     def words(self) -> str:
         """Describes the event in one line, without its time."""
@@ -39,16 +46,25 @@ class RunEvent:
 
 
 def event(
-    what: str, reason: str = "", task: Optional[str] = None, host: Optional[str] = None
+    what: str,
+    reason: str = "",
+    task: Optional[str] = None,
+    host: Optional[str] = None,
+    exit_code: Optional[int] = None,
 ) -> RunEvent:
     """Returns an event that happens now."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return RunEvent(now.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z", task, host, what, reason)
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+    return RunEvent(f"{now}Z", task, host, what, reason, exit_code)
 
 
-def add(folder: RunFolder, events: Sequence[RunEvent]) -> None:
+def add(folder: Folder, events: Sequence[RunEvent]) -> None:
     """Appends events to the run's file; ignores errors, since the job must go on."""
-    text = "".join(f"{json.dumps(asdict(one))}\n" for one in events)
+    text = ""
+    for one in events:
+        fields = asdict(one)
+        if one.exit_code is None:
+            del fields["exit_code"]
+        text += f"{json.dumps(fields)}\n"
     with contextlib.suppress(OSError):
         fd = os.open(path_of(folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -57,24 +73,35 @@ def add(folder: RunFolder, events: Sequence[RunEvent]) -> None:
             os.close(fd)
 
 
-def path_of(folder: RunFolder) -> Path:
+def path_of(folder: Folder) -> Path:
     """Returns the path of the run's file of events."""
     return folder.path / "events.jsonl"
 
 
-def last_with_reason(folder: RunFolder) -> Optional[RunEvent]:
+def last_with_reason(folder: Folder) -> Optional[RunEvent]:
     """Returns the newest event that has a reason; None if there is none, or no file."""
+    return next((one for one in newest_first(folder) if one.reason), None)
+
+
+def end(folder: Folder) -> Optional[RunEvent]:
+    """Returns the end of the run; None if it goes on, or if nobody wrote that it ended."""
+    ends = ("run ends", *_NEWS)
+    last = next((one for one in newest_first(folder) if one.what in ends), None)
+    return None if last is None or last.what in _NEWS else last
+
+
+def newest_first(folder: Folder) -> Iterator[RunEvent]:
+    """Yields the last events, the newest first; skips damaged lines."""
     try:
         with path_of(folder).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
             lines = file.read().split(b"\n")
     except OSError:
-        return None
+        return
     for line in reversed(lines):  # the first one may be a half
         found = _read(line)
-        if found is not None and found.reason:
-            return found
-    return None
+        if found is not None:
+            yield found
 
 
 def _read(line: bytes) -> Optional[RunEvent]:
@@ -91,4 +118,6 @@ def _read(line: bytes) -> Optional[RunEvent]:
     if not all(place is None or isinstance(place, str) for place in places):
         return None
     moment, what, reason = texts
-    return RunEvent(str(moment), places[0], places[1], str(what), str(reason))
+    code = found.get("exit_code")
+    code = code if isinstance(code, int) else None
+    return RunEvent(str(moment), places[0], places[1], str(what), str(reason), code)

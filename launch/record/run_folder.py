@@ -15,20 +15,37 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
+from cifar10_program import LAUNCH, started_as
 from launch.cluster.tasks import Job
 from launch.errors import HostError, LaunchError
-from launch.record import saved
+from launch.record import events
 from launch.record.outcome import Outcome, end_record, read_cause
 
 Record = dict[str, Any]
 
 _TIME = "%Y%m%d-%H%M%S"  # in ids
-_DAY_SECS = 86_400
 _KEPT = 100  # the number of runs whose folders are kept
+
+# The types of the fields on which those rely that read run.json and status.json.
+_TEXT, _MAYBE_TEXT = (str,), (str, type(None))
+_LAUNCHER = {"pid": (int,), "started": _MAYBE_TEXT, "boot": _TEXT, "machine": _TEXT}
+_HOST = {"name": _TEXT, "user": _MAYBE_TEXT, "agent_python": _TEXT}
+_TASK = {"task": _TEXT, "host": _TEXT}
+_RECORD = {
+    "run": _TEXT,
+    "backend": _TEXT,
+    "launcher": _LAUNCHER,
+    "hosts": [_HOST],
+    "tasks": [_TASK],
+}
+_STATUS = {"exit_code": (int, type(None)), "reason": _MAYBE_TEXT, "tasks": [{}]}
+
+
+class DamagedError(HostError):
+    """A run.json is not as the launcher wrote it: an editor or a disk has changed it."""
 
 
 def state_dir(given: Optional[str] = None) -> Path:
@@ -98,19 +115,26 @@ class RunFolder:
         return self.path / "launcher.log"
 
     def record(self) -> Record:
-        """Returns the content of run.json; HostError if it cannot be read or is damaged."""
-        return self._record(saved.missing_in_record)
+        """Returns the content of run.json.
 
-    def _record(self, missing_in: Callable[[Any], Optional[str]]) -> Record:
+        Raises:
+          HostError: it cannot be read.
+          DamagedError: it is not as it was written.
+        """
         path = self.path / "run.json"
         try:
-            record = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise HostError(f"{path}: {error}") from None
-        missing = missing_in(record)
-        if missing is not None:
-            raise HostError(f"{path}: damaged: it has no {missing}; remove {self.path}")
-        return dict(record)
+            found = json.loads(path.read_bytes())
+            wrong = _unlike(found, _RECORD)
+        except OSError as error:
+            raise HostError(f"{path}: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            found, wrong = {}, f"no JSON: {error}"
+        if wrong:
+            raise DamagedError(
+                f"{path} is damaged ({wrong}); to end what the run may have left, and to remove "
+                f"its folder: {started_as(LAUNCH)} clean --run {self.run_id}"
+            )
+        return dict(found)
 
     def add(self, **facts: Any) -> None:
         """Adds entries to run.json, for `clean`; HostError if it cannot be read or written."""
@@ -126,10 +150,11 @@ class RunFolder:
     def status(self) -> Record:
         """Returns the content of status.json; an empty dict if it cannot be read or is damaged."""
         try:
-            status = json.loads((self.path / "status.json").read_text("utf-8"))
-        except (OSError, ValueError, RecursionError):
+            status = json.loads((self.path / "status.json").read_bytes())
+            filled = {"exit_code": None, "reason": None, "tasks": [], **status}
+            return {} if _unlike(filled, _STATUS) else dict(status)
+        except (OSError, TypeError, ValueError, RecursionError):
             return {}
-        return dict(status) if saved.is_status(status) else {}
 
     def write_status(self, status: Record) -> None:
         """Replaces status.json; ignores errors, since the job must go on."""
@@ -142,18 +167,20 @@ class RunFolder:
         self.write_status({**known, **end_record(outcome), "details": outcome.details})
 
     def end(self) -> Optional[Outcome]:
-        """Returns how the job ended, as status.json says; None if it does not say so."""
+        """Returns how the job ended, as status.json or events.jsonl says; None if neither does."""
         status = self.status()
         code, details = status.get("exit_code"), status.get("details")
-        if code is None:
-            return None
         lines = tuple(map(str, details)) if isinstance(details, list) else ()
+        if code is None:
+            last = events.end(self)
+            unknown = last is None or last.exit_code is None
+            return last and Outcome(1 if unknown else last.exit_code, last.reason or "ended")
         reason = str(status.get("reason") or "ended")
         return Outcome(int(code), reason, details=lines, cause=read_cause(status))
 
     def launcher_pid(self) -> Optional[int]:
         """Returns the launcher's process id if it still runs on this machine; otherwise None."""
-        launcher = self._record(saved.missing_in_launcher)["launcher"]
+        launcher = self.record()["launcher"]
         same_machine = (
             launcher["boot"] == _boot_id() and launcher["machine"] == socket.gethostname()
         )
@@ -167,7 +194,7 @@ class RunFolder:
         Only that machine knows whether it does. A run that has ended needs its launcher no more.
         A container on this machine that does not share our process ids counts as another one.
         """
-        launcher = self._record(saved.missing_in_launcher)["launcher"]
+        launcher = self.record()["launcher"]
         if self.end() is not None:
             return None
         machine = str(launcher["machine"])
@@ -208,39 +235,51 @@ def all_runs(parent: Path) -> list[RunFolder]:
     for path in parent.iterdir():
         with contextlib.suppress(OSError):  # a folder that is no run, or has just been removed
             written = (path / "run.json").stat().st_mtime
-            began = _began(path)
-            found.append((written if began is None else began, written, path))
-    return [RunFolder(path) for _, _, path in sorted(found)]
+            if path.name.isprintable():  # The launcher makes no others, and prints them.
+                found.append((_began(path, written), path))
+    return [RunFolder(path) for _, path in sorted(found)]
 
 
-def _began(path: Path) -> Optional[float]:
-    """Returns when a run began, in seconds since 1970; None if that is not known.
+def began_at(record: Any) -> Optional[float]:
+    """Returns when a run began, in seconds since 1970; None if its run.json does not say."""
+    began = record.get("began") if isinstance(record, dict) else None
+    return began if isinstance(began, (int, float)) and 0 <= began < 1e12 else None
 
-    The id has the local time, of which an hour comes twice each year, and which differs between
-    machines. The run.json has the time itself, which is not believed if it is another day's.
 
-    Raises:
-      FileNotFoundError: there is no run.json.
+def _began(path: Path, otherwise: float) -> float:
+    """Returns when a run began, by its run.json or else by its id, whose local time may repeat."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        began = began_at(json.loads((path / "run.json").read_bytes()))
+        if began is not None:
+            return began
+    with contextlib.suppress(ValueError, OverflowError):
+        return time.mktime(time.strptime(path.name.rpartition("-")[0], _TIME))
+    return otherwise
+
+
+def _unlike(found: Any, form: Any, name: str = "it") -> str:
+    """Returns what is missing or has another type in JSON; an empty string if nothing.
+
+    Args:
+      found: the JSON.
+      form: types, or a dict of forms, or a list with the form of every item.
+      name: what to call the JSON.
     """
-    try:
-        named = time.mktime(time.strptime(path.name.rpartition("-")[0], _TIME))
-    except (ValueError, OverflowError):
-        return None
-    try:
-        record = json.loads((path / "run.json").read_bytes())
-    except FileNotFoundError:  # removed since, or no run
-        raise
-    except (OSError, ValueError, RecursionError):
-        return named
-    began = saved.began_at(record) if isinstance(record, dict) else None
-    return named if began is None or abs(began - named) > _DAY_SECS else began
+    if isinstance(form, tuple):
+        return "" if isinstance(found, form) else f"{name} is missing or of another type"
+    if not isinstance(found, type(form)):
+        return f"{name} is no {'list' if isinstance(form, list) else 'object'}"
+    if isinstance(form, list):
+        parts = ((one, form[0], f"an item of {name}") for one in found)
+    else:
+        parts = ((found.get(key, ...), part, f"`{key}`") for key, part in form.items())
+    return next((wrong for part in parts if (wrong := _unlike(*part))), "")
 
 
 def _forget_old(parent: Path) -> None:
     """Removes all but the newest `_KEPT` runs; keeps older ones that may have left processes."""
     for folder in all_runs(parent)[:-_KEPT]:
-        has_ended = folder.status().get("exit_code") is not None
-        is_over = has_ended or (folder.path / "clean").exists()
+        is_over = folder.end() is not None or (folder.path / "clean").exists()
         with contextlib.suppress(HostError):  # Of a damaged one, it is not known; it stays.
             if is_over and folder.launcher_pid() is None:
                 shutil.rmtree(folder.path, ignore_errors=True)  # Another launcher may do so, too.

@@ -75,7 +75,7 @@ class Journal:
 
 def run_ends(folder: RunFolder, outcome: Outcome) -> None:
     """Writes how the whole run ended; after an attempt, it may go on with other ports."""
-    events.add(folder, [event("run ends", outcome.reason)])
+    events.add(folder, [event("run ends", outcome.reason, exit_code=outcome.exit_code)])
 
 
 def _changes(

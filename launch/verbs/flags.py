@@ -1,17 +1,20 @@
 """The flags of `python -m launch VERB`."""
 
 import argparse
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cifar10_program import LAUNCH, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.paths import path_of
 from cifar10_program.streams import complain
 from launch.backends.registry import KINDS
-from launch.cluster.model import MAX_TASKS, PYTHON_RULE
+from launch.cluster.model import MAX_TASKS, PATH_RULE, PYTHON_RULE, Cluster, Host, Limits
+from launch.cluster.rules import Rule
 from launch.errors import LaunchError
+from launch.screen.plain import plain_lines
 
 _EPILOG = """\
 TRAINING ARGS, after `--`, go to {train}, the same for every task:
@@ -19,6 +22,17 @@ TRAINING ARGS, after `--`, go to {train}, the same for every task:
   {launch} up --on local --workers 2 --ps 1 -- --train-batch-size=16
   {launch} up --cluster lab.yaml -- --data-dir /data/data --output-dir /data/output
 """
+# What other launchers call it -> what it is here.
+_ELSEWHERE = {
+    "host H hostfile machinefile": "hosts are given by --hosts a,b or --cluster FILE",
+    "worker num_workers np n nproc nproc_per_node nnodes num_processes num_machines": "--workers N "
+    "gives the number of workers beside the master; with --hosts, each further host has one",
+    "num_ps servers num_servers": "--ps N gives the number of parameter servers",
+    "ps_hosts worker_hosts": "--hosts a,b puts a master or worker and a ps on each host; `roles:` "
+    "in a cluster file (--cluster FILE) distributes them otherwise",
+    "launcher platform scheduler": "--on local, ssh, docker, slurm or kubernetes says where",
+    "port": "`ports:` is a key of cluster files (--cluster FILE)",
+}
 
 
 def parse(words: Sequence[str], descriptions: Mapping[str, str]) -> argparse.Namespace:
@@ -31,13 +45,25 @@ def parse(words: Sequence[str], descriptions: Mapping[str, str]) -> argparse.Nam
     parser = _parser(descriptions)
     options, unknown = parser.parse_known_args(words)
     if unknown:
-        parser.error(f"unknown: {' '.join(unknown)}; the training's own arguments go after --")
+        hints = dict.fromkeys(hint for word in unknown if (hint := _hint(word)))
+        way_out = "; ".join(hints) or "the training's own arguments go after --"
+        parser.error(f"unknown: {' '.join(unknown)}; {way_out}")
     return options
+
+
+def _hint(word: str) -> str:
+    """Returns what an unknown flag is called here; empty if it is none that is known."""
+    name = word.partition("=")[0].lstrip("-").replace("-", "_") if word.startswith("-") else ""
+    for names, hint in _ELSEWHERE.items():
+        if name in names.split():
+            return hint
+    fields = {one.name for kind in (Cluster, Host, Limits) for one in dataclasses.fields(kind)}
+    return f"`{name}:` is a key of cluster files (--cluster FILE)" if name in fields else ""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        complain(f"{self.format_usage()}{self.prog}: error: {message}")
+        complain(f"error: {plain_lines(message)}; see {self.prog} --help")
         raise SystemExit(2)
 
 
@@ -116,11 +142,16 @@ def _folder(text: str) -> str:
     return path_of(_filled(text))
 
 
-def _python(text: str) -> str:
-    try:
-        return str(PYTHON_RULE(_filled(text)))
-    except LaunchError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def _as_in_a_file(rule: Rule) -> Rule:
+    """Returns a rule of cluster files as a type for argparse."""
+
+    def read(text: str) -> Any:
+        try:
+            return rule(_filled(text))
+        except LaunchError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def _requirements(text: str) -> str:
@@ -171,10 +202,11 @@ def _add_layout(parser: argparse.ArgumentParser) -> None:
         "--ps", type=_tasks, metavar="N", help="number of parameter servers (default: 1)"
     )
     parser.add_argument("--evaluator", action="store_true", help="add a separate evaluator")
-    parser.add_argument("--python", type=_python, metavar="PATH", help="the training's Python")
+    python = _as_in_a_file(PYTHON_RULE)
+    parser.add_argument("--python", type=python, metavar="PATH", help="the training's Python")
     parser.add_argument(
         "--workdir",
-        type=_filled,
+        type=_as_in_a_file(PATH_RULE),
         metavar="DIR",
         help="the folder of the tasks, with cifar10_main.py unless the package is installed",
     )

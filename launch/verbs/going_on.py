@@ -11,7 +11,7 @@ ASK_SECS = 5.0  # for schedulers, which others use, too
 
 def without_launcher(folder: RunFolder) -> str:
     """Returns the state of a job that goes on without its launcher; empty if it does not."""
-    if folder.status().get("exit_code") is not None:
+    if folder.end() is not None:
         return ""
     record = folder.record()
     backend = backend_named(record["backend"])
@@ -23,7 +23,7 @@ def left_in_its_cluster(folder: RunFolder) -> str:
 
     Unlike `without_launcher`, this finds jobs, too, that can be neither followed nor stopped then.
     """
-    if folder.status().get("exit_code") is not None:
+    if folder.end() is not None:
         return ""
     record = folder.record()
     backend = backend_named(record["backend"])

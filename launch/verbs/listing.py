@@ -11,9 +11,8 @@ from typing import Any, Optional
 
 from launch.cluster.model import LEADS
 from launch.errors import HostError
-from launch.record.outcome import Cause, read_cause
-from launch.record.run_folder import Record, RunFolder, all_runs, state_dir
-from launch.record.saved import began_at
+from launch.record.outcome import Cause
+from launch.record.run_folder import Record, RunFolder, all_runs, began_at, state_dir
 from launch.verbs.moments import age
 
 _WRITTEN_SECS = 60.0  # after the end of a run, by another machine's clock
@@ -89,29 +88,26 @@ def facts_of(folder: RunFolder) -> RunFacts:
         is_elsewhere = folder.other_machine() is not None
     except HostError:
         return RunFacts(folder.run_id, "damaged", None, "", 0, "", None, None, str(folder.path))
-    status = folder.status()
+    status, end = folder.status(), folder.end()
+    if is_followed:
+        state = "running" if status.get("tasks") else "starting"
+    elif end is None:
+        state = "elsewhere" if is_elsewhere else "not followed"
+    elif end.cause is Cause.USER:
+        state = "stopped"
+    else:
+        state = f"failed (exit code {end.exit_code})" if end.exit_code else "done"
     return RunFacts(
         folder.run_id,
-        _state(status, is_followed=is_followed, is_elsewhere=is_elsewhere),
+        state,
         began_at(record),
         record["backend"],
         len(record["tasks"]),
         _step(status),
         _accuracy(record, status),
-        status.get("reason"),
+        None if end is None else end.reason,
         str(folder.path),
     )
-
-
-def _state(status: Record, *, is_followed: bool, is_elsewhere: bool) -> str:
-    code = status.get("exit_code")
-    if is_followed:
-        return "running" if status.get("tasks") else "starting"
-    if code is None:
-        return "elsewhere" if is_elsewhere else "not followed"
-    if read_cause(status) is Cause.USER:
-        return "stopped"
-    return f"failed (exit code {code})" if code else "done"
 
 
 def _step(status: Record) -> str:

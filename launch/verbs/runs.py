@@ -12,8 +12,9 @@ from launch.backends.base import Lasting
 from launch.backends.registry import backend_named
 from launch.errors import HostError, LaunchError
 from launch.record import events
-from launch.record.run_folder import RunFolder, all_runs, find, state_dir
+from launch.record.run_folder import DamagedError, RunFolder, all_runs, find, state_dir
 from launch.screen.plain import plain, plain_lines
+from launch.verbs.damaged import clean_damaged
 from launch.verbs.going_on import (
     LOOK_SECS,
     elsewhere,
@@ -32,7 +33,7 @@ def status(options: argparse.Namespace) -> int:
     folder = find(state_dir(options.state_dir), options.run)
     found = folder.status()
     running = folder.launcher_pid() is not None
-    code = found.get("exit_code")
+    end = folder.end()
     lasting = "" if running else without_launcher(folder)
     if running:
         words = "running"
@@ -41,10 +42,10 @@ def status(options: argparse.Namespace) -> int:
         words = f"continues without {owner}: {lasting}"
     elif where := elsewhere(folder):
         words = where
-    elif code is None:
+    elif end is None:
         lasting, words = without_end(folder)
     else:
-        words = f"exit code {code}: {found.get('reason')}" if code else str(found.get("reason"))
+        words = f"exit code {end.exit_code}: {end.reason}" if end.exit_code else end.reason
     print(f"run {folder.run_id}: {plain(words)}")
     print(f"run folder: {plain(str(folder.path))}")
     if found.get("tasks"):
@@ -56,7 +57,7 @@ def status(options: argparse.Namespace) -> int:
     last = events.last_with_reason(folder)
     if last is not None:
         print(f"last reason: {plain(last.time)} {plain(last.words())}")
-    return 0 if running or lasting else 1 if code is None else int(code)
+    return 0 if running or lasting else 1 if end is None else end.exit_code
 
 
 def stop(options: argparse.Namespace) -> int:
@@ -93,7 +94,8 @@ def stop(options: argparse.Namespace) -> int:
 
 
 def _end_of(folder: RunFolder) -> str:
-    return plain(str(folder.status().get("reason") or "ended"))
+    end = folder.end()
+    return "ended" if end is None else plain(end.reason)
 
 
 def clean(options: argparse.Namespace) -> int:
@@ -109,15 +111,19 @@ def clean(options: argparse.Namespace) -> int:
     parent = state_dir(options.state_dir)
     if options.run:
         runs = [find(parent, options.run)]
-        if runs[0].launcher_pid() is not None:
-            raise LaunchError(f"run {runs[0].run_id} is still running; end it with `stop`")
+        with contextlib.suppress(DamagedError):
+            if runs[0].launcher_pid() is not None:
+                raise LaunchError(f"run {runs[0].run_id} is still running; end it with `stop`")
     else:
         runs = [folder for folder in all_runs(parent) if not (folder.path / "clean").exists()]
     failures: list[str] = []
     try:
         for folder in runs:
             try:
-                _clean(folder, is_named=bool(options.run))
+                try:
+                    _clean(folder, is_named=bool(options.run))
+                except DamagedError as error:
+                    clean_damaged(folder, error, is_named=bool(options.run))
             except LaunchError as error:  # The other runs are still cleaned.
                 failures.append(f"run {folder.run_id}: {error}")
     except (KeyboardInterrupt, SystemExit):

@@ -2,27 +2,24 @@
 
 import argparse
 import os
-import threading
-from collections.abc import Sequence
+import posixpath
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Optional
 
 from launch.backends.agent_backend import AgentBackend
 from launch.backends.registry import backend_named
 from launch.cluster.host_list import code_folder, default_python
 from launch.cluster.model import Cluster, Host
-from launch.cluster.tasks import Job, make_job
-from launch.connect.everywhere import everywhere
-from launch.connect.transport import Transport
-from launch.errors import HostError, LaunchError
-from launch.screen.bars import Bars
-from launch.screen.plain import plain_lines
+from launch.cluster.tasks import make_job
+from launch.connect.preparing import Files, Preparations, code_files, digests, order, records
+from launch.errors import LaunchError
+from launch.screen.plain import plain, plain_lines
 from launch.supervise.run_loop import stop_signals
 from launch.verbs.facts import SETUP_PYTHON
-from launch.verbs.setup_files import code_files, records
-from launch.verbs.setup_steps import HostSetup, Wanted
 
-_AT_ONCE = 16  # hosts, which share the bandwidth of this machine
 # Why setup does nothing with a backend -> what to do instead.
 _NOT_HERE = {
     "docker": "tasks run in the image, which setup does not copy: `docker save IMAGE | ssh HOST "
@@ -47,9 +44,34 @@ def setup(cluster: Cluster, options: argparse.Namespace) -> int:
         why = _NOT_HERE.get(cluster.backend, "its tasks are no processes that ssh starts")
         raise LaunchError(f"setup prepares hosts of --on ssh, not of {cluster.backend}: {why}")
     job = make_job(cluster, options.arguments)
-    wanted = _wanted(job, options)
+    root, folder = Path(code_folder()), job.folder("data")
+    try:
+        code = code_files(root, options.requirements)
+        found = {} if options.source else records(root / os.path.expanduser(folder))
+        known = digests(found)
+    except OSError as error:
+        raise LaunchError(f"{error.filename}: {error.strerror}; it must be readable here") from None
+    if not found and not options.source:
+        _say(
+            "records",
+            f"none in {folder} here to copy; make them here (python -m data_prep --help), or "
+            "there: --source PATH|synthetic",
+        )
+
+    def order_for(host: Host) -> Mapping[str, Any]:
+        return order(
+            host,
+            requirements=options.requirements,
+            venv=venv_of(host),
+            python=host.python if host.trains else None,
+            folder=folder,
+            records=known if known and host.trains else None,
+            source=options.source if host.trains else None,
+        )
+
     with stop_signals() as stops:
-        failed = _prepare(cluster, wanted, backend.transport, stops)
+        preparations = Preparations(backend.transport, Files(code, found), order_for, _say)
+        failed = preparations.run(cluster.hosts, stops)
     if stops:
         print("stopped; the same command goes on where it was")
         return 128 + stops[0]
@@ -75,54 +97,22 @@ def with_python(cluster: Cluster, options: argparse.Namespace) -> Cluster:
     return replace(cluster, hosts=hosts)
 
 
-def _wanted(job: Job, options: argparse.Namespace) -> Wanted:
-    root, folder = Path(code_folder()), job.folder("data")
-    here = root / os.path.expanduser(folder)
-    try:
-        code = code_files(root, options.requirements)
-        found = None if options.source is not None else records(here)
-    except OSError as error:
-        raise LaunchError(f"{error.filename}: {error.strerror}; it must be readable here") from None
-    return Wanted(code, options.requirements, found, folder, options.source)
+def venv_of(host: Host) -> Optional[str]:
+    """Returns the venv that a host's Python belongs to; None if it is the host's own Python.
 
-
-def _prepare(
-    cluster: Cluster, wanted: Wanted, transport: Transport, stops: Sequence[int]
-) -> dict[str, str]:
-    """Prepares all hosts, or ends early once `stops` has a signal.
-
-    Returns:
-      Host name -> why it failed.
+    `VENV/bin/python` in the working directory, such as `.venv/bin/python`, belongs to a venv that
+    `setup` may make.
     """
-    setups: list[HostSetup] = []
-    closed: list[HostSetup] = []
+    place = posixpath.normpath(host.python)
+    folder, name = posixpath.split(place)
+    parent, bin_name = posixpath.split(folder)
+    if bin_name != "bin" or not name.startswith("python"):
+        return None
+    workdir = posixpath.normpath(host.workdir)
+    is_inside = not posixpath.isabs(parent) or parent.startswith(f"{workdir}/")
+    return parent if parent and is_inside and not parent.startswith("..") else None
 
-    def prepare(host: Host) -> None:
-        one = HostSetup(
-            host,
-            wanted,
-            lambda part, words: bars.show(host.name, part, words),
-            lambda words: bars.line(host.name, words),
-        )
-        setups.append(one)
-        try:
-            if not stops:
-                one.run(transport)
-        except HostError:
-            bars.end(host.name, "failed")
-            raise
-        bars.show(host.name, 1.0, "ready")
-        bars.end(host.name, "ready")
 
-    def meanwhile() -> None:
-        for one in setups if stops else ():
-            if one not in closed:
-                closed.append(one)
-                # A silent host takes seconds, during which the others are closed.
-                threading.Thread(target=one.close, daemon=True).start()
-
-    bars = Bars([host.name for host in cluster.hosts])
-    try:
-        return everywhere(cluster.hosts, prepare, at_once=_AT_ONCE, meanwhile=meanwhile).failed
-    finally:
-        bars.close()
+def _say(name: str, words: str) -> None:
+    sys.stdout.write(f"{name}: {plain(words)}\n")  # at once: hosts speak at the same time
+    sys.stdout.flush()

@@ -87,7 +87,7 @@ def _run(backend: Backend, job: Job, folder: RunFolder, display: Display) -> Out
             folder.write_end(Outcome(error.exit_code, str(error), cause=Cause.LAUNCHER))
         raise
     # A job without agents may go on; one with agents may have been stopped before its first task.
-    if isinstance(backend, AgentBackend) or folder.status().get("exit_code") is not None:
+    if isinstance(backend, AgentBackend) or folder.end() is not None:
         folder.write_end(outcome)
     return outcome
 

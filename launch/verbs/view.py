@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
-from launch.record.run_folder import Record, RunFolder
-from launch.record.saved import began_at
+from launch.record.run_folder import Record, RunFolder, began_at
 from launch.record.task_log import TaskLog
 from launch.screen.display import Display
 from launch.screen.row import saved_rows

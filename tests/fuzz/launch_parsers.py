@@ -17,12 +17,12 @@ from launch.cluster import host_list, show
 from launch.cluster.cluster_file import read_cluster
 from launch.cluster.tasks import make_job
 from launch.cluster.training_files import with_settings
+from launch.connect import preparing
 from launch.connect.link import Link
-from launch.connect.setup_events import read_event
 from launch.errors import HostError, LaunchError
 from launch.record.progress import read_progress
 from launch.screen.plain import plain
-from launch.verbs import cli, listing, logs, moments, runs, setup_files
+from launch.verbs import cli, listing, logs, moments, runs
 from tests.fuzz import mutate
 from tests.fuzz.parser import Parser
 from tests.launch.cluster.full import FULL
@@ -237,25 +237,8 @@ _MANIFEST = {
 def _records(data: bytes, folder: Path) -> None:
     (folder / "train.tfrecords").write_bytes(b"x")
     (folder / "manifest.json").write_bytes(data)
-    found = setup_files.records(folder)
-    assert found is None or set(found.digests) <= {"train.tfrecords", "manifest.json"}
-
-
-_SETUP = b"""\
-cifar10-setup {"event": "progress", "done": 1, "of": 2, "words": "Collecting x"}
-cifar10-setup {"event": "done", "missing": ["a"], "others": [], "words": "made", "note": "n"}
-cifar10-setup {"event": "failed", "reason": "no", "last": ["one", "two"]}
-"""
-
-
-def _setup_events(data: bytes, _: Path) -> None:
-    for line in data.splitlines():
-        event = read_event(line)
-        if event is not None:
-            texts = (event.words, event.note, event.reason, *event.last)
-            assert all(len(text) <= 1000 for text in texts)
-            assert len(event.last) <= 8
-            assert event.done >= 0 <= event.of
+    found = preparing.digests(preparing.records(folder))
+    assert set(found) <= {"train.tfrecords", "manifest.json"}
 
 
 def _json(value: Any) -> list[bytes]:
@@ -285,7 +268,6 @@ PARSERS = [
     ),
     Parser("agent-orders", lambda: [_ORDERS], _hear_orders, (), mutate.of_lines),
     Parser("agent-events", lambda: [_AGENT], _hear_agent, (HostError,), mutate.of_lines),
-    Parser("setup-events", lambda: [_SETUP], _setup_events, (), mutate.of_lines),
     Parser("records-here", lambda: _json(_MANIFEST), _records, (), mutate.of_json),
     Parser("progress", lambda: _LINES, _progress, (), mutate.of_text),
     Parser("scontrol", lambda: [_SCONTROL], _show_job, (HostError,), mutate.of_text),

@@ -36,6 +36,6 @@ def test_the_page_names_the_fields_of_status_json(tmp_path: Path) -> None:
 
 def test_the_page_names_the_fields_of_an_event(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, JOB)
-    events.add(folder, [events.event("end", "exit code 0", "ps/0", "localhost")])
+    events.add(folder, [events.event("run ends", "done", "ps/0", "localhost", exit_code=0)])
     (line,) = events.path_of(folder).read_text().splitlines()
     assert check_fields(PAGE, "events.jsonl", json.loads(line)) == ([], [])

@@ -27,6 +27,7 @@ from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import Job, make_job
 from launch.connect.transport import Transport
 from launch.errors import HostError, LaunchError
+from launch.record import events
 from launch.record.outcome import Cause, Outcome, end_record
 from launch.record.run_folder import RunFolder, state_dir
 from launch.screen.display import Display
@@ -184,6 +185,7 @@ def _requeue(folder: Optional[RunFolder]) -> None:
     print("requeued; training will resume from the last checkpoint", flush=True)
     if folder is not None:
         folder.write_status({**folder.status(), **end_record(None)})
+        events.add(folder, [events.event("restart", "requeued")])
     refusal: Optional[LaunchError] = None
     try:
         commands.requeue(os.environ["SLURM_JOB_ID"])

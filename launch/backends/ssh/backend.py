@@ -14,5 +14,5 @@ class Ssh(AgentBackend):
     transport = TRANSPORT
 
     def copy_code(self, hosts: Sequence[Host]) -> None:
-        """Copies the code to the hosts with rsync."""
+        """Copies the code to the hosts."""
         sync_code(hosts)

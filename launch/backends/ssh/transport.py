@@ -8,13 +8,12 @@ Kerberos ticket or port. Nothing of that configuration runs instead of the agent
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
 
 from launch.backends.tool_errors import CLOSED_EARLY, cause, last_line, meaning
 from launch.cluster.model import Host
 from launch.connect.transport import Transport
 
-OPTIONS = (
+_OPTIONS = (
     "-o",
     "BatchMode=yes",
     "-o",
@@ -32,38 +31,28 @@ OPTIONS = (
     "RemoteCommand=none",  # ssh refuses ours beside it
 )
 
-OWN_ERROR = 255  # exit code
+_OWN_ERROR = 255  # exit code; others are those of the command on the host
 
 
-def target(host: Host) -> str:
+def _target(host: Host) -> str:
     """Returns the host's name for ssh, as `USER@NAME` or `NAME`."""
     return f"{host.user}@{host.name}" if host.user else host.name
 
 
 def _command(host: Host, command: Sequence[str], line: str) -> list[str]:
-    return ["ssh", "-T", *OPTIONS, "--", target(host), line]
-
-
-def own_error(host: Host, code: int, errors: str) -> Optional[str]:
-    """Returns what an error of ssh itself means, and the way out; None if it is none, or unknown.
-
-    Other exit codes than 255 are those of the command on the host.
-    """
-    if code != OWN_ERROR:
-        return None
-    return meaning("ssh", errors, name=host.name, target=target(host))
+    return ["ssh", "-T", *_OPTIONS, "--", _target(host), line]
 
 
 def _explain(host: Host, code: int, errors: str) -> str:
     last = last_line(errors, "the connection ended")
-    known = own_error(host, code, errors)
-    if code != OWN_ERROR:
-        known = meaning("login shell", errors, python=host.agent_python)
+    tool = "ssh" if code == _OWN_ERROR else "login shell"
+    facts = {"name": host.name, "target": _target(host), "python": host.agent_python}
+    known = meaning(tool, errors, **facts)
     return known or f"{last} (ssh exit code {code})"
 
 
 def _is_busy(host: Host, code: int, errors: str) -> bool:
-    return code == OWN_ERROR and cause("ssh", errors) == CLOSED_EARLY
+    return code == _OWN_ERROR and cause("ssh", errors) == CLOSED_EARLY
 
 
 def _log_path(log: Path, run_id: str) -> str:

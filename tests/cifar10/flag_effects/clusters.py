@@ -235,7 +235,7 @@ ROWS = [
             None: [],
             "4": [
                 "note: --num-workers 4 changes nothing: the cluster has 3 tasks that train "
-                "(ps p:1; worker a:1, b:1, c:1)"
+                "(worker a:1, b:1, c:1)"
             ],
         },
         _MASTER,

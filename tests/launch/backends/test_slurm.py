@@ -25,6 +25,7 @@ from launch.cluster.host_list import ROOT, on_chosen_hosts
 from launch.cluster.model import Cluster, Limits, Ports
 from launch.cluster.tasks import make_job
 from launch.errors import HostError, LaunchError
+from launch.record import events
 from launch.record.outcome import Cause, Outcome
 from launch.record.run_folder import RunFolder
 from launch.screen.display import Display
@@ -559,3 +560,15 @@ def test_slurm_is_asked_less_and_less_often_and_news_are_told_once(
         "Slurm job 7: PENDING Resources\nslurmctld: no answer; the job goes on\n"
         "Slurm job 7: RUNNING m[1-2]\n"
     )
+
+
+def test_a_job_that_returns_to_the_queue_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path, make_job(on_chosen_hosts(KINDS["slurm"], {"master": 1})))
+    events.add(folder, [events.event("run ends", "preempted", exit_code=143)])
+    monkeypatch.setattr(job, "_REQUEUE_SECS", 0)
+    monkeypatch.setattr(commands, "requeue", lambda job_id: None)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    job._requeue(folder)
+    assert folder.end() is None

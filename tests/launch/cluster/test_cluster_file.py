@@ -110,7 +110,10 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
         ("hosts:\n  - a\nuser: x\nuser: y\n", "lab.yaml:4: user is given twice in the file"),
         ("hosts:\n  - 'a b'\n", "lab.yaml:2: host 'a b' is not a host"),
         ("hosts:\n  - -oProxyCommand=x\n", "lab.yaml:2: host '-oProxyCommand=x' is not a host"),
-        ("hosts:\n  - name: a;b\n", "lab.yaml:2: name must be a host name or address of letters"),
+        ("hosts:\n  - name: a;b\n", "lab.yaml:2: name 'a;b' is not a host: it must be NAME or"),
+        ("hosts: ['a:2222']\n", "lab.yaml:1: host 'a:2222': the number could be the port of a"),
+        ("hosts:\n- {name: a, address: '[::1]:1'}\n", "lab.yaml:2: address '[::1]:1': the number"),
+        ('hosts: [a]\nworkdir: "/a\\e[2J"\n', "lab.yaml:2: workdir must be a path on one line"),
         ("hosts:\n  - address: a\n", "lab.yaml:2: a host needs a `name`"),
         (
             "hosts:\n  - name: a\n    role: {}\n",

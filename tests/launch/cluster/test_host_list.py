@@ -46,6 +46,32 @@ def test_jobs_that_may_share_a_node_find_free_ports() -> None:
     assert on_chosen_hosts(KINDS["kubernetes"], {"master": 1}).ports == Ports(low=2222)
 
 
+@pytest.mark.parametrize("word", ["node0:2222", "user@host:22", "[fe80::1]:2222"])
+def test_a_number_after_a_host_is_refused_since_it_could_mean_three_things(word: str) -> None:
+    rule = (
+        f"{word.rpartition('@')[2]!r}: the number could be the port of a task, the port of ssh or "
+        "a number of tasks; give the name alone: `ports:` (default 2222) and `roles:` are set in a "
+        "cluster file, the port of ssh in ~/.ssh/config"
+    )
+    with pytest.raises(LaunchError) as refused:
+        host_list.from_hosts(f"a,{word}")
+    assert str(refused.value) == rule
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("::1", "::1"), ("[fe80::1]", "fe80::1"), ("me@fe80::1%eth0", "fe80::1%eth0"), ("a.b", "a.b")],
+)
+def test_an_ipv6_address_is_a_host_with_brackets_or_without(word: str, name: str) -> None:
+    assert [host.address for host in host_list.from_hosts(word).hosts] == [name]
+
+
+@pytest.mark.parametrize("word", ["a:b", "fe80::1%", "[a]", "fe80::12345", "-oProxyCommand=x", ""])
+def test_what_is_no_name_and_no_address_is_refused(word: str) -> None:
+    with pytest.raises(LaunchError, match="is not a host: it must be NAME or USER@NAME"):
+        host_list.from_hosts(word)
+
+
 def test_a_current_folder_that_has_been_removed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,9 +15,10 @@ import pytest
 
 from launch.cluster.host_list import ROOT, on_this_machine
 from launch.cluster.tasks import make_job
-from launch.errors import HostError, LaunchError
-from launch.record import run_folder
-from launch.record.run_folder import RunFolder, all_runs, find, state_dir
+from launch.errors import LaunchError
+from launch.record import events, run_folder
+from launch.record.outcome import Outcome
+from launch.record.run_folder import DamagedError, RunFolder, all_runs, find, state_dir
 from tests.failing_disk import every_rename_is_synced, failures_of
 
 JOB = make_job(on_this_machine(1, 1))
@@ -29,7 +30,14 @@ def an_old_run(parent: Path, number: int, **status: object) -> Path:
     (folder / "logs").mkdir(parents=True)
     (folder / "logs" / "master-0.log").write_text("hello")
     launcher = {"pid": 1, "started": "never", "boot": "", "machine": ""}
-    (folder / "run.json").write_text(json.dumps({"launcher": launcher}))
+    record = {
+        "run": folder.name,
+        "backend": "local",
+        "launcher": launcher,
+        "hosts": [],
+        "tasks": [],
+    }
+    (folder / "run.json").write_text(json.dumps(record))
     (folder / "status.json").write_text(json.dumps(status))
     return folder
 
@@ -85,6 +93,7 @@ def test_a_run_whose_record_cannot_be_read_is_still_one(tmp_path: Path) -> None:
     (second / "run.json").unlink()
     (second / "run.json").mkdir()  # a file that nobody can read, root included
     (tmp_path / "no run").mkdir()
+    shutil.copytree(third, tmp_path / "20000101-000009-\x1b[2J")  # no id of the launcher's
     assert [run.path for run in all_runs(tmp_path)] == [first, second, third]
 
 
@@ -132,8 +141,25 @@ def test_an_old_run_with_a_damaged_record_hinders_no_new_one(
 def test_a_task_without_a_host_is_damage_that_is_named(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, JOB)
     run.add(tasks=[{"task": "master/0"}])
-    with pytest.raises(HostError, match="run.json: damaged: it has no task's host; remove "):
+    way_out = (
+        f"to end what the run may have left, and .*: python -m launch clean --run {run.run_id}"
+    )
+    with pytest.raises(
+        DamagedError, match=rf"run.json is damaged \(`host` is missing or .*\); {way_out}"
+    ):
         run.record()
+
+
+@pytest.mark.parametrize("status", ['{"exit_code": null, "tasks": []}', '{"tasks": 5}', "{", "5"])
+def test_a_run_has_ended_if_its_last_event_says_so(tmp_path: Path, status: str) -> None:
+    run = RunFolder.create(tmp_path, JOB)
+    (run.path / "status.json").write_text(status)
+    assert run.end() is None
+    events.add(run, [events.event("run ends", "worker/0 failed", exit_code=3)])
+    events.add(run, [events.event("left running")])
+    assert run.end() == Outcome(3, "worker/0 failed")
+    events.add(run, [events.event("restart", "requeued")])
+    assert run.end() is None
 
 
 def test_only_the_owner_may_read_a_run(tmp_path: Path) -> None:

@@ -126,14 +126,37 @@ def test_a_file_whose_hosts_are_elsewhere_is_refused_as_hosts_are(
     assert output == f"error: --hosts node7 does not go with --on local: {rule}\n"
 
 
-def test_a_misspelt_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--host=a", "--train-batch-size=16"], "hosts are given by --hosts a,b or --cluster FILE"),
+        (["-H", "a"], "hosts are given by --hosts a,b or --cluster FILE"),
+        (["-np", "4"], "--workers N gives the number of workers beside the master; with --hosts, "),
+        (["--num_ps=2"], "--ps N gives the number of parameter servers"),
+        (["--ps-hosts", "a:1"], "--hosts a,b puts a master or worker and a ps on each host; `role"),
+        (["--gpus_per_task", "2"], "`gpus_per_task:` is a key of cluster files (--cluster FILE)"),
+        (["--train-batch-size=16"], "the training's own arguments go after --"),
+    ],
+)
+def test_an_unknown_flag_leads_to_the_launchers_own(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as raised:
-        main(["plan", "--host=a", "--train-batch-size=16"])
+        main(["plan", *words])
     assert raised.value.code == 2
-    assert (
-        "unknown: --host=a --train-batch-size=16; the training's own arguments go after --"
-        in capsys.readouterr().err
-    )
+    refusal = capsys.readouterr().err
+    assert refusal.startswith(f"error: unknown: {' '.join(words)}; {hint}")
+    assert refusal.endswith("; see python -m launch --help\n")
+
+
+@pytest.mark.parametrize("place", ["a\nb", "~eve/a", "/a\x1b[2J"])
+def test_a_workdir_is_refused_as_in_a_cluster_file(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--hosts", "a", "--workdir", place])
+    rule = "error: argument --workdir: must be a path on one line, in no other user's home (~name)"
+    assert capsys.readouterr().err.startswith(f"{rule}, got {place!r}; see")
 
 
 def test_a_python_in_a_home_is_refused_with_the_ways_to_name_it(
@@ -159,7 +182,7 @@ def test_requirements_outside_of_the_checkout_are_refused(
         main(["setup", "--hosts", "a", "--requirements", name])
     assert raised.value.code == 2
     rule = "must be a file of the checkout (copy it there), such as requirements.lock, got"
-    assert f"--requirements: {rule} {name!r}\n" in capsys.readouterr().err
+    assert f"--requirements: {rule} {name!r}; see" in capsys.readouterr().err
 
 
 def test_a_folder_in_the_home_of_nobody_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,13 +237,3 @@ def test_without_standard_output_a_command_ends_as_usual() -> None:
     command = 'exec >&-; exec "$0" -m launch plan --on local'
     done = subprocess.run(["sh", "-c", command, sys.executable], cwd=ROOT, check=False)
     assert done.returncode == 0
-
-
-def test_without_a_temporary_folder_init_says_so_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
-    code, output = run(capsys, "init", "--on", "local", "--out", str(tmp_path / "lab.yaml"))
-    assert code == 1
-    assert output.splitlines()[-1].startswith(f"error: {tmp_path}/none/tmp")
-    assert output.splitlines()[-1].endswith(": No such file or directory")

@@ -24,7 +24,7 @@ def a_run(parent: Path, number: int, **changes: object) -> RunFolder:
     made = RunFolder.create(parent, JOB)
     folder = RunFolder(made.path.with_name(f"20260131-00000{number}-abcd"))
     made.path.rename(folder.path)
-    now = {"began": time.time() - 180}
+    now = {"began": time.time() - 200 + number}
     gone = {"pid": 1, "started": "never", "boot": "", "machine": socket.gethostname()}
     folder.add(**{"launcher": gone, **now, **changes})
     return folder
@@ -49,7 +49,7 @@ def test_runs_are_listed_with_the_newest_first(
     a_run(tmp_path / "runs", 4)
     a_run(tmp_path / "runs", 5, launcher=RunFolder.create(tmp_path / "x", JOB).record()["launcher"])
     (tmp_path / "runs" / "20260131-000004-abcd" / "run.json").write_text("{")
-    a_run(tmp_path / "runs", 0)
+    a_run(tmp_path / "runs", 0, began=time.time() - 7980)
     there = {"pid": 1, "started": "5", "boot": "b", "machine": "login1"}
     a_run(tmp_path / "runs", 6, launcher=there)
     ended = a_run(tmp_path / "runs", 7, launcher=there)
@@ -59,11 +59,11 @@ def test_runs_are_listed_with_the_newest_first(
         "20260131-000007-abcd done 3 min local 3",
         "20260131-000006-abcd elsewhere 3 min local 3",
         "20260131-000005-abcd starting 3 min local 3",
-        "20260131-000004-abcd damaged",
         "20260131-000003-abcd stopped 3 min local 3",
         "20260131-000002-abcd failed (exit code 3) 3 min local 3",
         "20260131-000001-abcd done 2 h 05 min local 3 282/282 91.32 %",
-        "20260131-000000-abcd not followed 3 min local 3",
+        "20260131-000000-abcd not followed 2 h 13 min local 3",
+        "20260131-000004-abcd damaged",
     ]
 
 

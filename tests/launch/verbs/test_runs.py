@@ -151,7 +151,8 @@ def test_stop_now_of_a_launcher_that_ends_at_once_is_no_error(
         "machine": socket.gethostname(),
     }
     (tmp_path / "r1").mkdir()
-    (tmp_path / "r1" / "run.json").write_text(json.dumps({"launcher": launched}))
+    record = {"run": "r1", "backend": "local", "launcher": launched, "hosts": [], "tasks": []}
+    (tmp_path / "r1" / "run.json").write_text(json.dumps(record))
     threading.Thread(target=process.wait, daemon=True).start()  # a zombie takes signals
     options = argparse.Namespace(state_dir=str(tmp_path), run=None, now=True)
     assert runs.stop(options) == 0
@@ -208,7 +209,7 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     (broken / "run.json").write_text("{")
     output = launcher.verb("clean", exit_code=1)
     assert f"run {launcher.run_id()}: nothing was left\n" in output
-    assert f"error: run {broken.name}: {broken / 'run.json'}: " in output
+    assert f"error: run {broken.name}: {broken / 'run.json'} is damaged (" in output
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

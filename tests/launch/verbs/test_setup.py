@@ -2,15 +2,15 @@
 
 import argparse
 import dataclasses
-import errno
 import hashlib
+import io
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Sequence
@@ -22,20 +22,18 @@ import pytest
 
 from launch.agent.host_setup import LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
-from launch.backends.ssh import sync
 from launch.cluster.host_list import ROOT, from_hosts
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
-from launch.connect import setup_client
-from launch.connect.setup_client import SetupClient
+from launch.connect import preparing
+from launch.connect.preparing import Files, Preparations, code_files, digests, order, records
 from launch.connect.transport import Transport
-from launch.errors import HostError, LaunchError
+from launch.errors import LaunchError
 from launch.verbs import setup as verb
 from launch.verbs.check import gather
 from launch.verbs.cli import main
 from launch.verbs.facts import problems
-from launch.verbs.setup_files import code_files, records
-from launch.verbs.setup_steps import HostSetup, Wanted, venv_of
+from launch.verbs.setup import venv_of
 from tests.launch.launcher import has_ended, signals_once, wait_for
 
 
@@ -55,16 +53,14 @@ def transport(before: str = "") -> Transport:
 def here(tmp_path: Path) -> Path:
     """A checkout with a few files, and records."""
     root = tmp_path / "here"
-    (root / "cifar10").mkdir(parents=True)
+    (root / "cifar10" / "__pycache__").mkdir(parents=True)
     (root / "cifar10_main.py").write_text("print('trains')\n")
     (root / "cifar10" / "model.py").write_text("x = 1\n")
-    (root / "run.sh").write_text("#!/bin/sh\n")
-    (root / "run.sh").chmod(0o755)
-    (root / ".gitignore").write_text("data\n")
+    (root / "cifar10" / "run.sh").write_text("#!/bin/sh\n")
+    (root / "cifar10" / "run.sh").chmod(0o755)
+    (root / "cifar10" / "__pycache__" / "model.pyc").touch()
+    (root / "notes.txt").touch()
     (root / "requirements.lock").write_text("")
-    git = ["git", "-C", str(root)]
-    subprocess.run([*git, "init", "-q"], check=True)
-    subprocess.run([*git, "add", "."], check=True)
     write_records(root / "data", b"one")
     return root
 
@@ -77,9 +73,7 @@ def write_records(folder: Path, content: bytes) -> None:
     (folder / "manifest.json").write_text(json.dumps({"splits": {"train": {"files": files}}}))
 
 
-def wanted(here: Path, source: Optional[str] = None) -> Wanted:
-    found, lock = None if source else records(here / "data"), "requirements.lock"
-    return Wanted(code_files(here, lock), lock, found, "data", source)
+CODE = ["cifar10/model.py", "cifar10/run.sh", "cifar10_main.py", "requirements.lock"]
 
 
 def host(there: Path, python: str = "python3", name: str = "node1") -> Host:
@@ -89,17 +83,32 @@ def host(there: Path, python: str = "python3", name: str = "node1") -> Host:
 class Run:
     """One run of `setup` on one host."""
 
-    def __init__(self, one: Host, what: Wanted, before: str = "") -> None:
+    def __init__(self, one: Host, here: Path, before: str = "", **more: Any) -> None:
         self.lines: list[str] = []
-        self.shown: list[tuple[float, str]] = []
-        self.setup = HostSetup(
-            one, what, lambda *shown: self.shown.append(shown), self.lines.append
+        self.failed: dict[str, str] = {}
+        self.stops: list[int] = []
+        found = {} if "source" in more else records(here / "data")
+        what = {"folder": "data", "python": one.python, "records": digests(found) or None, **more}
+        self._host = one
+        self._preparations = Preparations(
+            transport(before),
+            Files(code_files(here, "requirements.lock"), found),
+            lambda host: order(host, **what),
+            lambda name, words: self.lines.append(words),
         )
-        self._before = before
 
     def go(self) -> list[str]:
-        self.setup.run(transport(self._before))
+        self.failed = self._preparations.run([self._host], self.stops)
         return self.lines
+
+    def in_a_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self.go)
+        thread.start()
+        return thread
+
+    def failure(self) -> str:
+        self.go()
+        return self.failed[self._host.name]
 
 
 def state(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -107,145 +116,99 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes())
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name != LOCK_NAME
     }
 
 
-def test_a_bare_host_gets_the_code_and_the_records_and_the_second_time_nothing(
+def test_a_bare_host_gets_what_it_needs_and_the_second_time_no_records(
     here: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "it's; there"
-    run = Run(host(there), wanted(here))
-    assert run.go()[0] == "code: 5 files copied (0.0 MiB)"
-    assert run.lines[1].startswith("venv: python3 is the host's own Python")
-    assert run.lines[3] == "records: 2 files copied (0.0 MiB)"
-    found = {path: content for path, (_, content) in state(there).items()}
-    del found[LOCK_NAME], found[f"data/{LOCK_NAME}"]
-    assert found == {
-        path: content for path, (_, content) in state(here).items() if not path.startswith(".git/")
-    }
-    assert os.access(there / "run.sh", os.X_OK)
-    parts = [part for part, _ in run.shown]
-    assert parts == sorted(parts)
-    (there / LOCK_NAME).unlink()
-    before = state(there)
-    again = Run(host(there), wanted(here)).go()
-    assert (again[0], again[3]) == ("code: is the same", "records: are there")
-    (there / LOCK_NAME).unlink()
-    assert state(there) == before
+    lines = Run(host(there), here).go()
+    assert lines[:2] == ["code: 4 files copied", "records: 2 files copied"]
+    assert "No module named 'cifar10.ops'" in lines[2]
+    assert lines[2].startswith("kernels: left out: ")
+    assert lines[2].endswith("; training takes longer without")
+    assert sorted(state(there)) == sorted([*CODE, "data/manifest.json", "data/train.tfrecords"])
+    assert os.access(there / "cifar10" / "run.sh", os.X_OK)
+    before = state(there / "data")
+    assert Run(host(there), here).go()[:2] == ["code: 4 files copied", "records: are there"]
+    assert state(there / "data") == before
 
 
-def test_what_differs_is_mended_and_only_that(here: Path, tmp_path: Path) -> None:
+def test_code_that_differs_is_mended_and_python_files_that_are_not_here_go(
+    here: Path, tmp_path: Path
+) -> None:
     there = tmp_path / "there"
-    Run(host(there), wanted(here)).go()
-    before = state(there)
-    (there / "cifar10" / "model.py").write_text("x = 2\n")
-    (there / "cifar10" / "old.py").write_text("only there\n")
-    (there / "cifar10" / "notes.txt").write_text("kept\n")
-    (there / "output").mkdir()
-    (there / "output" / "old.py").write_text("kept, too\n")
-    (here / "cifar10" / "new.py").write_text("not known to Git yet\n")
-    assert Run(host(there), wanted(here)).go()[0] == "code: 2 files copied (0.0 MiB)"
-    after = state(there)
-    assert after["cifar10/model.py"][1] == b"x = 1\n"
-    assert "cifar10/new.py" in after
-    assert "cifar10/old.py" not in after
-    assert {"cifar10/notes.txt", "output/old.py"} <= set(after)
-    assert after["cifar10_main.py"] == before["cifar10_main.py"]
+    (there / "cifar10").mkdir(parents=True)
+    (there / "cifar10" / "model.py").write_text("old")
+    for name in ("cifar10/gone.py", "cifar10/half.py.part", "cifar10/built.so", "mine.py"):
+        (there / name).touch()
+    Run(host(there), here, folder=".", records=None).go()
+    assert sorted(state(there)) == sorted([*CODE, "cifar10/built.so", "mine.py"])
+    assert (there / "cifar10" / "model.py").read_text() == "x = 1\n"
 
 
-def test_records_that_differ_or_are_marked_are_replaced(here: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["train.tfrecords", "other.tfrecords", "INCOMPLETE"])
+def test_records_that_differ_or_are_marked_are_replaced(
+    here: Path, tmp_path: Path, change: str
+) -> None:
     there = tmp_path / "there"
-    there.mkdir()
-    write_records(there / "data", b"two")
-    (there / "data" / "other.tfrecords").write_bytes(b"of another set")
-    (there / "data" / "INCOMPLETE").touch()
-    Run(host(there), wanted(here)).go()
-    contents = {name: content for name, (_, content) in state(there / "data").items()}
-    del contents[LOCK_NAME]
-    assert contents == {name: content for name, (_, content) in state(here / "data").items()}
+    shutil.copytree(here / "data", there / "data")
+    (there / "data" / change).write_bytes(b"else")
+    assert Run(host(there), here).go()[1] == "records: 2 files copied"
+    assert sorted(state(there / "data")) == ["manifest.json", "train.tfrecords"]
+    assert (there / "data" / "train.tfrecords").read_bytes() == b"one" * 1000
 
 
 def test_records_that_do_not_match_their_manifest_leave_the_folder_marked(
     here: Path, tmp_path: Path
 ) -> None:
-    there = tmp_path / "there"
-    (here / "data" / "train.tfrecords").write_bytes(b"damaged")
-    with pytest.raises(HostError) as caught:
-        Run(host(there), wanted(here)).go()
-    assert str(caught.value) == (
-        "node1: records: train.tfrecords came with other bytes than expected: it is changing where "
-        "it comes from, or is damaged there (records: python -m data_prep verify DIR)"
+    (here / "data" / "train.tfrecords").write_bytes(b"changed since")
+    assert (
+        "records: they came with other bytes than expected"
+        in Run(host(tmp_path / "there"), here).failure()
     )
-    assert (there / "data" / "INCOMPLETE").exists()
-    assert not list((there / "data").glob("train*"))
+    assert (tmp_path / "there" / "data" / "INCOMPLETE").exists()
 
 
-def test_without_records_here_the_host_keeps_its_own(here: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    (here / "data" / "INCOMPLETE").touch()
-    lines = Run(host(there), wanted(here)).go()
-    assert lines[3].startswith("records: none in data here to copy; make them here")
-
-
-def test_a_ps_needs_no_records(here: Path, tmp_path: Path) -> None:
-    one = dataclasses.replace(host(tmp_path / "there"), roles=(("ps", 1),))
-    assert Run(one, wanted(here)).go()[2:] == ["kernels: not needed", "records: not needed"]
-    assert not (tmp_path / "there" / "data").exists()
-
-
-def test_a_folder_that_is_no_venv_is_left_alone(here: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    (there / ".venv").mkdir(parents=True)
-    (there / ".venv" / "mine").touch()
-    with pytest.raises(HostError, match=r"^node1: venv: \.venv is there and is no venv; move it"):
-        Run(host(there, ".venv/bin/python"), wanted(here)).go()
-    assert (there / ".venv" / "mine").exists()
-
-
-def test_kernels_that_cannot_be_compiled_are_left_out_with_a_note(
-    here: Path, tmp_path: Path
-) -> None:
-    line = Run(host(tmp_path / "there"), wanted(here)).go()[2]
-    assert line.startswith("kernels: left out: ")
-    assert line.endswith("training takes longer without")
+@pytest.mark.parametrize("change", ["INCOMPLETE", "no manifest's file", "nothing"])
+def test_an_incomplete_set_here_is_none(here: Path, change: str) -> None:
+    if change == "INCOMPLETE":
+        (here / "data" / change).touch()
+    else:
+        (here / "data" / "train.tfrecords").unlink()
+    if change == "nothing":
+        (here / "data" / "manifest.json").unlink()
+    assert records(here / "data") == {}
 
 
 @pytest.mark.parametrize("noise", ["echo welcome", "printf 'no line end'; echo; echo >&2 motd"])
 def test_what_a_login_shell_prints_does_not_matter(here: Path, tmp_path: Path, noise: str) -> None:
-    assert Run(host(tmp_path / "there"), wanted(here), noise).go()[0].startswith("code: 5 files")
+    assert Run(host(tmp_path / "there"), here, noise).go()[0] == "code: 4 files copied"
 
 
 def test_a_working_directory_that_cannot_be_made_is_named(here: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    place = tmp_path / "file" / "x"
-    with pytest.raises(HostError, match="choose another folder with --workdir"):
-        Run(host(place), wanted(here)).go()
+    words = Run(host(tmp_path / "file" / "x"), here).failure()
+    assert words.startswith(f"node1: connection: {tmp_path}/file/x: ")
+    assert words.endswith("choose another folder with --workdir")
 
 
-def test_a_process_too_many_is_not_taken_for_a_missing_ssh(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    what = wanted(here)
-    monkeypatch.setattr(subprocess, "Popen", fail)
-    with pytest.raises(HostError, match="^node1: connection: sh: Too many open files; raise `ulim"):
-        Run(host(tmp_path / "there"), what).go()
+def test_a_file_here_that_cannot_be_read_is_named(here: Path, tmp_path: Path) -> None:
+    run = Run(host(tmp_path / "there"), here)
+    (here / "cifar10" / "model.py").unlink()
+    words = f"node1: code: {here}/cifar10/model.py: No such file or directory"
+    assert run.failure() == words
 
 
-def test_a_host_that_does_not_start_the_program_says_why(here: Path, tmp_path: Path) -> None:
-    with pytest.raises(HostError) as caught:
-        Run(host(tmp_path / "there"), wanted(here), "echo >&2 no way; exit 3").go()
-    assert str(caught.value) == "node1: connection: exit code 3: no way"
-
-
-def test_the_reason_is_read_although_it_comes_after_the_end(here: Path, tmp_path: Path) -> None:
-    late = "(exec >&-; sleep 0.5; echo >&2 no way) & exit 3"
-    with pytest.raises(HostError) as caught:
-        Run(host(tmp_path / "there"), wanted(here), late).go()
-    assert str(caught.value) == "node1: connection: exit code 3: no way"
+def test_a_step_that_fails_is_named_with_its_last_lines(here: Path, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho one\necho two >&2\nexit 3\n")
+    python.chmod(0o755)
+    run = Run(host(tmp_path / "there", str(python)), here, source="synthetic", records=None)
+    words = "node1: records: data_prep ended with exit code 3\n    one\n    two"
+    assert run.failure() == words
 
 
 @pytest.mark.parametrize("times", [4, 5])
@@ -254,274 +217,133 @@ def test_a_host_that_is_busy_is_tried_again(
 ) -> None:
     monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (0.01, 0.02))
     tries = tmp_path / "tries"
-    before = (
-        f"echo >> {tries}; [ $(wc -l < {tries}) -gt {times} ] || {{ echo busy >&2; exit 255; }}"
-    )
-    way = dataclasses.replace(
-        transport(before), is_busy=lambda host, code, errors: (code, errors) == (255, "busy")
-    )
-    run = Run(host(tmp_path / "there"), wanted(here))
+    before = f"echo >> {tries}; [ $(wc -l < {tries}) -gt {times} ] || {{ echo busy; exit 255; }}"
+    run = Run(host(tmp_path / "there"), here, before)
+    busy = dataclasses.replace(transport(before), is_busy=lambda host, code, words: "busy" in words)
+    run._preparations = dataclasses.replace(run._preparations, transport=busy)
     if times == 4:
-        run.setup.run(way)
-        assert (tmp_path / "there" / "data" / "manifest.json").exists()
+        assert run.go()[0] == "code: 4 files copied"
     else:
-        with pytest.raises(HostError, match="^node1: connection: exit code 255: busy$"):
-            run.setup.run(way)
+        assert run.failure() == "node1: connection: exit code 255: busy"
     assert tries.read_text() == "\n" * 5
-
-
-@pytest.mark.parametrize("pause_secs", [300.0, 0.0])
-def test_a_preparation_that_is_closed_between_two_tries_makes_no_other(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pause_secs: float
-) -> None:
-    monkeypatch.setattr("launch.connect.tries.PAUSE_SECS", (pause_secs, pause_secs))
-    tries = tmp_path / "tries"
-    run = Run(host(tmp_path / "there"), wanted(here))
-    asked = threading.Event()
-
-    def is_busy(host: Host, code: int, errors: str) -> bool:
-        asked.set()
-        if not pause_secs:  # else `close` comes during the pause
-            run.setup.close()
-        return (code, errors) == (255, "busy")
-
-    way = dataclasses.replace(
-        transport(f"echo >> {tries}; echo busy >&2; exit 255"), is_busy=is_busy
-    )
-    errors: list[str] = []
-
-    def work() -> None:
-        try:
-            run.setup.run(way)
-        except HostError as error:
-            errors.append(str(error))
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    assert asked.wait(60)
-    run.setup.close()
-    thread.join(30)
-    assert errors == ["node1: connection: exit code 255: busy"]
-    assert tries.read_text() == "\n"
-
-
-def test_a_preparation_that_is_closed_before_it_connects_does_nothing(
-    here: Path, tmp_path: Path
-) -> None:
-    run = Run(host(tmp_path / "there"), wanted(here))
-    run.setup.close()
-    with pytest.raises(HostError, match="^node1: connection: stopped$"):
-        run.go()
-    assert not (tmp_path / "there").exists()
 
 
 def test_a_silent_host_is_given_up(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup_client, "SILENCE_SECS", 0.5)
-    monkeypatch.setattr(setup_client, "_BEAT_SECS", 0.05)
-    hello = 'echo \'cifar10-setup {"event": "hello"}\'; exec sleep 600'
-    with pytest.raises(HostError) as caught:
-        Run(host(tmp_path / "there"), wanted(here), hello).go()
-    assert str(caught.value).startswith("node1: connection: no message for 0.5 s: is it up")
+    monkeypatch.setattr(preparing, "SILENCE_SECS", 0.3)
+    words = Run(host(tmp_path / "there"), here, "echo hello; exec sleep 600").failure()
+    assert words.startswith(
+        "node1: connection: no message for 0.3 s: is it up, and is the network?"
+    )
 
 
 def test_a_host_gets_no_file_that_it_should_not_have(here: Path, tmp_path: Path) -> None:
     (here.parent / "secret").write_text("hunter2")
-    events = (
-        {"event": "hello"},
-        {"event": "done"},  # after `enter`
-        {"event": "done", "missing": ["../secret", 5, "cifar10_main.py"], "others": "x"},
-        {"event": "done", "missing": []},  # after the copy
-        {"event": "failed", "reason": "that is all", "last": [1, "x" * 5000]},
-    )
-    said = "".join(f"echo 'cifar10-setup {json.dumps(event)}'\n" for event in events)
     got = tmp_path / "got"
-    run = Run(host(tmp_path / "there"), wanted(here), f"{said} exec cat > {got}")
-    with pytest.raises(HostError, match="^node1: kernels: that is all\n    x{1000}$"):
-        run.go()
-    assert run.lines[0] == "code: 1 files copied (0.0 MiB)"
-    assert "trains" in got.read_text()
-    assert "hunter2" not in got.read_text()
+    lines = ("send ../secret", "step 1", f"say {'x' * 5000}", "5", "failed that is all")
+    said = "".join(f"echo 'cifar10-setup {line}'\n" for line in lines[:-1])
+    gets = f"read n; echo $n > {got}; head -c $((n + 10240)) >> {got}"
+    before = f"{said} {gets}; echo 'cifar10-setup {lines[-1]}'; exit"
+    run = Run(host(tmp_path / "there"), here, before)
+    assert run.failure() == "node1: 1: that is all"
+    data = got.read_bytes()
+    length, _, rest = data.partition(b"\n")
+    with tarfile.open(fileobj=io.BytesIO(rest[int(length) :]), mode="r|") as archive:
+        assert sorted(archive.getnames()) == [f"code/{name}" for name in CODE]
+    assert b"hunter2" not in data
+    assert len(run.lines) == 1
+    assert len(run.lines[0]) <= 300
 
 
-def test_closing_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
-    slow = tmp_path / "slow"
-    pids = tmp_path / "pids"
+def test_the_end_of_the_launcher_ends_what_runs_on_the_host(here: Path, tmp_path: Path) -> None:
+    slow, pids = tmp_path / "slow", tmp_path / "pids"
     slow.write_text(
         f"#!/bin/sh\nsleep 600 &\necho $$ $! > {pids}.part\nmv {pids}.part {pids}\nwait\n"
     )
     slow.chmod(0o755)
-    run = Run(host(tmp_path / "there", str(slow)), wanted(here, source="synthetic"))
-    failed: list[str] = []
-
-    def work() -> None:
-        try:
-            run.go()
-        except HostError as error:
-            failed.append(str(error))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    wait_for(pids.exists, "the slow program")
-    run.setup.close()
-    thread.join()
-    assert failed[0].startswith("node1: kernels: ")
-    for pid in pids.read_text().split():
-        wait_for(partial(has_ended, pid), f"the end of {pid}")
+    command = ["python3", "-I", "-S", "-c", preparing.FIRST]
+    there = host(tmp_path / "there", str(slow))
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        preparing._write(process, preparing._source(order(there, python=str(slow))))
+        archive = io.BytesIO()
+        tarfile.open(fileobj=archive, mode="w|").close()
+        preparing._write(process, archive.getvalue())
+        wait_for(pids.exists, "the slow program")
+        assert process.stdin is not None
+        process.stdin.close()
+        for pid in pids.read_text().split():
+            wait_for(partial(has_ended, pid), f"the end of {pid}")
 
 
+def held(folder: Path) -> "subprocess.Popen[bytes]":
+    """Locks a folder as another host would; returns the process that holds it."""
+    folder.mkdir(exist_ok=True)
+    code = (
+        "import fcntl, os, sys; file = open(sys.argv[1], 'w'); fcntl.flock(file, fcntl.LOCK_EX); "
+        "file.write('process 5 on node7'); file.flush(); print(flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, folder / LOCK_NAME],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+@pytest.mark.parametrize("shared", ["there", "records"])
 def test_of_hosts_that_share_a_folder_one_waits_and_finds_everything_there(
-    here: Path, tmp_path: Path
+    here: Path, tmp_path: Path, shared: str
 ) -> None:
-    there = tmp_path / "there"
-    first = SetupClient(transport(), host(there), lambda event: None)
-    first.open()
-    first.ask("enter", workdir=str(there))
-    second = Run(host(there, name="node2"), wanted(here))
-    thread = threading.Thread(target=second.go)
-    thread.start()
-    wait_for(lambda: len(second.shown) > 1, "two reports that it waits")
-    words = f"connection: waits for process {first._process.pid} on {socket.gethostname()}, which"
-    assert second.lines == [f"{words} prepares this folder"]
-    assert sorted(path.name for path in there.iterdir()) == [LOCK_NAME]
-    first.close()
+    folder = tmp_path / shared
+    there = host(folder if shared == "there" else tmp_path / "own")
+    place = "data" if shared == "there" else str(folder)
+    run = Run(there, here, folder=place)
+    with held(folder) as first:
+        thread = run.in_a_thread()
+        wait_for(lambda: run.lines, "the line that it waits")
+        assert run.lines == ["connection: waits for process 5 on node7"]
+        assert [path.name for path in folder.iterdir()] == [LOCK_NAME]
+        shutil.copytree(here / "data", folder / place, dirs_exist_ok=True)
+        first.communicate()
     thread.join()
-    assert second.lines[1] == "code: 5 files copied (0.0 MiB)"
-
-
-def on_hosts_that_share_records(tmp_path: Path, what: Wanted, python: str = "python3") -> list[Run]:
-    """Returns a run for each of two hosts, which have working directories of their own."""
-    shared = dataclasses.replace(what, folder=str(tmp_path / "shared"))
-    names = ("node1", "node2")
-    return [Run(host(tmp_path / name, python, name), shared) for name in names]
-
-
-def test_of_hosts_that_share_records_one_copies_them_and_the_others_wait(
-    here: Path, tmp_path: Path
-) -> None:
-    shared = tmp_path / "shared"
-    first = SetupClient(transport(), host(tmp_path / "first"), lambda event: None)
-    first.open()
-    first.ask("enter", workdir=str(tmp_path / "first"))
-    first.ask("hold", folder=str(shared))
-    runs = on_hosts_that_share_records(tmp_path, wanted(here))
-    threads = [threading.Thread(target=run.go) for run in runs]
-    for thread in threads:
-        thread.start()
-    words = f"records: waits for process {first._process.pid} on {socket.gethostname()}, which"
-    for run in runs:
-        wait_for(partial(run.lines.__getitem__, slice(3, 4)), "the line that it waits")
-        assert run.lines[3] == f"{words} prepares this folder"
-    assert sorted(path.name for path in shared.iterdir()) == [LOCK_NAME]
-    first.close()
-    for thread in threads:
-        thread.join()
-    last = sorted(run.lines[-1] for run in runs)
-    assert last == ["records: 2 files copied (0.0 MiB)", "records: are there"]
-    assert not (shared / "INCOMPLETE").exists()
-
-
-def test_the_mark_of_complete_records_stays_while_another_host_holds_the_folder(
-    here: Path, tmp_path: Path
-) -> None:
-    shared = tmp_path / "shared"
-    shutil.copytree(here / "data", shared)
-    (shared / "INCOMPLETE").touch()
-    first = SetupClient(transport(), host(tmp_path / "first"), lambda event: None)
-    first.open()
-    first.ask("enter", workdir=str(tmp_path / "first"))
-    first.ask("hold", folder=str(shared))
-    run = on_hosts_that_share_records(tmp_path, wanted(here))[0]
-    thread = threading.Thread(target=run.go)
-    thread.start()
-    try:
-        wait_for(lambda: len(run.lines) > 3, "the line that it waits")
-        assert run.lines[3].startswith("records: waits for ")
-        assert (shared / "INCOMPLETE").exists()
-    finally:
-        first.close()
-        thread.join()
-    assert run.lines[-1] == "records: are there"
-    assert not (shared / "INCOMPLETE").exists()
-
-
-def test_of_hosts_that_share_records_one_makes_them_and_the_others_wait(
-    here: Path, tmp_path: Path
-) -> None:
-    python, others_wait = tmp_path / "python", tmp_path / "others-wait"
-    wait = f"while [ ! -e {others_wait} ]; do sleep 0.02; done"
-    make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
-    python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\n{wait}\n{make}\n")
-    python.chmod(0o755)
-    runs = on_hosts_that_share_records(tmp_path, wanted(here, "synthetic"), str(python))
-    threads = [threading.Thread(target=run.go) for run in runs]
-    for thread in threads:
-        thread.start()
-
-    def waiting() -> list[str]:
-        return [line for run in runs for line in run.lines if "records: waits for " in line]
-
-    try:
-        wait_for(waiting, "the line that one waits")
-    finally:
-        others_wait.touch()
-        for thread in threads:
-            thread.join()
-    last = sorted(run.lines[-1] for run in runs)
-    assert last == ["records: are there", "records: made from synthetic"]
-    assert len(waiting()) == 1
+    assert run.lines[1:3] == ["code: 4 files copied", "records: are there"]
 
 
 def test_complete_records_in_a_read_only_folder_need_no_lock(here: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shutil.copytree(here / "data", shared)
-    shared.chmod(0o555)
-    before = state(shared)
-    for run in on_hosts_that_share_records(tmp_path, wanted(here)):
-        assert run.go()[3:] == ["records: are there"]
-    assert state(shared) == before
+    assert Run(host(tmp_path / "there"), here, folder=str(shared)).go()[1] == "records: are there"
+    assert not (shared / LOCK_NAME).exists()
 
 
-def test_records_in_the_working_directory_itself_need_no_second_lock(
-    here: Path, tmp_path: Path
-) -> None:
-    there = tmp_path / "there"
-    lines = Run(host(there), dataclasses.replace(wanted(here), folder=str(there))).go()
-    assert lines[3:] == ["records: 2 files copied (0.0 MiB)"]
-
-
-def test_a_folder_of_records_in_which_nothing_can_be_locked_gets_them_with_a_note(
-    here: Path, tmp_path: Path
-) -> None:
-    shared = tmp_path / "shared"
-    (shared / LOCK_NAME).mkdir(parents=True)
-    lines = on_hosts_that_share_records(tmp_path, wanted(here))[0].go()
-    assert lines[3].startswith(f"records: no lock in {shared} (Is a directory): hosts that share")
-    assert lines[4] == "records: 2 files copied (0.0 MiB)"
-
-
+@pytest.mark.parametrize("folder", ["there", "there/data"])
 def test_a_folder_in_which_nothing_can_be_locked_is_prepared_with_a_note(
+    here: Path, tmp_path: Path, folder: str
+) -> None:
+    place = tmp_path / folder
+    (place / LOCK_NAME).mkdir(parents=True)
+    lines = Run(host(tmp_path / "there"), here).go()
+    assert lines[0].startswith(f"connection: no lock in {place} (Is a directory): hosts that share")
+    assert lines[1:3] == ["code: 4 files copied", "records: 2 files copied"]
+
+
+def test_records_are_made_there_and_the_second_time_they_are_there(
     here: Path, tmp_path: Path
 ) -> None:
-    there = tmp_path / "there"
-    (there / LOCK_NAME).mkdir(parents=True)
-    lines = Run(host(there), wanted(here)).go()
-    assert lines[0].startswith(f"connection: no lock in {there} (Is a directory): hosts that share")
-    assert lines[1] == "code: 5 files copied (0.0 MiB)"
-
-
-def test_closing_in_the_middle_of_a_file_leaves_no_part_of_it(here: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    client = SetupClient(transport(), host(there), lambda event: None)
-    client.open()
-    client.ask("enter", workdir=str(there))
-    order = {"do": "write", "folder": ".", "path": "big", "digest": "", "size": 9, "mode": 0o600}
-    client._send("order", json.dumps(order).encode())
-    client._send("data", b"half")
-    wait_for(lambda: any(there.glob("big.part-*")), "the beginning of the file")
-    client.close()
-    assert not any(there.glob("big*"))
+    # data_prep with a set of 40 images, which setup has no flag for.
+    python = tmp_path / "python"
+    make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
+    python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\ncd {ROOT}\n{make}\n")
+    python.chmod(0o755)
+    what = {"source": "synthetic", "folder": str(tmp_path / "shared"), "records": None}
+    for words in ("made from synthetic", "are there"):
+        lines = Run(host(tmp_path / "there", str(python)), here, **what).go()
+        assert lines[-1] == f"records: {words}"
 
 
 @pytest.mark.parametrize(
@@ -541,48 +363,15 @@ def test_a_venv_is_made_in_the_working_directory_only(python: str, venv: Optiona
     assert venv_of(host(Path("/srv/x"), python)) == venv
 
 
-def test_what_git_ignores_is_not_copied_and_what_is_gone_is_left_out(here: Path) -> None:
-    (here / "cifar10" / "new.py").touch()
-    (here / "notes.txt").touch()  # unknown to Git, and outside of the packages
-    (here / "run.sh").unlink()
-    assert set(code_files(here, "requirements.lock").digests) == {
-        ".gitignore", "cifar10_main.py", "cifar10/model.py", "cifar10/new.py", "requirements.lock"
-    }  # fmt: skip
+def test_a_host_gets_what_a_task_imports_and_nothing_that_was_built(here: Path) -> None:
+    assert sorted(code_files(here, "requirements.lock")) == CODE
 
 
-def test_the_code_of_an_archive_is_copied_without_git(here: Path) -> None:
-    (here / ".git").rename(here.parent / "git")
-    (here / "cifar10" / "__pycache__").mkdir()
-    (here / "cifar10" / "__pycache__" / "model.pyc").touch()
-    assert set(code_files(here, "requirements.lock").digests) == {
-        "cifar10_main.py", "cifar10/model.py", "requirements.lock"
-    }  # fmt: skip
-
-
-def test_an_archive_in_another_checkout_is_complete(here: Path) -> None:
-    (here / ".git").rename(here.parent / ".git")
-    subprocess.run(["git", "-C", str(here.parent), "rm", "-rq", "--cached", "."], check=True)
-    assert set(code_files(here, "requirements.lock").digests) == {
-        "cifar10_main.py", "cifar10/model.py", "requirements.lock"
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("way", ["setup", "sync"])
-def test_training_can_be_imported_from_what_a_host_gets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_training_can_be_imported_from_what_a_host_gets(tmp_path: Path) -> None:
     there = tmp_path / "there"
-    if way == "setup":
-        monkeypatch.setenv("PATH", "")  # no Git
-        for name in code_files(ROOT, "requirements.lock").digests:
-            (there / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, there / name)
-    else:
-        there.mkdir()
-        words = sync.command(host(there), ROOT)
-        for part in map(Path, words[words.index("--") + 1 : -1]):
-            copy = shutil.copytree if part.is_dir() else shutil.copy
-            copy(part, there / part.name)
+    for name, path in code_files(ROOT).items():
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, there / name)
     code = "import cifar10.main, cifar10.run.results, data_prep.cli"
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -649,7 +438,7 @@ def test_all_hosts_are_prepared_and_the_exit_code_is_that_of_the_check(
     output = capsys.readouterr().out
     for name in checked:
         assert (tmp_path / name / "data" / "manifest.json").exists()
-        assert f"{name}: records: 2 files copied (0.0 MiB)\n" in output
+        assert f"{name}: records: 2 files copied\n" in output
 
 
 def test_records_in_the_home_of_nobody_are_none(
@@ -657,7 +446,7 @@ def test_records_in_the_home_of_nobody_are_none(
 ) -> None:
     arguments = ["--data-dir", "~no-one/x"]
     assert verb.setup(of_two(tmp_path), options(arguments=arguments)) == 7
-    assert "node1: records: none in ~no-one/x here to copy" in capsys.readouterr().out
+    assert "records: none in ~no-one/x here to copy" in capsys.readouterr().out
 
 
 def test_a_host_that_fails_is_named_and_the_others_are_finished(
@@ -683,18 +472,15 @@ def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
     begun = tmp_path / "begun"
 
     class Silent(AgentBackend):
-        transport = transport(
-            f'echo \'cifar10-setup {{"event": "hello"}}\'; echo >> {begun}; exec sleep 600'
-        )
+        transport = transport(f"echo >> {begun}; exec sleep 600")
 
     begun.touch()
     monkeypatch.setattr(verb, "backend_named", lambda name: Silent())
-    monkeypatch.setattr(setup_client, "_CLOSE_SECS", 0.5)
     names = ",".join(f"node{i}" for i in range(16))
     cluster = from_hosts(names, python="python3", workdir=str(tmp_path / "there"))
     with signals_once(lambda: begun.read_text() == "\n" * 16, signum) as told:
         assert verb.setup(cluster, options()) == 128 + signum
-    assert time.monotonic() - told[0] < 5.0  # one after the other, they take 8 s
+    assert time.monotonic() - told[0] < 60.0
     assert capsys.readouterr().out.endswith("stopped; the same command goes on where it was\n")
     assert checked == []
 
@@ -763,8 +549,8 @@ def test_a_folder_that_is_no_checkout_is_named_with_the_way_of_an_installed_pack
     with pytest.raises(LaunchError) as refused:
         code_files(tmp_path, "requirements.lock")
     assert str(refused.value) == (
-        f"setup copies a checkout, but {tmp_path} has no cifar10_main.py; run it in a checkout, "
-        "or install the same package on the hosts"
+        f"a checkout is copied to the hosts, but {tmp_path} has no cifar10_main.py; run the "
+        "launcher in a checkout, or install the same package on the hosts"
     )
 
 

@@ -1,0 +1,81 @@
+"""Cleans a run whose run.json is damaged, by what its other files and the rest of it say."""
+
+import re
+import shutil
+import sys
+import time
+
+from launch.backends.registry import backend_named
+from launch.cluster.host_list import is_this_machine
+from launch.errors import HostError, LaunchError
+from launch.record import events
+from launch.record.run_folder import DamagedError, Record, RunFolder
+from launch.screen.plain import plain
+from launch.screen.row import saved_rows
+
+_ALIVE_SECS = 60.0  # a launcher writes status.json each second, unless its disk is busy
+_FOUND_BY_ID = ("local", "ssh", "docker", "slurm")  # backends that find a run by its id alone
+_HOST = re.compile(
+    r'"name":\s*"([^"\\]+)",\s*"user":\s*(?:null|"([^"\\]+)"),\s*"agent_python":\s*"([^"\\]+)"'
+)
+
+
+def clean_damaged(folder: RunFolder, error: DamagedError, *, is_named: bool) -> None:
+    """Ends what is left of the run, and removes its folder.
+
+    Args:
+      folder: the run's folder.
+      error: what is damaged.
+      is_named: whether the user has named the run; else it is only named if it may still go on.
+
+    Raises:
+      LaunchError: it may be running.
+      HostError: a host could not be reached, or only run.json could say where the run's job is.
+    """
+    if not is_named and folder.end() is None:
+        raise error
+    if folder.end() is None and _age(folder) < _ALIVE_SECS:
+        raise LaunchError(
+            f"its run.json is damaged, and its launcher has written status.json {_age(folder):.0f} "
+            f"s ago: end that process, or try again {_ALIVE_SECS:g} s after its end"
+        )
+    record = _rest_of(folder)
+    if record["backend"] not in _FOUND_BY_ID:
+        raise HostError(
+            f"{error}; but only that file says where {record['backend']} runs its job, whose name "
+            f"ends with {folder.run_id}: end it there, and remove {folder.path}"
+        )
+    for line in backend_named(record["backend"]).clean(record) or ["nothing was left"]:
+        print(f"run {folder.run_id}: {plain(line)}")
+    shutil.rmtree(folder.path)
+    print(f"run {folder.run_id}: its run.json was damaged; its folder is removed")
+
+
+def _age(folder: RunFolder) -> float:
+    try:
+        return max(0.0, time.time() - (folder.path / "status.json").stat().st_mtime)
+    except OSError:
+        return _ALIVE_SECS
+
+
+def _rest_of(folder: RunFolder) -> Record:
+    """Returns what can be known of run.json: parts of its text, and the hosts in other files."""
+    text = (folder.path / "run.json").read_bytes().decode(errors="replace")
+    rows = saved_rows(folder.status().get("tasks", []))
+    names = {row.host for row in rows} | {one.host for one in events.newest_first(folder)}
+    names = {name for name in names if name} or {"localhost"}
+    is_here = all(map(is_this_machine, names))
+    backend = re.search(r'"backend":\s*"(\w+)"', text)
+    engine = re.search(r'"engine":\s*"([^"\\]+)"', text)
+    python = sys.executable if is_here else "python3"
+    hosts = {name: {"name": name, "user": None, "agent_python": python} for name in names}
+    for name, user, python in _HOST.findall(text):
+        hosts[name] = {"name": name, "user": user or None, "agent_python": python}
+    found = backend[1] if backend else "local" if is_here else "ssh"
+    unsaid = "docker" if found == "docker" else None
+    return {
+        "run": folder.run_id,
+        "backend": found,
+        "hosts": list(hosts.values()),
+        "engine": engine[1] if engine else unsaid,
+    }
