@@ -11,7 +11,7 @@ from cifar10 import schema
 from cifar10_program import DATA, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.paths import path_of
-from cifar10_program.streams import complain, open_streams
+from cifar10_program.streams import complain, one_line, open_streams
 from data_prep import signals
 from data_prep.errors import DataPrepError
 
@@ -29,7 +29,7 @@ No network? `{data} --source synthetic --out data` makes a learnable stand-in.
 
 commands (`{data} COMMAND --help` for their flags):
   convert   archive, folder, image tree or `synthetic` -> records; the default
-  download  fetch the published archives: resumed, retried, checked by SHA-256
+  download  fetch the published archives: resumed, checked by SHA-256
   verify    check a folder of records, with or without a manifest
   show      draw a labelled contact sheet
 """
@@ -42,6 +42,7 @@ convert finds out what --source is:
                            JPEG, WEBP, GIF or BMP files of 32x32 pixels, or of any size with
                            --resize; a folder, a tar (none, gzip, bzip2, xz) or a zip;
                            validation/CLASS/* (or val, valid) is taken as it is when it is there
+  Kaggle's files           train/ID.png and trainLabels.csv; a fifth is held out for eval
   synthetic                ten drawn shapes, seeded; not CIFAR-10 (./synthetic for such a folder)
 
 The records are ready when the folder has a manifest.json and no file INCOMPLETE. A second run with
@@ -95,9 +96,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    # Names from archives and file systems may contain any character: print one printable line.
-    line = "".join(c if c.isprintable() else " " for c in message)
-    complain(f"error: {line}".encode("utf-8", "replace").decode())
+    complain(f"error: {one_line(message)}")
     return code
 
 

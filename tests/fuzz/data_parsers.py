@@ -180,7 +180,7 @@ def _scan(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
     result = read.scan(path)
     assert all("\n" not in damage for damage in result.damages)
-    assert sum(result.label_counts) + len(result.damages) >= result.records
+    assert sum(result.label_counts) + len(result.damages) >= result.records or result.is_foreign
 
 
 def _examples() -> list[bytes]:

@@ -88,7 +88,7 @@ def test_the_validation_folder_of_a_tree_has_three_names(name: str, tmp_path: Pa
     dataset = _load(tree)
     assert dataset.validation is not None
     assert (len(dataset.train), len(dataset.validation)) == (10, 40)
-    assert dataset.left_out == 0
+    assert dataset.note == ""
     (tree / "validation" / "cat").mkdir(parents=True, exist_ok=True)
     (tree / "validation" / "cat" / "x.png").write_bytes(made.png())
     if name != "validation":
@@ -107,7 +107,8 @@ def test_images_outside_of_the_splits_are_counted(mode: Optional[str], tmp_path:
     elif mode is not None:
         path = made.tar(tmp_path / "images.tar", path, mode)
     dataset = _load(path)
-    assert (len(dataset.train), len(dataset.eval), dataset.left_out) == (50, 50, 4)
+    assert (len(dataset.train), len(dataset.eval)) == (50, 50)
+    assert dataset.note == "Left out, since they are in no folder of a split: 4 image files."
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "1", "LA"])
