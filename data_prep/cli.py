@@ -2,9 +2,10 @@
 
 import argparse
 import errno
+import importlib
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn, Optional
 
 from cifar10 import schema
@@ -108,28 +109,10 @@ def _explain(error: OSError, command: str) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    run = _loaded(arguments.command)
+    # Imported here, so that --help and flag errors do not need numpy.
+    module = importlib.import_module(f"data_prep.commands.{arguments.command}")
     signals.heed()
-    return run(arguments)
-
-
-def _loaded(command: str) -> Callable[[argparse.Namespace], int]:
-    # Imported here, so that --help and flag errors need neither numpy nor requests.
-    if command == "download":
-        from data_prep.commands import download
-
-        return download.run
-    if command == "verify":
-        from data_prep.commands import verify
-
-        return verify.run
-    if command == "show":
-        from data_prep.commands import show
-
-        return show.run
-    from data_prep.commands import convert
-
-    return convert.run
+    return int(module.run(arguments))
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -10,11 +10,9 @@ from typing import Optional
 from data_prep.errors import SourceError, UsageError
 from data_prep.sources import (
     batches,
-    binary_archive,
     image_tree,
     kaggle,
     members,
-    python_archive,
     synthetic,
 )
 from data_prep.sources.dataset import Dataset, check_classes
@@ -143,10 +141,9 @@ def _kind_of(member: Member) -> Optional[str]:
     name = member.parts[-1]
     if name == kaggle.LABELS:
         return kaggle.KIND
-    if python_archive.is_ours(name):
-        return python_archive.KIND
-    if binary_archive.is_ours(name):
-        return binary_archive.KIND
+    for layout in (batches.PYTHON, batches.BINARY):
+        if layout.has(name):
+            return layout.kind
     return image_tree.KIND if image_tree.is_ours(member.parts) else None
 
 
@@ -173,8 +170,8 @@ def _load(path: Path, resize: Optional[str]) -> Dataset:
         elif kind != image_tree.KIND:
             if of_any_size:
                 raise _no_images_to_resize(kind, path)
-            layout = python_archive if kind == python_archive.KIND else binary_archive
-            return batches.load(itertools.chain([member], walked), layout)
+            layout = batches.PYTHON if kind == batches.PYTHON.kind else batches.BINARY
+            return layout.load(itertools.chain([member], walked))
         elif misplaced:
             break
         else:

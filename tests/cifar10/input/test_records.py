@@ -482,9 +482,10 @@ def test_a_flipped_bit_is_one_clear_line(tmp_path):
     path.write_bytes(content)
     damaged = f"a file is damaged in {tmp_path}; `python -m data_prep verify {tmp_path}` names it"
     assert error_while_reading(tmp_path) == damaged
+    config = TrainConfig(data_dir=str(tmp_path))
     with (
         pytest.raises(DataError) as refused,
-        tf_errors.clear_errors(TrainConfig(data_dir=tmp_path)),
+        tf_errors.clear_errors(config),
     ):
         check_evaluation(open_records(str(tmp_path)))
     assert str(refused.value) == damaged

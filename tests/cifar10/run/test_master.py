@@ -261,7 +261,7 @@ def test_a_damaged_record_is_named_before_the_first_step(config, told, tmp_path,
     with pytest.raises(DataError, match=f"a file is damaged in {data}; "):
         run(dataclasses.replace(config, data_dir=str(data)))
     assert told == []
-    assert checkpoints.latest(config.output_place) is None
+    assert not checkpoints.latest_step(config.output_place)
 
 
 # The training input.
