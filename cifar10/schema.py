@@ -6,6 +6,7 @@ project can read the files of the other.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Optional
 
 HEIGHT, WIDTH, CHANNELS = 32, 32, 3
@@ -49,12 +50,22 @@ MANIFEST_NAME = "manifest.json"
 INCOMPLETE_NAME = "INCOMPLETE"
 FORMAT_VERSION = 1
 
+# The words that other programs have for the splits, in names of files and folders.
+SPLIT_WORDS = {
+    "train": TRAIN,
+    "validation": VALIDATION,
+    "valid": VALIDATION,
+    "val": VALIDATION,
+    "eval": EVAL,
+    "test": EVAL,
+}
+
 _DIGITS = 5  # of numbers in the names of shards
 MAX_SHARDS = 10**_DIGITS - 1
-_NUMBER = rf"\d{{{_DIGITS}}}"
-_FILE_NAME = re.compile(
-    rf"(?P<split>{'|'.join(SPLITS)})(-(?P<index>{_NUMBER})-of-(?P<count>{_NUMBER}))?\.tfrecords"
-)
+_ENDING = r"(\.tfrecords?)?"
+_SHARD = rf"(-(?P<index>\d{{{_DIGITS}}})-of-(?P<count>\d{{{_DIGITS}}}))?"
+_NAME = re.compile(rf"(?P<split>{'|'.join(SPLIT_WORDS)}){_ENDING}{_SHARD}{_ENDING}(\.gz)?")
+RECORD_NAMES = f"SPLIT.tfrecord or SPLIT-00000-of-00002, SPLIT being {', '.join(SPLIT_WORDS)}"
 
 
 def file_name(split: str, index: int = 0, count: int = 1) -> str:
@@ -70,11 +81,38 @@ def file_name(split: str, index: int = 0, count: int = 1) -> str:
     return f"{split}-{index:0{_DIGITS}}-of-{count:0{_DIGITS}}.tfrecords"
 
 
-def parse_file_name(name: str) -> Optional[tuple[str, int, int]]:
-    """Returns (split, index, count) of a shard's file name; None for any other name."""
-    match = _FILE_NAME.fullmatch(name)
-    if match is None:
+def parse_record_name(name: str) -> Optional[tuple[str, int, int]]:
+    """Returns (split, index, count) of a file of records by any program; None for other names."""
+    match = _NAME.fullmatch(name)
+    if match is None or match["split"] == name.removesuffix(".gz"):
         return None
-    if match["index"] is None:
-        return match["split"], 0, 1
-    return match["split"], int(match["index"]), int(match["count"])
+    return SPLIT_WORDS[match["split"]], int(match["index"] or 0), int(match["count"] or 1)
+
+
+def parse_file_name(name: str) -> Optional[tuple[str, int, int]]:
+    """Returns (split, index, count) of a name that `file_name` gives; None for any other name."""
+    parsed = parse_record_name(name)
+    return parsed if parsed and file_name(*parsed) == name else None
+
+
+def record_sets(names: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the names of each split's files of records, by any program, in order.
+
+    Raises:
+      ValueError: a file is missing, or a split has two sets of files; one line without the folder.
+    """
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        parsed = parse_record_name(name)
+        if parsed:
+            found.setdefault(parsed[0], []).append(name)
+    for split, files in found.items():
+        _, index, count = parse_record_name(files[0]) or (split, 0, 1)
+        whole = [
+            files[0].replace(f"-{index:0{_DIGITS}}-", f"-{i:0{_DIGITS}}-") for i in range(count)
+        ]
+        for name in sorted({*whole} ^ {*files}):
+            if name in whole:
+                raise ValueError(f"{name} is missing; run the data_prep command again")
+            raise ValueError(f"{name} and {files[0]} are of two sets of {split} records; keep one")
+    return found

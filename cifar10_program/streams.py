@@ -58,6 +58,11 @@ def discard(stream: TextIO) -> None:
     os.close(nothing)
 
 
+def one_line(message: str) -> str:
+    """Returns a message as one printable line, since names and files may hold any character."""
+    return "".join(c if c.isprintable() else " " for c in message)
+
+
 def complain(line: str) -> None:
     """Prints a line on standard error.
 

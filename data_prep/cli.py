@@ -2,16 +2,17 @@
 
 import argparse
 import errno
+import importlib
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn, Optional
 
 from cifar10 import schema
 from cifar10_program import DATA, TRAIN, started_as
 from cifar10_program.common_flags import add_common
 from cifar10_program.paths import path_of
-from cifar10_program.streams import complain, open_streams
+from cifar10_program.streams import complain, one_line, open_streams
 from data_prep import signals
 from data_prep.errors import DataPrepError
 
@@ -29,7 +30,7 @@ No network? `{data} --source synthetic --out data` makes a learnable stand-in.
 
 commands (`{data} COMMAND --help` for their flags):
   convert   archive, folder, image tree or `synthetic` -> records; the default
-  download  fetch the published archives: resumed, retried, checked by SHA-256
+  download  fetch the published archives: resumed, checked by SHA-256
   verify    check a folder of records, with or without a manifest
   show      draw a labelled contact sheet
 """
@@ -42,6 +43,7 @@ convert finds out what --source is:
                            JPEG, WEBP, GIF or BMP files of 32x32 pixels, or of any size with
                            --resize; a folder, a tar (none, gzip, bzip2, xz) or a zip;
                            validation/CLASS/* (or val, valid) is taken as it is when it is there
+  Kaggle's files           train/ID.png and trainLabels.csv; a fifth is held out for eval
   synthetic                ten drawn shapes, seeded; not CIFAR-10 (./synthetic for such a folder)
 
 The records are ready when the folder has a manifest.json and no file INCOMPLETE. A second run with
@@ -95,9 +97,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    # Names from archives and file systems may contain any character: print one printable line.
-    line = "".join(c if c.isprintable() else " " for c in message)
-    complain(f"error: {line}".encode("utf-8", "replace").decode())
+    complain(f"error: {one_line(message)}")
     return code
 
 
@@ -109,28 +109,10 @@ def _explain(error: OSError, command: str) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    run = _loaded(arguments.command)
+    # Imported here, so that --help and flag errors do not need numpy.
+    module = importlib.import_module(f"data_prep.commands.{arguments.command}")
     signals.heed()
-    return run(arguments)
-
-
-def _loaded(command: str) -> Callable[[argparse.Namespace], int]:
-    # Imported here, so that --help and flag errors need neither numpy nor requests.
-    if command == "download":
-        from data_prep.commands import download
-
-        return download.run
-    if command == "verify":
-        from data_prep.commands import verify
-
-        return verify.run
-    if command == "show":
-        from data_prep.commands import show
-
-        return show.run
-    from data_prep.commands import convert
-
-    return convert.run
+    return int(module.run(arguments))
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -3,6 +3,7 @@
 import sys
 
 from cifar10_program.streams import discard
+from cifar10_program.streams import one_line as one_line
 
 
 def say(text: str) -> None:
@@ -14,8 +15,3 @@ def say(text: str) -> None:
         print("\n".join(map(one_line, text.split("\n"))), flush=True)
     except BrokenPipeError:
         discard(sys.stdout)
-
-
-def one_line(message: str) -> str:
-    """Returns a message as one printable line, since names and files may hold any character."""
-    return "".join(c if c.isprintable() else " " for c in message)

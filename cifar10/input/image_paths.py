@@ -2,8 +2,6 @@
 
 import glob
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Callable
 
 import tensorflow.compat.v1 as tf
@@ -42,9 +40,13 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
         if not paths and not unreadable:
             raise UserError(f"{place} holds no image files ({', '.join(IMAGE_EXTENSIONS)})")
         return paths
-    if _PATTERN_CHARACTERS.isdisjoint(place) or _exists(place):
-        return [place]
-    matches = _matches(place)
+    try:
+        if _PATTERN_CHARACTERS.isdisjoint(place) or tf.io.gfile.exists(place):
+            return [place]
+        is_remote = "://" in place
+        matches = sorted(tf.io.gfile.glob(place) if is_remote else glob.glob(place, recursive=True))
+    except tf.errors.OpError as error:
+        raise UserError(f"{place} cannot be searched: {error.message}") from error
     if not matches:
         raise UserError(f"{place} matches no file; check the pattern and the current folder")
     lists = [
@@ -55,62 +57,28 @@ def expand(place: str, report: Callable[[str], None]) -> list[str]:
     return list(dict.fromkeys(path for paths in lists for path in paths))
 
 
-def _exists(place: str) -> bool:
-    with _searching(place):
-        return bool(tf.io.gfile.exists(place))
-
-
-def _matches(pattern: str) -> list[str]:
-    with _searching(pattern):
-        if "://" in pattern:
-            return sorted(tf.io.gfile.glob(pattern))
-        return sorted(glob.glob(pattern, recursive=True))
-
-
-@contextmanager
-def _searching(pattern: str) -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise UserError(f"{pattern} cannot be searched: {error.message}") from error
-
-
 def _images_below(root: str, report: Callable[[str], None]) -> list[str]:
-    found = []
-    walk = tf.io.gfile.walk(root) if "://" in root else _walk(root, report)
+    """Returns the image files in a folder, each real folder once: links may form a circle."""
+
+    def leave_out(error: OSError) -> None:
+        report(f"{error.filename} cannot be read: {error.strerror}")
+
+    is_remote = "://" in root
+    found, visited = [], set()
+    walk = tf.io.gfile.walk(root) if is_remote else os.walk(root, True, leave_out, followlinks=True)
     for folder, subfolders, names in walk:
+        real = folder if is_remote else os.path.realpath(folder)
         subfolders[:] = [name for name in subfolders if not _is_left_behind(name)]
+        if real in visited:
+            subfolders.clear()
+            continue
+        visited.add(real)
         found += [
             os.path.join(folder, name)
             for name in names
             if name.lower().endswith(IMAGE_EXTENSIONS) and not _is_left_behind(name)
         ]
     return sorted(found)
-
-
-def _walk(
-    root: str, report: Callable[[str], None]
-) -> Iterator[tuple[str, list[str], Iterable[str]]]:
-    """Yields what `os.walk` does, linked folders after the others, each real folder once.
-
-    So links that form a circle come to an end.
-    """
-
-    def leave_out(error: OSError) -> None:
-        report(f"{error.filename} cannot be read: {error.strerror}")
-
-    visited: set[str] = set()
-    starts = [root]
-    for start in starts:
-        for folder, subfolders, names in os.walk(start, onerror=leave_out):
-            real = os.path.realpath(folder)
-            if real in visited:
-                subfolders.clear()
-                continue
-            visited.add(real)
-            yield folder, subfolders, names
-            paths = [os.path.join(folder, name) for name in sorted(subfolders)]
-            starts += filter(os.path.islink, paths)
 
 
 def _is_left_behind(name: str) -> bool:

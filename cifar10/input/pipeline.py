@@ -24,6 +24,7 @@ from cifar10.input.records import RecordSet
 BAD_RECORD = "bad record"
 REPLACED = "replaced records"
 _READ_BATCH = 1024  # records parsed at once
+_NO_GPU = tf.ConfigProto(device_count={"GPU": 0})
 _PREFETCH = 2  # batches that are prepared in advance
 # Rounds of the cipher that permutes an epoch. With TensorFlow's default, 4, neighbours stay
 # correlated.
@@ -86,7 +87,8 @@ def _read(records: RecordSet, split: str) -> tf.data.Dataset:
     At the end, an error is raised if these are not the records that `records` describes.
     """
     records.require(split)
-    data = tf.data.TFRecordDataset(list(records.files[split]))
+    files = list(records.files[split])
+    data = tf.data.TFRecordDataset(files, "GZIP" if files[0].endswith(".gz") else None)
     data = data.apply(tf.data.experimental.assert_cardinality(records.counts[split]))
     if records.manifest_content is not None:
         data = data.concatenate(_unchanged(records.manifest_path, records.manifest_content))
@@ -270,6 +272,17 @@ def evaluation_batches(records: RecordSet, split: str, batch_size: int) -> tf.da
       A data set of (images uint8 [n, 32, 32, 3], labels int64 [n]).
     """
     return _finish(_read(records, split).rebatch(batch_size))
+
+
+def check_evaluation(records: RecordSet) -> None:
+    """Reads the splits that training evaluates, so that damage ends it before its first step.
+
+    Raises:
+      tf.errors.OpError: as evaluation would; `run.tf_errors.clear_errors` translates it.
+    """
+    for split in sorted({schema.VALIDATION, schema.EVAL} & records.counts.keys()):
+        with tf.Graph().as_default(), tf.Session(config=_NO_GPU) as session:
+            session.run(_read(records, split).reduce(0, _graph_code(lambda count, *_: count)))
 
 
 def _finish(data: tf.data.Dataset) -> tf.data.Dataset:

@@ -2,10 +2,14 @@
 
 import contextlib
 import dataclasses
+import gzip
 import json
 import os
 import posixpath
+import re
+import shlex
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -14,6 +18,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import schema
 from cifar10.errors import DataError
 from cifar10_program.paths import is_utf8
+from cifar10_program.streams import one_line
 
 # Channel means and standard deviations of CIFAR-10's 50,000 training images, for records without a
 # manifest.
@@ -22,6 +27,12 @@ CIFAR10_DEVIATION = (62.99, 62.09, 66.70)
 
 _HEADER = struct.Struct("<QI")  # length of the record, CRC of the length
 _FOOTER_BYTES = 4  # CRC of the record
+# Other forms of CIFAR-10, of which data_prep makes records, and files in such a folder.
+_SOURCE = re.compile(r"cifar-10-(python|binary)\.tar\.gz|cifar-10-batches-(py|bin)")
+_PART_OF_SOURCE = re.compile(r"data_batch_1(\.bin)?|trainLabels\.csv")
+# What reading a JSON document raises where it is not as expected.
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+_MOST_NAMES = 5  # of a folder's files in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +61,7 @@ class RecordSet:
     @property
     def manifest_path(self) -> str:
         """The path of the manifest."""
-        return _manifest_path(self.data_dir)
+        return str(tf.io.gfile.join(self.data_dir, schema.MANIFEST_NAME))
 
     @property
     def resize(self) -> Optional[str]:
@@ -69,17 +80,16 @@ class RecordSet:
 
         It is the manifest's SHA-256; without one, the file's name and size.
         """
+        entries = self.manifest["splits"].values()
+        known = {file["name"]: file.get("sha256") for one in entries for file in one["files"]}
         return {
-            split: [self._fingerprint(split, path) for path in self.files[split]]
+            split: [
+                str(known.get(name) or f"{name}, {_size(path)} bytes")
+                for path, name in ((path, posixpath.basename(path)) for path in self.files[split])
+            ]
             for split in (schema.TRAIN, schema.VALIDATION)
             if split in self.files
         }
-
-    def _fingerprint(self, split: str, path: str) -> str:
-        name = posixpath.basename(path)
-        described = self.manifest["splits"].get(split, {"files": []})["files"]
-        known = {file["name"]: file.get("sha256") for file in described}
-        return str(known.get(name) or f"{name}, {_size(path)} bytes")
 
     def require(self, split: str) -> None:
         """Raises DataError if `split` has no records."""
@@ -88,11 +98,23 @@ class RecordSet:
 
 
 def way_out(data_dir: str) -> str:
-    """Returns a sentence for error messages, with the command that makes the records."""
-    return (
-        f"`python -m data_prep --source SOURCE --out {data_dir}` makes them, where SOURCE is "
-        "cifar-10-python.tar.gz, an image folder, or synthetic"
-    )
+    """Returns the end of a message about missing records: what is there instead, and a command."""
+    is_folder = tf.io.gfile.isdir(data_dir)
+    names = [name for name in _names(data_dir) if name[0] != "."] if is_folder else []
+    sources = [tf.io.gfile.join(data_dir, name) for name in names if _SOURCE.fullmatch(name)]
+    out = data_dir
+    if any(map(_PART_OF_SOURCE.fullmatch, names)):
+        sources = [data_dir]
+    elif not is_folder and _SOURCE.fullmatch(posixpath.basename(data_dir)):
+        sources, out = [data_dir], posixpath.dirname(data_dir) or "."
+    source = shlex.quote(sources[0]) if sources else "SOURCE"
+    command = f"`python -m data_prep --source {source} --out {out}` makes them"
+    if sources:
+        return command if out == data_dir else f"{command}; then give --data-dir {out}"
+    known = "SOURCE is cifar-10-python.tar.gz, an image folder, or synthetic"
+    held = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+    holds = f"it holds {held}; training reads {schema.RECORD_NAMES}; " if names else ""
+    return f"{holds}{command}, where {known}"
 
 
 def open_records(data_dir: str) -> RecordSet:
@@ -113,14 +135,22 @@ def open_records(data_dir: str) -> RecordSet:
         raise DataError(
             f"the records in {data_dir} are half-written; run the same data_prep command again"
         )
-    files = _split_files(data_dir, names)
     content = None
     if schema.MANIFEST_NAME in names:
         content, manifest = _read_manifest(data_dir)
-        counts = _check_against_manifest(data_dir, files, manifest)
         # What another program put beside these records is none of them.
-        files = {split: paths for split, paths in files.items() if counts.get(split)}
+        sets = _files_of(manifest, data_dir)
+        counts = {split: entry["records"] for split, entry in manifest["splits"].items()}
     else:
+        try:
+            sets = schema.record_sets(names)
+        except ValueError as error:
+            raise DataError(f"{data_dir}/{error}") from error
+    files = {
+        split: tuple(tf.io.gfile.join(data_dir, name) for name in some)
+        for split, some in sets.items()
+    }
+    if content is None:
         counts = {split: sum(map(count_records, paths)) for split, paths in files.items()}
         manifest = _stand_in(counts)
     if not files:
@@ -160,39 +190,9 @@ def _names(data_dir: str) -> list[str]:
             raise DataError(f"no records in {data_dir}; {way_out(data_dir)}") from error
 
 
-def _split_files(data_dir: str, names: list[str]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[int, set[int]]] = {}
-    for name in names:
-        parsed = schema.parse_file_name(name)
-        if parsed:
-            split, index, count = parsed
-            found.setdefault(split, {}).setdefault(count, set()).add(index)
-    files = {}
-    for split, by_count in found.items():
-        if len(by_count) > 1:
-            raise DataError(
-                f"{data_dir} holds {split} records cut into {sorted(by_count)} files each; "
-                "keep one of these sets, or run data_prep with --force"
-            )
-        ((count, indices),) = by_count.items()
-        missing = sorted(set(range(count)) - indices)
-        if missing:
-            name = schema.file_name(split, missing[0], count)
-            raise DataError(f"{data_dir}/{name} is missing; run the data_prep command again")
-        files[split] = tuple(
-            tf.io.gfile.join(data_dir, schema.file_name(split, index, count))
-            for index in range(count)
-        )
-    return files
-
-
-def _manifest_path(data_dir: str) -> str:
-    return str(tf.io.gfile.join(data_dir, schema.MANIFEST_NAME))
-
-
 def _read_manifest(data_dir: str) -> tuple[bytes, dict[str, Any]]:
     """Returns the content of the manifest's file, and the manifest."""
-    path = _manifest_path(data_dir)
+    path = tf.io.gfile.join(data_dir, schema.MANIFEST_NAME)
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = bytes(file.read())
@@ -200,15 +200,7 @@ def _read_manifest(data_dir: str) -> tuple[bytes, dict[str, Any]]:
         version = manifest["format_version"]
         if version == schema.FORMAT_VERSION:
             _check_manifest(manifest)
-    except (
-        tf.errors.OpError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (tf.errors.OpError, *_MALFORMED) as error:
         reason = f"{type(error).__name__}: {error}"
         raise DataError(
             f"{path} is no manifest of data_prep ({reason}); run data_prep with --force"
@@ -218,43 +210,38 @@ def _read_manifest(data_dir: str) -> tuple[bytes, dict[str, Any]]:
             f"{path} has format version {version!r}, this code reads {schema.FORMAT_VERSION}; "
             "run data_prep with --force"
         )
+    manifest["class_names"] = [one_line(name) for name in manifest["class_names"]]
+    manifest["source"]["kind"] = one_line(manifest["source"]["kind"])
     return content, dict(manifest)
 
 
 def _check_manifest(manifest: Any) -> None:
     """Raises an error if an entry that training reads is missing, inconsistent or of a wrong type.
 
-    It may be any of the errors that `_read_manifest` catches, such as KeyError or ValueError.
+    It may be any of `_MALFORMED`.
     """
-    if not _is_text(manifest["source"]["kind"]):
-        raise ValueError(f"source.kind must be text, got {manifest['source']['kind']!r}")
+    kind, classes = manifest["source"]["kind"], manifest["class_names"]
+    _expect(_is_text(kind), "source.kind", "text", kind)
     for split, entry in manifest["splits"].items():
-        _check_files(split, entry["files"])
-        if entry["records"] != sum(file["records"] for file in entry["files"]):
-            raise ValueError(f"{split} counts {entry['records']!r} records, its files do not")
-    names = manifest["class_names"]
-    if len(names) != schema.NUM_CLASSES or not all(map(_is_text, names)):
-        raise ValueError(f"class_names must be {schema.NUM_CLASSES} names, got {names!r}")
+        names = [file["name"] for file in entry["files"]]
+        ours = [schema.parse_file_name(name) for name in names]
+        _expect(all(one and one[0] == split for one in ours), split, f"files of {split}", names)
+        _expect(len(set(names)) == len(names), split, "different files", names)
+        numbers = [file[key] for file in entry["files"] for key in ("records", "bytes")]
+        _expect(all(map(_is_count, numbers)), split, "files of whole numbers of bytes", numbers)
+        total = sum(file["records"] for file in entry["files"])
+        _expect(entry["records"] == total, f"{split}.records", f"{total}, as of its files", entry)
+    is_ten = len(classes) == schema.NUM_CLASSES and all(map(_is_text, classes))
+    _expect(is_ten, "class_names", f"{schema.NUM_CLASSES} names", classes)
     for key in ("channel_mean", "channel_deviation"):
-        numbers = manifest[key]
-        if len(numbers) != schema.CHANNELS or not all(map(_is_pixel_value, numbers)):
-            raise ValueError(
-                f"{key} must be {schema.CHANNELS} numbers from 0 to 255, got {numbers!r}"
-            )
+        values = manifest[key]
+        are_three = len(values) == schema.CHANNELS and all(map(_is_pixel_value, values))
+        _expect(are_three, key, f"{schema.CHANNELS} numbers from 0 to 255", values)
 
 
-def _check_files(split: str, files: Any) -> None:
-    """Raises an error, as `_check_manifest` does, if the entries of a split's files are wrong."""
-    for file in files:
-        name = file["name"]
-        parsed = schema.parse_file_name(name)
-        if parsed is None or parsed[0] != split:
-            raise ValueError(f"{name!r} is no {split} file")
-        for key in ("records", "bytes"):
-            if not _is_count(file[key]):
-                raise ValueError(f"{key} of {name} must be a whole number, got {file[key]!r}")
-    if len({file["name"] for file in files}) != len(files):
-        raise ValueError(f"{split} names a file twice")
+def _expect(is_so: bool, what: str, rule: str, value: Any) -> None:
+    if not is_so:
+        raise ValueError(f"{what} must be {rule}, got {value!r}")
 
 
 def _is_text(value: Any) -> bool:
@@ -269,27 +256,24 @@ def _is_pixel_value(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value <= 255
 
 
-def _check_against_manifest(
-    data_dir: str, files: dict[str, tuple[str, ...]], manifest: dict[str, Any]
-) -> dict[str, int]:
-    """Compares the files' names and sizes with the manifest; returns the records per split.
+def _files_of(manifest: dict[str, Any], data_dir: str) -> dict[str, list[str]]:
+    """Returns the names of each split's files, after it has compared their sizes.
 
     `data_prep verify` also compares the contents.
     """
-    counts = {}
+    sets = {}
     for split, entry in manifest["splits"].items():
-        counts[split] = entry["records"]
-        for described in entry["files"]:
-            path = tf.io.gfile.join(data_dir, described["name"])
-            if path not in files.get(split, ()):
-                raise DataError(f"{path} is missing; run the data_prep command again")
+        for file in entry["files"]:
+            path = tf.io.gfile.join(data_dir, file["name"])
             size = _size(path)
-            if size != described["bytes"]:
+            if size != file["bytes"]:
                 raise DataError(
-                    f"{path} has {size:,} bytes, the manifest says {described['bytes']:,}; "
+                    f"{path} has {size:,} bytes, the manifest says {file['bytes']:,}; "
                     "run data_prep with --force"
                 )
-    return counts
+        if entry["records"]:
+            sets[split] = sorted(file["name"] for file in entry["files"])
+    return sets
 
 
 def _size(path: str) -> int:
@@ -308,8 +292,8 @@ def _readable(path: str, kind: str = "file") -> Iterator[None]:
     """Raises DataError for what TensorFlow says of a file or folder that cannot be read."""
     try:
         yield
-    except tf.errors.OpError as error:
-        reason = error.message.rpartition("; ")[2]
+    except (tf.errors.OpError, OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "message", str(error)).rpartition("; ")[2]
         raise DataError(
             f"{path} cannot be read: {reason}; make it a readable {kind}, or run the data_prep "
             "command again"
@@ -334,7 +318,7 @@ def count_records(path: str) -> int:
     """
     count, position = 0, 0
     with _readable(path), tf.io.gfile.GFile(path, "rb") as file:
-        data = file.read()
+        data = gzip.decompress(file.read()) if path.endswith(".gz") else file.read()
     while position < len(data):
         end = position + _HEADER.size
         if end <= len(data):

@@ -162,7 +162,9 @@ def _run_job(
     # An evaluator has records of its own.
     validates = job.records.has_validation or job.has_evaluator
     recovery.settle_best(config.output_place, start_step, validates, say)
-    job = _with_values_from_data(job)
+    with clear_errors(config):
+        pipeline.check_evaluation(job.records)
+        job = _with_values_from_data(job)
     say_what_trains(job, start_step)
     amount = None if is_over else describe_amount(job, start_step)
     if amount:
@@ -194,10 +196,9 @@ def _with_values_from_data(job: Job) -> Job:
     """
     if job.params.values_from_data:
         return job
-    with clear_errors(job.config):
-        values = models.find(job.config.model).first_values(
-            lambda count: sample_images(job.records, job.config.seed, count)
-        )
+    values = models.find(job.config.model).first_values(
+        lambda count: sample_images(job.records, job.config.seed, count)
+    )
     return job.with_first_values(values)
 
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from cifar10_program import TRAIN, started_as
-from data_prep.commands.counts import print_counts
+from data_prep.commands.output import print_counts, say
 from data_prep.folder.build import build
 from data_prep.folder.manifest import Manifest, Options
 from data_prep.published.archives import ARCHIVES
@@ -26,22 +26,23 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.source, arguments.seed, arguments.synthetic_size, arguments.resize
     )
     options = Options(arguments.validation_size, arguments.shards, arguments.seed, arguments.resize)
-    result = build(source, out, options, arguments.force, lambda line: print(line, flush=True))
+    result = build(source, out, options, arguments.force, say)
     if result.label_counts is None:
-        print(f"{out} is up to date with {source.name}: nothing to do (--force rebuilds).")
+        say(f"{out} is up to date with {source.name}: nothing to do (--force rebuilds).")
         return 0
     _describe_source(result.manifest)
     print_counts(result.manifest.class_names, result.label_counts)
-    print(f"\nWritten and verified in {time.monotonic() - started:.1f} s: {out}")
+    say(f"Written and verified in {time.monotonic() - started:.1f} s: {out}")
     place = shlex.quote(str(out))
-    print(f"Next: {started_as(TRAIN)} --data-dir {place} --train-batch-size=128")
+    say(f"Next: {started_as(TRAIN)} --data-dir {place} --train-batch-size=128")
     return 0
 
 
 def _describe_source(manifest: Manifest) -> None:
+    say("")
     if manifest.kind == synthetic.KIND:
-        print("\nSynthetic: ten drawn shapes, made here. This is not CIFAR-10, and accuracy on it")
-        print("says nothing about CIFAR-10.")
+        say("Synthetic: ten drawn shapes, made here. This is not CIFAR-10, and accuracy on it")
+        say("says nothing about CIFAR-10.")
         return
     note = ""
     if manifest.kind in (archive.kind for archive in ARCHIVES.values()):
@@ -49,4 +50,4 @@ def _describe_source(manifest: Manifest) -> None:
         note = f", {_PUBLISHED_NOTE[published]}"
     if manifest.options.resize is not None:
         note = f", --resize {manifest.options.resize} for images of other sizes than 32x32"
-    print(f"\nSource: {manifest.name} ({manifest.kind}{note})")
+    say(f"Source: {manifest.name} ({manifest.kind}{note})")

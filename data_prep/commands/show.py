@@ -1,6 +1,7 @@
 """`show`: draws a labelled contact sheet of a folder of records, a row for each class."""
 
 import argparse
+import io
 import os
 import random
 from pathlib import Path
@@ -11,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from cifar10 import schema
 from cifar10_program import DATA, started_as
+from data_prep.commands.output import say
 from data_prep.errors import DamageError, UsageError
 from data_prep.folder import manifest as manifests
 from data_prep.folder import publish
@@ -33,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Draws the contact sheet; returns the exit code."""
     path = Path(arguments.out)
     draw(Path(arguments.folder), arguments.split, path, arguments.count, arguments.seed)
-    print(f"{path}: {arguments.split}, up to {arguments.count} images a class.")
+    say(f"{path}: {arguments.split}, up to {arguments.count} images a class.")
     return 0
 
 
@@ -54,19 +56,22 @@ def draw(folder: Path, split: str, path: Path, count: int, seed: int) -> None:
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
     if publish.is_incomplete(folder):
         raise DamageError(f"{folder}: a build did not finish; run {started_as(DATA)} again")
-    names = [n for n in publish.record_files(folder) if n.startswith((f"{split}.", f"{split}-"))]
-    if not names:
-        raise UsageError(f"{folder}: holds no {split} records")
-    samples, total = _sample([folder / name for name in names], count, seed)
     manifest = manifests.read(folder)
+    names = publish.record_files(folder, ours=manifest is not None)
+    paths = [folder / name for name in names if _split_of(name) == split]
+    if not paths:
+        raise UsageError(f"{folder}: holds no {split} records")
+    samples, total = _sample(paths, count, seed)
     class_names = schema.CLASS_NAMES if manifest is None else manifest.class_names
     sheet = _sheet(samples, class_names, f"{split}: {total:,} images", _subtitle(folder, manifest))
-    temporary = path.with_name(path.name + ".part")
-    try:
-        sheet.save(temporary, format="PNG", optimize=True)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    content = io.BytesIO()
+    sheet.save(content, format="PNG", optimize=True)
+    publish.write_whole(path, content.getvalue())
+
+
+def _split_of(name: str) -> Optional[str]:
+    parsed = schema.parse_record_name(name)
+    return parsed and parsed[0]
 
 
 def _checked_place(path: Path) -> Path:
@@ -78,6 +83,8 @@ def _checked_place(path: Path) -> Path:
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; --out must be a file, such as {path / 'grid.png'}")
     real = Path(os.path.realpath(path))
+    if not real.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {real.parent}; make it, or change --out")
     if os.path.lexists(real) and not real.is_file():  # A renamed file would replace a device.
         raise UsageError(
             f"{path}: is no regular file, and would be replaced; give --out another name, such as "

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from cifar10_program import DATA, started_as
-from data_prep.commands.counts import print_counts
+from data_prep.commands.output import print_counts, say
 from data_prep.folder.verify import verify
 
 
@@ -16,17 +16,16 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder)
     report = verify(folder)
     print_counts(report.class_names, report.label_counts)
-    print()
     if report.manifest is None:
-        print("No manifest: counts and checksums have nothing to be compared with.")
+        say("No manifest: counts and checksums have nothing to be compared with.")
     for damage in report.damages:
-        print(f"DAMAGE {damage}")
+        say(f"DAMAGE {damage}")
     if report.damages:
         again = f"{started_as(DATA)} --force ..."
-        print(f"{folder}: {len(report.damages)} faults. Rebuild: {again}")
+        say(f"{folder}: {len(report.damages)} faults. Rebuild: {again}")
         return 1
     checked = "framing, CRCs, features, labels"
     if report.manifest is not None:
         checked += ", counts, SHA-256, channel mean and deviation"
-    print(f"{folder}: {report.records:,} records are undamaged ({checked}).")
+    say(f"{folder}: {report.records:,} records are undamaged ({checked}).")
     return 0

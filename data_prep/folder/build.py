@@ -131,8 +131,8 @@ def _stage(source: Source, staging: Path, options: Options, say: Say) -> Result:
     """Writes the records and the manifest into `staging`, and reads the records back."""
     say(f"Reading {source.name} ...")
     dataset = source.load()
-    if dataset.left_out:
-        say(f"Left out, since they are in no folder of a split: {dataset.left_out:,} image files.")
+    if dataset.note:
+        say(dataset.note)
     parts = _split(dataset, options)
     total = sum(len(indices) for _, indices in parts.values())
     say(f"Writing {total:,} records ...")

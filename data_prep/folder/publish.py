@@ -17,10 +17,12 @@ folder with the marker.
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from cifar10 import schema
 from cifar10_program import DATA, started_as
@@ -36,17 +38,57 @@ def may_lock(folder: Path) -> bool:
     return os.access(lock if lock.exists() else folder, os.W_OK, effective_ids=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Creates a folder, and those above it, unless they exist.
+
+    Raises:
+      OutputError: a file or a link to nothing is in the way.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        kind = f"a link to {os.readlink(error.filename)}, which does not exist"
+        what = kind if os.path.islink(error.filename) else "a file"
+        raise OutputError(f"{error.filename}: is {what}; --out must be a folder") from error
+
+
+def open_own(path: Path) -> BinaryIO:
+    """Opens a file of our own for appending; creates it if it is missing.
+
+    Raises:
+      OutputError: it is a symbolic link, which somebody else has put there.
+    """
+    try:
+        return open(
+            os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND, 0o666), "ab"
+        )
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OutputError(f"{path}: is a link, and must be a file; move it away") from error
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file under a temporary name of its own, and renames it; follows no link."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+        sync(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
     """Creates `folder` and holds its lock, which the kernel releases if the process is killed.
 
     Raises:
-      OutputError: `folder` is a file, or another process is building there.
+      OutputError: `folder` cannot be one, or another process is building there.
     """
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder}: is a file; --out must be a folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_NAME).open("ab") as lock:
+    make_folder(folder)
+    with open_own(folder / LOCK_NAME) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -79,21 +121,22 @@ def start_staging(folder: Path) -> Path:
 def discard_staging(folder: Path) -> None:
     """Removes DIR/.building if it exists."""
     staging = folder / STAGING_NAME
-    if staging.exists():
+    if staging.is_symlink():
+        staging.unlink()
+    elif staging.exists():
         shutil.rmtree(staging)
 
 
-def record_files(folder: Path) -> list[str]:
-    """Returns the sorted names of the record files in `folder`, of data_prep or the tutorial."""
-    return sorted(
-        entry.name for entry in folder.iterdir() if schema.parse_file_name(entry.name) is not None
-    )
+def record_files(folder: Path, ours: bool = True) -> list[str]:
+    """Returns the sorted names of the record files in `folder`, of data_prep or of any program."""
+    parse = schema.parse_file_name if ours else schema.parse_record_name
+    return sorted(entry.name for entry in folder.iterdir() if parse(entry.name))
 
 
 def is_read(name: str) -> bool:
     """Tells whether readers of a folder use a file of this name: a record file or one beside it."""
     others = (schema.MANIFEST_NAME, schema.INCOMPLETE_NAME)
-    return name in others or schema.parse_file_name(name) is not None
+    return name in others or schema.parse_record_name(name) is not None
 
 
 def is_incomplete(folder: Path) -> bool:
@@ -145,8 +188,8 @@ def _mark(folder: Path) -> Path:
     marker = folder / schema.INCOMPLETE_NAME
     existed = marker.exists()
     try:
-        marker.write_text(f"A build did not finish. Run `{started_as(DATA)}` again.\n")
-        sync(marker)
+        text = f"A build did not finish. Run `{started_as(DATA)}` again.\n"
+        write_whole(marker, text.encode())
         sync(folder)
     except BaseException:
         if not existed:

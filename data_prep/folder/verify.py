@@ -48,6 +48,7 @@ def verify(folder: Path) -> Report:
     Raises:
       UsageError: there is no such folder, or it has neither records nor a manifest.
       OutputError: a conversion is replacing the records, or did so meanwhile.
+      DamageError: the records are of another schema.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; give a folder of .tfrecords")
@@ -80,8 +81,9 @@ def _refuse_replaced(folder: Path) -> None:
 
 
 def _examine(folder: Path) -> Report:
-    names = publish.record_files(folder)
-    if not names and not (folder / schema.MANIFEST_NAME).exists():
+    has_manifest = (folder / schema.MANIFEST_NAME).exists()
+    names = publish.record_files(folder, ours=has_manifest)
+    if not names and not has_manifest:
         raise UsageError(
             f"{folder}: holds no records; make them with {started_as(DATA)} --source PATH "
             f"--out {folder}"
@@ -94,7 +96,10 @@ def _examine(folder: Path) -> Report:
     except DamageError as error:
         report.damages.append(str(error))
     sums = _scan_all(folder, names, report)
-    report.damages += _mixed_shards(folder, names)
+    try:
+        schema.record_sets(names)
+    except ValueError as error:
+        report.damages.append(f"{folder}/{error}")
     if report.manifest is not None and sums is not None:
         report.damages += _statistics_damage(folder, report.manifest, sums)
     return report
@@ -109,7 +114,7 @@ def _scan_all(folder: Path, names: list[str], report: Report) -> Optional[record
     sums, train_is_sound = records.ChannelSums(), True
     expected = {} if report.manifest is None else {f.name: f for f in report.manifest.files()}
     for name in sorted(set(names) | set(expected)):
-        split, _, _ = schema.parse_file_name(name) or ("", 0, 0)
+        split, _, _ = schema.parse_record_name(name) or ("", 0, 0)
         if name in names:
             damages = _scan_file(folder / name, split, expected.get(name), report, sums)
         else:
@@ -141,6 +146,8 @@ def _scan_file(
     """
     collector = _Collector(sums) if split == schema.TRAIN else None
     scan = read.scan(path, collector)
+    if scan.is_foreign:
+        raise DamageError(scan.damages[0])
     if collector is not None:
         collector.flush()
     report.records += scan.records
@@ -172,28 +179,12 @@ class _Collector:
 def _differences(path: Path, scan: read.Scan, expected: Optional[Written]) -> list[str]:
     """Returns how an undamaged file differs from its entry in the manifest; empty if it agrees."""
     if expected is None:
-        return [f"{path}: is not in the manifest; training leaves it out or refuses the folder"]
+        return [f"{path}: is not in the manifest; training leaves it out"]
     if scan.records != expected.records:
         return [f"{path}: holds {scan.records} records, the manifest says {expected.records}"]
     if scan.sha256 != expected.sha256:
         return [f"{path}: SHA-256 is {scan.sha256}, the manifest says {expected.sha256}"]
     return []
-
-
-def _mixed_shards(folder: Path, names: list[str]) -> list[str]:
-    """Finds splits that lack a shard, and splits whose files name different numbers of shards."""
-    damages = []
-    for split in schema.SPLITS:
-        found = [p for p in map(schema.parse_file_name, names) if p is not None and p[0] == split]
-        totals = sorted({count for _, _, count in found})
-        if len(totals) > 1:
-            damages.append(
-                f"{folder}: {split} has files of {' and of '.join(map(str, totals))} shards; "
-                "keep one set"
-            )
-        elif found and len(found) != totals[0]:
-            damages.append(f"{folder}: {split} has {len(found)} of {totals[0]} shards")
-    return damages
 
 
 def _statistics_damage(folder: Path, manifest: Manifest, sums: records.ChannelSums) -> list[str]:

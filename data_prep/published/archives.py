@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from data_prep.sources import binary_archive, python_archive
+from data_prep.sources.batches import BINARY, PYTHON
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Archive:
 
 ARCHIVES = {
     "python": Archive(
-        python_archive.KIND,
+        PYTHON.kind,
         "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
         170_498_071,
         "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
     ),
     "binary": Archive(
-        binary_archive.KIND,
+        BINARY.kind,
         "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
         170_052_171,
         "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",

@@ -42,7 +42,7 @@ class Dataset:
       train: training images.
       eval: evaluation images.
       validation: validation images; None if the source does not have any of its own.
-      left_out: number of image files in the source that are in no folder of a split.
+      note: a line for people about how the images were divided; empty if there is nothing to say.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Dataset:
     train: Images
     eval: Images
     validation: Optional[Images] = None
-    left_out: int = 0
+    note: str = ""
 
 
 def check_classes(dataset: Dataset) -> None:

@@ -10,10 +10,9 @@ from typing import Optional
 from data_prep.errors import SourceError, UsageError
 from data_prep.sources import (
     batches,
-    binary_archive,
     image_tree,
+    kaggle,
     members,
-    python_archive,
     synthetic,
 )
 from data_prep.sources.dataset import Dataset, check_classes
@@ -125,7 +124,11 @@ def _fingerprint(path: Path, of_any_size: bool) -> str:
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
     digest = hashlib.sha256()
+    has_table = False
     for member in members.walk(path, of_any_size):
+        has_table |= member.parts[-1] == kaggle.LABELS
+        if has_table and kaggle.is_unlabelled(member.parts):
+            continue
         # A misplaced image ends a conversion, so it counts, too.
         if not _kind_of(member) and not image_tree.is_misplaced(member.parts):
             continue
@@ -136,52 +139,51 @@ def _fingerprint(path: Path, of_any_size: bool) -> str:
 
 def _kind_of(member: Member) -> Optional[str]:
     name = member.parts[-1]
-    if python_archive.is_ours(name):
-        return python_archive.KIND
-    if binary_archive.is_ours(name):
-        return binary_archive.KIND
+    if name == kaggle.LABELS:
+        return kaggle.KIND
+    for layout in (batches.PYTHON, batches.BINARY):
+        if layout.has(name):
+            return layout.kind
     return image_tree.KIND if image_tree.is_ours(member.parts) else None
 
 
 def _load(path: Path, resize: Optional[str]) -> Dataset:
     """Loads a path; the first file with a known name decides how all files are read."""
-    left_out = _LeftOut()
-    walked = left_out.counted(members.walk(path, resize is not None))
-    misplaced: list[Member] = []  # The first one; its content is not read.
+    of_any_size = resize is not None
+    left_out = 0
+
+    def counted() -> Iterator[Member]:
+        nonlocal left_out
+        for member in members.walk(path, of_any_size):
+            left_out += image_tree.is_left_out(member.parts)
+            yield member
+
+    misplaced: Optional[Member] = None  # The first one; its content is not read.
+    table: Optional[tuple[str, bytes]] = None
+    walked = counted()
     for member in walked:
         kind = _kind_of(member)
-        if kind is None:
-            if not misplaced and image_tree.is_misplaced(member.parts):
-                misplaced.append(member)
-            continue
-        if kind == image_tree.KIND and misplaced:
+        if kind == kaggle.KIND:
+            table = member.name, member.read(MAX_READ_BYTES)
+        elif kind is None:
+            misplaced = misplaced or (member if image_tree.is_misplaced(member.parts) else None)
+        elif kind != image_tree.KIND:
+            if of_any_size:
+                raise _no_images_to_resize(kind, path)
+            layout = batches.PYTHON if kind == batches.PYTHON.kind else batches.BINARY
+            return layout.load(itertools.chain([member], walked))
+        elif misplaced:
             break
-        rest: Iterator[Member] = itertools.chain([member], walked)
-        if kind == image_tree.KIND:
-            dataset = image_tree.load(rest, resize)
-            return replace(dataset, left_out=left_out.images)
-        if resize is not None:
-            raise _no_images_to_resize(kind, path)
-        return batches.load(rest, python_archive if kind == python_archive.KIND else binary_archive)
+        else:
+            dataset = image_tree.load(itertools.chain([member], walked), resize)
+            note = f"Left out, since they are in no folder of a split: {left_out:,} image files."
+            return replace(dataset, note=note if left_out else "")
+        if table and misplaced:  # Images in train/, not in train/CLASS/, and their labels.
+            return kaggle.load(members.walk(path, of_any_size), *table, resize)
     if misplaced:
-        raise image_tree.misplaced(misplaced[0])
+        raise image_tree.misplaced(misplaced)
     raise SourceError(
         f"{path}: holds neither data_batch_1 (CIFAR-10, Python), nor data_batch_1.bin (binary), "
-        "nor train/CLASS/* and test/CLASS/* with image files"
+        "nor train/CLASS/* and test/CLASS/* with image files, nor Kaggle's train/* with "
+        "trainLabels.csv; an archive inside, such as train.7z, must be unpacked"
     )
-
-
-class _LeftOut:
-    """Counts the images that are in no folder of a split.
-
-    Attributes:
-      images: their number.
-    """
-
-    def __init__(self) -> None:
-        self.images = 0
-
-    def counted(self, walked: Iterator[Member]) -> Iterator[Member]:
-        for member in walked:
-            self.images += image_tree.is_left_out(member.parts)
-            yield member

@@ -1,17 +1,21 @@
 """Finds the files of a folder, a tar (with any compression) or a zip, one by one."""
 
+import mmap
 import os
+import re
 import stat
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
 
 from cifar10 import schema
 from data_prep.errors import SourceError
-from data_prep.sources import member, tar_members, zip_members
+from data_prep.sources import member, tar_members
 from data_prep.sources.member import Member
 
 _ZIP_MAGIC = b"PK"
+_ZIP_ENTRY = rb"PK\x01\x02"  # the beginning of an entry of the directory
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -99,12 +103,34 @@ def _walk_archive(path: Path, most_bytes: int) -> Iterator[Optional[Member]]:
             raise SourceError(f"{path}: the file is empty")
         if magic.startswith(_ZSTD_MAGIC):
             raise SourceError(f"{path}: Python cannot read zstd; unpack it first (zstd -d)")
-        is_zip = magic.startswith(_ZIP_MAGIC)
-        if is_zip:
-            yield from zip_members.walk(path)
+        if magic.startswith(_ZIP_MAGIC):
+            yield from _walk_zip(path)
         else:
             yield from tar_members.walk(path, magic, most_bytes)
     except (SourceError, MemoryError):
         raise
     except Exception as error:  # Many types again, e.g. IndexError for an empty name in a zip.
         raise SourceError(f"{path}: not an archive, or damaged or truncated: {error}") from error
+
+
+def _walk_zip(path: Path) -> Iterator[Optional[Member]]:
+    """Yields the files of a zip, and None for each folder in it."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        # zipfile makes an object of each entry of the directory at once, whatever their number.
+        if sum(1 for _ in re.finditer(_ZIP_ENTRY, content)) > member.MAX_MEMBERS:
+            raise member.too_many(path)
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.is_dir():
+                yield None
+            else:
+                name = member.inside(info.filename, path)
+                yield Member(name, info.file_size, _zip_read(archive, info))
+
+
+def _zip_read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[int], bytes]:
+    def read(limit: int) -> bytes:
+        with archive.open(info) as file:
+            return file.read(limit)
+
+    return read

@@ -14,10 +14,7 @@ from data_prep.errors import SourceError
 from data_prep.sources import member
 from data_prep.sources.member import Member
 
-# Headers of members: those before one member, and those of the whole archive. 60,000 images with
-# two blocks of extended headers each take 92 MB.
-MAX_HEADER_BYTES = 1 << 16
-MAX_ALL_HEADER_BYTES = 128 << 20
+MAX_HEADER_BYTES = 1 << 16  # of the headers before one member
 
 _OPENERS: dict[bytes, Callable[[Path], object]] = {
     b"\x1f\x8b": gzip.open,
@@ -87,7 +84,7 @@ class _Bounded:
     def __init__(self, file: IO[bytes], path: Path, most_bytes: int) -> None:
         self._file, self._path, self._position = file, path, 0
         self._most_bytes = most_bytes
-        self._headers = self._all_headers = 0
+        self._headers = 0
         self._in_content = False
         self.last: Optional[bytes] = None
 
@@ -107,8 +104,7 @@ class _Bounded:
         if self._in_content:
             return self._take(size)
         self._headers += size
-        self._all_headers += size
-        if self._headers > MAX_HEADER_BYTES or self._all_headers > MAX_ALL_HEADER_BYTES or size < 0:
+        if self._headers > MAX_HEADER_BYTES or size < 0:
             raise self._oversized()
         header = self._take(size)
         if _LONG_NUMBER.search(header):

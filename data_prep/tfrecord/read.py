@@ -3,12 +3,13 @@
 It also reads what TensorFlow writes: features in any order, packed or not, among other features.
 """
 
+import gzip
 import hashlib
-import os
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Optional, Union
+from typing import BinaryIO, Optional, Union, cast
 
 from cifar10 import schema
 from data_prep.tfrecord import write as records
@@ -39,6 +40,8 @@ class Scan:
       sha256: SHA-256 of the file, in hex; empty if damage ended the reading before its end.
       label_counts: number of undamaged records of each class.
       damages: descriptions of the damage, with file and record.
+      is_foreign: whether the records are whole, but none is an image with its label; `damages` is
+        one line then.
     """
 
     path: Path
@@ -47,6 +50,7 @@ class Scan:
     sha256: str = ""
     label_counts: list[int] = field(default_factory=lambda: [0] * schema.NUM_CLASSES)
     damages: list[str] = field(default_factory=list)
+    is_foreign: bool = False
 
 
 def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) -> Scan:
@@ -66,39 +70,58 @@ def scan(path: Path, on_example: Optional[Callable[[bytes, int], None]] = None) 
         result.damages.append(f"{path}: must be a regular file, or a link to one")
         return result
     digest = hashlib.sha256()
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        while result.bytes < size and len(result.damages) < MAX_DAMAGES:
+    misfits: list[str] = []
+    with _open(path) as file:
+        while len(result.damages) < MAX_DAMAGES:
             where = f"{path}: record {result.records} (byte {result.bytes})"
             try:
-                header, payload, footer = _frame(file, size - result.bytes)
-            except RecordError as error:
+                frame = _frame(file)
+            except (RecordError, EOFError, zlib.error, gzip.BadGzipFile) as error:
                 result.damages.append(f"{where}: {error}; what follows cannot be read")
                 break
-            for part in (header, payload, footer):
-                digest.update(part)
-            try:
-                _check_payload(payload, footer)
-                image, label = parse_example(payload)
-                result.label_counts[label] += 1
-                if on_example is not None:
-                    on_example(image, label)
-            except RecordError as error:
-                result.damages.append(f"{where}: {error}")
+            if not frame:
+                result.sha256 = digest.hexdigest()
+                break
+            header, payload, footer = frame
+            if masked_crc(payload) != FOOTER.unpack(footer)[0]:
+                result.damages.append(f"{where}: the CRC of its content is wrong")
+            else:
+                try:
+                    image, label = parse_example(payload)
+                except RecordError as error:
+                    misfits.append(str(error))
+                    result.damages.append(f"{where}: {error}")
+                else:
+                    result.label_counts[label] += 1
+                    if on_example is not None:
+                        on_example(image, label)
             result.records += 1
-            result.bytes += len(header) + len(payload) + len(footer)
-    if result.bytes < size and len(result.damages) >= MAX_DAMAGES:
-        result.damages.append(
-            f"{path}: gave up after {MAX_DAMAGES} damaged records; the rest was neither read nor "
-            "counted"
-        )
-    if result.bytes == size:
-        result.sha256 = digest.hexdigest()
+            for part in frame:
+                digest.update(part)
+                result.bytes += len(part)
+        if len(result.damages) == MAX_DAMAGES and file.read(1):
+            result.damages.append(
+                f"{path}: gave up after {MAX_DAMAGES} damaged records; the rest was neither read "
+                "nor counted"
+            )
+    if misfits and len(misfits) == result.records:
+        result.is_foreign = True
+        result.damages = [
+            f"{path}: its records are whole, but of another schema: {misfits[0]}; docs/formats.md "
+            "says what a record must hold"
+        ]
     return result
 
 
-def _frame(file: BinaryIO, left: int) -> tuple[bytes, bytes, bytes]:
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
+
+
+def _frame(file: BinaryIO) -> Optional[tuple[bytes, bytes, bytes]]:
+    """Reads the length, content and CRC of a record; None at the end of the file."""
     header = file.read(HEADER.size)
+    if not header:
+        return None
     if len(header) < HEADER.size:
         raise RecordError(f"truncated: {len(header)} of {HEADER.size} header bytes")
     length, crc = HEADER.unpack(header)
@@ -106,15 +129,12 @@ def _frame(file: BinaryIO, left: int) -> tuple[bytes, bytes, bytes]:
         raise RecordError("the CRC of its length is wrong")
     if length > MAX_RECORD_BYTES:
         raise RecordError(f"its length is {length} bytes, more than any example of 32x32 pixels")
-    needed = length + FOOTER.size
-    if left - HEADER.size < needed:
-        raise RecordError(f"truncated: {left - HEADER.size} of {needed} bytes")
-    return header, file.read(length), file.read(FOOTER.size)
-
-
-def _check_payload(payload: bytes, footer: bytes) -> None:
-    if masked_crc(payload) != FOOTER.unpack(footer)[0]:
-        raise RecordError("the CRC of its content is wrong")
+    payload, footer = file.read(length), file.read(FOOTER.size)
+    if len(footer) < FOOTER.size:
+        raise RecordError(
+            f"truncated: {len(payload) + len(footer)} of {length + FOOTER.size} bytes"
+        )
+    return header, payload, footer
 
 
 def parse_example(payload: bytes) -> tuple[bytes, int]:

@@ -100,6 +100,20 @@ def image_folder(folder: Path, per_class: int = 5, extension: str = "png") -> Pa
     return folder
 
 
+def kaggle_folder(folder: Path, per_class: int = 10) -> Path:
+    """Makes train/1.png, 2.png, ..., trainLabels.csv, and test/ with an image that has no label."""
+    lines = ["id,label"]
+    for split in ("train", "test"):
+        (folder / split).mkdir(parents=True)
+    for number in range(10 * per_class):
+        lines.append(f"{number + 1},{schema.CLASS_NAMES[number % 10]}")
+        content = png(colour=(20 * (number % 10), number, 7))
+        (folder / "train" / f"{number + 1}.png").write_bytes(content)
+    (folder / "test" / "1.png").write_bytes(png())
+    (folder / "trainLabels.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
 def png(
     size: tuple[int, int] = (32, 32), mode: str = "RGB", colour: Union[int, tuple[int, ...]] = 0
 ) -> bytes:

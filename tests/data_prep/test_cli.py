@@ -164,10 +164,10 @@ def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
     out = place + b"/out-\xff"
     done = run(b"--source", place + b"/in-\xff", b"--out", out)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"Source: in-\\udcff (cifar-10-python, " in done.stdout
+    assert b"Source: in-  (cifar-10-python, " in done.stdout
     done = run(b"verify", out)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"out-\\udcff: 120 records are undamaged" in done.stdout
+    assert b"out- : 120 records are undamaged" in done.stdout
     done = run(b"show", out, b"--out", place + b"/\xff.png")
     assert (done.returncode, done.stderr) == (0, b"")
     done = run(b"verify", place + b"/none-\xff")
@@ -247,6 +247,19 @@ def test_a_place_that_cannot_hold_records_is_one_line(
     error = capsys.readouterr().err
     assert error.startswith(f"error: {out}")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [SMALL, ["download"]])
+@pytest.mark.parametrize("inside", ["", "/folder"])
+def test_a_link_to_nothing_is_called_one(
+    command: list[str], inside: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("gone")
+    assert _code(*command, "--out", f"{link}{inside}") == 1
+    assert capsys.readouterr().err == (
+        f"error: {link}: is a link to gone, which does not exist; --out must be a folder\n"
+    )
 
 
 # Runs `python -m data_prep`, but sends this process a signal where a module is imported first.

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import DataError
 from cifar10.input import pipeline
 from cifar10.input.pipeline import (
     TrainInput,
@@ -93,26 +92,6 @@ def test_a_continued_run_gets_the_very_batches_that_were_next(records):
     np.testing.assert_array_equal(labels[7 * 16 :], rest_labels)
 
 
-def test_a_run_continued_with_another_batch_size_still_sees_every_image_once(records):
-    seen = take_numbers(records, 3) + take_numbers(records, 4, batch_size=13, start=48)
-    assert sorted(seen) == list(range(100))
-
-
-@pytest.mark.parametrize("num_replicas", [2, 3])
-def test_replicas_see_disjoint_parts_of_each_epoch_and_together_all_of_it(records, num_replicas):
-    # Two epochs of 100 images; three replicas of 5 end them after 40 batches, 15 images a turn.
-    turns = 200 // (5 * num_replicas)
-    shares = [
-        take_numbers(records, turns + 1, batch_size=5, num_replicas=num_replicas, replica=replica)
-        for replica in range(num_replicas)
-    ]
-    in_turn = [share[5 * turn : 5 * turn + 5] for turn in range(turns + 1) for share in shares]
-    sequence = list(itertools.chain(*in_turn))
-    assert sorted(sequence[:100]) == list(range(100))
-    assert sorted(sequence[100:200]) == list(range(100))
-    assert sequence[:100] != sequence[100:200]
-
-
 @pytest.mark.parametrize("start", [0, 70])
 def test_replicas_together_see_exactly_what_one_process_with_the_joint_batch_sees(records, start):
     settings = {"distort": True, "cutout": 8, "start": start}
@@ -153,23 +132,9 @@ def test_replicas_distort_the_same_image_in_ways_of_their_own(records):
     assert (one[order] != other[other_order]).any((1, 2, 3)).mean() > 0.5
 
 
-def test_replicas_share_a_split_of_several_files(tmp_path):
-    record_files.write_numbered(tmp_path, "train", 20, shards=3)
-    several = open_records(str(tmp_path))
-    one, other = (
-        take_numbers(several, 1, batch_size=10, num_replicas=2, replica=replica)
-        for replica in (0, 1)
-    )
-    assert sorted(one + other) == list(range(20))
-
-
 def test_the_start_may_be_a_tensor(records):
     start = tf.constant(7 * 16, tf.int64)
     assert take_numbers(records, 3, start=start) == take_numbers(records, 3, start=112)
-    replica = {"num_replicas": 3, "replica": 2}
-    assert take_numbers(records, 3, start=start, **replica) == take_numbers(
-        records, 3, start=112, **replica
-    )
 
 
 def test_a_start_that_a_checkpoint_holds_is_read_when_the_input_begins(records):
@@ -297,12 +262,6 @@ def test_without_distortion_images_are_copied_whole(records):
     # Pixels that a shift uncovers are selected one by one.
     assert "SelectV2" in bodies[True]
     assert "SelectV2" not in bodies[False]
-
-
-def test_a_split_without_records_is_refused(tmp_path):
-    record_files.write_numbered(tmp_path, "train", 2)
-    with pytest.raises(DataError, match="has no eval records"):
-        evaluation_batches(open_records(str(tmp_path)), "eval", 10)
 
 
 # How many values a picture's draws have: shift down, shift right, flip, row and column of cutout.

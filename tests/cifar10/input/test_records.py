@@ -1,14 +1,12 @@
 """A data folder is understood, or refused in one line that names file, rule and way out."""
 
 import functools
+import gzip
 import json
 import operator
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -20,6 +18,7 @@ from cifar10.config.train_config import TrainConfig
 from cifar10.errors import DataError
 from cifar10.input.pipeline import (
     TrainInput,
+    check_evaluation,
     evaluation_batches,
     load_split,
     training_batches,
@@ -34,6 +33,7 @@ from cifar10.input.records import (
 from cifar10.run import tf_errors
 from data_prep import cli
 from tests.cifar10 import record_files
+from tests.unprivileged import open_folder, unprivileged
 
 IMAGE = bytes(3072)
 
@@ -60,12 +60,8 @@ def test_data_preps_shards_are_found_and_counted(prepared_data):
         "train-00001-of-00002.tfrecords",
     ]
     assert records.has_validation
-    assert records.manifest["source"]["kind"] == "cifar-10-python"
-
-
-def test_channel_statistics_are_the_manifests(prepared_data):
-    records = open_records(str(prepared_data))
     manifest = json.loads((prepared_data / "manifest.json").read_text())
+    assert records.manifest == manifest
     assert records.channel_mean == tuple(manifest["channel_mean"])
     assert records.channel_deviation == tuple(manifest["channel_deviation"])
 
@@ -105,16 +101,6 @@ def test_records_are_known_by_their_files(prepared_data, tutorial_data):
     ]
 
 
-def test_a_file_that_the_manifest_does_not_list_is_left_out(prepared_data, tmp_path):
-    source = prepared_data.parent / "cifar-10-batches-py"
-    words = ["--source", str(source), "--out", str(tmp_path), "--validation-size", "0"]
-    assert cli.main(words) == 0
-    alone = open_records(str(tmp_path))
-    assert sorted(alone.fingerprints()) == ["train"]
-    shutil.copy(tmp_path / "eval.tfrecords", tmp_path / "validation.tfrecords")
-    assert open_records(str(tmp_path)) == alone
-
-
 def test_the_records_there_are_count_not_the_published_number(tmp_path):
     # The tutorial wrote 40,000 training records and believed in 45,000.
     record_files.write_numbered(tmp_path, "train", 40)
@@ -142,8 +128,72 @@ def test_a_split_without_records_is_refused_when_it_is_needed(tmp_path):
     records.require("train")
     assert not records.has_validation
     for split in ("validation", "eval"):
-        with pytest.raises(DataError, match=f"has no {split} records; `python -m data_prep "):
+        with pytest.raises(DataError, match=f"has no {split} records; it holds train.tfrecords, "):
             records.require(split)
+
+
+@pytest.mark.parametrize(
+    ("train", "evaluation"),
+    [
+        (["train.tfrecord"], ["test.tfrecords"]),
+        (["train-00000-of-00002", "train-00001-of-00002"], ["eval.tfrecord-00000-of-00001"]),
+        (["train.tfrecord.gz"], ["test-00000-of-00001.tfrecord.gz"]),
+    ],
+)
+def test_records_of_other_programs_are_read_if_their_names_tell_the_split(
+    tmp_path, train, evaluation
+):
+    for number, name in enumerate([*train, *evaluation]):
+        rows = [record_files.example(record_files.numbered_image(number), 3)] * 2
+        record_files.write_file(tmp_path / name, rows)
+        if name.endswith(".gz"):
+            (tmp_path / name).write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+    records = open_records(str(tmp_path))
+    assert records.counts == {"train": 2 * len(train), "eval": 2}
+    ((images, labels),) = evaluation_batches(records, "eval", 100)
+    assert record_files.numbers(images.numpy()) == [len(train)] * 2
+    assert labels.numpy().tolist() == [3, 3]
+    assert cli.main(["verify", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["train.tfrecord", "train.tfrecords"], "train.tfrecords and train.tfrecord are of two se"),
+        (["test.tfrecords", "eval-00000-of-00001"], "test.tfrecords and eval-00000-of-00001 are"),
+        (["train-00001-of-00002"], "train-00000-of-00002 is missing; run the data_prep command "),
+        (["train.tfrecords.gz"], "train.tfrecords.gz cannot be read: Not a gzipped file"),
+    ],
+)
+def test_what_is_no_one_set_of_a_splits_files_is_named(tmp_path, names, reason):
+    for name in names:
+        record_files.write_file(tmp_path / name, [record_files.example(IMAGE, 1)])
+    assert refusal(tmp_path).startswith(f"{tmp_path}/{reason}")
+
+
+@pytest.mark.parametrize(
+    ("files", "place", "source", "out"),
+    [
+        (["cifar-10-batches-py/data_batch_1"], "cifar-10-batches-py", "", ""),
+        (["cifar-10-batches-py/data_batch_1"], "", "/cifar-10-batches-py", ""),
+        (["b/data_batch_1.bin"], "b", "", ""),
+        (["cifar-10-binary.tar.gz"], "", "/cifar-10-binary.tar.gz", ""),
+        (["k/trainLabels.csv", "k/train/1.png"], "k", "", ""),
+        (["cifar-10-python.tar.gz"], "cifar-10-python.tar.gz", "", None),
+    ],
+)
+def test_other_forms_of_cifar10_are_refused_with_the_command_that_makes_records_of_them(
+    tmp_path, files, place, source, out
+):
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    given = f"{tmp_path}/{place}".rstrip("/")
+    made = tmp_path if out is None else given
+    assert refusal(given) == (
+        f"no records in {given}; `python -m data_prep --source {given}{source} --out {made}` makes "
+        "them" + (f"; then give --data-dir {made}" if out is None else "")
+    )
 
 
 def test_a_missing_folder_is_refused_with_the_command_that_makes_it(tmp_path):
@@ -157,7 +207,11 @@ def test_a_missing_folder_is_refused_with_the_command_that_makes_it(tmp_path):
 def test_a_folder_without_records_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("none here")
     (tmp_path / "training.tfrecords").write_bytes(b"")
-    assert refusal(tmp_path).startswith(f"no records in {tmp_path}; `python -m data_prep --source")
+    assert refusal(tmp_path).startswith(
+        f"no records in {tmp_path}; it holds notes.txt, training.tfrecords; training reads "
+        "SPLIT.tfrecord or SPLIT-00000-of-00002, SPLIT being train, validation, valid, val, eval, "
+        "test; `python -m data_prep --source SOURCE --out "
+    )
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tutorial_data):
@@ -187,30 +241,17 @@ def test_a_half_written_folder_is_refused(copy):
     )
 
 
-def test_a_missing_shard_is_named(copy):
-    (copy / "train-00001-of-00002.tfrecords").unlink()
-    assert refusal(copy) == (
-        f"{copy}/train-00001-of-00002.tfrecords is missing; run the data_prep command again"
-    )
+@pytest.mark.parametrize("name", ["train-00001-of-00002.tfrecords", "validation.tfrecords"])
+def test_a_missing_file_of_the_manifest_is_named(copy, name):
+    (copy / name).unlink()
+    assert refusal(copy).startswith(f"{copy}/{name} cannot be read: No such file or directory; ")
 
 
-def test_a_missing_shard_is_named_without_a_manifest_too(tmp_path):
-    record_files.write_numbered(tmp_path, "eval", 9, shards=3)
-    (tmp_path / "eval-00001-of-00003.tfrecords").unlink()
-    assert refusal(tmp_path).startswith(f"{tmp_path}/eval-00001-of-00003.tfrecords is missing")
-
-
-def test_a_missing_split_of_the_manifest_is_named(copy):
-    (copy / "validation.tfrecords").unlink()
-    assert refusal(copy).startswith(f"{copy}/validation.tfrecords is missing")
-
-
-def test_two_sets_of_shards_are_refused(copy):
+def test_what_lies_beside_the_files_of_the_manifest_is_none_of_them(copy):
+    before = open_records(str(copy))
     record_files.write_numbered(copy, "train", 3)
-    assert refusal(copy) == (
-        f"{copy} holds train records cut into [1, 2] files each; keep one of these sets, or run "
-        "data_prep with --force"
-    )
+    (copy / "test.tfrecord").touch()
+    assert open_records(str(copy)) == before
 
 
 def test_a_file_of_another_size_than_the_manifest_says_is_named(copy):
@@ -320,6 +361,16 @@ def test_a_manifest_of_a_later_format_is_refused_whatever_else_it_holds(copy):
     )
 
 
+def test_names_in_a_manifest_cannot_write_on_the_terminal(copy):
+    path = copy / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["class_names"][0] = "air\x1b[31m\nplane"
+    manifest["source"]["kind"] = "a\x07"
+    path.write_text(json.dumps(manifest))
+    found = open_records(str(copy)).manifest
+    assert (found["class_names"][0], found["source"]["kind"]) == ("air [31m plane", "a ")
+
+
 def test_images_without_variation_in_a_channel_are_refused(copy):
     path = copy / "manifest.json"
     change = edit(lambda manifest: manifest.update(channel_deviation=[60.0, 0.0, 60.0]))
@@ -354,55 +405,33 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(
     )
 
 
-AS_NOBODY = """
-import os, sys
-from cifar10.errors import DataError
-from cifar10.input.records import open_records
-os.seteuid(65534)
-try:
-    open_records(sys.argv[1])
-except DataError as error:
-    print(error)
-"""
-
-
 @pytest.mark.parametrize("with_manifest", [True, False])
-def test_a_file_without_permission_is_named(prepared_data, root, with_manifest):
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to become a user who may not read the file")
-    with tempfile.TemporaryDirectory() as folder:  # Others may not enter pytest's folders.
-        copy = pathlib.Path(shutil.copytree(prepared_data, folder, dirs_exist_ok=True))
-        copy.chmod(0o755)
-        if not with_manifest:
-            (copy / "manifest.json").unlink()
-        path = copy / "validation.tfrecords"
-        path.chmod(0)
-        message = refusal_of_nobody(copy, root)
-    assert message == (
-        f"{path} cannot be read: Permission denied; make it a readable file, or run the data_prep "
-        "command again\n"
-    )
-
-
-@pytest.mark.parametrize("inside", [False, True], ids=["itself", "the folder above it"])
-def test_a_folder_without_permission_is_not_taken_for_an_empty_one(prepared_data, root, inside):
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to become a user who may not read the folder")
-    with tempfile.TemporaryDirectory() as locked:  # Only its owner may enter it.
-        folder = pathlib.Path(locked, "data") if inside else pathlib.Path(locked)
+def test_a_file_without_permission_is_named(prepared_data, with_manifest):
+    with open_folder() as folder:
         shutil.copytree(prepared_data, folder, dirs_exist_ok=True)
-        pathlib.Path(locked).chmod(0o700)
-        message = refusal_of_nobody(folder, root)
-    assert message == (
-        f"{folder} cannot be read: Permission denied; make it a readable folder, or run the "
-        "data_prep command again\n"
-    )
+        folder.chmod(0o755)
+        if not with_manifest:
+            (folder / "manifest.json").unlink()
+        path = folder / "validation.tfrecords"
+        path.chmod(0)
+        with unprivileged():
+            assert refusal(folder) == (
+                f"{path} cannot be read: Permission denied; make it a readable file, or run the "
+                "data_prep command again"
+            )
 
 
-def refusal_of_nobody(folder: pathlib.Path, root: pathlib.Path) -> str:
-    words = [sys.executable, "-c", AS_NOBODY, str(folder)]
-    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout
+@pytest.mark.parametrize("inside", ["", "data"], ids=["itself", "the folder above it"])
+def test_a_folder_without_permission_is_not_taken_for_an_empty_one(prepared_data, inside):
+    with open_folder() as locked:
+        folder = locked / inside
+        shutil.copytree(prepared_data, folder, dirs_exist_ok=True)
+        locked.chmod(0o700)
+        with unprivileged():
+            assert refusal(folder) == (
+                f"{folder} cannot be read: Permission denied; make it a readable folder, or run "
+                "the data_prep command again"
+            )
 
 
 def two_labels() -> bytes:
@@ -435,16 +464,7 @@ def no_image() -> bytes:
         (text_label(), "a record is not an image with a label"),
         (two_labels(), "a record is not an image with a label"),
     ],
-    ids=[
-        "label 10",
-        "label -1",
-        "short image",
-        "long image",
-        "no protobuf",
-        "no image",
-        "text label",
-        "two labels",
-    ],
+    ids=range(8),
 )
 def test_a_bad_record_is_one_clear_line(tmp_path, record, what):
     good = record_files.example(IMAGE, 1)
@@ -460,9 +480,15 @@ def test_a_flipped_bit_is_one_clear_line(tmp_path):
     content = bytearray(path.read_bytes())
     content[1000] ^= 1
     path.write_bytes(content)
-    assert error_while_reading(tmp_path) == (
-        f"a file is damaged in {tmp_path}; `python -m data_prep verify {tmp_path}` names it"
-    )
+    damaged = f"a file is damaged in {tmp_path}; `python -m data_prep verify {tmp_path}` names it"
+    assert error_while_reading(tmp_path) == damaged
+    config = TrainConfig(data_dir=str(tmp_path))
+    with (
+        pytest.raises(DataError) as refused,
+        tf_errors.clear_errors(config),
+    ):
+        check_evaluation(open_records(str(tmp_path)))
+    assert str(refused.value) == damaged
 
 
 def error_while_reading(folder: pathlib.Path) -> str:

@@ -250,16 +250,18 @@ def test_another_models_checkpoint_is_not_trained_on(config, told):
     assert checkpoints.latest_step(config.output_place) == 1
 
 
-def test_a_damaged_record_is_named_not_trained_on(config, told, tmp_path):
+@pytest.mark.parametrize("damaged", ["train", "eval"])
+def test_a_damaged_record_is_named_before_the_first_step(config, told, tmp_path, damaged):
     data = tmp_path / "data"
     for split in ("train", "eval"):
         record_files.write_numbered(data, split, 20)
-    content = bytearray((data / "train.tfrecords").read_bytes())
+    content = bytearray((data / f"{damaged}.tfrecords").read_bytes())
     content[-100] ^= 1
-    (data / "train.tfrecords").write_bytes(content)
+    (data / f"{damaged}.tfrecords").write_bytes(content)
     with pytest.raises(DataError, match=f"a file is damaged in {data}; "):
         run(dataclasses.replace(config, data_dir=str(data)))
     assert told == []
+    assert not checkpoints.latest_step(config.output_place)
 
 
 # The training input.

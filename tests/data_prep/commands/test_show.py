@@ -39,7 +39,7 @@ def test_the_seed_chooses_the_images(built: Path, tmp_path: Path) -> None:
     ("flags", "code", "reason"),
     [
         (["--count", "101"], 2, "--count must be 1 to 100, got 101"),
-        (["--out", "/nowhere/grid.png"], 1, "/nowhere/grid.png.part: No such file"),
+        (["--out", "/nowhere/grid.png"], 2, "/nowhere/grid.png: there is no folder /nowhere; make"),
     ],
 )
 def test_what_cannot_be_drawn_says_why(

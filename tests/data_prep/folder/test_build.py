@@ -236,6 +236,28 @@ def test_records_that_another_program_made_are_kept_unless_forced(
     assert _convert(python_source, tmp_path, "--force") == 0
 
 
+@pytest.mark.parametrize("name", [publish.LOCK_NAME, publish.STAGING_NAME, schema.INCOMPLETE_NAME])
+def test_links_in_place_of_files_of_a_build_are_not_written_through(
+    name: str, python_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    out.mkdir()
+    if name == publish.STAGING_NAME:
+        mine.mkdir()
+    else:
+        mine.write_text("mine")
+    (out / name).symlink_to(mine)
+    code = _convert(python_source, out)
+    if name == publish.LOCK_NAME:
+        assert capsys.readouterr().err == (
+            f"error: {out / name}: is a link, and must be a file; move it away\n"
+        )
+    else:
+        assert verify.verify(out).damages == []
+    assert code == (name == publish.LOCK_NAME)
+    assert mine.is_dir() or mine.read_text() == "mine"
+
+
 def test_a_bad_source_leaves_the_old_records_as_they_were(built: Path, tmp_path: Path) -> None:
     out = shutil.copytree(built, tmp_path / "out")
     source = made.python_folder(tmp_path / "bad")
