@@ -4,21 +4,18 @@ Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 """
 
 import dataclasses
-import math
 import os
 import re
 import sys
-from typing import Any
 
 from cifar10 import models
 from cifar10.config.fields import MODES_THAT_EVALUATE, ConfigFields
+from cifar10.config.values import check_value
 from cifar10.errors import ConfigError
-from cifar10.settings import flag_name, flag_of
+from cifar10.settings import flag_name
 from cifar10_program.paths import is_opened_as_utf8
 
 _PATTERN_CHARACTERS = frozenset("*?[\\")
-# Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
-_HIGHEST: dict[type, int] = {int: 2**31 - 1, float: 10**9}
 
 
 def check_config(config: ConfigFields) -> None:
@@ -68,27 +65,6 @@ def _check_profile(config: ConfigFields) -> None:
         )
     if config.mode != "train_and_evaluate":
         _refuse(f"--profile-steps is for training, got --mode {config.mode}; leave it out")
-
-
-def check_value(field: "dataclasses.Field[Any]", value: Any, name: str) -> None:
-    """Checks the value of one setting by itself.
-
-    Args:
-      field: the setting.
-      value: its value, which has the type of the setting.
-      name: what messages call the setting.
-
-    Raises:
-      ConfigError: the value is not allowed.
-    """
-    flag = flag_of(field)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{name} must be a finite number, got {value}")
-    highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))
-    if highest is not None and value > highest:
-        raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
-    if not flag.allows(value):
-        raise ConfigError(f"{name} must be {flag.rule}, got {value}")
 
 
 def check_towers(config: ConfigFields, num_towers: int) -> None:

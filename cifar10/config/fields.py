@@ -294,12 +294,14 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "threads inside an op; 0: TensorFlow chooses (default: fits the towers)",
         group="devices",
         at_least=0,
+        at_most=1024,
     )
     num_inter_threads: Optional[int] = setting(
         None,
         "ops run in parallel; 0: TensorFlow chooses (default: fits the towers)",
         group="devices",
         at_least=0,
+        at_most=1024,
     )
     log_device_placement: bool = setting(False, "print each op's device", group="devices")
 

@@ -1,5 +1,6 @@
 """Parses the command line into a TrainConfig, with the files that it names."""
 
+import re
 import typing
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -8,18 +9,10 @@ from cifar10.config import recipes, settings_file
 from cifar10.config.help import value_type
 from cifar10.config.parser import GIVEN, Parser, make_parser
 from cifar10.config.train_config import TrainConfig
-from cifar10.config.values import FALSE, TRUE, nearest
+from cifar10.config.values import FALSE, TRUE, hint
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
 from cifar10_program.common_flags import arguments_of
-
-# Removed flags, and what to do instead.
-_GONE = {
-    "--autotune": "python -m benchmarks towers measures towers and threads, and prints the flags "
-    "to set",
-    "--resident-data": "the training images are in the host's memory; leave it out",
-    "--worker-delay-secs": "the warm-up keeps the first updates small; leave it out",
-}
 
 
 def parse(argv: Sequence[str]) -> TrainConfig:
@@ -39,7 +32,6 @@ def parse(argv: Sequence[str]) -> TrainConfig:
     # All words after `--` are files; argparse would take some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
     words = _normalise(argv[:end])
-    _refuse_gone(words)
     _refuse_unknown(words, parser)
     values = vars(parser.parse_intermixed_args(words))
     given: dict[str, Any] = {name: value for name, (_, value) in values.pop(GIVEN, {}).items()}
@@ -78,20 +70,14 @@ def _apply_recipe(
         values.update(recipes.under(recipe.settings, given))
 
 
-def _refuse_gone(words: Sequence[str]) -> None:
-    for word in words:
-        name = word.partition("=")[0]
-        if name in _GONE:
-            raise ConfigError(f"{name} is gone: {_GONE[name]}")
-
-
 def _refuse_unknown(words: Sequence[str], parser: Parser) -> None:
     known = {name for argument in arguments_of(parser) for name in argument.option_strings}
     for word in words:
         name = word.partition("=")[0]
-        if name.startswith("--") and name not in known:
-            hint = nearest(name, known) or "; --help-all lists all flags"
-            raise ConfigError(f"there is no flag {word}{hint}")
+        if re.match("--|-[A-Za-z]", name) and name not in known:
+            names = [one[2:] for one in known if one.startswith("--")]
+            way_out = hint(name.lstrip("-"), names, "--{}".format) or "; --help-all lists all flags"
+            raise ConfigError(f"there is no flag {word}{way_out}")
 
 
 def _normalise(argv: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import dataclasses
 import typing
 from typing import Any, Optional
 
+from cifar10.settings import flag_of
 from cifar10_program import TRAIN, started_as
 from cifar10_program.common_flags import BOOLEAN
 
@@ -59,11 +60,13 @@ def value_type(annotation: Any) -> Any:
     return arguments[0] if arguments else annotation
 
 
-def metavar(name: str, kind: type) -> str:
-    """Returns what stands for the value of a setting without a list of choices."""
-    if name in _METAVARS:
-        return _METAVARS[name]
-    if name.endswith("_dir"):
+def metavar(field: "dataclasses.Field[Any]", kind: type) -> str:
+    """Returns what stands for the value of a setting."""
+    if flag_of(field).choices:
+        return f"{{{','.join(flag_of(field).choices)}}}"
+    if field.name in _METAVARS:
+        return _METAVARS[field.name]
+    if field.name.endswith("_dir"):
         return "DIR"
     return BOOLEAN if kind is bool else _TYPES[kind]
 

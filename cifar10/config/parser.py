@@ -4,12 +4,12 @@ import argparse
 import dataclasses
 import functools
 import typing
-from typing import Any, NoReturn, Optional
+from typing import Any, Callable, NoReturn, Optional
 
 from cifar10.config import help as help_text
 from cifar10.config import recipes
 from cifar10.config.train_config import TrainConfig
-from cifar10.config.values import parse_bool
+from cifar10.config.values import read_value
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
 from cifar10_program import TRAIN, started_as
@@ -27,7 +27,16 @@ class Parser(argparse.ArgumentParser):
 
 
 class _StoreOnce(argparse.Action):
-    """Refuses a flag that is given twice with different values, even under different names."""
+    """Reads a value; refuses a flag that is given twice with different values, under any names.
+
+    Args:
+      read: function that returns the value that a text stands for; takes the flag's name, too.
+      **more: what argparse gives every action.
+    """
+
+    def __init__(self, read: Callable[[str, str], Any], **more: Any) -> None:
+        super().__init__(**more)
+        self._read = read
 
     def __call__(
         self,
@@ -37,12 +46,13 @@ class _StoreOnce(argparse.Action):
         option_string: Optional[str] = None,
     ) -> None:
         given = namespace.__dict__.setdefault(GIVEN, {})
-        name, value = given.setdefault(self.dest, (option_string, values))
-        if str(value) != str(values):  # NaN, which the checks refuse, does not equal itself.
+        found = self._read(values, str(option_string))
+        name, value = given.setdefault(self.dest, (option_string, found))
+        if value != found:
             raise ConfigError(
-                f"{name} {value} and {option_string} {values} contradict each other; give one"
+                f"{name} {value} and {option_string} {found} contradict each other; give one"
             )
-        setattr(namespace, self.dest, values)
+        setattr(namespace, self.dest, found)
 
 
 class _PrintRecipe(argparse.Action):
@@ -106,7 +116,7 @@ def make_parser(shows_all: bool = False) -> Parser:
     groups = {group: parser.add_argument_group(group) for group in help_text.GROUPS}
     groups["job"].add_argument(
         "--config",
-        action=_StoreOnce,
+        action=functools.partial(_StoreOnce, read=lambda text, _: text),
         metavar="FILE",
         help="settings in YAML or JSON, such as result.json of another run; flags beat them",
     )
@@ -129,15 +139,13 @@ def _add(
     action = group.add_argument(
         flag_name(field.name),
         *("--" + alias for alias in flag.aliases),
-        action=_StoreOnce,
+        action=functools.partial(_StoreOnce, read=functools.partial(read_value, field, kind)),
         dest=field.name,
         nargs="?" if kind is bool else None,
-        const=True if kind is bool else None,
-        type=parse_bool if kind is bool else kind,
         default=field.default,
-        choices=flag.choices or None,
-        metavar=None if flag.choices else help_text.metavar(field.name, kind),
+        metavar=help_text.metavar(field, kind),
         help=text,
     )
-    if field.name == "recipe":
-        action.words = tuple(recipes.RECIPES)  # type: ignore[attr-defined] # for completion
+    words = recipes.RECIPES if field.name == "recipe" else flag.choices
+    if words:
+        action.words = tuple(words)  # type: ignore[attr-defined] # for completion

@@ -219,9 +219,11 @@ def find(name: str, flag: str) -> tuple[str, Recipe]:
     if name in RECIPES:
         return name, RECIPES[name]
     if not settings_file.is_path(name):
+        near = nearest(name, RECIPES)
+        meant = f"; did you mean {near}?" if near else ""
         raise ConfigError(
             f"{flag} must be one of {', '.join(RECIPES)}, or a file that ends in .yaml, .yml or "
-            f".json, got {name!r}{nearest(name, RECIPES)}"
+            f".json, got {name!r}{meant}"
         )
     file = settings_file.read(name, flag, is_recipe=True)
     if file.is_result:

@@ -84,6 +84,7 @@ def test_a_flag_removes_what_it_makes_pointless(write):
     ("content", "message"),
     [
         ("num_layers: 20\nweight_decy: 1\n", "2: there is no setting weight_decy; did you mean "),
+        ("batch_size: 9\n", "1: there is no setting batch_size; did you mean train_batch_size?"),
         ("name: mine\n", "1: there is no setting name"),
         ("xyz: 1\n", "1: there is no setting xyz; --help-all lists all settings"),
         ("num_layers: many\n", "1: num_layers must be a whole number, got 'many'"),

@@ -106,8 +106,7 @@ RANGES = {
         *("log_steps", "summary_steps", "replicas_to_aggregate", "num_workers"),
     ),
     "at least 0": (
-        *("num_gpus", "num_intra_threads", "num_inter_threads", "warmup_epochs"),
-        *("weight_decay", "task_index", "stall_timeout"),
+        *("num_gpus", "warmup_epochs", "weight_decay", "task_index", "stall_timeout"),
         *("lookahead_steps", "norm_bias_rate", "residual_scale", "whitening_bias_epochs"),
     ),
     "above 0": (
@@ -117,6 +116,7 @@ RANGES = {
     "at least 0 and below 1": ("momentum", "muon_momentum", "batch_norm_decay", "label_smoothing"),
     "at least 0 and below 32": ("crop_padding",),
     "at least 0 and at most 32": ("cutout",),
+    "at least 0 and at most 1024": ("num_intra_threads", "num_inter_threads"),
     "at least 1 and at most 699050": ("hidden_units",),
     "at least 0 and below 2147483648": ("seed",),
 }
@@ -127,6 +127,7 @@ FIRST_TOO_FAR = {
     "at least 0 and below 1": (1, -1e-9),
     "at least 0 and below 32": (32, -1),
     "at least 0 and at most 32": (33, -1),
+    "at least 0 and at most 1024": (1025, -1),
     "at least 1 and at most 699050": (699_051, 0),
     "at least 0 and below 2147483648": (2**31, -1),
 }
