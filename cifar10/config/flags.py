@@ -1,12 +1,11 @@
 """Parses the command line into a TrainConfig, with the files that it names."""
 
 import re
-import typing
 from collections.abc import Sequence
 from typing import Any, Optional
 
 from cifar10.config import recipes, settings_file
-from cifar10.config.help import value_type
+from cifar10.config.fields import FIELDS, KINDS
 from cifar10.config.parser import GIVEN, Parser, make_parser
 from cifar10.config.train_config import TrainConfig
 from cifar10.config.values import FALSE, TRUE, hint
@@ -86,8 +85,7 @@ def _normalise(argv: Sequence[str]) -> list[str]:
     `--data_dir x` becomes `--data-dir x`. `--verbose cat.png` becomes `--verbose=true cat.png`: the
     word after a boolean flag is its value only if it is a spelling of true or false.
     """
-    types = typing.get_type_hints(TrainConfig)
-    booleans = {flag_name(name) for name, kind in types.items() if value_type(kind) is bool}
+    booleans = {flag_name(name) for name in FIELDS if KINDS[name] is bool}
     words = list(argv)
     result: list[str] = []
     while words:

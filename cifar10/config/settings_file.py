@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from cifar10.config.document import Entry, Table, load
-from cifar10.config.fields import ConfigFields
-from cifar10.config.help import value_type
+from cifar10.config.fields import FIELDS
 from cifar10.config.values import hint, read_value
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_of
@@ -41,22 +40,10 @@ class SettingsFile:
 
 
 @functools.cache
-def _fields() -> dict[str, "dataclasses.Field[Any]"]:
-    """Returns every setting by name."""
-    return {field.name: field for field in dataclasses.fields(ConfigFields)}
-
-
-@functools.cache
 def _names() -> dict[str, str]:
     """Returns the names and the other names of all settings, with dashes -> their name."""
-    fields = _fields().items()
-    aliases = {alias: name for name, field in fields for alias in flag_of(field).aliases}
-    return {**aliases, **{name.replace("_", "-"): name for name in _fields()}}
-
-
-@functools.cache
-def _types() -> dict[str, Any]:
-    return typing.get_type_hints(ConfigFields)
+    aliases = {alias: name for name in FIELDS for alias in flag_of(FIELDS[name]).aliases}
+    return {**aliases, **{name.replace("_", "-"): name for name in FIELDS}}
 
 
 def read(source: str, flag: str, is_recipe: bool = False) -> SettingsFile:
@@ -86,7 +73,7 @@ def read(source: str, flag: str, is_recipe: bool = False) -> SettingsFile:
     settings = dict(_settings(inner, is_recipe))
     if settings.get("weight_decay") == 0:  # Earlier versions took both.
         settings.pop("decay_biases", None)
-    differing = {key for key, value in settings.items() if value != _fields()[key].default}
+    differing = {key for key, value in settings.items() if value != FIELDS[key].default}
     return SettingsFile(name, settings, frozenset(differing), is_result=True)
 
 
@@ -114,8 +101,7 @@ def _settings(table: Table, is_recipe: bool) -> Iterator[tuple[str, Any]]:
 def _value(name: str, key: str, entry: Entry) -> Any:
     if entry.text is None:
         _refuse(entry, f"{key} must be one value, not a list or a mapping")
-    kind = value_type(_types()[name])
-    return read_value(_fields()[name], kind, entry.text, f"{entry.place}: {key}")
+    return read_value(name, entry.text, f"{entry.place}: {key}")
 
 
 def _refuse(entry: Entry, message: str) -> typing.NoReturn:

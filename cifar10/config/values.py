@@ -1,10 +1,10 @@
 """Reads names and values of settings from text, the same on the command line and in files."""
 
-import dataclasses
 import math
 from collections.abc import Collection
 from typing import Any, Callable
 
+from cifar10.config.fields import FIELDS, KINDS
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_of
 
@@ -76,23 +76,23 @@ def nearest(word: str, known: Collection[str]) -> str:
     return near[0] if near else ""
 
 
-def read_value(field: "dataclasses.Field[Any]", kind: Any, text: str, name: str) -> Any:
+def read_value(setting: str, text: str, name: str) -> Any:
     """Returns the value of a setting that a text stands for.
 
     Args:
-      field: the setting.
-      kind: type of its values.
+      setting: the setting's name.
       text: a value of a flag, or in a file.
       name: what messages call the setting.
 
     Raises:
       ConfigError: the text is no such value, or the value is not allowed.
     """
+    kind = KINDS[setting]
     try:
         value = _bool(text) if kind is bool else kind(text)
     except ValueError:
         raise ConfigError(f"{name} must be {_KINDS[kind]}, got {text[:40]!r}") from None
-    check_value(field, value, name)
+    check_value(setting, value, name)
     return value
 
 
@@ -102,18 +102,18 @@ def _bool(text: str) -> bool:
     return text.lower() in TRUE
 
 
-def check_value(field: "dataclasses.Field[Any]", value: Any, name: str) -> None:
+def check_value(setting: str, value: Any, name: str) -> None:
     """Checks the value of one setting by itself.
 
     Args:
-      field: the setting.
+      setting: the setting's name.
       value: its value, which has the type of the setting.
       name: what messages call the setting.
 
     Raises:
       ConfigError: the value is not allowed.
     """
-    flag = flag_of(field)
+    flag = flag_of(FIELDS[setting])
     if isinstance(value, float) and not math.isfinite(value):
         raise ConfigError(f"{name} must be a finite number, got {value}")
     highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))

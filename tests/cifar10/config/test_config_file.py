@@ -210,7 +210,7 @@ def test_a_result_of_an_earlier_version_needs_no_decay_of_biases(write):
     path = write({**RESULT, "configuration": configuration}, "result.json")
     config = parse(["--config", path])
     assert (config.weight_decay, config.decay_biases) == (0.0, False)
-    with pytest.raises(ConfigError, match="--decay-biases has nothing to decay by"):
+    with pytest.raises(ConfigError, match="--decay-biases has no effect: --weight-decay is 0"):
         parse(["--config", path, "--decay-biases"])
 
 
@@ -234,7 +234,7 @@ def test_a_file_of_a_training_serves_the_other_modes(write, words):
     config = parse(["--config", write(OF_TRAINING), "--mode", *words])
     assert config == TrainConfig(mode=words[0], images=tuple(words[1:]), data_dir="mine")
     assert config.given == {"mode", "data_dir"}
-    with pytest.raises(ConfigError, match="--init-checkpoint is for training, got --mode"):
+    with pytest.raises(ConfigError, match="--init-checkpoint is for --mode train_and_evaluate"):
         parse(["--config", write(OF_TRAINING), "--init-checkpoint=b", "--mode", *words])
 
 

@@ -197,8 +197,14 @@ def test_a_model_says_which_settings_are_not_for_it(linear: None) -> None:
     for words, rule in (
         (["--num-layers=8"], "--num-layers is for --model resnet or resnet_v2, got --model linear"),
         (["--hidden-units=8"], "--hidden-units is for --model mlp, got --model linear"),
-        (["--batch-norm=sync"], "--batch-norm is for batch normalisation; --model linear has none"),
-        (["--data-format=channels_last"], "--data-format is for convolutions, got --model linear"),
+        (
+            ["--batch-norm=sync"],
+            "--batch-norm is for --model resnet or resnet_v2 or fastnet or fastnet_large, got",
+        ),
+        (
+            ["--data-format=channels_last"],
+            "--data-format is for --model resnet or resnet_v2 or fastnet or fastnet_large, got",
+        ),
         (["--optimizer=muon"], "--optimizer muon is for models with batch normalisation after"),
     ):
         with pytest.raises(ConfigError) as refusal:
