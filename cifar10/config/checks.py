@@ -9,8 +9,7 @@ import sys
 
 from cifar10 import models
 from cifar10.config.fields import FIELDS, ConfigFields
-from cifar10.config.needs import why_pointless
-from cifar10.config.values import check_value
+from cifar10.config.values import check_value, why_pointless
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
 from cifar10_program.paths import is_opened_as_utf8

@@ -8,7 +8,7 @@ from cifar10.config import recipes, settings_file
 from cifar10.config.fields import FIELDS, KINDS
 from cifar10.config.parser import GIVEN, Parser, make_parser
 from cifar10.config.train_config import TrainConfig
-from cifar10.config.values import FALSE, TRUE, hint
+from cifar10.config.values import BOOLEANS, hint
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
 from cifar10_program.common_flags import arguments_of
@@ -94,7 +94,7 @@ def _normalise(argv: Sequence[str]) -> list[str]:
             name, equals, value = word.partition("=")
             name = name.replace("_", "-")
             if name in booleans and not equals:
-                takes_next = bool(words) and words[0].lower() in TRUE + FALSE
+                takes_next = bool(words) and words[0].lower() in BOOLEANS
                 equals, value = "=", words.pop(0) if takes_next else "true"
             word = name + equals + value
         result.append(word)

@@ -73,7 +73,7 @@ class _Print(argparse.Action):
         option_string: Optional[str] = None,
     ) -> NoReturn:
         """Prints the text."""
-        print(self._text(values))
+        print(self._text(values).rstrip())
         parser.exit()
 
 
@@ -100,9 +100,7 @@ def make_parser(shows_all: bool = False) -> Parser:
     )
     parser.add_argument(
         "--help-all",
-        action=functools.partial(
-            _Print, text=lambda _: make_parser(shows_all=True).format_help().rstrip()
-        ),
+        action=functools.partial(_Print, text=lambda _: make_parser(shows_all=True).format_help()),
         nargs=0,
         default=argparse.SUPPRESS,
         help="show every flag",

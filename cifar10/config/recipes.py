@@ -12,8 +12,7 @@ from typing import Any
 from cifar10 import models
 from cifar10.config import settings_file
 from cifar10.config.fields import FIELDS, MODES, MODES_WITH_KERNELS
-from cifar10.config.needs import why_pointless
-from cifar10.config.values import nearest
+from cifar10.config.values import nearest, why_pointless
 from cifar10.errors import ConfigError
 
 
@@ -168,11 +167,9 @@ def find(name: str, flag: str) -> tuple[str, Recipe]:
     if name in RECIPES:
         return name, RECIPES[name]
     if not settings_file.is_path(name):
-        near = nearest(name, RECIPES)
-        meant = f"; did you mean {near}?" if near else ""
         raise ConfigError(
             f"{flag} must be one of {', '.join(RECIPES)}, or a file that ends in .yaml, .yml or "
-            f".json, got {name!r}{meant}"
+            f".json, got {name!r}{nearest(name, RECIPES)}"
         )
     file = settings_file.read(name, flag, is_recipe=True)
     if file.is_result:

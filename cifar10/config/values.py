@@ -1,14 +1,19 @@
-"""Reads names and values of settings from text, the same on the command line and in files."""
+"""Names and values of settings, the same on the command line and in files: read and checked."""
 
 import math
-from collections.abc import Collection
-from typing import Any, Callable
+import operator
+from collections.abc import Collection, Mapping
+from typing import Any, Callable, Optional
 
+from cifar10 import models
 from cifar10.config.fields import FIELDS, KINDS
 from cifar10.errors import ConfigError
-from cifar10.settings import flag_of
+from cifar10.settings import flag_name, flag_of
 
-TRUE, FALSE = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
+BOOLEANS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
+}
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 # Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
 _HIGHEST: dict[type, int] = {int: 2**31 - 1, float: 10**9}
@@ -62,18 +67,20 @@ def hint(word: str, known: Collection[str], spell: Callable[[str], str]) -> str:
     for text, words in _NEEDLESS.items():
         if word in words.split():
             return f"; {text}"
-    meant = next((name for name, words in _MEANT.items() if word in words.split()), None)
-    meant = meant or nearest(word, known)
-    return f"; did you mean {spell(meant)}?" if meant else ""
+    meant = [name for name, words in _MEANT.items() if word in words.split()]
+    return f"; did you mean {spell(meant[0])}?" if meant else nearest(word, known, spell)
 
 
-def nearest(word: str, known: Collection[str]) -> str:
-    """Returns the most similar known word, or the only one that begins so; "" if there is none."""
+def nearest(word: str, known: Collection[str], spell: Callable[[str], str] = str) -> str:
+    """Returns `; did you mean ...?` with the only known word that begins so, or the most similar.
+
+    If no word is similar, it returns "".
+    """
     import difflib  # Imported here, since only mistakes need it.
 
     begun = [one for one in known if word and one.startswith(word)]
     near = begun if len(begun) == 1 else difflib.get_close_matches(word[:100], known, n=1)
-    return near[0] if near else ""
+    return f"; did you mean {spell(near[0])}?" if near else ""
 
 
 def read_value(setting: str, text: str, name: str) -> Any:
@@ -89,17 +96,11 @@ def read_value(setting: str, text: str, name: str) -> Any:
     """
     kind = KINDS[setting]
     try:
-        value = _bool(text) if kind is bool else kind(text)
-    except ValueError:
+        value = BOOLEANS[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
         raise ConfigError(f"{name} must be {_KINDS[kind]}, got {text[:40]!r}") from None
     check_value(setting, value, name)
     return value
-
-
-def _bool(text: str) -> bool:
-    if text.lower() not in TRUE + FALSE:
-        raise ValueError
-    return text.lower() in TRUE
 
 
 def check_value(setting: str, value: Any, name: str) -> None:
@@ -120,6 +121,35 @@ def check_value(setting: str, value: Any, name: str) -> None:
     if highest is not None and value > highest:
         raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
     if not flag.allows(value):
-        near = nearest(value, flag.choices) if flag.choices else ""
-        meant = f"; did you mean {near}?" if near else ""
+        meant = nearest(value, flag.choices) if flag.choices else ""
         raise ConfigError(f"{name} must be {flag.rule}, got {value}{meant}")
+
+
+def why_pointless(setting: str, value: Any, others: Mapping[str, Any]) -> Optional[str]:
+    """Says why a setting has no effect beside others; None if it has one, or is false.
+
+    Args:
+      setting: the setting's name; its field says what it needs.
+      value: its value.
+      others: values of those other settings that are known, by name.
+    """
+    if value is False:
+        return None
+    name, instead = flag_name(setting), flag_of(FIELDS[setting]).instead
+    for other, fit in _needs(setting).items():
+        if other not in others:
+            continue
+        flag, got = flag_name(other), others[other]
+        if fit is True and not got:
+            return f"{name} has no effect: {flag} is {'false' if got is False else 0}; {instead}"
+        if fit is not True and got not in fit:
+            return f"{name} is for {flag} {' or '.join(fit)}, got {flag} {got}; {instead}"
+    return None
+
+
+def _needs(setting: str) -> Mapping[str, Any]:
+    """Returns `Flag.needs` of a setting, with the names of the models."""
+    needs, owners = flag_of(FIELDS[setting]).needs, models.owners()
+    if "model" in needs:
+        return {**needs, "model": models.names_where(operator.attrgetter(needs["model"]))}
+    return {"model": owners[setting], **needs} if setting in owners else needs

@@ -57,11 +57,6 @@ def test_a_setting_of_several_workers_is_refused_alone_even_with_its_default(fla
         resolve(parse([flag]), {})
 
 
-@pytest.mark.parametrize("flag", ["--sync", "--sync=false", "--num-workers=2"])
-def test_a_process_alone_takes_the_flags_of_the_tutorials_scripts(flag):
-    assert resolve(parse([flag]), {}) is None
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -428,19 +423,6 @@ def test_flags_that_contradict_tf_config_are_refused():
 
 
 # Settings that do not fit the cluster.
-
-
-@pytest.mark.parametrize(
-    ("settings", "flag"),
-    [
-        ({"replication": "in-graph"}, "--replication"),
-        ({"ps_transfer": "bf16"}, "--ps-transfer"),
-    ],
-)
-def test_settings_for_several_workers_are_refused_without_a_cluster(settings, flag):
-    assert refusal_of_flags(**settings).startswith(
-        f"{flag} is for several workers; this process trains alone"
-    )
 
 
 ALONE = "changes nothing: this process trains alone"

@@ -88,7 +88,6 @@ def test_a_flag_removes_what_it_makes_pointless(write):
         ("name: mine\n", "1: there is no setting name"),
         ("xyz: 1\n", "1: there is no setting xyz; --help-all lists all settings"),
         ("num_layers: many\n", "1: num_layers must be a whole number, got 'many'"),
-        ("num_layers: 2.5\n", "1: num_layers must be a whole number, got '2.5'"),
         ("sync: maybe\n", "1: sync must be true or false, got 'maybe'"),
         ("seed: 1\ncutout: 33\n", "2: cutout must be at least 0 and at most 32, got 33"),
         (
@@ -121,10 +120,8 @@ def test_a_mistake_in_yaml_is_one_line_with_its_place(write, content, message):
     ("content", "message"),
     [
         ('{"seed": 1, "seed": 2}', ": seed is given twice; keep one"),
-        ('{"seed": "x"}', ": seed must be a whole number, got 'x'"),
         ('{"seed": true}', ": seed must be a whole number, got 'true'"),
         ('{"momentum": NaN}', ": momentum must be a finite number, got nan"),
-        ('{"sed": 1}', ": there is no setting sed; did you mean seed?"),
         ('{"seed": [1]}', ": seed must be one value, not a list or a mapping"),
         ("[1]", ": the file must be a mapping (`train_batch_size: 64`)"),
         ("null", ": empty; write settings into it, such as `train_batch_size: 64`"),
