@@ -8,8 +8,7 @@ from cifar10.errors import ConfigError
 
 _EXAMPLE = '{"cluster": {"master": ["ip0:2222"]}, "task": {"type": "master", "index": 0}}'
 # The keys that this program reads, or Estimator.
-_KEYS = ("cluster", "task", "model_dir", "environment", "rpc_layer", "service")
-_KEYS += ("session_master", "eval_session_master")
+_KEYS = "cluster task model_dir environment rpc_layer service session_master eval_session_master"
 
 
 class TFConfig(NamedTuple):
@@ -41,12 +40,13 @@ def read(text: str) -> TFConfig:
     cluster, task = _part(spec, "cluster"), _part(spec, "task")
     jobs = {job: _addresses(job, tasks) for job, tasks in cluster.items()}
     jobs = {job: addresses for job, addresses in jobs.items() if addresses}
-    unread = [key for key in spec if key not in _KEYS]
+    unread = [key for key in spec if key not in _KEYS.split()]
     for key in unread:
         if "cluster" in key.lower() and (not jobs or isinstance(spec[key], dict)):
+            is_tfjobs = key == "sparseCluster"
+            way_out = "take enableDynamicWorker out of the TFJob" if is_tfjobs else "rename it"
             raise ConfigError(
-                f"the cluster must have the key cluster, got {json.dumps(key)}; rename it, or take "
-                "enableDynamicWorker, which writes sparseCluster, out of the TFJob"
+                f"the cluster must have the key cluster, got {json.dumps(key)}; {way_out}"
             )
     return TFConfig(
         jobs,
