@@ -57,7 +57,7 @@ def _exit_code(work: Callable[[], int]) -> int:
 
 def _main(argv: Sequence[str], started: float) -> int:
     try:
-        config = flags.parse(argv)
+        config = resolve.with_model_dir(flags.parse(argv), os.environ)
     except BrokenPipeError:  # The reader of what a flag prints, such as `head`, has ended.
         return 0
     if config.seeds is None:
@@ -73,8 +73,6 @@ def _run_once(config: TrainConfig, started: float) -> int:
     stop = StopRequest(None if config.mode == "train_and_evaluate" else STAY_SECS)
     stop.install()
     cluster = _find_cluster(config)
-    for note in resolve.notes(config, cluster):
-        say(note)
     with garbage.modules_stay():
         _quieten(config.verbose)
     _run(config, cluster, stop, started)
@@ -96,6 +94,8 @@ def _find_cluster(config: TrainConfig) -> Optional[Cluster]:
     cluster = resolve.resolve(config, os.environ)
     if cluster is not None:
         check_own_address(cluster, config.check_address)
+    for note in resolve.notes(config, cluster, os.environ):
+        say(note)
     # Estimator would read TF_CONFIG, too, and it rejects some forms that platforms write.
     os.environ.pop(resolve.TF_CONFIG, None)
     return cluster

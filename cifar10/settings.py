@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Optional
 
 
@@ -19,6 +19,9 @@ class Flag:
       above: exclusive lower limit; None: no such limit.
       at_most: inclusive upper limit; None: no such limit.
       below: exclusive upper limit; None: no such limit.
+      needs: other settings, and the values of each with which this one has an effect; True: every
+        value but 0 and false. Of `model`, it names an attribute that such models have.
+      instead: what to do where it has none, for messages.
     """
 
     help: str
@@ -29,6 +32,8 @@ class Flag:
     above: Optional[float] = None
     at_most: Optional[float] = None
     below: Optional[float] = None
+    needs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    instead: str = "leave it out"
 
     @property
     def rule(self) -> str:

@@ -35,22 +35,27 @@ def check_own_address(
     address = cluster.address
     if address is None or cluster.is_single_process or cluster.task_type == EVALUATOR:
         return
-    host, port = split_address(address)
+    host, _ = split_address(address)
     if check_host and not _is_of_this_machine(_resolve(host, cluster, resolve_secs)):
         raise ConfigError(
             f"{cluster.label} is at {address}, but {host} is no address of this machine; start the "
             "task there, or correct the address; behind forwarded ports give "
             f"--check-address=false (from {cluster.source})"
         )
+    check_port(cluster)
+
+
+def check_port(cluster: Cluster) -> None:
+    """Checks that this task's server can have its port; ConfigError if not."""
     try:
-        _bind_everywhere(port)
+        _bind_everywhere(split_address(str(cluster.address))[1])
     except OSError as error:
         reason = {
             errno.EADDRINUSE: "the port is taken; end the process that has it, or choose another",
             errno.EACCES: "ports below 1024 need root; choose one above",
         }.get(error.errno or 0, f"{error.strerror}; choose another port")
         raise ConfigError(
-            f"{cluster.label} cannot listen at {address}: {reason} (from {cluster.source})"
+            f"{cluster.label} cannot listen at {cluster.address}: {reason} (from {cluster.source})"
         ) from error
 
 

@@ -7,11 +7,12 @@ known by its owner: the token, or else a random number that the master keeps in 
 Tokens and random numbers are only known by their SHA-256, so that no message can show them.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
 from cifar10.cluster.spec import (
@@ -28,8 +29,7 @@ from cifar10.errors import ConfigError
 
 TOKEN = "CIFAR10_JOB_TOKEN"
 _SHOWN_CHARS = 8  # of a digest, in messages
-_MAX_CHARS = 1 << 20  # of an identity; an address takes some 20
-_MAX_ADDRESS_CHARS = 300  # A host's name has at most 253.
+_MAX_CHARS = 8192  # of each text of an identity; a path has at most 4,096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +50,14 @@ class Owner:
 
     @classmethod
     def from_text(cls, text: str) -> "Owner":
-        """Reads what `as_text` has written.
-
-        Raises:
-          ValueError: the text is something else.
-        """
-        return cls.read(_object(text))
+        """Reads what `as_text` has written; ValueError if the text is something else."""
+        with _malformed():
+            return cls.read(json.loads(text))
 
     @classmethod
     def read(cls, found: Any) -> "Owner":
-        """Reads an owner from JSON; ValueError if it is something else."""
-        return cls(_text(found, "digest"), _text(found, "place"))
+        """Reads an owner from JSON."""
+        return cls(_text(found["digest"]), _text(found["place"]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,14 +92,15 @@ class Identity:
         Raises:
           ValueError: the text is something else.
         """
-        found = _object(text)
-        owner = found.get("owner")
-        return cls(
-            _text(found, "role"),
-            None if found.get("token") is None else _text(found, "token"),
-            _jobs(found.get("jobs")),
-            None if owner is None else Owner.read(owner),
-        )
+        with _malformed():
+            found = json.loads(text)
+            token, owner = found.get("token"), found.get("owner")
+            return cls(
+                _text(found["role"]),
+                None if token is None else _text(token),
+                {job: tuple(map(_address, tasks)) for job, tasks in found["jobs"].items()},
+                None if owner is None else Owner.read(owner),
+            )
 
     def difference(self, other: "Identity") -> Optional[str]:
         """Describes by what the other task shows that it belongs to another job, and the way out.
@@ -143,52 +141,38 @@ def _unlike(own: Mapping[str, tuple[str, ...]], other: Mapping[str, tuple[str, .
       own: the addresses of this task's cluster by the platform's jobs, whose names the text has.
       other: those of the other task's cluster.
     """
-    for job, ours, theirs in zip((WORKER, PS), _by_role(own), _by_role(other)):
-        if len(ours) != len(theirs):
-            counted = PS if job == PS else "of the tasks that train"
-            return f"its cluster has {len(theirs)} {counted}, this task's cluster has {len(ours)}"
-        for index, (here, there) in enumerate(zip(ours, theirs)):
-            if split_address(here) != split_address(there):
-                task = (PS, index) if job == PS else (WORKER, index - 1) if index else (MASTER, 0)
-                label = label_of(own, *task)
+    for job in (WORKER, PS):
+        for index, (here, there) in enumerate(
+            itertools.zip_longest(_of(job, own), _of(job, other))
+        ):
+            if here is None or there is None or split_address(here) != split_address(there):
+                task = (job, index) if job == PS else (job, index - 1) if index else (MASTER, 0)
+                label, here, there = label_of(own, *task), here or "missing", there or "missing"
                 return f"{label} of its cluster is {there}, of this task's cluster {here}"
     return ""
 
 
-def _by_role(jobs: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the addresses of the trainers, the master first, and of the parameter servers."""
-    chief = (*jobs.get(MASTER, ()), *jobs.get(CHIEF, ()))
-    return (*chief, *jobs.get(WORKER, ())), jobs.get(PS, ())
+def _of(job: str, jobs: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the addresses of the parameter servers, or of the trainers, the master first."""
+    chief = (*jobs.get(MASTER, ()), *jobs.get(CHIEF, ())) if job == WORKER else ()
+    return (*chief, *jobs.get(job, ()))
 
 
-def _object(text: str) -> dict[str, Any]:
-    if len(text) > _MAX_CHARS:
-        raise ValueError(f"it has {len(text):,} characters, more than {_MAX_CHARS:,}")
+@contextlib.contextmanager
+def _malformed() -> Iterator[None]:
+    """Raises ValueError for what JSON of another form causes."""
     try:
-        found = json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"an identity must be a JSON object, got {text[:100]!r}")
-    return found
+        yield
+    except (AttributeError, ConfigError, KeyError, RecursionError, TypeError) as error:
+        raise ValueError(f"malformed: {str(error)[:100]}") from None
 
 
-def _jobs(found: Any) -> dict[str, tuple[str, ...]]:
-    """Returns the addresses of all tasks by job."""
-    if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
-        raise ValueError(f"jobs must be an object of lists, got {str(found)[:100]!r}")
-    for address in itertools.chain(*found.values()):
-        if not isinstance(address, str) or len(address) > _MAX_ADDRESS_CHARS:
-            raise ValueError(f"an address must be host:port, got {str(address)[:100]!r}")
-        try:
-            split_address(address)
-        except ConfigError as error:
-            raise ValueError(str(error)) from None
-    return {job: tuple(addresses) for job, addresses in found.items()}
+def _address(text: Any) -> str:
+    split_address(_text(text))
+    return str(text)
 
 
-def _text(found: Any, name: str) -> str:
-    value = found.get(name) if isinstance(found, dict) else None
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, got {str(value)[:100]!r}")
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _MAX_CHARS:
+        raise TypeError(f"{str(value)[:100]!r} is no text of at most {_MAX_CHARS:,} characters")
     return value

@@ -9,17 +9,14 @@ other task, and it does not matter which task the server is, and of which cluste
 """
 
 import contextlib
-import time
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.cluster.identity import Identity, Owner
 
 _ANSWER_SECS = 5.0  # for each request to another task's server
-_IDENTITY_SECS = 1.0  # for a task that has just started its server to introduce itself
-_POLL_SECS = 0.02
 _NO_TASK = "/job:nobody"
 _NOT_OURS = (tf.errors.UnimplementedError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError)
 
@@ -77,13 +74,9 @@ class Conversation:
         self._identity.put(self._session, identity.as_text())
 
     def identity(self) -> Optional[Identity]:
-        """Returns who the task is; None if it has not introduced itself within a second."""
-        deadline = time.monotonic() + _IDENTITY_SECS
-        while (text := self._identity.read(self._session)) is None:
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(_POLL_SECS)
-        return Identity.from_text(text)
+        """Returns who the task is; None if it has not introduced itself yet."""
+        text = self._identity.read(self._session)
+        return None if text is None else Identity.from_text(text)
 
     def owner(self) -> Optional[Owner]:
         """Returns the owner of the run that uses the task; None if no master has used it yet."""
@@ -108,15 +101,9 @@ def conversation(address: str) -> Iterator[Conversation]:
       NoAnswerError: the server does not answer.
       StrangerError: what answers is no server of TensorFlow, or holds something else.
     """
-    target = f"grpc://{address}"
-    with _errors_named(), contextlib.closing(Conversation(target, _ANSWER_SECS)) as found:
-        yield found
-
-
-@contextlib.contextmanager
-def _errors_named() -> Iterator[Any]:
     try:
-        yield
+        with contextlib.closing(Conversation(f"grpc://{address}", _ANSWER_SECS)) as found:
+            yield found
     except _NOT_OURS as error:
         raise StrangerError(error.message.strip().splitlines()[-1]) from error
     except tf.errors.OpError as error:

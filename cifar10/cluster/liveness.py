@@ -43,10 +43,6 @@ class _Task:
     wrong: Optional[str] = None
 
 
-def _meet_anyone(_: str) -> bool:
-    return True
-
-
 class LivenessMonitor:
     """Checks periodically whether tasks answer, in a thread for each task.
 
@@ -68,7 +64,7 @@ class LivenessMonitor:
         self,
         addresses: Mapping[str, str],
         timeout_secs: float,
-        meet: Callable[[str], bool] = _meet_anyone,
+        meet: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._meet = meet
         self._timeout_secs, started = timeout_secs, time.monotonic()
@@ -95,10 +91,6 @@ class LivenessMonitor:
         found = [wrong for one in labels if (wrong := self._tasks[one].wrong)]
         is_enough = at_least is not None and len(labels) - len(found) >= at_least
         return found[0] if found and not is_enough else None
-
-    def all_answer(self, labels: Sequence[str]) -> bool:
-        """Returns whether each of the tasks has answered the latest question."""
-        return all(self._tasks[one].answered for one in labels)
 
     def is_here(self, label: str) -> bool:
         """Returns whether the task's process existed at the latest check, though it may hang."""

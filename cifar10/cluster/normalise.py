@@ -4,6 +4,7 @@ Platforms list a chief, a master, or neither, in which case worker 0 takes its p
 TFJob). Some list the evaluator (Kubeflow), others do not (Estimator).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Optional
 
@@ -66,13 +67,13 @@ def _check_addresses(jobs: Jobs) -> None:
     seen: dict[tuple[str, int], str] = {}
     for job, addresses in jobs.items():
         for index, address in enumerate(addresses):
-            task = f"{job}/{index}"
-            other = seen.setdefault(split_address(address, task), task)
+            host, port = split_address(address, f"{job}/{index}")
+            # A server listens at all addresses of its machine.
+            place = re.sub(r"^(127(\.[0-9]+){3}|::1|localhost)$", "this machine", host), port
+            task = f"{job}/{index} ({address})"
+            other = seen.setdefault(place, task)
             if other != task:
-                raise ConfigError(
-                    f"{other} and {task} have the same address, {address}; give each task a port "
-                    "of its own"
-                )
+                raise ConfigError(f"{other} and {task} share a port; give each one of its own")
 
 
 def _check_jobs(jobs: Jobs) -> None:
@@ -99,12 +100,12 @@ def _check_task(jobs: Jobs, task_type: Optional[str], task_index: Optional[int])
     Raises:
       ConfigError: the task is incomplete or not part of the cluster.
     """
-    example = 'e.g. "task": {"type": "worker", "index": 0}'
-    if task_type is None and task_index is None:
-        raise ConfigError(f"there is a cluster but no task; say which one this is, {example}")
     if task_type is None or task_index is None:
-        missing = "type" if task_type is None else "index"
-        raise ConfigError(f"the task has no {missing}; add it, {example}")
+        missing = "index" if task_type else "type" if task_index is not None else "type and index"
+        raise ConfigError(
+            f"there is a cluster, but the task has no {missing}; say which one this is, e.g. "
+            '"task": {"type": "worker", "index": 0}'
+        )
     if task_type in (MASTER, CHIEF):  # The task may use the one name, and the cluster the other.
         task_type = next((one for one in (MASTER, CHIEF) if one in jobs), task_type)
     # By Estimator's convention, the cluster does not list the evaluator.

@@ -34,7 +34,7 @@ def resolve(config: TrainConfig, environ: Mapping[str, str]) -> Optional[Cluster
       ConfigError: TF_CONFIG or the flags are wrong, they contradict each other, or a setting does
         not fit the cluster.
     """
-    cluster = _from_tf_config(environ.get(TF_CONFIG, ""))
+    cluster = _from_tf_config(environ)
     by_flags = _from_flags(config)
     if cluster is not None and by_flags is not None:
         _check_same(cluster, by_flags)
@@ -66,9 +66,32 @@ def _source_named(source: str) -> Iterator[None]:
         raise ConfigError(f"{error} (from {source})") from None
 
 
-def _from_tf_config(text: str) -> Optional[Cluster]:
+def with_model_dir(config: TrainConfig, environ: Mapping[str, str]) -> TrainConfig:
+    """Returns the settings with the output folder that TF_CONFIG names, as Estimator does.
+
+    Raises:
+      ConfigError: TF_CONFIG is wrong, or the settings name another folder.
+    """
+    model_dir = _read(environ).model_dir
+    if model_dir is None:
+        return config
+    named = config.with_settings(output_dir=model_dir)
+    if config.is_set("output_dir") and config.output_place != named.output_place:
+        raise ConfigError(
+            f"--output-dir {config.output_dir} and the model_dir of TF_CONFIG, {model_dir}, "
+            "contradict each other; give one"
+        )
+    return named
+
+
+def _read(environ: Mapping[str, str]) -> tf_config.TFConfig:
     with _source_named(TF_CONFIG):
-        jobs, task_type, task_index = tf_config.read(text)
+        return tf_config.read(environ.get(TF_CONFIG, ""))
+
+
+def _from_tf_config(environ: Mapping[str, str]) -> Optional[Cluster]:
+    jobs, task_type, task_index, *_ = _read(environ)
+    with _source_named(TF_CONFIG):
         if jobs:
             return normalise(jobs, task_type, task_index, TF_CONFIG)
         if task_type in (None, MASTER, CHIEF, WORKER) and task_index in (None, 0):
@@ -85,7 +108,7 @@ def _from_flags(config: TrainConfig) -> Optional[Cluster]:
     jobs = {
         job: tuple(address.strip() for address in hosts.split(","))
         for job, hosts in lists.items()
-        if hosts is not None and hosts.strip()
+        if hosts and hosts.strip()
     }
     task_type, task_index = config.job_name, config.task_index
     if not jobs:
@@ -100,25 +123,22 @@ def _from_flags(config: TrainConfig) -> Optional[Cluster]:
         task_index = 0  # These jobs have a single task.
     if task_type in (MASTER, CHIEF) and task_index == 0:
         task_type = WORKER
-    for name, value in (("job_name", task_type), ("task_index", task_index)):
-        if value is None:
-            raise ConfigError(
-                f"--ps-hosts and --worker-hosts need {flag_name(name)}, too; say which task of "
-                "them this process is, e.g. --job-name worker --task-index 0"
-            )
+    if task_type is None or task_index is None:
+        raise ConfigError(
+            "--ps-hosts and --worker-hosts need --job-name and --task-index; say which task of "
+            "them this process is, e.g. --job-name worker --task-index 0"
+        )
     with _source_named(FLAGS):
         return normalise(jobs, task_type, task_index, FLAGS)
 
 
 def _check_same(cluster: Cluster, by_flags: Cluster) -> None:
-    def tasks(one: Cluster) -> str:
-        return f"{one.label} of {show(one.platform_jobs)}"
-
     if (cluster.role, cluster.jobs) != (by_flags.role, by_flags.jobs):
+        here, there = (f"{one.label} of {show(one.platform_jobs)}" for one in (cluster, by_flags))
         raise ConfigError(
-            f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {tasks(cluster)}, the "
-            f"flags say {tasks(by_flags)}; unset TF_CONFIG, or leave --ps-hosts, --worker-hosts, "
-            "--job-name and --task-index out"
+            f"TF_CONFIG and the flags contradict each other: TF_CONFIG says {here}, the flags say "
+            f"{there}; unset TF_CONFIG, or leave --ps-hosts, --worker-hosts, --job-name and "
+            "--task-index out"
         )
 
 
@@ -131,31 +151,31 @@ def _check_settings_alone(config: TrainConfig) -> None:
             )
 
 
-def notes(config: TrainConfig, cluster: Optional[Cluster]) -> list[str]:
-    """Returns a line for each setting that changes nothing in this training.
+def notes(config: TrainConfig, cluster: Optional[Cluster], environ: Mapping[str, str]) -> list[str]:
+    """Returns a line for each setting, and one for keys of TF_CONFIG, that changes nothing here.
 
-    Scripts give these flags to every job, whatever its size.
+    Scripts give these flags to every job, whatever its size, and platforms add keys of their own.
 
     Args:
       config: the settings.
       cluster: the cluster and this process's task in it; None: this process works alone.
+      environ: environment variables, of which TF_CONFIG is read.
     """
     if config.mode != "train_and_evaluate" or (cluster and not cluster.is_trainer):
         return []
-    count, who = 1, "this process trains alone"
-    if cluster and cluster.num_trainers > 1:
-        count = cluster.num_trainers
-        trainers = show(cluster.platform_jobs, (PS, EVALUATOR))
-        who = f"the cluster has {count} tasks that train ({trainers})"
-    found = []
+    count, who = cluster.num_trainers if cluster else 1, "this process trains alone"
+    if cluster and count > 1:
+        who = f"the cluster has {count} tasks that train ({show(cluster.platform_jobs, (PS, EVALUATOR))})"
+    useless = []
     if count == 1 and config.is_set("sync"):
-        found.append(f"note: --sync{'' if config.sync else '=false'} changes nothing: {who}")
+        useless.append(f"--sync{'' if config.sync else '=false'}")
     if count == 1 and config.replicas_to_aggregate is not None:
-        given = f"--replicas-to-aggregate {config.replicas_to_aggregate}"
-        found.append(f"note: {given} changes nothing: {who}")
+        useless.append(f"--replicas-to-aggregate {config.replicas_to_aggregate}")
     if config.num_workers not in (None, count):
-        found.append(f"note: --num-workers {config.num_workers} changes nothing: {who}")
-    return found
+        useless.append(f"--num-workers {config.num_workers}")
+    found = [f"note: {one} changes nothing: {who}" for one in useless]
+    unread = ", ".join(map(json.dumps, _read(environ).unread))
+    return found + ([f"note: nobody reads {unread} of TF_CONFIG"] if unread else [])
 
 
 def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
@@ -176,15 +196,15 @@ def _check_settings(config: TrainConfig, cluster: Cluster) -> None:
             f"--replicas-to-aggregate must be at most {count}, the tasks that train "
             f"({show(cluster.platform_jobs, (PS, EVALUATOR))}), got {config.replicas_to_aggregate}"
         )
-    is_asynchronous = count > 1 and not config.sync and config.replication != "in-graph"
-    if config.lookahead_steps and is_asynchronous:
+    if count == 1 or config.sync or config.replication == "in-graph":
+        return
+    way_out = f"{count} tasks update them at any time; leave --sync=false out, or give"
+    if config.lookahead_steps:
         raise ConfigError(
             f"--lookahead-steps {config.lookahead_steps} averages the weights between updates, and "
-            f"{count} tasks update them at any time; leave --sync=false out, or give "
-            "--lookahead-steps 0"
+            f"{way_out} --lookahead-steps 0"
         )
-    if config.optimizer == "muon" and is_asynchronous:
+    if config.optimizer == "muon":
         raise ConfigError(
-            f"--optimizer muon updates whole kernels at once, and {count} tasks would do so at any "
-            "time; leave --sync=false out, or give another --optimizer"
+            f"--optimizer muon updates whole kernels at once, and {way_out} another --optimizer"
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.cluster.address_check import check_port
 from cifar10.cluster.spec import Cluster
 from cifar10.errors import ConfigError
 
@@ -37,6 +38,7 @@ def start(cluster: Cluster, session_config: Any) -> Any:
             config=with_filters(session_config, []),
         )
     except tf.errors.OpError as error:
+        check_port(cluster)  # Another process may have taken it since the first check.
         raise ConfigError(
             f"{cluster.label} cannot serve at {cluster.address}: {error.message}"
         ) from error

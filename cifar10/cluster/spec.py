@@ -56,8 +56,6 @@ class Cluster:
 
     def label_of(self, job: str, index: int) -> str:
         """Returns the platform's name of a task of `jobs`, or of the evaluator."""
-        if job == EVALUATOR:
-            return f"{job}/{index}"
         return label_of(self.platform_jobs, job, index)
 
     @property
@@ -170,7 +168,7 @@ def label_of(listed: Mapping[str, tuple[str, ...]], job: str, index: int) -> str
 
     Args:
       listed: the addresses by the jobs of the platform.
-      job: the task's job in `Cluster.jobs`: MASTER, WORKER or PS.
+      job: the task's job: MASTER, WORKER, PS or EVALUATOR.
       index: the task's index in that job.
     """
     chief = next((one for one in (MASTER, CHIEF) if one in listed), None)
@@ -209,7 +207,7 @@ def split_address(address: str, name: str = "an address") -> tuple[str, int]:
 
 def _is_host(host: str) -> bool:
     if not host.startswith("["):
-        return re.fullmatch(r"[\w.-]+", host) is not None
+        return re.fullmatch(r"[\w.-]{1,253}", host) is not None
     try:
         ipaddress.IPv6Address(host[1:-1])
     except ValueError:

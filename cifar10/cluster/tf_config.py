@@ -1,47 +1,73 @@
-"""Reads the jobs and the task from the text of TF_CONFIG. Standard library only."""
+"""Reads the text of TF_CONFIG. Standard library only."""
 
 import json
 import re
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from cifar10.errors import ConfigError
 
 _EXAMPLE = '{"cluster": {"master": ["ip0:2222"]}, "task": {"type": "master", "index": 0}}'
+# The keys that this program reads, or Estimator.
+_KEYS = "cluster task model_dir environment rpc_layer service session_master eval_session_master"
 
 
-def read(text: str) -> tuple[dict[str, tuple[str, ...]], Optional[str], Optional[int]]:
-    """Reads the keys `cluster` and `task` of TF_CONFIG and ignores all others.
+class TFConfig(NamedTuple):
+    """What TF_CONFIG says.
 
-    Returns:
-      The addresses by job, without jobs that have no tasks; the task's type, None if it is missing;
-      the task's index, None if it is missing.
+    Attributes:
+      jobs: the addresses by job, without jobs that have no tasks.
+      task_type: the task's type; None if it is missing.
+      task_index: the task's index; None if it is missing.
+      model_dir: the output folder; None if it is missing.
+      unread: keys that nobody reads.
+    """
+
+    jobs: dict[str, tuple[str, ...]]
+    task_type: Optional[str]
+    task_index: Optional[int]
+    model_dir: Optional[str]
+    unread: list[str]
+
+
+def read(text: str) -> TFConfig:
+    """Reads TF_CONFIG.
 
     Raises:
-      ConfigError: the text is not JSON, or a part of it has the wrong type.
+      ConfigError: the text is not JSON, a part of it has the wrong type, or the cluster has another
+        key.
     """
     spec = _parse(text)
     cluster, task = _part(spec, "cluster"), _part(spec, "task")
     jobs = {job: _addresses(job, tasks) for job, tasks in cluster.items()}
-    task_type = task.get("type") or None
-    if task_type is not None and not isinstance(task_type, str):
-        raise ConfigError(f"the task's type must be text, got {json.dumps(task_type)}")
-    index = task.get("index")
-    return (
-        {job: addresses for job, addresses in jobs.items() if addresses},
-        task_type,
-        None if index is None else _index(index, "the task's index"),
+    jobs = {job: addresses for job, addresses in jobs.items() if addresses}
+    unread = [key for key in spec if key not in _KEYS.split()]
+    for key in unread:
+        if "cluster" in key.lower() and (not jobs or isinstance(spec[key], dict)):
+            is_tfjobs = key == "sparseCluster"
+            way_out = "take enableDynamicWorker out of the TFJob" if is_tfjobs else "rename it"
+            raise ConfigError(
+                f"the cluster must have the key cluster, got {json.dumps(key)}; {way_out}"
+            )
+    return TFConfig(
+        jobs,
+        _text(task.get("type"), "the task's type"),
+        None if task.get("index") is None else _index(task["index"], "the task's index"),
+        _text(spec.get("model_dir"), "model_dir"),
+        unread,
     )
 
 
+def _text(value: Any, name: str) -> Optional[str]:
+    if value and not isinstance(value, str):
+        raise ConfigError(f"{name} must be text, got {json.dumps(value)}")
+    return value or None
+
+
 def _parse(text: str) -> dict[str, Any]:
-    if not text.strip():
-        return {}
     try:
-        spec = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"{text!r} is not JSON, {error}; write {_EXAMPLE}") from None
-    except RecursionError:
-        raise ConfigError(f"it is nested too deeply; write {_EXAMPLE}") from None
+        spec = json.loads(text.strip() or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{text[:200]!r} is not JSON, {error}; write {_EXAMPLE}") from None
     if not isinstance(spec, dict):
         raise ConfigError(f"it must be a JSON object, got {json.dumps(spec)}; write {_EXAMPLE}")
     return spec

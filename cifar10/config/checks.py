@@ -3,22 +3,18 @@
 Checks that depend on the cluster are in `cifar10.cluster.resolve`.
 """
 
-import dataclasses
-import math
 import os
 import re
 import sys
-from typing import Any
 
 from cifar10 import models
-from cifar10.config.fields import MODES_THAT_EVALUATE, ConfigFields
+from cifar10.config.fields import FIELDS, ConfigFields
+from cifar10.config.values import check_value, why_pointless
 from cifar10.errors import ConfigError
-from cifar10.settings import flag_name, flag_of
+from cifar10.settings import flag_name
 from cifar10_program.paths import is_opened_as_utf8
 
 _PATTERN_CHARACTERS = frozenset("*?[\\")
-# Larger numbers have no use, and would overflow in TensorFlow or in sums of them.
-_HIGHEST: dict[type, int] = {int: 2**31 - 1, float: 10**9}
 
 
 def check_config(config: ConfigFields) -> None:
@@ -27,10 +23,11 @@ def check_config(config: ConfigFields) -> None:
     Raises:
       ConfigError: a value is not allowed, or settings contradict each other.
     """
-    for field in dataclasses.fields(config):
-        check_value(field, getattr(config, field.name), flag_name(field.name))
+    for name in FIELDS:
+        check_value(name, getattr(config, name), flag_name(name))
     _check_paths(config)
-    _check_model_settings(config)
+    _check_needs(config)
+    _check_model(config)
     _check_contradictions(config)
     _check_seeds(config)
     _check_profile(config)
@@ -48,11 +45,6 @@ def _check_seeds(config: ConfigFields) -> None:
         _refuse(f"--seeds must all be different, got {config.seeds}")
     if config.is_set("seed"):
         _refuse(f"--seed {config.seed} and --seeds {config.seeds} contradict each other; give one")
-    if config.mode != "train_and_evaluate":
-        _refuse(
-            f"--seeds is for training, got --mode {config.mode}; name the folder of one seed, "
-            f"--output-dir {config.output_dir}/seed-{seeds[0]}"
-        )
 
 
 def _check_profile(config: ConfigFields) -> None:
@@ -66,29 +58,6 @@ def _check_profile(config: ConfigFields) -> None:
         _refuse(
             f"--profile-steps must begin at step 1 or later and not end before that, got {steps}"
         )
-    if config.mode != "train_and_evaluate":
-        _refuse(f"--profile-steps is for training, got --mode {config.mode}; leave it out")
-
-
-def check_value(field: "dataclasses.Field[Any]", value: Any, name: str) -> None:
-    """Checks the value of one setting by itself.
-
-    Args:
-      field: the setting.
-      value: its value, which has the type of the setting.
-      name: what messages call the setting.
-
-    Raises:
-      ConfigError: the value is not allowed.
-    """
-    flag = flag_of(field)
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{name} must be a finite number, got {value}")
-    highest = None if flag.has_upper_limit else _HIGHEST.get(type(value))
-    if highest is not None and value > highest:
-        raise ConfigError(f"{name} must be at most {highest:,}, got {str(value)[:40]}")
-    if not flag.allows(value):
-        raise ConfigError(f"{name} must be {flag.rule}, got {value}")
 
 
 def check_towers(config: ConfigFields, num_towers: int) -> None:
@@ -146,31 +115,21 @@ def _refuse(message: str) -> None:
     raise ConfigError(message)
 
 
-def _check_model_settings(config: ConfigFields) -> None:
-    model = models.find(config.model)
+def _check_needs(config: ConfigFields) -> None:
+    """Refuses settings that are given, but have no effect beside the others."""
+    values = {name: getattr(config, name) for name in FIELDS}
+    for name, value in values.items():
+        pointless = why_pointless(name, value, values)
+        if pointless and config.is_set(name):
+            _refuse(pointless)
+
+
+def _check_model(config: ConfigFields) -> None:
     models.check_chosen(config)
-    for name, owners in models.owners().items():
-        if config.model not in owners and config.is_set(name):
-            _refuse(
-                f"{flag_name(name)} is for --model {' or '.join(owners)}, got --model "
-                f"{config.model}; leave it out"
-            )
-    if config.data_format is not None and not model.convolves:
-        _refuse(f"--data-format is for convolutions, got --model {config.model}; leave it out")
+    model = models.find(config.model)
     refusal = model.refusal(config)
     if refusal:
         _refuse(refusal)
-    _check_normalisation(config, model)
-    _check_optimizer(config, model)
-
-
-def _check_optimizer(config: ConfigFields, model: models.Model) -> None:
-    for name in ("momentum", "norm_bias_rate"):
-        if config.optimizer == "adam" and config.is_set(name):
-            _refuse(f"{flag_name(name)} is for --optimizer momentum, nesterov and muon, got adam")
-    for name in ("muon_rate", "muon_momentum"):
-        if config.optimizer != "muon" and config.is_set(name):
-            _refuse(f"{flag_name(name)} is for --optimizer muon, got {config.optimizer}")
     fits = model.normalises_convolutions and config.batch_norm != "off"
     # Runs of earlier versions are still evaluated and exported, by which nothing is trained.
     if config.optimizer == "muon" and config.mode == "train_and_evaluate" and not fits:
@@ -180,17 +139,6 @@ def _check_optimizer(config: ConfigFields, model: models.Model) -> None:
             f"{config.batch_norm}; --optimizer nesterov, with another --output-dir, trains every "
             "model"
         )
-
-
-def _check_normalisation(config: ConfigFields, model: models.Model) -> None:
-    for name in ("batch_norm", "batch_norm_decay", "batch_norm_epsilon", "norm_bias_rate"):
-        if config.is_set(name) and not model.normalises:
-            _refuse(
-                f"{flag_name(name)} is for batch normalisation; --model {config.model} has none"
-            )
-    for name in ("batch_norm_decay", "batch_norm_epsilon"):
-        if config.is_set(name) and config.batch_norm == "off":
-            _refuse(f"{flag_name(name)} is for batch normalisation, but --batch-norm is off")
 
 
 def _check_contradictions(config: ConfigFields) -> None:
@@ -208,25 +156,6 @@ def _check_contradictions(config: ConfigFields) -> None:
         _refuse(
             f"image files are for --mode predict, got {config.images[0]} with --mode {config.mode}"
         )
-    if config.mode != "predict" and config.json:
-        _refuse(f"--json is for --mode predict, got --mode {config.mode}; leave it out")
-    if config.test_time_augmentation and config.mode not in MODES_THAT_EVALUATE:
-        _refuse(
-            "--test-time-augmentation is for training and --mode evaluate, got --mode "
-            f"{config.mode}; leave it out"
-        )
-    if config.decay_biases and config.weight_decay == 0:
-        _refuse("--decay-biases has nothing to decay by: --weight-decay is 0; leave it out")
-    if config.mode == "train_and_evaluate" and config.checkpoint is not None:
-        _refuse(
-            "--checkpoint is for --mode evaluate, predict and export; training continues by "
-            "itself, and --init-checkpoint starts it from the weights of another run"
-        )
-    if config.mode != "train_and_evaluate" and config.init_checkpoint is not None:
-        _refuse(
-            f"--init-checkpoint is for training, got --mode {config.mode}; name the checkpoint by "
-            "--checkpoint"
-        )
     if config.variable_strategy == "GPU" and config.num_gpus == 0:
         _refuse("--variable-strategy GPU needs GPUs, but --num-gpus is 0")
     if config.num_gpus and config.num_towers is not None and config.num_towers % config.num_gpus:
@@ -236,17 +165,3 @@ def _check_contradictions(config: ConfigFields) -> None:
         )
     if config.num_towers is not None:
         check_towers(config, config.num_towers)
-    for name in ("cutout", "crop_padding", "crop_fill", "flip"):
-        if config.is_set(name) and not config.use_distortion_for_training:
-            _refuse(
-                f"{flag_name(name)} distorts training images, but --use-distortion-for-training is "
-                "false"
-            )
-    if config.is_set("crop_fill") and config.crop_padding == 0:
-        _refuse("--crop-fill fills what a shift uncovers, but --crop-padding is 0; leave it out")
-    if config.replicas_to_aggregate is not None and config.replication == "in-graph":
-        _refuse(
-            "--replicas-to-aggregate is for --replication between-graph; in-graph waits for all"
-        )
-    if config.replicas_to_aggregate is not None and not config.sync:
-        _refuse("--replicas-to-aggregate is for synchronous updates; leave it out, or --sync=false")

@@ -11,7 +11,8 @@ import dataclasses
 import math
 import os
 import posixpath
-from typing import ClassVar, Optional
+import typing
+from typing import Any, ClassVar, Optional
 
 from cifar10 import models, schedules, schema
 from cifar10.config.done import NOTHING_DONE, Done
@@ -33,6 +34,12 @@ REPLICATIONS = ("between-graph", "in-graph")
 TRANSFERS = ("fp32", "bf16")
 REDUCTIONS = ("cpu", "nccl")
 KERNELS = ("auto", "own", "pairs", "tensorflow")
+
+_TRAINING = {"mode": MODES[:1]}
+_WITH_MOMENTUM = {"optimizer": ("momentum", "nesterov", "muon")}
+_WITH_MUON = {"optimizer": ("muon",)}
+_NORMALISED = {"model": "normalises", "batch_norm": ("tower", "sync")}
+_DISTORTED = {"use_distortion_for_training": True}
 
 DEFAULT_TRAIN_STEPS = 80_000
 MOST_SUMMARY_STEPS = 100  # between two rows of the curves, unless --summary-steps is given
@@ -60,12 +67,18 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         (), "image files, folders of them or patterns for --mode predict", group="job"
     )
     json: bool = setting(
-        False, "--mode predict prints a JSON object a line for each image file", group="job"
+        False,
+        "--mode predict prints a JSON object a line for each image file",
+        group="job",
+        needs={"mode": ("predict",)},
     )
     checkpoint: Optional[str] = setting(
         None,
         "checkpoint to evaluate, predict with or export (default: the best one in --output-dir)",
         group="job",
+        needs={"mode": MODES[1:]},
+        instead="training continues by itself, and --init-checkpoint starts it from the weights of "
+        "another run",
     )
     init_checkpoint: Optional[str] = setting(
         None,
@@ -73,6 +86,8 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "this folder; steps, optimizer and schedule begin anew. A run that has a checkpoint of its "
         "own continues from that",
         group="job",
+        needs=_TRAINING,
+        instead="name the checkpoint by --checkpoint",
     )
     max_minutes: Optional[float] = setting(
         None,
@@ -121,11 +136,19 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "normalisation",
         group="model",
         choices=BATCH_NORMS,
+        needs={"model": "normalises"},
     )
     batch_norm_decay: float = setting(
-        0.997, "decay of the moving statistics", group="model", at_least=0, below=1
+        0.997,
+        "decay of the moving statistics",
+        group="model",
+        at_least=0,
+        below=1,
+        needs=_NORMALISED,
     )
-    batch_norm_epsilon: float = setting(1e-5, "added to the variance", group="model", above=0)
+    batch_norm_epsilon: float = setting(
+        1e-5, "added to the variance", group="model", above=0, needs=_NORMALISED
+    )
 
     train_steps: Optional[int] = setting(
         None,
@@ -169,28 +192,43 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         at_least=0,
     )
     momentum: float = setting(
-        0.9, "momentum of momentum, nesterov and muon", group="training", at_least=0, below=1
+        0.9,
+        "momentum of momentum, nesterov and muon",
+        group="training",
+        at_least=0,
+        below=1,
+        needs=_WITH_MOMENTUM,
     )
     muon_rate: float = setting(
         0.24,
         "highest step of a kernel in muon, relative to its norm",
         group="training",
         above=0,
+        needs=_WITH_MUON,
     )
     muon_momentum: float = setting(
-        0.6, "momentum of the kernels that muon trains", group="training", at_least=0, below=1
+        0.6,
+        "momentum of the kernels that muon trains",
+        group="training",
+        at_least=0,
+        below=1,
+        needs=_WITH_MUON,
     )
     weight_decay: float = setting(
         2e-4, "decay of the kernels, in the optimizer", group="training", at_least=0
     )
     decay_biases: bool = setting(
-        False, "decay biases and normalisation too, not the kernels alone", group="training"
+        False,
+        "decay biases and normalisation too, not the kernels alone",
+        group="training",
+        needs={"weight_decay": True},
     )
     norm_bias_rate: float = setting(
         1.0,
         "learning rate of normalisation's offsets, as a multiple of the others'",
         group="training",
         at_least=0,
+        needs={"model": "normalises", **_WITH_MOMENTUM},
     )
     label_smoothing: float = setting(
         0.0,
@@ -214,12 +252,14 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         group="training",
         at_least=0,
         below=schema.HEIGHT,
+        needs=_DISTORTED,
     )
     crop_fill: str = setting(
         "zeros",
         "what the shift uncovers: black, or the image mirrored",
         group="training",
         choices=CROP_FILLS,
+        needs={**_DISTORTED, "crop_padding": True},
     )
     flip: str = setting(
         "random",
@@ -227,6 +267,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "epoch, half of them in the first",
         group="training",
         choices=FLIPS,
+        needs=_DISTORTED,
     )
     cutout: int = setting(
         0,
@@ -234,6 +275,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         group="training",
         at_least=0,
         at_most=schema.HEIGHT,
+        needs=_DISTORTED,
     )
     seed: int = setting(1, "same seed, same run", group="training", at_least=0, below=2**31)
     seeds: Optional[str] = setting(
@@ -241,12 +283,15 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "train with each of these seeds in turn, 1,2,3, each in a folder seed-N of --output-dir, "
         "and print means and deviations",
         group="training",
+        needs=_TRAINING,
+        instead="name the folder of one seed, such as --output-dir output/seed-1",
     )
     test_time_augmentation: bool = setting(
         False,
         "at the end, also the accuracy where the least certain quarter of each batch gets the mean "
         "answer to mirrored and shifted views",
         group="training",
+        needs={"mode": MODES_THAT_EVALUATE},
     )
 
     num_gpus: Optional[int] = setting(
@@ -288,18 +333,21 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "layout of images (default: what is fastest on the device)",
         group="devices",
         choices=("channels_last", "channels_first"),
+        needs={"model": "convolves"},
     )
     num_intra_threads: Optional[int] = setting(
         None,
         "threads inside an op; 0: TensorFlow chooses (default: fits the towers)",
         group="devices",
         at_least=0,
+        at_most=1024,
     )
     num_inter_threads: Optional[int] = setting(
         None,
         "ops run in parallel; 0: TensorFlow chooses (default: fits the towers)",
         group="devices",
         at_least=0,
+        at_most=1024,
     )
     log_device_placement: bool = setting(False, "print each op's device", group="devices")
 
@@ -334,6 +382,7 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "(default: those of all replicas)",
         group="cluster",
         at_least=1,
+        needs={"replication": ("between-graph",), "sync": True},
     )
     replication: str = setting(
         "between-graph",
@@ -387,12 +436,12 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
         "steps to profile, 100:110, both included: a trace for TensorBoard, and a table of the "
         "ops that take the most time",
         group="reporting",
+        needs=_TRAINING,
     )
 
     def is_set(self, name: str) -> bool:
         """Returns whether the command line gives a setting, or it differs from its default."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return name in self.given or bool(getattr(self, name) != defaults[name])
+        return name in self.given or bool(getattr(self, name) != FIELDS[name].default)
 
     @property
     def model_title(self) -> str:
@@ -473,3 +522,13 @@ class ConfigFields(ResNetSettings, FastnetSettings, MlpSettings):
             # 990.0000000000001 steps, which `ceil` would raise to 991.
             return max(1, done.step + max(0, math.ceil(round(steps, 6))))
         return DEFAULT_TRAIN_STEPS if self.train_steps is None else self.train_steps
+
+
+def _kind(annotation: Any) -> Any:
+    arguments = [one for one in typing.get_args(annotation) if one is not type(None)]
+    return arguments[0] if arguments else annotation
+
+
+# Every setting, and the type of its values: int for Optional[int].
+FIELDS = {field.name: field for field in dataclasses.fields(ConfigFields)}
+KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(ConfigFields).items()}

@@ -1,25 +1,17 @@
 """Parses the command line into a TrainConfig, with the files that it names."""
 
-import typing
+import re
 from collections.abc import Sequence
 from typing import Any, Optional
 
 from cifar10.config import recipes, settings_file
-from cifar10.config.help import value_type
+from cifar10.config.fields import FIELDS, KINDS
 from cifar10.config.parser import GIVEN, Parser, make_parser
 from cifar10.config.train_config import TrainConfig
-from cifar10.config.values import FALSE, TRUE, nearest
+from cifar10.config.values import BOOLEANS, hint
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name
 from cifar10_program.common_flags import arguments_of
-
-# Removed flags, and what to do instead.
-_GONE = {
-    "--autotune": "python -m benchmarks towers measures towers and threads, and prints the flags "
-    "to set",
-    "--resident-data": "the training images are in the host's memory; leave it out",
-    "--worker-delay-secs": "the warm-up keeps the first updates small; leave it out",
-}
 
 
 def parse(argv: Sequence[str]) -> TrainConfig:
@@ -39,7 +31,6 @@ def parse(argv: Sequence[str]) -> TrainConfig:
     # All words after `--` are files; argparse would take some of them for flags.
     end = argv.index("--") if "--" in argv else len(argv)
     words = _normalise(argv[:end])
-    _refuse_gone(words)
     _refuse_unknown(words, parser)
     values = vars(parser.parse_intermixed_args(words))
     given: dict[str, Any] = {name: value for name, (_, value) in values.pop(GIVEN, {}).items()}
@@ -78,20 +69,14 @@ def _apply_recipe(
         values.update(recipes.under(recipe.settings, given))
 
 
-def _refuse_gone(words: Sequence[str]) -> None:
-    for word in words:
-        name = word.partition("=")[0]
-        if name in _GONE:
-            raise ConfigError(f"{name} is gone: {_GONE[name]}")
-
-
 def _refuse_unknown(words: Sequence[str], parser: Parser) -> None:
     known = {name for argument in arguments_of(parser) for name in argument.option_strings}
     for word in words:
         name = word.partition("=")[0]
-        if name.startswith("--") and name not in known:
-            hint = nearest(name, known) or "; --help-all lists all flags"
-            raise ConfigError(f"there is no flag {word}{hint}")
+        if re.match("--|-[A-Za-z]", name) and name not in known:
+            names = [one[2:] for one in known if one.startswith("--")]
+            way_out = hint(name.lstrip("-"), names, "--{}".format) or "; --help-all lists all flags"
+            raise ConfigError(f"there is no flag {word}{way_out}")
 
 
 def _normalise(argv: Sequence[str]) -> list[str]:
@@ -100,8 +85,7 @@ def _normalise(argv: Sequence[str]) -> list[str]:
     `--data_dir x` becomes `--data-dir x`. `--verbose cat.png` becomes `--verbose=true cat.png`: the
     word after a boolean flag is its value only if it is a spelling of true or false.
     """
-    types = typing.get_type_hints(TrainConfig)
-    booleans = {flag_name(name) for name, kind in types.items() if value_type(kind) is bool}
+    booleans = {flag_name(name) for name in FIELDS if KINDS[name] is bool}
     words = list(argv)
     result: list[str] = []
     while words:
@@ -110,7 +94,7 @@ def _normalise(argv: Sequence[str]) -> list[str]:
             name, equals, value = word.partition("=")
             name = name.replace("_", "-")
             if name in booleans and not equals:
-                takes_next = bool(words) and words[0].lower() in TRUE + FALSE
+                takes_next = bool(words) and words[0].lower() in BOOLEANS
                 equals, value = "=", words.pop(0) if takes_next else "true"
             word = name + equals + value
         result.append(word)

@@ -4,9 +4,10 @@ Standard library only. `--help-all` shows every flag.
 """
 
 import dataclasses
-import typing
 from typing import Any, Optional
 
+from cifar10.config.fields import FIELDS, KINDS
+from cifar10.settings import flag_of
 from cifar10_program import TRAIN, started_as
 from cifar10_program.common_flags import BOOLEAN
 
@@ -45,7 +46,7 @@ _METAVARS = {
     "ps_hosts": "HOST:PORT,...",
     "worker_hosts": "HOST:PORT,...",
 }
-_TYPES = {int: "INT", float: "FLOAT", str: "TEXT"}
+_TYPES = {int: "INT", float: "FLOAT", str: "TEXT", bool: BOOLEAN}
 
 
 def description() -> str:
@@ -53,19 +54,12 @@ def description() -> str:
     return _DESCRIPTION.format(started_as(TRAIN))
 
 
-def value_type(annotation: Any) -> Any:
-    """Returns the type of a setting's values: int for `Optional[int]`."""
-    arguments = [a for a in typing.get_args(annotation) if a is not type(None)]
-    return arguments[0] if arguments else annotation
-
-
-def metavar(name: str, kind: type) -> str:
-    """Returns what stands for the value of a setting without a list of choices."""
-    if name in _METAVARS:
-        return _METAVARS[name]
-    if name.endswith("_dir"):
-        return "DIR"
-    return BOOLEAN if kind is bool else _TYPES[kind]
+def metavar(name: str) -> str:
+    """Returns what stands for the value of a setting."""
+    choices = flag_of(FIELDS[name]).choices
+    if choices:
+        return f"{{{','.join(choices)}}}"
+    return _METAVARS.get(name) or ("DIR" if name.endswith("_dir") else _TYPES[KINDS[name]])
 
 
 def with_default(text: str, field: "dataclasses.Field[Any]") -> str:

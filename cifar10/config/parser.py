@@ -1,15 +1,13 @@
 """Makes the parser of the command line from the settings. Standard library only."""
 
 import argparse
-import dataclasses
 import functools
-import typing
-from typing import Any, NoReturn, Optional
+from typing import Any, Callable, NoReturn, Optional
 
 from cifar10.config import help as help_text
 from cifar10.config import recipes
-from cifar10.config.train_config import TrainConfig
-from cifar10.config.values import parse_bool
+from cifar10.config.fields import FIELDS, KINDS
+from cifar10.config.values import read_value
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_name, flag_of
 from cifar10_program import TRAIN, started_as
@@ -27,7 +25,16 @@ class Parser(argparse.ArgumentParser):
 
 
 class _StoreOnce(argparse.Action):
-    """Refuses a flag that is given twice with different values, even under different names."""
+    """Reads a value; refuses a flag that is given twice with different values, under any names.
+
+    Args:
+      read: function that returns the value that a text stands for; takes the flag's name, too.
+      **more: what argparse gives every action.
+    """
+
+    def __init__(self, read: Callable[[str, str], Any], **more: Any) -> None:
+        super().__init__(**more)
+        self._read = read
 
     def __call__(
         self,
@@ -37,32 +44,26 @@ class _StoreOnce(argparse.Action):
         option_string: Optional[str] = None,
     ) -> None:
         given = namespace.__dict__.setdefault(GIVEN, {})
-        name, value = given.setdefault(self.dest, (option_string, values))
-        if str(value) != str(values):  # NaN, which the checks refuse, does not equal itself.
+        found = self._read(values, str(option_string))
+        name, value = given.setdefault(self.dest, (option_string, found))
+        if value != found:
             raise ConfigError(
-                f"{name} {value} and {option_string} {values} contradict each other; give one"
+                f"{name} {value} and {option_string} {found} contradict each other; give one"
             )
-        setattr(namespace, self.dest, values)
+        setattr(namespace, self.dest, found)
 
 
-class _PrintRecipe(argparse.Action):
-    """Prints one recipe or all recipes, then exits as --help does."""
+class _Print(argparse.Action):
+    """Prints a text, then exits as --help does.
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: Optional[str] = None,
-    ) -> NoReturn:
-        names = [values] if values else list(recipes.RECIPES)
-        found = [recipes.find(name, "--print-recipe") for name in names]
-        print("\n\n".join(recipes.describe(*one) for one in found))
-        parser.exit()
+    Args:
+      text: function that returns it; takes the flag's value, None if it has none.
+      **more: what argparse gives every action.
+    """
 
-
-class _HelpAll(argparse.Action):
-    """Prints the help with every flag, then exits."""
+    def __init__(self, text: Callable[[Any], str], **more: Any) -> None:
+        super().__init__(**more)
+        self._text = text
 
     def __call__(
         self,
@@ -71,8 +72,14 @@ class _HelpAll(argparse.Action):
         values: Any,
         option_string: Optional[str] = None,
     ) -> NoReturn:
-        make_parser(shows_all=True).print_help()
+        """Prints the text."""
+        print(self._text(values).rstrip())
         parser.exit()
+
+
+def _recipes(name: Optional[str]) -> str:
+    found = [recipes.find(one, "--print-recipe") for one in ([name] if name else recipes.RECIPES)]
+    return "\n\n".join(recipes.describe(*one) for one in found)
 
 
 def make_parser(shows_all: bool = False) -> Parser:
@@ -81,10 +88,10 @@ def make_parser(shows_all: bool = False) -> Parser:
     Args:
       shows_all: whether its help shows every flag, and not only those that people use most.
     """
-    name = started_as(TRAIN)
+    program = started_as(TRAIN)
     parser = Parser(
-        prog=name,
-        usage=f"{name} [flags] [FILE ...]",
+        prog=program,
+        usage=f"{program} [flags] [FILE ...]",
         description=help_text.description(),
         formatter_class=functools.partial(
             argparse.RawDescriptionHelpFormatter, max_help_position=30
@@ -92,12 +99,16 @@ def make_parser(shows_all: bool = False) -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--help-all", action=_HelpAll, nargs=0, default=argparse.SUPPRESS, help="show every flag"
+        "--help-all",
+        action=functools.partial(_Print, text=lambda _: make_parser(shows_all=True).format_help()),
+        nargs=0,
+        default=argparse.SUPPRESS,
+        help="show every flag",
     )
     add_common(parser, TRAIN, lambda: make_parser(shows_all=True))
     parser.add_argument(
         "--print-recipe",
-        action=_PrintRecipe,
+        action=functools.partial(_Print, text=_recipes),
         nargs="?",
         metavar="NAME|FILE",
         default=argparse.SUPPRESS,
@@ -106,38 +117,32 @@ def make_parser(shows_all: bool = False) -> Parser:
     groups = {group: parser.add_argument_group(group) for group in help_text.GROUPS}
     groups["job"].add_argument(
         "--config",
-        action=_StoreOnce,
+        action=functools.partial(_StoreOnce, read=lambda text, _: text),
         metavar="FILE",
         help="settings in YAML or JSON, such as result.json of another run; flags beat them",
     )
-    types = typing.get_type_hints(TrainConfig)
-    for field in dataclasses.fields(TrainConfig):
-        is_shown = shows_all or field.name in help_text.COMMON
-        _add(groups[flag_of(field).group], field, types[field.name], is_shown)
+    for name in FIELDS:
+        _add(groups[flag_of(FIELDS[name]).group], name, shows_all or name in help_text.COMMON)
     return parser
 
 
-def _add(
-    group: "argparse._ArgumentGroup", field: "dataclasses.Field[Any]", type_: Any, is_shown: bool
-) -> None:
+def _add(group: "argparse._ArgumentGroup", name: str, is_shown: bool) -> None:
     """Adds the flag of a setting."""
-    flag, kind = flag_of(field), help_text.value_type(type_)
+    field, flag = FIELDS[name], flag_of(FIELDS[name])
     text = help_text.with_default(flag.help, field) if is_shown else argparse.SUPPRESS
-    if field.name == "images":
+    if name == "images":
         group.add_argument("images", nargs="*", metavar="FILE", help=text)
         return
     action = group.add_argument(
-        flag_name(field.name),
+        flag_name(name),
         *("--" + alias for alias in flag.aliases),
-        action=_StoreOnce,
-        dest=field.name,
-        nargs="?" if kind is bool else None,
-        const=True if kind is bool else None,
-        type=parse_bool if kind is bool else kind,
+        action=functools.partial(_StoreOnce, read=functools.partial(read_value, name)),
+        dest=name,
+        nargs="?" if KINDS[name] is bool else None,
         default=field.default,
-        choices=flag.choices or None,
-        metavar=None if flag.choices else help_text.metavar(field.name, kind),
+        metavar=help_text.metavar(name),
         help=text,
     )
-    if field.name == "recipe":
-        action.words = tuple(recipes.RECIPES)  # type: ignore[attr-defined] # for completion
+    words = recipes.RECIPES if name == "recipe" else flag.choices
+    if words:
+        action.words = tuple(words)  # type: ignore[attr-defined] # for completion

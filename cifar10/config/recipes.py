@@ -5,14 +5,14 @@ names of the fields of `cifar10.config.fields.ConfigFields`.
 """
 
 import dataclasses
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-from cifar10 import models, schema
+from cifar10 import models
 from cifar10.config import settings_file
-from cifar10.config.fields import MODES, MODES_THAT_EVALUATE, MODES_WITH_KERNELS
-from cifar10.config.values import nearest
+from cifar10.config.fields import FIELDS, MODES, MODES_WITH_KERNELS
+from cifar10.config.values import nearest, why_pointless
 from cifar10.errors import ConfigError
 
 
@@ -146,64 +146,12 @@ _INSTEAD = {
     "seed": "seeds",
     "seeds": "seed",
 }
-# Settings that other modes than training refuse.
-_OF_TRAINING = ("init_checkpoint", "profile_steps", "seeds", "replication", "ps_transfer")
 # A recipe's learning rate is for its model and its optimizer, and for those that use the same
 # rates. Models of one class use the same rates.
-_RATES = ("learning_rate", "learning_rate_batch")
+_RATES, _CHOICES = ("learning_rate", "learning_rate_batch"), ("model", "optimizer")
 _SAME_RATES = {"nesterov": "momentum"}
-_WITH_MOMENTUM = ("momentum", "nesterov", "muon")
-
-
-class _Need(NamedTuple):
-    """The condition on other settings under which a recipe's setting applies.
-
-    The setting is left out if a flag gives one of the other settings a value that does not fit.
-
-    Attributes:
-      others: values that fit, by name of the other setting.
-      value: value of the recipe's setting to which the condition is limited; None: all values.
-    """
-
-    others: Mapping[str, Container[Any]]
-    value: Any = None
-
-
-class _AboveZero:
-    """All positive numbers."""
-
-    def __contains__(self, number: Any) -> bool:
-        """Returns whether a number is one of them."""
-        return bool(number > 0)
-
-
-def _needs() -> Mapping[str, _Need]:
-    """Returns the conditions of the settings that have one, by name of the setting."""
-    has_norm = models.names_where(lambda model: model.normalises)
-    fits_muon = models.names_where(lambda model: model.normalises_convolutions)
-    normalised = {"model": has_norm, "batch_norm": ("tower", "sync")}
-    muon = {"model": fits_muon, "batch_norm": ("tower", "sync")}
-    distorted = {"use_distortion_for_training": (True,)}
-    return {
-        **{name: _Need({"mode": MODES[:1]}) for name in _OF_TRAINING},
-        "checkpoint": _Need({"mode": MODES[1:]}),
-        "kernels": _Need({"mode": MODES_WITH_KERNELS}),
-        "json": _Need({"mode": ("predict",)}),
-        "test_time_augmentation": _Need({"mode": MODES_THAT_EVALUATE}),
-        "decay_biases": _Need({"weight_decay": _AboveZero()}),
-        **{name: _Need({"model": owners}) for name, owners in models.owners().items()},
-        "batch_norm_decay": _Need(normalised),
-        "batch_norm_epsilon": _Need(normalised),
-        "norm_bias_rate": _Need({"model": has_norm, "optimizer": _WITH_MOMENTUM}),
-        "momentum": _Need({"optimizer": _WITH_MOMENTUM}),
-        "optimizer": _Need(muon, value="muon"),
-        "muon_rate": _Need({"optimizer": ("muon",), **muon}),
-        "muon_momentum": _Need({"optimizer": ("muon",), **muon}),
-        "crop_padding": _Need(distorted),
-        "crop_fill": _Need({**distorted, "crop_padding": range(1, schema.HEIGHT)}),
-        "flip": _Need(distorted),
-        "cutout": _Need(distorted),
-    }
+# Modes without which these change nothing, though a flag may give them.
+_MODES = {"kernels": MODES_WITH_KERNELS, "replication": MODES[:1], "ps_transfer": MODES[:1]}
 
 
 def find(name: str, flag: str) -> tuple[str, Recipe]:
@@ -238,27 +186,35 @@ def under(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
       recipe: values of the settings of the recipe or the file, by name.
       given: values of the settings that the command line gives, by name.
     """
-    needs = _needs()
+    left = {
+        name: value
+        for name, value in recipe.items()
+        if name not in given and _INSTEAD.get(name) not in given
+    }
+    others = dict(given)
+    while gone := [name for name, value in left.items() if _is_pointless(name, value, others)]:
+        for name in gone:
+            del left[name]
+            others[name] = FIELDS[name].default  # What needs it goes, too.
+    if not all(_keeps_rates(choice, recipe, {**left, **given}) for choice in _CHOICES):
+        left = {name: value for name, value in left.items() if name not in _RATES}
+    return left
 
-    def keeps_rates(choice: str) -> bool:
-        if choice not in recipe:
-            return True
-        own = recipe[choice]
-        if choice not in given:
-            return applies(choice, own)
-        return bool(_rates_of(choice, given[choice]) == _rates_of(choice, own))
 
-    def applies(setting: str, value: Any) -> bool:
-        if setting in given or _INSTEAD.get(setting) in given:
-            return False
-        if setting in _RATES and not all(map(keeps_rates, ("model", "optimizer"))):
-            return False
-        need = needs.get(setting)
-        if need is None or need.value not in (None, value):
-            return True
-        return all(given[other] in fit for other, fit in need.others.items() if other in given)
+def _is_pointless(name: str, value: Any, others: Mapping[str, Any]) -> bool:
+    if others.get("mode", MODES[0]) not in _MODES.get(name, MODES):
+        return True
+    if (name, value) != ("optimizer", "muon"):
+        return why_pointless(name, value, others) is not None
+    fits = models.find(others["model"]).normalises_convolutions if "model" in others else True
+    return not fits or others.get("batch_norm") == "off"
 
-    return {setting: value for setting, value in recipe.items() if applies(setting, value)}
+
+def _keeps_rates(choice: str, recipe: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Returns whether a recipe's rates fit the model, or the optimizer, that is chosen now."""
+    if choice not in recipe:
+        return True
+    return choice in now and _rates_of(choice, now[choice]) == _rates_of(choice, recipe[choice])
 
 
 def _rates_of(choice: str, value: str) -> Any:

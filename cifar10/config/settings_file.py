@@ -5,24 +5,20 @@ Each value is read from its text in the same way as that of a flag. So `2e-4` is
 YAML would take for text, and `batch_norm: off` is a choice, which YAML would take for false.
 """
 
-import argparse
 import dataclasses
 import functools
 import typing
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from cifar10.config.checks import check_value
 from cifar10.config.document import Entry, Table, load
-from cifar10.config.fields import ConfigFields
-from cifar10.config.help import value_type
-from cifar10.config.values import nearest, parse_bool
+from cifar10.config.fields import FIELDS
+from cifar10.config.values import hint, read_value
 from cifar10.errors import ConfigError
 from cifar10.settings import flag_of
 
 # What result.json has of the place of the task that wrote it, which is none of the next run's.
 _OF_ONE_TASK = ("images", "ps_hosts", "worker_hosts", "job_name", "task_index")
-_KINDS = {int: "a whole number", float: "a number"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,23 +40,10 @@ class SettingsFile:
 
 
 @functools.cache
-def _fields() -> dict[str, "dataclasses.Field[Any]"]:
-    """Returns every setting by name."""
-    return {field.name: field for field in dataclasses.fields(ConfigFields)}
-
-
-@functools.cache
 def _names() -> dict[str, str]:
-    """Returns the names and the other names of all settings -> their name."""
-    names = {name: name for name in _fields()}
-    for name, field in _fields().items():
-        names.update((alias.replace("-", "_"), name) for alias in flag_of(field).aliases)
-    return names
-
-
-@functools.cache
-def _types() -> dict[str, Any]:
-    return typing.get_type_hints(ConfigFields)
+    """Returns the names and the other names of all settings, with dashes -> their name."""
+    aliases = {alias: name for name in FIELDS for alias in flag_of(FIELDS[name]).aliases}
+    return {**aliases, **{name.replace("_", "-"): name for name in FIELDS}}
 
 
 def read(source: str, flag: str, is_recipe: bool = False) -> SettingsFile:
@@ -90,7 +73,7 @@ def read(source: str, flag: str, is_recipe: bool = False) -> SettingsFile:
     settings = dict(_settings(inner, is_recipe))
     if settings.get("weight_decay") == 0:  # Earlier versions took both.
         settings.pop("decay_biases", None)
-    differing = {key for key, value in settings.items() if value != _fields()[key].default}
+    differing = {key for key, value in settings.items() if value != FIELDS[key].default}
     return SettingsFile(name, settings, frozenset(differing), is_result=True)
 
 
@@ -98,10 +81,12 @@ def _settings(table: Table, is_recipe: bool) -> Iterator[tuple[str, Any]]:
     """Yields the name and the value of each setting; null leaves a setting out."""
     seen: dict[str, str] = {}
     for key, entry in table.rows.items():
-        name = _names().get(key.replace("-", "_"))
+        word = key.replace("_", "-")
+        name = _names().get(word)
         if name is None:
-            hint = nearest(key.replace("-", "_"), _names()) or "; --help-all lists all settings"
-            _refuse(entry, f"there is no setting {key}{hint}")
+            meant = hint(word, _names(), lambda near: near.replace("-", "_"))
+            way_out = meant or "; --help-all lists all settings"
+            _refuse(entry, f"there is no setting {key}{way_out}")
         if name == "images":
             _refuse(entry, "images are no setting of a file; name them on the command line")
         if name == "recipe" and is_recipe:
@@ -114,17 +99,9 @@ def _settings(table: Table, is_recipe: bool) -> Iterator[tuple[str, Any]]:
 
 
 def _value(name: str, key: str, entry: Entry) -> Any:
-    kind = value_type(_types()[name])
     if entry.text is None:
         _refuse(entry, f"{key} must be one value, not a list or a mapping")
-    try:
-        value = parse_bool(entry.text) if kind is bool else kind(entry.text)
-    except argparse.ArgumentTypeError as error:
-        _refuse(entry, f"{key} {error}")
-    except ValueError:
-        _refuse(entry, f"{key} must be {_KINDS[kind]}, got {entry.text[:40]!r}")
-    check_value(_fields()[name], value, f"{entry.place}: {key}")
-    return value
+    return read_value(name, entry.text, f"{entry.place}: {key}")
 
 
 def _refuse(entry: Entry, message: str) -> typing.NoReturn:

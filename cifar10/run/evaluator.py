@@ -5,6 +5,7 @@ training is over, it evaluates the best checkpoint on the eval split and writes 
 export, unless the master has done so itself.
 """
 
+import contextlib
 import dataclasses
 import time
 from typing import Any, Optional
@@ -21,13 +22,7 @@ from cifar10.host import folder_lock
 from cifar10.host.console import say
 from cifar10.host.signals import StopRequest
 from cifar10.input.records import RecordSet, open_records
-from cifar10.output import (
-    checkpoints,
-    model_settings,
-    recovery,
-    run_owner,
-    run_status,
-)
+from cifar10.output import checkpoints, model_settings, recovery, run_owner, run_status
 from cifar10.output.history import VALIDATION_FILE_NAME, History, validations
 from cifar10.output.metrics import EVALUATOR_FILE_NAME
 from cifar10.run import goals, results
@@ -58,8 +53,7 @@ def evaluate_until_end(
     records = open_records(config.data_place)
     records.require(EVAL)
     open_output(config)
-    places = (config.output_place, config.log_place)
-    with folder_lock.hold(*places, folder_lock.EVALUATOR, stop.check):
+    with folder_lock.hold(config.output_place, config.log_place, folder_lock.EVALUATOR, stop.check):
         run_status.touch_mark(config.output_place)
         try:
             _evaluate_until_end(config, records, cluster, stop, started)
@@ -74,11 +68,8 @@ def _evaluate_until_end(
     job = start_job(config, records)
     say(f"evaluator of {config.output_place}, {job.plan.summary}")
     with StallWatch(job.activity, config.stall_timeout):
-        run = _Run(job, stop, cluster)
-        try:
+        with contextlib.closing(_Run(job, stop, cluster)) as run:
             note = run.follow()
-        finally:
-            run.close()
         if note["master_validates"]:
             say("evaluator ends: training is over, and the master has evaluated by itself")
             return
@@ -95,29 +86,26 @@ class _Run:
     def __init__(self, job: Job, stop: StopRequest, cluster: Cluster) -> None:
         place = job.config.output_place
         self._mark = run_status.Mark(place)
-        job = dataclasses.replace(job, evaluation_hooks=(self._mark,))
-        self.job, self._stop = job, stop
+        self.job, self._stop = dataclasses.replace(job, evaluation_hooks=(self._mark,)), stop
         step = checkpoints.latest_step(place)
         self.history = recovery.load_history(place, step, say, VALIDATION_FILE_NAME)
         path = tf.io.gfile.join(job.config.log_place, EVALUATOR_FILE_NAME)
-        latest = checkpoints.latest(place)
-        self.history.metrics = recovery.load_metrics(path, latest, step, say)
-        self._recorder = ValidationRecorder(job, self.history, say, self._seconds_of_training)
+        self.history.metrics = recovery.load_metrics(path, checkpoints.latest(place), step, say)
+        self._recorder = ValidationRecorder(self.job, self.history, say, self._seconds_of_training)
         self._changed = time.monotonic()
         self._checked: Optional[str] = None  # the checkpoint before which the classes were compared
         self._earlier = self._note_of_an_earlier_start(cluster)
-        self._monitor: Optional[LivenessMonitor] = None
-        self._cluster, self._master = cluster, cluster.master_label
-        self._acquaintance = Acquaintance(cluster, [self._master])
+        self._cluster, self._said_where = cluster, False
+        self._acquaintance = Acquaintance(cluster, [cluster.master_label])
         # A process that trains alone opens no port for an evaluator that it does not know.
-        if not cluster.is_alone or cluster.evaluator_address:
-            address, timeout = cluster.address_of(MASTER, 0), job.config.cluster_timeout
-            self._monitor = LivenessMonitor({self._master: address}, timeout, self._meet)
+        is_hidden = cluster.is_alone and not cluster.evaluator_address
+        addresses = {} if is_hidden else {cluster.master_label: cluster.address_of(MASTER, 0)}
+        self._masters = list(addresses)
+        self._monitor = LivenessMonitor(addresses, job.config.cluster_timeout, self._meet)
 
     def follow(self) -> dict[str, Any]:
         """Validates new checkpoints until training is over; returns the final run status."""
-        if self._monitor:
-            self._monitor.start()
+        self._monitor.start()
         while True:
             self._stop.check()
             self._mark.keep()
@@ -129,7 +117,7 @@ class _Run:
                 return note
             if note != self._earlier:
                 self._earlier = None  # The master has started; if it ends likewise, it has ended.
-            late = self._why_master_is_missing()
+            late = self._why_training_is_missing()
             if late and self._earlier and self._is_saved(self._earlier):
                 return self._earlier  # Training does not go on: this process was started again.
             if late:
@@ -154,15 +142,13 @@ class _Run:
 
     def _is_of_this_start(self, note: dict[str, Any]) -> bool:
         """Returns whether a final run status is of the master that this process waits for."""
-        if note == self._earlier:
-            return False
         # Otherwise, a master of an older version of the program has ended.
-        return bool(note["master_validates"]) or results.knows_process(self.job.config)
+        is_known = bool(note["master_validates"]) or results.knows_process(self.job.config)
+        return is_known and note != self._earlier
 
     def _is_saved(self, note: dict[str, Any]) -> bool:
         """Returns whether the last step of a final run status has a checkpoint."""
-        latest = checkpoints.latest_step(self.job.config.output_place)
-        return int(note["ended_at_step"]) <= latest
+        return int(note["ended_at_step"]) <= checkpoints.latest_step(self.job.config.output_place)
 
     def _seconds_of_training(self, step: int) -> float:
         """Returns the seconds of training up to a step, which the master has written."""
@@ -174,8 +160,7 @@ class _Run:
 
     def close(self) -> None:
         """Ends the threads that ask the master; waits a moment for them."""
-        if self._monitor:
-            self._monitor.stop()
+        self._monitor.stop()
         self._acquaintance.close()
 
     def _meet(self, label: str) -> bool:
@@ -185,15 +170,20 @@ class _Run:
         """
         if not self._acquaintance.meet(label):
             return False
-        owner, output_dir = self._acquaintance.identity.owner, self.job.config.output_place
-        number, place = run_owner.read(output_dir), run_owner.place(output_dir)
+        owner = self._acquaintance.identity.owner
+        number = run_owner.read(self.job.config.output_place)
         if owner and number and not self._cluster.token and identity.digest(number) != owner.digest:
-            raise ConfigError(
-                f"{label} ({self._cluster.address_of(MASTER, 0)}) trains another run: its output "
-                f"folder is {owner.place}, but this evaluator's is {place}; correct "
-                "the address, or give the evaluator the master's --output-dir"
-            )
+            raise ConfigError(self._where("trains another run", owner))
         return True
+
+    def _where(self, finding: str, owner: identity.Owner) -> str:
+        """Returns a finding about the master, with its output folder and this evaluator's."""
+        master, own = self._cluster.master_label, run_owner.place(self.job.config.output_place)
+        return (
+            f"{master} ({self._cluster.address_of(MASTER, 0)}) {finding}: its output folder is "
+            f"{owner.place}, but this evaluator's is {own}; both need the same: correct the "
+            "address, or give the evaluator the master's --output-dir"
+        )
 
     def _validate_latest(self, note: Optional[dict[str, Any]]) -> None:
         if note is None or note["master_validates"] or not self.job.records.has_validation:
@@ -216,16 +206,27 @@ class _Run:
                 raise
             # Training has removed this checkpoint in the meantime, and there is a newer one.
 
-    def _why_master_is_missing(self) -> Optional[str]:
-        """Returns a line if the master, or else a new checkpoint, is missing for too long."""
-        timeout = self.job.config.cluster_timeout
-        late = None
-        if self._monitor:
-            self._monitor.refuse_wrong([self._master])
-            late = self._monitor.missing([self._master])
-        elif time.monotonic() - self._changed > timeout:
-            late = (
-                f"no new checkpoint in {self.job.config.output_place} for {timeout:g} s "
-                "(--cluster-timeout); start the training again, and then this task"
+    def _why_training_is_missing(self) -> Optional[str]:
+        """Returns a line if the master, or else a new checkpoint, is missing for too long.
+
+        If the master has answered but nothing of it has appeared, it says once where it looks.
+        """
+        place, timeout = self.job.config.output_place, self.job.config.cluster_timeout
+        is_late = time.monotonic() - self._changed > timeout
+        if is_late and not self._masters:
+            return (
+                f"no new checkpoint in {place} for {timeout:g} s (--cluster-timeout); start the "
+                "training again, and then this task"
             )
-        return late
+        self._monitor.refuse_wrong(self._masters)
+        late, owner = self._monitor.missing(self._masters), self._acquaintance.identity.owner
+        has_files = checkpoints.latest(place) or run_status.read(place) or run_owner.read(place)
+        if owner is None or has_files or not is_late:
+            return late
+        where = self._where(
+            f"has answered, but for {timeout:g} s no checkpoint has appeared", owner
+        )
+        if not (late or self._said_where):
+            say(where)
+        self._said_where = True
+        return late and f"{where}; {late}"

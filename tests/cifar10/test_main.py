@@ -390,7 +390,7 @@ def test_a_run_without_standard_streams_is_complete(folder, tmp_path, closed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--train-steps=many"], "argument --train-steps: invalid int value: 'many' (see --help)"),
+        (["--train-steps=many"], "--train-steps must be a whole number, got 'many'"),
         (["--data-dir=nowhere"], "no records in nowhere; `python -m data_prep --source"),
         (
             ["--mode=predict", "data/manifest.json"],

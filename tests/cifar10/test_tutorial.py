@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import generate_cifar10_tfrecords
-from cifar10.cluster.resolve import notes, resolve
+from cifar10.cluster.resolve import notes, resolve, with_model_dir
 from cifar10.config.flags import parse
 from data_prep.commands import download
 from tests.data_prep import made
@@ -50,12 +50,17 @@ EVERY_FLAG = (
 @pytest.mark.parametrize(("task_type", "words", "found"), COMMANDS)
 def test_every_command_of_the_tutorials_readme_is_accepted(task_type, words, found):
     task = {"type": task_type, "index": 0}
-    tf_config = {"cluster": CLUSTER, "task": task, "model_dir": "gs://x", "environment": "cloud"}
+    tf_config = {
+        "cluster": CLUSTER,
+        "task": task,
+        "model_dir": "gs://path/model_dir/",
+        "environment": "cloud",
+    }
     environ = {"TF_CONFIG": json.dumps(tf_config)} if task_type else {}
-    config = parse(words.split())
+    config = with_model_dir(parse(words.split()), environ)
     cluster = resolve(config, environ)
     assert (cluster and cluster.label) == (task_type and f"{task_type}/0")
-    assert notes(config, cluster) == found
+    assert notes(config, cluster, environ) == found
 
 
 def test_every_flag_of_the_tutorial_trains_a_process_alone_with_a_note(

@@ -226,7 +226,6 @@ def test_who_answers_and_then_says_nothing_is_neither_met_nor_refused(monkeypatc
 
 
 def test_a_server_that_does_not_introduce_itself_is_refused_after_a_time(monkeypatch):
-    monkeypatch.setattr(introduction, "_IDENTITY_SECS", 0.1)
     job = Job()
     job.serve("ps", introduces=False)
     seen = job.seen_by("master", MINE)

@@ -34,13 +34,10 @@ def test_hosts_are_compared_without_regard_to_case():
         ),
         (
             {"worker": ("ip1:2222", "ip2:2222")},
-            "its cluster has 3 of the tasks that train, this task's cluster has 2",
+            "worker/1 of its cluster is ip2:2222, of this task's cluster missing",
         ),
-        (
-            {"worker": ()},
-            "its cluster has 1 of the tasks that train, this task's cluster has 2",
-        ),
-        ({"ps": ()}, "its cluster has 0 ps, this task's cluster has 1"),
+        ({"worker": ()}, "worker/0 of its cluster is missing, of this task's cluster ip1:2222"),
+        ({"ps": ()}, "ps/0 of its cluster is missing, of this task's cluster ip0:2223"),
         ({"ps": ("ip0:9",)}, "ps/0 of its cluster is ip0:9, of this task's cluster ip0:2223"),
     ],
 )

@@ -5,7 +5,7 @@ from typing import Any, Optional
 
 import pytest
 
-from cifar10.cluster.resolve import notes, resolve
+from cifar10.cluster.resolve import notes, resolve, with_model_dir
 from cifar10.cluster.spec import Cluster
 from cifar10.config.flags import parse
 from cifar10.config.train_config import TrainConfig
@@ -57,11 +57,6 @@ def test_a_setting_of_several_workers_is_refused_alone_even_with_its_default(fla
         resolve(parse([flag]), {})
 
 
-@pytest.mark.parametrize("flag", ["--sync", "--sync=false", "--num-workers=2"])
-def test_a_process_alone_takes_the_flags_of_the_tutorials_scripts(flag):
-    assert resolve(parse([flag]), {}) is None
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -110,17 +105,55 @@ def test_the_articles_cluster_has_two_hosts_with_a_ps_on_each():
     assert found.trainers == [("master", 0), ("worker", 0)]
 
 
-def test_other_keys_do_not_matter():
+def test_keys_that_nobody_reads_are_named_and_passed_over():
     other = {
         "environment": "anything",
-        "job": {"args": ["--x"], "region": "r"},
-        "model_dir": "gs://bucket/model",
         "rpc_layer": "grpc",
         "service": {},
         "session_master": "grpc://ip0:2222",
+        "eval_session_master": "",
+        "job": {"args": ["--x"], "region": "r"},
+        "cluster_name": "prod",
     }
-    found = read(TWO_HOSTS, {"type": "worker", "index": 0, "cloud": "x"}, other=other)
+    task = {"type": "worker", "index": 0, "cloud": "x"}
+    found = read(TWO_HOSTS, task, other=other)
     assert found.label == "worker/0"
+    environ = {"TF_CONFIG": json.dumps({"cluster": TWO_HOSTS, "task": task, **other})}
+    assert notes(TrainConfig(), found, environ) == [
+        'note: nobody reads "job", "cluster_name" of TF_CONFIG'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "others"),
+    [
+        ("sparseCluster", {}),
+        ("Cluster", {"cluster": {}}),
+        ("clusterSpec", {"cluster": TWO_HOSTS}),
+    ],
+)
+def test_a_cluster_under_another_name_is_refused(key, others):
+    text = json.dumps({key: {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}, **others})
+    with pytest.raises(ConfigError, match=f'^the cluster must have the key cluster, got "{key}"; '):
+        resolve_text(text)
+
+
+MODEL_DIR = {"TF_CONFIG": '{"model_dir": "gs://bucket/model"}'}
+
+
+@pytest.mark.parametrize("words", ["", "--output-dir=gs://bucket/model", "--config={}"])
+def test_the_model_dir_of_tf_config_is_the_output_dir_as_in_estimator(words):
+    assert with_model_dir(parse(words.split()), MODEL_DIR).output_place == "gs://bucket/model"
+
+
+@pytest.mark.parametrize("words", ["--job-dir=/b", '--config={"output_dir":"/b"}'])
+def test_two_output_folders_are_refused(words):
+    with pytest.raises(ConfigError) as refused:
+        with_model_dir(parse([words]), MODEL_DIR)
+    assert str(refused.value) == (
+        "--output-dir /b and the model_dir of TF_CONFIG, gs://bucket/model, contradict each other; "
+        "give one"
+    )
 
 
 @pytest.mark.parametrize("listed", ["chief", "master"])
@@ -210,7 +243,7 @@ def test_ipv6_addresses_stand_in_brackets():
     [
         ("{'cluster': {}}", "\"{'cluster': {}}\" is not JSON, Expecting property name"),
         ("[1]", "it must be a JSON object, got [1]; write {"),
-        ('{"a":' * 100_000, "it is nested too deeply; write {"),
+        ('{"a":' * 100_000, '\'{"a":{"a":'),
         ('{"cluster": ["a:1"]}', 'cluster must be an object, got ["a:1"]; write {"cluster"'),
         ('{"cluster": {}, "task": "worker"}', 'task must be an object, got "worker"'),
     ],
@@ -259,11 +292,11 @@ MASTER_0 = {"type": "master", "index": 0}
         (
             TWO_HOSTS,
             {},
-            "there is a cluster but no task; say which one this is, e.g. "
+            "there is a cluster, but the task has no type and index; say which one this is, e.g. "
             '"task": {"type": "worker", "index": 0}',
         ),
-        (TWO_HOSTS, {"index": 0}, "the task has no type; add it"),
-        (TWO_HOSTS, {"type": "ps"}, "the task has no index; add it"),
+        (TWO_HOSTS, {"index": 0}, "there is a cluster, but the task has no type; say which"),
+        (TWO_HOSTS, {"type": "ps"}, "there is a cluster, but the task has no index; say which"),
         (TWO_HOSTS, {"type": "ps", "index": -1}, "the task's index must be a whole number from 0"),
         (TWO_HOSTS, {"type": "ps", "index": True}, "the task's index must be a whole number"),
         (TWO_HOSTS, {"type": "ps", "index": "one"}, "the task's index must be a whole number"),
@@ -285,8 +318,14 @@ MASTER_0 = {"type": "master", "index": 0}
         (
             {"master": ["a:1"], "ps": ["A:1"]},
             MASTER_0,
-            "master/0 and ps/0 have the same address, A:1; give each task a port of its own",
+            "master/0 (a:1) and ps/0 (A:1) share a port; give each one of its own",
         ),
+        (
+            {"master": ["127.0.0.1:1"], "ps": ["127.0.0.2:1"]},
+            MASTER_0,
+            "master/0 (127.0.0.1:1) and ps/0 (127.0.0.2:1) share a port; give each one of its own",
+        ),
+        ({"master": ["localhost:1"], "ps": ["[::1]:1"]}, MASTER_0, "master/0 (localhost:1) and"),
         (
             {"master": ["a:1"], "evaluator": ["b:1", "c:1"]},
             MASTER_0,
@@ -341,8 +380,8 @@ def test_addresses_in_flags_may_be_followed_by_spaces():
     [
         ({"job_name": "ps"}, "--job-name ps needs a cluster; give --worker-hosts and --ps-hosts"),
         ({"task_index": 0}, "--task-index 0 needs a cluster; give --worker-hosts and --ps-hosts"),
-        (BY_FLAGS, "--ps-hosts and --worker-hosts need --job-name, too; say which task"),
-        ({**BY_FLAGS, "job_name": "ps"}, "--ps-hosts and --worker-hosts need --task-index, too"),
+        ({**BY_FLAGS, "task_index": 0}, "--ps-hosts and --worker-hosts need --job-name and"),
+        ({**BY_FLAGS, "job_name": "ps"}, "--ps-hosts and --worker-hosts need --job-name and"),
         (
             {**BY_FLAGS, "job_name": "worker", "task_index": 3},
             "this task is worker/3, which is not in the cluster: ps d:1; worker a:1, b:1, c:1; "
@@ -386,19 +425,6 @@ def test_flags_that_contradict_tf_config_are_refused():
 # Settings that do not fit the cluster.
 
 
-@pytest.mark.parametrize(
-    ("settings", "flag"),
-    [
-        ({"replication": "in-graph"}, "--replication"),
-        ({"ps_transfer": "bf16"}, "--ps-transfer"),
-    ],
-)
-def test_settings_for_several_workers_are_refused_without_a_cluster(settings, flag):
-    assert refusal_of_flags(**settings).startswith(
-        f"{flag} is for several workers; this process trains alone"
-    )
-
-
 ALONE = "changes nothing: this process trains alone"
 
 
@@ -417,14 +443,14 @@ ALONE = "changes nothing: this process trains alone"
 )
 def test_flags_for_several_workers_are_notes_in_a_process_alone(words, found):
     config = parse(words.split())
-    assert notes(config, resolve(config, {})) == found
+    assert notes(config, resolve(config, {}), {}) == found
     alone = json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})
-    assert notes(config, resolve(config, {"TF_CONFIG": alone})) == found
+    assert notes(config, resolve(config, {"TF_CONFIG": alone}), {}) == found
 
 
 def test_a_process_without_a_cluster_notes_that_it_waits_for_no_other_gradients():
     config = parse(["--replicas-to-aggregate=3"])
-    assert notes(config, resolve(config, {})) == [f"note: --replicas-to-aggregate 3 {ALONE}"]
+    assert notes(config, resolve(config, {}), {}) == [f"note: --replicas-to-aggregate 3 {ALONE}"]
 
 
 @pytest.mark.parametrize(
@@ -445,7 +471,8 @@ def test_a_process_without_a_cluster_notes_that_it_waits_for_no_other_gradients(
 def test_another_number_of_workers_than_the_clusters_is_a_note(task_type, count, found):
     config = parse(["--sync", f"--num-workers={count}"])
     tf_config = {"cluster": TWO_HOSTS, "task": {"type": task_type, "index": 0}}
-    assert notes(config, resolve(config, {"TF_CONFIG": json.dumps(tf_config)})) == found
+    environ = {"TF_CONFIG": json.dumps(tf_config)}
+    assert notes(config, resolve(config, environ), environ) == found
 
 
 def test_every_task_of_a_cluster_takes_the_same_settings():

@@ -84,10 +84,10 @@ def test_a_flag_removes_what_it_makes_pointless(write):
     ("content", "message"),
     [
         ("num_layers: 20\nweight_decy: 1\n", "2: there is no setting weight_decy; did you mean "),
+        ("batch_size: 9\n", "1: there is no setting batch_size; did you mean train_batch_size?"),
         ("name: mine\n", "1: there is no setting name"),
         ("xyz: 1\n", "1: there is no setting xyz; --help-all lists all settings"),
         ("num_layers: many\n", "1: num_layers must be a whole number, got 'many'"),
-        ("num_layers: 2.5\n", "1: num_layers must be a whole number, got '2.5'"),
         ("sync: maybe\n", "1: sync must be true or false, got 'maybe'"),
         ("seed: 1\ncutout: 33\n", "2: cutout must be at least 0 and at most 32, got 33"),
         (
@@ -120,10 +120,8 @@ def test_a_mistake_in_yaml_is_one_line_with_its_place(write, content, message):
     ("content", "message"),
     [
         ('{"seed": 1, "seed": 2}', ": seed is given twice; keep one"),
-        ('{"seed": "x"}', ": seed must be a whole number, got 'x'"),
         ('{"seed": true}', ": seed must be a whole number, got 'true'"),
         ('{"momentum": NaN}', ": momentum must be a finite number, got nan"),
-        ('{"sed": 1}', ": there is no setting sed; did you mean seed?"),
         ('{"seed": [1]}', ": seed must be one value, not a list or a mapping"),
         ("[1]", ": the file must be a mapping (`train_batch_size: 64`)"),
         ("null", ": empty; write settings into it, such as `train_batch_size: 64`"),
@@ -209,7 +207,7 @@ def test_a_result_of_an_earlier_version_needs_no_decay_of_biases(write):
     path = write({**RESULT, "configuration": configuration}, "result.json")
     config = parse(["--config", path])
     assert (config.weight_decay, config.decay_biases) == (0.0, False)
-    with pytest.raises(ConfigError, match="--decay-biases has nothing to decay by"):
+    with pytest.raises(ConfigError, match="--decay-biases has no effect: --weight-decay is 0"):
         parse(["--config", path, "--decay-biases"])
 
 
@@ -233,7 +231,7 @@ def test_a_file_of_a_training_serves_the_other_modes(write, words):
     config = parse(["--config", write(OF_TRAINING), "--mode", *words])
     assert config == TrainConfig(mode=words[0], images=tuple(words[1:]), data_dir="mine")
     assert config.given == {"mode", "data_dir"}
-    with pytest.raises(ConfigError, match="--init-checkpoint is for training, got --mode"):
+    with pytest.raises(ConfigError, match="--init-checkpoint is for --mode train_and_evaluate"):
         parse(["--config", write(OF_TRAINING), "--init-checkpoint=b", "--mode", *words])
 
 

@@ -177,7 +177,7 @@ def _told(error: TrainingError) -> str:
 
 def notes(config: TrainConfig) -> list[str]:
     """Returns the lines about settings that change nothing."""
-    return resolving.notes(config, _cluster(config))
+    return resolving.notes(config, _cluster(config), {})
 
 
 def own_address(config: TrainConfig) -> str:

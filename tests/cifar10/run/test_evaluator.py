@@ -3,10 +3,12 @@
 Training is played by the test, between two looks of the evaluator: checkpoints are real ones.
 """
 
+import contextlib
 import json
 import pathlib
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable
 from typing import Any, Optional
@@ -14,6 +16,7 @@ from typing import Any, Optional
 import pytest
 
 from cifar10.cluster.acquaintance import Acquaintance
+from cifar10.cluster.identity import Owner
 from cifar10.cluster.spec import Cluster
 from cifar10.config.train_config import TrainConfig
 from cifar10.errors import ConfigError, Stopped, TrainingError, UserError
@@ -491,3 +494,26 @@ def test_an_evaluator_waits_for_a_master_that_answers_however_long_a_checkpoint_
         training.follow(lambda: REAL_SLEEP(1.0), lambda: None, lambda: training.end(1, True))
         training.evaluate(task(master=master), cluster_timeout=0.5)
     assert training.clock == []
+
+
+def test_an_evaluator_that_watches_another_folder_than_its_masters_says_which(
+    training, monkeypatch, capsys
+):
+    def meet(self: Acquaintance, label: str) -> bool:
+        self._owner = Owner("digest", "there:/output")
+        return True
+
+    monkeypatch.setattr(Acquaintance, "meet", meet)
+    stack = contextlib.ExitStack()
+    master = stack.enter_context(answering())
+    training.follow(lambda: REAL_SLEEP(1.0), lambda: None, lambda: None, stack.close)
+    with pytest.raises(TrainingError) as ended:
+        training.evaluate(task(master=master), cluster_timeout=0.5)
+    said = (
+        f"master/0 ({master}) has answered, but for 0.5 s no checkpoint has appeared: its output "
+        f"folder is there:/output, but this evaluator's is {socket.gethostname()}:"
+        f"{training.output}; both need the same: correct the address, or give the evaluator the "
+        "master's --output-dir"
+    )
+    assert capsys.readouterr().out.splitlines()[1:] == [said]
+    assert str(ended.value).startswith(f"{said}; master/0 ({master}) has not answered for 0.5 s")
