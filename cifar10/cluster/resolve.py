@@ -165,7 +165,8 @@ def notes(config: TrainConfig, cluster: Optional[Cluster], environ: Mapping[str,
         return []
     count, who = cluster.num_trainers if cluster else 1, "this process trains alone"
     if cluster and count > 1:
-        who = f"the cluster has {count} tasks that train ({show(cluster.platform_jobs, (PS, EVALUATOR))})"
+        trainers = show(cluster.platform_jobs, (PS, EVALUATOR))
+        who = f"the cluster has {count} tasks that train ({trainers})"
     useless = []
     if count == 1 and config.is_set("sync"):
         useless.append(f"--sync{'' if config.sync else '=false'}")
