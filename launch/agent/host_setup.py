@@ -105,7 +105,8 @@ def _locked(folder: str) -> Iterator[None]:
 
     The kernel unlocks it however this process ends, and an NFS server when the host is gone.
     """
-    path, file, is_told = os.path.join(folder, LOCK_NAME), None, False
+    path, is_told = os.path.join(folder, LOCK_NAME), False
+    file: Optional[int] = None
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # NFS locks only what can be written
         while not _try_to_lock(file):
@@ -140,7 +141,8 @@ def _try_to_lock(file: int) -> bool:
 
 def _receive(order: dict[str, Any], folder: str, wants_records: bool) -> None:
     """Asks for the archive and unpacks it; each file replaces the old one when it is whole."""
-    names, mark = set(), os.path.join(folder, _INCOMPLETE)
+    mark = os.path.join(folder, _INCOMPLETE)
+    names: set[str] = set()
     if wants_records:
         with open(mark, "wb"):
             pass
@@ -270,7 +272,7 @@ def _compile(python: str) -> str:
 
 def _run(words: Sequence[str], name: str) -> list[str]:
     """Runs a program, whose lines the launcher gets, too; returns them."""
-    lines = []
+    lines: list[str] = []
     try:
         child = subprocess.Popen(
             words,

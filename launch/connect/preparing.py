@@ -155,6 +155,7 @@ class Preparations:
         parts = {f"code/{name}": path for name, path in self.files.code.items()}
         if with_records:
             parts |= {f"records/{name}": path for name, path in self.files.records.items()}
+        assert process.stdin is not None
         try:
             with tarfile.open(fileobj=process.stdin, mode="w|", dereference=True) as archive:
                 for name, path in parts.items():

@@ -173,8 +173,10 @@ class RunFolder:
         lines = tuple(map(str, details)) if isinstance(details, list) else ()
         if code is None:
             last = events.end(self)
-            unknown = last is None or last.exit_code is None
-            return last and Outcome(1 if unknown else last.exit_code, last.reason or "ended")
+            if last is None:
+                return None
+            code = 1 if last.exit_code is None else last.exit_code
+            return Outcome(code, last.reason or "ended")
         reason = str(status.get("reason") or "ended")
         return Outcome(int(code), reason, details=lines, cause=read_cause(status))
 

@@ -62,13 +62,15 @@ def _rest_of(folder: RunFolder) -> Record:
     """Returns what can be known of run.json: parts of its text, and the hosts in other files."""
     text = (folder.path / "run.json").read_bytes().decode(errors="replace")
     rows = saved_rows(folder.status().get("tasks", []))
-    names = {row.host for row in rows} | {one.host for one in events.newest_first(folder)}
-    names = {name for name in names if name} or {"localhost"}
+    said = [*(row.host for row in rows), *(one.host for one in events.newest_first(folder))]
+    names = {name for name in said if name} or {"localhost"}
     is_here = all(map(is_this_machine, names))
     backend = re.search(r'"backend":\s*"(\w+)"', text)
     engine = re.search(r'"engine":\s*"([^"\\]+)"', text)
     python = sys.executable if is_here else "python3"
-    hosts = {name: {"name": name, "user": None, "agent_python": python} for name in names}
+    hosts: dict[str, Record] = {
+        name: {"name": name, "user": None, "agent_python": python} for name in names
+    }
     for name, user, python in _HOST.findall(text):
         hosts[name] = {"name": name, "user": user or None, "agent_python": python}
     found = backend[1] if backend else "local" if is_here else "ssh"

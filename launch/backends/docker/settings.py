@@ -20,7 +20,7 @@ from launch.errors import LaunchError
 _IMAGE = matching(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]*", "an image, such as registry/cifar10:3")
 _ENGINE = matching(COMMAND_NAME, "docker, podman, or a path of letters, digits, / . _ + -")
 # Engines read the value of --mount as one row of a CSV file.
-_FOLDER = matching(r'[^\0\r\n,"]+', 'a folder, without , and "')
+_FOLDER = matching(r'[^\0-\x1f\x7f-\x9f,"]+', 'a folder, without , and "')
 
 # Options that the launcher sets itself, that would let a container outlive it, or that could show
 # a secret -> the reason for the error message.
@@ -43,7 +43,7 @@ _OURS = {
 
 
 def _option(text: str) -> str:
-    match = re.fullmatch(r"--([a-z][a-z0-9-]*)(=[^\0\r\n]+)?", text)
+    match = re.fullmatch(r"--([a-z][a-z0-9-]*)(=[^\0-\x1f\x7f-\x9f]+)?", text)
     if not match:
         raise LaunchError(f"must be words like --name or --name=value, got {text!r}")
     if match[1] in _OURS:

@@ -28,7 +28,7 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DNS_NAME = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED = rf"({_DNS_NAME}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?"
 _LABEL_VALUE = r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
-_SAFE_PATH = r"/(?!.*(^|/)\.\.(/|$))[^\0\r\n:]*"
+_SAFE_PATH = r"/(?!.*(^|/)\.\.(/|$))[^\0-\x1f\x7f-\x9f:]*"
 
 _IMAGE = matching(
     r"[a-z0-9][a-zA-Z0-9_.:/-]*(@sha256:[0-9a-f]{64})?", "an image, such as registry/cifar10:3"

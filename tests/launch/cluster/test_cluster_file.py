@@ -114,6 +114,9 @@ def test_a_file_for_this_machine_may_name_it(tmp_path: Path, host: str) -> None:
         ("hosts: ['a:2222']\n", "lab.yaml:1: host 'a:2222': the number could be the port of a"),
         ("hosts:\n- {name: a, address: '[::1]:1'}\n", "lab.yaml:2: address '[::1]:1': the number"),
         ('hosts: [a]\nworkdir: "/a\\e[2J"\n', "lab.yaml:2: workdir must be a path on one line"),
+        ('hosts: [a]\ndocker: {data: "/a\\e[2J"}\n', "lab.yaml:2: data must be a folder, without"),
+        ('hosts: [a]\ndocker: {options: ["--x=\\e"]}\n', "lab.yaml:2: options must be words like"),
+        ('hosts: [a]\nkubernetes: {data: "/\\e[2J"}\n', "lab.yaml:2: data must be a persistentVo"),
         ("hosts:\n  - address: a\n", "lab.yaml:2: a host needs a `name`"),
         (
             "hosts:\n  - name: a\n    role: {}\n",

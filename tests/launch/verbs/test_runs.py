@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,6 +48,20 @@ def running(launcher: Launcher) -> "subprocess.Popen[str]":
     return process
 
 
+@pytest.fixture(scope="module")
+def runs_that_are_over(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    launcher = Launcher(tmp_path_factory.mktemp("over"))
+    launcher.up(TWO, "--", "steps=2", "worker/0:print=hello")
+    return launcher.state
+
+
+@pytest.fixture
+def finished(launcher: Launcher, runs_that_are_over: Path) -> Launcher:
+    """A launcher with a copy of a run that is over."""
+    shutil.copytree(runs_that_are_over, launcher.state)
+    return launcher
+
+
 def test_status_shows_a_run_that_goes_on(
     launcher: Launcher, running: "subprocess.Popen[str]"
 ) -> None:
@@ -64,17 +79,15 @@ def test_status_after_the_end_gives_the_jobs_exit_code(launcher: Launcher) -> No
     assert "exit code 3: worker/0 on localhost failed: exit code 3" in output
 
 
-def test_logs_shows_what_a_task_wrote(launcher: Launcher) -> None:
-    launcher.up(TWO, "--", "steps=2", "worker/0:print=hello")
-    assert launcher.verb("logs", "worker/0").startswith("hello\n")
-    assert "[worker/0 localhost] hello\n" in launcher.verb("logs")
+def test_logs_shows_what_a_task_wrote(finished: Launcher) -> None:
+    assert finished.verb("logs", "worker/0").startswith("hello\n")
+    assert "[worker/0 localhost] hello\n" in finished.verb("logs")
 
 
-def test_logs_on_a_terminal_does_not_control_it(launcher: Launcher) -> None:
-    launcher.up(TWO, "--", "steps=2")
-    log = next(launcher.state.glob("*/logs/master-0.log"))
+def test_logs_on_a_terminal_does_not_control_it(finished: Launcher) -> None:
+    log = next(finished.state.glob("*/logs/master-0.log"))
     log.write_bytes("a\x1b[2Jb\u202ec\xff\n".encode() + b"\xff\x9b" + b"x" * 100_000)
-    words = ["-m", "launch", "logs", "master/0", "--state-dir", str(launcher.state)]
+    words = ["-m", "launch", "logs", "master/0", "--state-dir", str(finished.state)]
     reading, terminal = pty.openpty()
     with subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=terminal) as process:
         os.close(terminal)
@@ -90,25 +103,21 @@ def test_logs_on_a_terminal_does_not_control_it(launcher: Launcher) -> None:
     assert done.stdout == log.read_bytes()
 
 
-def test_status_and_stop_and_clean_show_no_escape_codes(
-    launcher: Launcher, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    launcher.up(TWO, "--", "steps=2")
-    path = next(launcher.state.glob("*/status.json"))
+def test_status_shows_no_escape_codes(finished: Launcher) -> None:
+    path = next(finished.state.glob("*/status.json"))
     found = json.loads(path.read_text())
     found["reason"] = "a\x1b[2Jb"
     for row in found["tasks"]:
         row.update(dict.fromkeys(("state", "step", "images_per_sec", "last"), "c\x1b]0;d\x07"))
     path.write_text(json.dumps(found))
-    output = launcher.verb("status")
+    output = finished.verb("status")
     assert "a[2Jb" in output
     assert "c]0;d" in output
     assert not set("\x1b\x07") & set(output)
 
 
-def test_logs_of_a_task_that_is_not_there(launcher: Launcher) -> None:
-    launcher.up(TWO, "--", "steps=1")
-    output = launcher.verb("logs", "worker/7", exit_code=2)
+def test_logs_of_a_task_that_is_not_there(finished: Launcher) -> None:
+    output = finished.verb("logs", "worker/7", exit_code=2)
     assert "has no task worker/7; it has master/0, worker/0, ps/0" in output
 
 
@@ -159,10 +168,9 @@ def test_stop_now_of_a_launcher_that_ends_at_once_is_no_error(
     assert capsys.readouterr().out == "run r1: ended\n"
 
 
-def test_stop_of_a_run_that_is_over_says_how_it_ended_and_what_to_do(launcher: Launcher) -> None:
-    launcher.up(LOCAL, "--", "steps=1")
-    run_id = launcher.run_id()
-    assert launcher.verb("stop", exit_code=1) == (
+def test_stop_of_a_run_that_is_over_says_how_it_ended_and_what_to_do(finished: Launcher) -> None:
+    run_id = finished.run_id()
+    assert finished.verb("stop", exit_code=1) == (
         f"error: run {run_id} is over (master/0 is done); to end what it may have left: "
         f"python -m launch clean --run {run_id}\n"
     )
@@ -201,14 +209,13 @@ def test_clean_ends_what_a_machines_crash_has_left(
 
 
 def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
-    launcher: Launcher,
+    finished: Launcher,
 ) -> None:
-    launcher.up(LOCAL, "--", "steps=1")
-    broken = launcher.state / "20000101-000000-abcd"
+    broken = finished.state / "20000101-000000-abcd"
     broken.mkdir()
     (broken / "run.json").write_text("{")
-    output = launcher.verb("clean", exit_code=1)
-    assert f"run {launcher.run_id()}: nothing was left\n" in output
+    output = finished.verb("clean", exit_code=1)
+    assert f"run {finished.run_id()}: nothing was left\n" in output
     assert f"error: run {broken.name}: {broken / 'run.json'} is damaged (" in output
 
 
@@ -241,13 +248,13 @@ def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
 
 
 def test_a_run_whose_mark_cannot_be_written_does_not_keep_others_from_being_cleaned(
-    launcher: Launcher,
+    finished: Launcher,
 ) -> None:
-    launcher.up(LOCAL, "--", "steps=1")
-    launcher.up(LOCAL, "--", "steps=1")
-    first, second = sorted(launcher.state.iterdir())
+    second = finished.state / finished.run_id()
+    first = second.with_name("20260101-000000-abcd")
+    shutil.copytree(second, first)
     (first / "clean").symlink_to("nowhere/clean")
-    output = launcher.verb("clean", exit_code=1).splitlines()
+    output = finished.verb("clean", exit_code=1).splitlines()
     words = "cleaned, but"
     assert f"run {second.name}: nothing was left" in output
     assert f"error: run {first.name}: {words} {first}/clean: No such file or directory" in output
@@ -280,11 +287,10 @@ def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
     assert "localhost: ended" in launcher.verb("clean", "--run", run_id)
 
 
-def test_a_run_that_has_ended_on_another_machine_is_cleaned_from_here(launcher: Launcher) -> None:
-    launcher.up(LOCAL, "--", "steps=1")
-    run_id = of_login1(launcher).run_id
-    assert "master/0 is done\n" in launcher.verb("status")
-    assert launcher.verb("clean") == f"run {run_id}: nothing was left\n"
+def test_a_run_that_has_ended_on_another_machine_is_cleaned_from_here(finished: Launcher) -> None:
+    run_id = of_login1(finished).run_id
+    assert "master/0 is done\n" in finished.verb("status")
+    assert finished.verb("clean") == f"run {run_id}: nothing was left\n"
 
 
 KUBECTL = """#!/bin/sh
