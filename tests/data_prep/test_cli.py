@@ -161,15 +161,9 @@ def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
 
     place = os.fsencode(tmp_path)
     made.python_folder(tmp_path / "batches").rename(os.fsdecode(place + b"/in-\xff"))
-    out = place + b"/out-\xff"
-    done = run(b"--source", place + b"/in-\xff", b"--out", out)
+    done = run(b"--source", place + b"/in-\xff", b"--out", place + b"/out-\xff")
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"Source: in-\\udcff (cifar-10-python, " in done.stdout
-    done = run(b"verify", out)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"out-\\udcff: 120 records are undamaged" in done.stdout
-    done = run(b"show", out, b"--out", place + b"/\xff.png")
-    assert (done.returncode, done.stderr) == (0, b"")
     done = run(b"verify", place + b"/none-\xff")
     assert done.returncode == 2
     assert done.stderr.startswith(b"error: ")
@@ -265,16 +259,12 @@ runpy.run_module("data_prep", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize(
-    "module",
+    ("module", "number", "code"),
     [
-        "data_prep.cli",
-        "argparse",
-        "locale",  # while the flags are parsed
-        "numpy",
-        "datetime",  # by numpy's C code
-        "data_prep.commands.verify",
+        ("data_prep.cli", signal.SIGTERM, 143),
+        ("locale", signal.SIGINT, 130),  # while the flags are parsed
+        ("datetime", signal.SIGINT, 130),  # by numpy's C code
     ],
 )
 def test_a_signal_while_modules_are_loaded_is_one_line_and_its_code(

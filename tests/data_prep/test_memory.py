@@ -39,19 +39,6 @@ try:
 except MemoryError:
     print("too little memory")
 """
-_PREDICT = """
-import sys
-from cifar10.errors import UserError
-from cifar10.run.modes.predict import read_image
-from PIL import Image
-
-Image.init()
-limit(200)  # TensorFlow takes 64 MiB to read a file.
-try:
-    read_image(sys.argv[1], "stretch")
-except UserError as error:
-    print(error)
-"""
 
 
 def _run(root: Path, script: str, *words: object) -> "subprocess.CompletedProcess[str]":
@@ -84,11 +71,3 @@ def test_a_conversion_out_of_memory_blames_no_file(
 def test_a_batch_is_not_blamed_for_too_little_memory(root: Path) -> None:
     done = _run(root, _UNPICKLE)
     assert (done.stdout, done.stderr) == ("too little memory\n", "")
-
-
-def test_prediction_goes_on_after_an_image_that_takes_too_much_memory(
-    root: Path, tmp_path: Path
-) -> None:
-    path = _large(tmp_path / "large.png")
-    done = _run(root, _PREDICT, path)
-    assert done.stdout == f"{path}: out of memory; free some, or make the image smaller\n"
