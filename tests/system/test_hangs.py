@@ -56,9 +56,7 @@ def last_shown_step(tasks: ClusterOfProcesses) -> int:
     return int(re.findall(r"  step ([\d,]+)/", tasks.output("master/0"))[-1].replace(",", ""))
 
 
-@pytest.mark.parametrize(
-    ("mode", "num_ps"), [((), 1), ((), 2), (IN_GRAPH, 2)], ids=["sync", "two ps", "in-graph"]
-)
+@pytest.mark.parametrize(("mode", "num_ps"), [((), 1), (IN_GRAPH, 2)], ids=["sync", "in-graph"])
 def test_a_worker_that_hangs_costs_no_step(data, tmp_path, mode, num_ps):
     arguments = (data, *SETTINGS, *mode, "--train-steps=1000000", "--checkpoint-steps=1000000")
     with cluster(tmp_path, *arguments, num_ps=num_ps) as tasks:
@@ -77,7 +75,7 @@ def test_a_worker_that_hangs_costs_no_step(data, tmp_path, mode, num_ps):
         assert checkpoint_to_continue(output, pytest.fail) == f"{output}/model.ckpt-{step}"
         rows = History.load(output, 10**9).train
         assert rows[-1]["step"] == shown
-        if num_ps == 1 or mode:  # the start itself does not depend on the kind of training
+        if mode:  # the start itself does not depend on the kind of training
             return
         for label in tasks.labels:
             if label != "master/0":
@@ -117,35 +115,14 @@ def test_tasks_that_stand_still_for_a_while_cost_only_time(data, tmp_path):
     assert checkpoints.latest_step(str(tmp_path / "output")) == 1600
 
 
-def test_a_worker_that_runs_at_a_twentieth_of_the_speed_is_not_given_up(data, tmp_path):
-    arguments = (data, *SETTINGS, "--train-steps=1000000", "--checkpoint-steps=1000000")
-    with cluster(tmp_path, *arguments) as tasks:
-        start(tasks, timeout_secs=20)
-        tasks.wait_for_output("master/0", "  step ", times=2)
-        until = time.monotonic() + 1.25 * 20  # after the limit, an end takes 3 s
-        while time.monotonic() < until:
-            tasks.kill("worker/0", signal.SIGSTOP)
-            time.sleep(0.95)
-            tasks.kill("worker/0", signal.SIGCONT)
-            time.sleep(0.05)
-        for label in tasks.labels:
-            assert tasks.processes[label].poll() is None, tasks.all_output()
-
-
-@pytest.mark.parametrize(
-    ("where", "words"),
-    [
-        ("input", "no progress in a training step, which waits for its input, for 15 s"),
-        ("hook", "no progress in the work between two training steps for 15 s"),
-    ],
-)
 def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_again(
-    data, tmp_path, monkeypatch, where, words
+    data, tmp_path, monkeypatch
 ):
-    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=15")
+    words = "no progress in a training step, which waits for its input, for 8 s"
+    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=8")
     with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
         tasks.start("ps/0", more=[PATIENT])
-        monkeypatch.setenv("HANG", where)
+        monkeypatch.setenv("HANG", "input")
         tasks.start("worker/0", more=[PATIENT])
         monkeypatch.delenv("HANG")
         tasks.wait_for_listening("ps/0", "worker/0")
@@ -160,7 +137,7 @@ def test_a_worker_without_progress_ends_and_the_others_go_on_once_it_is_started_
 
 
 def test_a_master_without_input_saves_and_ends_and_workers_do_not(data, tmp_path, monkeypatch):
-    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=10")
+    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=8")
     with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
         tasks.start("ps/0", "worker/0", more=[PATIENT])
         tasks.wait_for_listening("ps/0", "worker/0")
@@ -174,7 +151,7 @@ def test_a_master_without_input_saves_and_ends_and_workers_do_not(data, tmp_path
 
 
 def test_a_process_alone_without_input_saves_its_last_step(data, tmp_path, monkeypatch):
-    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=10")
+    arguments = (data, *SETTINGS, *HANGING, "--stall-timeout=8")
     monkeypatch.setenv("HANG", "input")
     log = pathlib.Path(tmp_path / "master-0.log")
     with cluster(tmp_path, *arguments, program=hanging_trainer.PROGRAM) as tasks:
