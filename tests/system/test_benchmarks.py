@@ -46,7 +46,7 @@ print(time.monotonic() - start)
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return program.make_records(tmp_path_factory.mktemp("benchmarks") / "data", 10_000)
+    return program.make_records(tmp_path_factory.mktemp("benchmarks") / "data", 1_000)
 
 
 def test_ours_is_compared_with_every_peer_that_is_here(

@@ -1,4 +1,4 @@
-"""Tasks on this machine whose disk is full or does not answer, a file system of the test's own."""
+"""Jobs on this machine whose disk is full or does not answer, or whose output is not read."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from launch.record.run_folder import RunFolder
 from launch.supervise.background import Background
 from launch.verbs import foreground, view
 from tests import failing_disk
-from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, cluster_file
+from tests.launch.launcher import LOCAL, Launcher, assert_nothing_left, cluster_file, wait_for
 
 pytestmark = pytest.mark.system
 
@@ -106,3 +106,15 @@ def test_a_detached_start_on_a_full_disk_returns_and_says_why(
     assert process.has_left
     words = f"{folder.path}: No space left on device; nothing was written there for 0.5 s"
     assert capfd.readouterr().out.startswith(words)
+
+
+def test_a_reader_that_stands_still_does_not_stop_training(tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path)
+    process = launcher.start_up((*LOCAL, "--workers", "1"), "--", "steps=20", "flood=20000")
+    try:
+        launcher.wait_for_log("master/0", "step 20/20")
+        wait_for(lambda: process.poll() is not None, "end of the launcher")
+    finally:
+        launcher.end()
+    assert process.returncode == 0
+    assert_nothing_left(launcher.run_id())

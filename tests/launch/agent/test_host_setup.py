@@ -112,25 +112,3 @@ def test_a_host_without_room_for_a_venv_is_told_so(
     one.enter({"workdir": str(tmp_path)})
     with pytest.raises(Failed, match=r"MiB free at .*; a venv needs 3 GiB$"):
         one.venv({"venv": ".venv", "requirements": "requirements.lock"})
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_venv_behind_a_symbolic_link_is_made_where_the_link_leads(
-    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    place = tmp_path / "elsewhere" / "venv"
-    (place if is_there else place.parent).mkdir(parents=True)
-    if is_there:
-        (place / "pyvenv.cfg").touch()
-        (place / "old").touch()
-    (tmp_path / ".venv").symlink_to(place)
-    (tmp_path / "requirements.txt").touch()
-    one = Setup(SimpleNamespace(child=None))  # type: ignore[arg-type]
-    one.enter({"workdir": str(tmp_path)})
-    order = {"venv": ".venv", "requirements": "requirements.txt"}
-    assert one.venv(order) == {"words": "made"}
-    assert one.venv(order) == {"words": "is there"}
-    assert (tmp_path / ".venv").is_symlink()
-    assert (place / "bin" / "python").exists()
-    assert not (place / "old").exists()

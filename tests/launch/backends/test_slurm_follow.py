@@ -222,7 +222,7 @@ def tool(folder: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("is_submitted", "before"),
-    [(False, []), (True, []), (True, [signal.SIGHUP])],  # SIGHUP does not end sbatch
+    [(False, []), (True, [signal.SIGHUP])],  # SIGHUP does not end sbatch
 )
 def test_a_signal_ends_sbatch_at_once_and_the_job_that_it_may_have_submitted(
     is_submitted: bool, before: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import pty
-import signal
 import socket
 import subprocess
 import sys
@@ -58,18 +57,6 @@ def test_status_shows_a_run_that_goes_on(
     assert "worker/0" in output
 
 
-def test_status_after_the_end_gives_the_jobs_exit_code(launcher: Launcher) -> None:
-    launcher.up(TWO, "--", "steps=1000", "worker/0:die=3", exit_code=3)
-    output = launcher.verb("status", exit_code=3)
-    assert "exit code 3: worker/0 on localhost failed: exit code 3" in output
-
-
-def test_logs_shows_what_a_task_wrote(launcher: Launcher) -> None:
-    launcher.up(TWO, "--", "steps=2", "worker/0:print=hello")
-    assert launcher.verb("logs", "worker/0").startswith("hello\n")
-    assert "[worker/0 localhost] hello\n" in launcher.verb("logs")
-
-
 def test_logs_on_a_terminal_does_not_control_it(launcher: Launcher) -> None:
     launcher.up(TWO, "--", "steps=2")
     log = next(launcher.state.glob("*/logs/master-0.log"))
@@ -104,30 +91,6 @@ def test_status_and_stop_and_clean_show_no_escape_codes(
     assert "a[2Jb" in output
     assert "c]0;d" in output
     assert not set("\x1b\x07") & set(output)
-
-
-def test_logs_of_a_task_that_is_not_there(launcher: Launcher) -> None:
-    launcher.up(TWO, "--", "steps=1")
-    output = launcher.verb("logs", "worker/7", exit_code=2)
-    assert "has no task worker/7; it has master/0, worker/0, ps/0" in output
-
-
-def test_logs_follows_until_the_run_is_over(launcher: Launcher) -> None:
-    job = launcher.start_up(TWO, "--", "steps=20")
-    launcher.wait_for_log("master/0", "step 2/")
-    output = launcher.verb("logs", "-f", "master/0")
-    assert "step 1/20" in output
-    assert "step 20/20" in output
-    job.communicate(timeout=60)
-
-
-def test_stop_is_orderly(launcher: Launcher, running: "subprocess.Popen[str]") -> None:
-    output = launcher.verb("stop")
-    assert output == f"run {launcher.run_id()}: stopped by SIGTERM\n"
-    said, _ = running.communicate(timeout=60)
-    assert running.returncode == 143
-    assert "[master/0 localhost] saved" in said
-    assert_nothing_left(launcher.run_id())
 
 
 def test_stop_now_does_not_wait(launcher: Launcher) -> None:
@@ -177,28 +140,6 @@ def test_clean_refuses_a_run_that_goes_on(
     assert running.poll() is None
 
 
-def test_clean_ends_what_a_machines_crash_has_left(
-    launcher: Launcher, running: "subprocess.Popen[str]"
-) -> None:
-    run_id = launcher.run_id()
-    everyone = [
-        running.pid,
-        *(pid for pid, words in processes_of(run_id).items() if "launch-agent" in words),
-    ]
-    for signum in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in everyone:
-            os.kill(pid, signum)
-    running.communicate()
-    assert processes_of(run_id)
-    assert "its launcher has ended; to end the remaining processes: clean" in launcher.verb(
-        "status", exit_code=1
-    )
-    assert f"run {run_id}: localhost: ended 3 (" in launcher.verb("clean")
-    assert_nothing_left(run_id)
-    assert launcher.verb("clean") == ""
-    assert launcher.verb("clean", "--run", run_id) == f"run {run_id}: nothing was left\n"
-
-
 def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     launcher: Launcher,
 ) -> None:
@@ -211,9 +152,8 @@ def test_a_run_that_cannot_be_read_does_not_keep_others_from_being_cleaned(
     assert f"error: run {broken.name}: {broken / 'run.json'}: " in output
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
-    launcher: Launcher, tmp_path: Path, signum: signal.Signals
+    launcher: Launcher, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
     (tmp_path / "bin").mkdir()
@@ -232,25 +172,11 @@ def test_a_signal_ends_clean_at_once_and_the_run_stays_to_be_cleaned(
     process = launcher.start("clean", "--state-dir", str(launcher.state))
     wait_for(lambda: begun.exists() and begun.read_text().count("\n") == 2, "two connections", 30)
     since = time.monotonic()
-    assert interrupt(process, signum).startswith(f"error: run {broken.name}: ")
+    assert interrupt(process).startswith(f"error: run {broken.name}: ")
     assert time.monotonic() - since < 20  # seconds; each host has 30 to answer
-    assert process.returncode == 128 + signum
+    assert process.returncode == 130
     assert not (run / "clean").exists()
     assert not [pid for pid in begun.read_text().split() if Path(f"/proc/{pid}").exists()]
-
-
-def test_a_run_whose_mark_cannot_be_written_does_not_keep_others_from_being_cleaned(
-    launcher: Launcher,
-) -> None:
-    launcher.up(LOCAL, "--", "steps=1")
-    launcher.up(LOCAL, "--", "steps=1")
-    first, second = sorted(launcher.state.iterdir())
-    (first / "clean").symlink_to("nowhere/clean")
-    output = launcher.verb("clean", exit_code=1).splitlines()
-    words = "cleaned, but"
-    assert f"run {second.name}: nothing was left" in output
-    assert f"error: run {first.name}: {words} {first}/clean: No such file or directory" in output
-    assert (second / "clean").exists()
 
 
 def of_login1(launcher: Launcher) -> RunFolder:
@@ -279,13 +205,6 @@ def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
     assert "localhost: ended" in launcher.verb("clean", "--run", run_id)
 
 
-def test_a_run_that_has_ended_on_another_machine_is_cleaned_from_here(launcher: Launcher) -> None:
-    launcher.up(LOCAL, "--", "steps=1")
-    run_id = of_login1(launcher).run_id
-    assert "master/0 is done\n" in launcher.verb("status")
-    assert launcher.verb("clean") == f"run {run_id}: nothing was left\n"
-
-
 KUBECTL = """#!/bin/sh
 echo "$@" >> {place}/calls
 case "$*" in
@@ -309,15 +228,14 @@ def of_kubernetes(launcher: Launcher, tmp_path: Path, tfjob: str) -> RunFolder:
     return folder
 
 
-@pytest.mark.parametrize(("state", "words"), [("Running", ""), ("Suspended", " is suspended")])
 def test_clean_leaves_a_job_that_goes_on_in_kubernetes_to_whoever_names_its_run(
-    launcher: Launcher, tmp_path: Path, state: str, words: str
+    launcher: Launcher, tmp_path: Path
 ) -> None:
-    conditions = [{"type": state, "status": "True"}]
+    conditions = [{"type": "Suspended", "status": "True"}]
     tfjob = json.dumps({"kind": "TFJob", "status": {"conditions": conditions}})
     run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
     assert launcher.verb("clean") == (
-        f"run {run_id}: continues without its launcher: TFJob cifar10-r1{words}; to end it: "
+        f"run {run_id}: continues without its launcher: TFJob cifar10-r1 is suspended; to end it: "
         f"clean --run {run_id}\n"
     )
     assert "delete" not in (tmp_path / "calls").read_text()
@@ -344,10 +262,10 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     assert last == f"error: {first}"
 
 
-@pytest.mark.parametrize("tfjob", ["", json.dumps({"kind": "TFJob", **SUCCEEDED})])
 def test_clean_removes_what_a_job_that_is_over_has_left_in_kubernetes(
-    launcher: Launcher, tmp_path: Path, tfjob: str
+    launcher: Launcher, tmp_path: Path
 ) -> None:
+    tfjob = json.dumps({"kind": "TFJob", **SUCCEEDED})
     run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
     assert launcher.verb("clean") == f"run {run_id}: tfjob.kubeflow.org/cifar10-r1: deleted\n"
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -22,8 +21,7 @@ import pytest
 
 from launch.agent.host_setup import LOCK_NAME
 from launch.backends.agent_backend import AgentBackend
-from launch.backends.ssh import sync
-from launch.cluster.host_list import ROOT, from_hosts
+from launch.cluster.host_list import from_hosts
 from launch.cluster.model import Cluster, Host
 from launch.cluster.tasks import make_job
 from launch.connect import setup_client
@@ -422,57 +420,6 @@ def test_of_hosts_that_share_records_one_copies_them_and_the_others_wait(
     assert not (shared / "INCOMPLETE").exists()
 
 
-def test_the_mark_of_complete_records_stays_while_another_host_holds_the_folder(
-    here: Path, tmp_path: Path
-) -> None:
-    shared = tmp_path / "shared"
-    shutil.copytree(here / "data", shared)
-    (shared / "INCOMPLETE").touch()
-    first = SetupClient(transport(), host(tmp_path / "first"), lambda event: None)
-    first.open()
-    first.ask("enter", workdir=str(tmp_path / "first"))
-    first.ask("hold", folder=str(shared))
-    run = on_hosts_that_share_records(tmp_path, wanted(here))[0]
-    thread = threading.Thread(target=run.go)
-    thread.start()
-    try:
-        wait_for(lambda: len(run.lines) > 3, "the line that it waits")
-        assert run.lines[3].startswith("records: waits for ")
-        assert (shared / "INCOMPLETE").exists()
-    finally:
-        first.close()
-        thread.join()
-    assert run.lines[-1] == "records: are there"
-    assert not (shared / "INCOMPLETE").exists()
-
-
-def test_of_hosts_that_share_records_one_makes_them_and_the_others_wait(
-    here: Path, tmp_path: Path
-) -> None:
-    python, others_wait = tmp_path / "python", tmp_path / "others-wait"
-    wait = f"while [ ! -e {others_wait} ]; do sleep 0.02; done"
-    make = f'PYTHONPATH={ROOT} exec {sys.executable} "$@" --synthetic-size 40'
-    python.write_text(f"#!/bin/sh\n[ $2 = data_prep ] || exit 1\n{wait}\n{make}\n")
-    python.chmod(0o755)
-    runs = on_hosts_that_share_records(tmp_path, wanted(here, "synthetic"), str(python))
-    threads = [threading.Thread(target=run.go) for run in runs]
-    for thread in threads:
-        thread.start()
-
-    def waiting() -> list[str]:
-        return [line for run in runs for line in run.lines if "records: waits for " in line]
-
-    try:
-        wait_for(waiting, "the line that one waits")
-    finally:
-        others_wait.touch()
-        for thread in threads:
-            thread.join()
-    last = sorted(run.lines[-1] for run in runs)
-    assert last == ["records: are there", "records: made from synthetic"]
-    assert len(waiting()) == 1
-
-
 def test_complete_records_in_a_read_only_folder_need_no_lock(here: Path, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shutil.copytree(here / "data", shared)
@@ -567,30 +514,6 @@ def test_an_archive_in_another_checkout_is_complete(here: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["setup", "sync"])
-def test_training_can_be_imported_from_what_a_host_gets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    there = tmp_path / "there"
-    if way == "setup":
-        monkeypatch.setenv("PATH", "")  # no Git
-        for name in code_files(ROOT, "requirements.lock").digests:
-            (there / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, there / name)
-    else:
-        there.mkdir()
-        words = sync.command(host(there), ROOT)
-        for part in map(Path, words[words.index("--") + 1 : -1]):
-            copy = shutil.copytree if part.is_dir() else shutil.copy
-            copy(part, there / part.name)
-    code = "import cifar10.main, cifar10.run.results, data_prep.cli"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=there, env={}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
 def test_check_compares_all_files_that_a_task_imports(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("node1", "node2")]
     for folder in folders:
@@ -599,12 +522,10 @@ def test_check_compares_all_files_that_a_task_imports(tmp_path: Path) -> None:
         for name in ("cifar10_main.py", "cifar10_program/streams.py", "data_prep/cli.py"):
             (folder / name).write_text("x = 1\n")
     job = make_job(of_two(tmp_path))
-    for changed in ("cifar10_program/streams.py", "data_prep/cli.py"):
-        (folders[1] / changed).write_text("x = 2\n")
-        facts = gather(job, transport(), None)
-        (wrong,) = [words for words in problems(job, facts) if ": code is " in words]
-        assert wrong.startswith("node2: code is ")
-        (folders[1] / changed).write_text("x = 1\n")
+    (folders[1] / "data_prep" / "cli.py").write_text("x = 2\n")
+    facts = gather(job, transport(), None)
+    (wrong,) = [words for words in problems(job, facts) if ": code is " in words]
+    assert wrong.startswith("node2: code is ")
 
 
 class Here(AgentBackend):
@@ -672,9 +593,7 @@ def test_a_host_that_fails_is_named_and_the_others_are_finished(
     assert checked == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
-    signum: signal.Signals,
     checked: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -692,8 +611,8 @@ def test_a_signal_ends_all_hosts_at_once_and_gives_its_exit_code(
     monkeypatch.setattr(setup_client, "_CLOSE_SECS", 0.5)
     names = ",".join(f"node{i}" for i in range(16))
     cluster = from_hosts(names, python="python3", workdir=str(tmp_path / "there"))
-    with signals_once(lambda: begun.read_text() == "\n" * 16, signum) as told:
-        assert verb.setup(cluster, options()) == 128 + signum
+    with signals_once(lambda: begun.read_text() == "\n" * 16, signal.SIGHUP) as told:
+        assert verb.setup(cluster, options()) == 129
     assert time.monotonic() - told[0] < 5.0  # one after the other, they take 8 s
     assert capsys.readouterr().out.endswith("stopped; the same command goes on where it was\n")
     assert checked == []
