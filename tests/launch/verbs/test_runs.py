@@ -198,8 +198,6 @@ def test_a_run_of_another_machines_launcher_is_left_to_that_machine(
     assert launcher.verb("status", exit_code=1).startswith(words)
     assert launcher.verb("stop", exit_code=1) == f"error: {words}"
     assert launcher.verb("attach", exit_code=1).endswith(f"error: {words}")
-    note = f"note: not followed: {words.partition(': ')[2]}"
-    assert launcher.verb("logs", "-f", "ps/0").endswith(note)
     assert running.poll() is None
     assert len(processes_of(run_id)) > 3
     assert "localhost: ended" in launcher.verb("clean", "--run", run_id)
@@ -251,15 +249,11 @@ def test_a_job_that_goes_on_in_kubernetes_is_said_to_go_on(
     run_id = of_kubernetes(launcher, tmp_path, tfjob).run_id
     words = f"run {run_id}: continues without its launcher: TFJob cifar10-r1; to end it: clean"
     assert launcher.verb("status").splitlines()[0] == f"{words} --run {run_id}"
-    last = launcher.verb("attach", exit_code=1).splitlines()[-1]
-    assert last == f"error: {words} --run {run_id}"
     (tmp_path / "kubectl").write_text("#!/bin/sh\nexit 1\n")
     first = launcher.verb("status", exit_code=1).splitlines()[0]
     assert first.startswith(f"run {run_id}: its launcher has ended; to end the remaining processes")
     words = "whether its job goes on is not known: kubectl: it failed without an error message"
     assert first.endswith(f"; {words}")
-    last = launcher.verb("attach", exit_code=1).splitlines()[-1]
-    assert last == f"error: {first}"
 
 
 def test_clean_removes_what_a_job_that_is_over_has_left_in_kubernetes(
