@@ -306,9 +306,9 @@ def test_an_outage_of_the_api_ends_no_job_and_loses_no_line(
     process = start(launcher)
     before = len(steps_in(launcher, "worker-0"))
     with cluster.outage():
-        time.sleep(8)
+        time.sleep(14)  # nothing is said until kubectl gives up
         assert process.poll() is None
-    wait_for(lambda: len(steps_in(launcher, "worker-0")) > before + 150, "the lines of the outage")
+    wait_for(lambda: len(steps_in(launcher, "worker-0")) > before + 260, "the lines of the outage")
     output = interrupt(process)
     assert process.returncode == 130
     assert output.splitlines()[-1] == "exit code 130: stopped by SIGINT"
@@ -399,20 +399,6 @@ def test_a_job_ends_at_its_deadline_without_its_launcher(
 def test_check_says_that_there_are_no_hosts_yet(launcher: Launcher) -> None:
     output = launcher.verb_on(ON, "check", exit_code=2)
     assert "check examines hosts, but kubernetes chooses them when the job starts" in output
-
-
-def test_real_training_runs_to_its_end(
-    launcher: Launcher, cluster: Cluster, tmp_path: Path
-) -> None:
-    data = program.make_records(tmp_path / "data", 1000)
-    cluster.workdir = ROOT
-    words = ["--num-layers=8", "--train-steps=30", "--train-batch-size=32"]
-    folders = [f"--data-dir={data}", f"--output-dir={tmp_path / 'output'}"]
-    output = launcher.up(ON, "--", *words, *folders)
-    assert (tmp_path / "output" / "result.json").exists()
-    assert "[worker/0 node-a] " in output
-    assert output.splitlines()[-1] == "master/0 is done"
-    assert_nothing_left(cluster)
 
 
 def test_real_training_saves_when_its_job_is_deleted(
